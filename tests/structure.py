@@ -231,11 +231,16 @@ def cycle(edges: dict[str, set[str]]) -> list[str]:
     return []
 
 
+#: files in which a line that begins with # is no comment
+_LIKE_C = {".c", ".h", ".cpp", ".hpp"}
+
+
 def first_line(path: Path) -> str:
     """Returns what a file says about itself: its heading, or the first line of a docstring or comment."""
     if path.suffix == ".md":
         return (ROOT / path).read_text().partition("\n")[0].lstrip("# ")
-    comment = r'^(?:r?"""|//!? ?|/\* ?|--? |# ?)(?![!/])([\w`].*)$'
+    mark = r"//!? ?|/\* ?" if path.suffix in _LIKE_C else r'r?"""|//!? ?|/\* ?|--? |# ?'
+    comment = rf"^(?:{mark})(?![!/])([\w`].*)$"
     found = re.search(comment, (ROOT / path).read_text(), re.MULTILINE)
     return found[1].strip().removesuffix("*/").rstrip('" .') if found else ""
 

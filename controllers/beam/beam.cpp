@@ -1,10 +1,10 @@
 // beam: beam search, as a controller.
 //
-// The argument is the number of branches and the number of tokens: "4 24". Each round every branch samples
-// its most likely token, hears which others were likely, and writes all of them, with the log-probability of
-// the whole text up to them, into a variable that the branches share. When all have written, each finds the
-// best candidates in it: a branch that has none of these stops, one that has several forks. A branch whose
-// candidate is not the token that was sampled takes that back. In the end the best branch is left.
+// The argument is the number of branches and the number of tokens: "4 24". In each round, every branch samples its
+// most likely token and gets the other likely tokens. It writes all of them, with the log-probability of the whole text
+// up to each, into a shared variable. When all branches have written, each of them selects the best candidates from the
+// variable. A branch without a selected candidate stops, and a branch with several of them forks. A branch whose
+// candidate is not the sampled token replaces that token. In the end the best branch is left.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -41,19 +41,21 @@ class Beam : public aici::Controller {
     text_.allow_text();
     using enum aici::Capability;
     const std::pair<aici::Capability, const char*> needs[] = {{fork, "fork"},
-                                                              {backtrack, "take tokens back"},
+                                                              {backtrack, "backtrack"},
                                                               {ff_tokens, "append tokens"},
                                                               {suspend, "suspend"},
-                                                              {logprobs, "tell log-probabilities"}};
+                                                              {logprobs, "report log-probabilities"}};
     std::string missing;
     for (auto [needed, what] : needs)
       if (aici::capability(needed) == 0) missing += (missing.empty() ? "" : ", ") + std::string(what);
-    if (!missing.empty()) aici::fail("beam needs an engine that can do what this one cannot: " + missing);
+    if (!missing.empty()) aici::fail("beam needs capabilities that this engine lacks: " + missing);
     if (aici::capability(top_k) < top())
-      aici::fail("the engine does not tell enough of the most likely tokens for beam");
-    // In the round of a decision, branches that fork and branches that stop are alive together.
+      aici::fail("beam needs the " + std::to_string(top()) + " most likely tokens; the engine reports at most " +
+                 std::to_string(aici::capability(top_k)) + ": ask for fewer branches");
+    // while the branches decide, those that fork and those that stop are alive together
     if (aici::capability(max_forks) < 2 * settings_.width)
-      aici::fail("the runtime does not allow so many branches");
+      aici::fail("beam needs " + std::to_string(2 * settings_.width) + " sequences, two per branch; the runtime " +
+                 "allows " + std::to_string(aici::capability(max_forks)) + ": ask for fewer branches");
   }
 
   aici::PostResult post_process(std::span<const aici::TokenId> tokens) {
@@ -91,7 +93,7 @@ class Beam : public aici::Controller {
     return aici::MidResult::sample(text_).with_temperature(AICI_GREEDY).with_top(top());
   }
 
-  /// Writes what may come instead of `token`, which was sampled, and what the text would score then.
+  /// Writes the sampled `token` and its alternatives, each with the score of the text that ends with it.
   void announce(aici::TokenId token) {
     const aici::Step& step = aici::step();
     const aici::Vocabulary& vocab = aici::vocabulary();
@@ -139,12 +141,12 @@ class Beam : public aici::Controller {
   Settings settings_;
   aici::TokenSet text_;
   std::uint32_t round_ = 0, alive_ = 1;
-  float score_ = 0;              ///< log-probability of the text that is settled
+  float score_ = 0;              ///< log-probability of the text before this round
   aici::TokenId sampled_ = 0;    ///< the token that was sampled in this round
   bool announced_ = false;       ///< this branch has written its candidates of this round
   bool ended_ = false;           ///< the text of this branch is complete; its score stays
   bool last_ = false;            ///< the search is over
-  std::vector<Candidate> mine_;  ///< chosen candidates of this branch: the texts that it shall become
+  std::vector<Candidate> mine_;  ///< selected candidates of this branch, one for each fork
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ std::vector<Candidate> candidates(std::uint32_t round) {
 
 std::uint32_t branches_of(const std::vector<Candidate>& candidates) {
   std::uint32_t count = 0;
-  for (std::size_t i = 0; i < candidates.size(); i++)  // those of a branch follow each other
+  for (std::size_t i = 0; i < candidates.size(); i++)  // candidates of a branch are adjacent
     count += i == 0 || candidates[i].branch != candidates[i - 1].branch;
   return count;
 }

@@ -1,4 +1,4 @@
-// candidates.hpp - what the branches tell each other.
+// candidates.hpp - the candidates that the branches exchange.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 #include "aici/types.hpp"
 
-/// Instead of a token: the text ends.
+/// A candidate without a token: the text ends.
 inline constexpr aici::TokenId kEnd = 0xffffffff;
 
 struct Candidate {
@@ -18,11 +18,11 @@ struct Candidate {
 /// Adds the candidates of one branch to those of a round.
 void announce_candidates(std::uint32_t round, const std::vector<Candidate>& candidates);
 
-/// All candidates of a round so far, in the same order for every branch.
+/// Returns all candidates of a round so far, in the same order for every branch.
 std::vector<Candidate> candidates(std::uint32_t round);
 
-/// How many branches they come from.
+/// Returns the number of branches that they come from.
 std::uint32_t branches_of(const std::vector<Candidate>& candidates);
 
-/// Keeps the `count` best, best first; of equals the one that was announced first.
+/// Keeps the `count` best candidates, best first. Equal candidates keep their order.
 void keep_best(std::vector<Candidate>* candidates, std::uint32_t count);

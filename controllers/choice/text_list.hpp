@@ -5,6 +5,6 @@
 #include <string_view>
 #include <vector>
 
-/// The texts of a JSON list of strings (if the argument begins with `[`), or of lines. Fails with a message
-/// that says what is wrong and at which byte.
+/// Returns the texts of a JSON list of strings (if the argument begins with `[`), or of lines. Fails with a message
+/// that gives the error and the byte offset.
 std::vector<std::string> read_text_list(std::string_view argument);

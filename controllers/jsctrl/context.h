@@ -1,4 +1,4 @@
-/* context.h - what the files of jsctrl share. */
+/* context.h - declarations shared by the files of jsctrl. */
 #ifndef AICI_JSCTRL_CONTEXT_H
 #define AICI_JSCTRL_CONTEXT_H
 
@@ -6,9 +6,9 @@
 
 #include "quickjs.h"
 
-/* The only one of this instance. */
+/* The only context of this instance. */
 extern JSContext *context;
-/* An action has begun, and its end is awaited. */
+/* Whether an action is awaited. */
 extern bool aici_action_awaited;
 
 /* The modules _aici and _host: script.h for JavaScript. */

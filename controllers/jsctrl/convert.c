@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Of an array: more than any sequence or set has. */
+/* Maximum length of an array; above the length of any sequence or set. */
 #define MOST_TOKENS (1 << 24)
 
 JSValue raise_error(JSContext *js, script_error error) { return JS_ThrowPlainError(js, "%s", error); }

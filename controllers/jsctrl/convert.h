@@ -1,4 +1,4 @@
-/* convert.h - between the values of JavaScript and what the core takes and gives. */
+/* convert.h - conversions between JavaScript values and those of the core. */
 #ifndef AICI_JSCTRL_CONVERT_H
 #define AICI_JSCTRL_CONVERT_H
 
@@ -8,7 +8,7 @@
 #include "quickjs.h"
 #include "script.h"
 
-/* A function for scripts, and what it may leave unused. */
+/* Defines a function for scripts, with parameters that it may leave unused. */
 #define FUNCTION(name) static JSValue name(JSContext *js, JSValueConst self, int count, JSValueConst *of)
 #define UNUSED ((void)js, (void)self, (void)count, (void)of)
 
@@ -19,16 +19,16 @@
   } while (0)
 
 JSValue raise_error(JSContext *js, script_error error);
-/* A text, to be given back by JS_FreeCString(js, text.data); data is NULL if it is none. */
+/* Converts a text; free it with JS_FreeCString(js, text.data). data is NULL if the value is not a text. */
 script_text to_text(JSContext *js, JSValueConst value);
 bool to_number(JSContext *js, JSValueConst value, uint32_t most, uint32_t *out);
 /* null: none; 0 is 0. */
 bool to_limit(JSContext *js, JSValueConst value, uint32_t *out);
-/* null: the request's own; 0: the most likely token. */
+/* null: the request's temperature; 0: the most likely token. */
 bool to_temperature(JSContext *js, JSValueConst value, float *out);
-/* Token ids of an array, or of a text, which is tokenized. They are `*keep`'s, which is to be freed. */
+/* Converts an array of token ids, or a text, which is tokenized. `*keep` owns the result; free it. */
 bool to_tokens(JSContext *js, JSValueConst value, script_tokens *tokens, uint32_t **keep);
-/* The words of a mask (a Uint8Array); NULL for null. False: it is none. */
+/* Converts a mask (a Uint8Array) to words; NULL for null. Returns false if the value is not a mask. */
 bool to_mask(JSContext *js, JSValueConst value, uint32_t **mask);
 JSValue from_text(JSContext *js, script_text text);
 JSValue from_tokens(JSContext *js, script_tokens tokens);

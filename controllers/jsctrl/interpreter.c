@@ -1,5 +1,5 @@
-/* jsctrl: the model writes as a script in JavaScript says: aici run my_script.js. The argument is the script, which
- * QuickJS runs.
+/* jsctrl: runs a script in JavaScript as a controller: aici run my_script.js. The argument is the script, which
+ * QuickJS executes.
  *
  * This file is the interpreter as the core of script controllers sees it (script.h). */
 #include <stdlib.h>
@@ -12,23 +12,23 @@
 
 const char interpreter_language[] = "JavaScript";
 
-/* Of a controller's 64 MiB (malloc rounds up to powers of two), so that a script meets an error that it can catch
- * before the runtime ends it. */
+/* The heap's part of a controller's 64 MiB (malloc rounds up to powers of two). With this limit, a script gets an
+ * error that it can catch before the runtime ends it. */
 #define MOST_HEAP (28 * 1024 * 1024)
-/* So much of the C stack, which is a part of linear memory, may be used by calls in calls. */
+/* Limit on the C stack, which is a part of linear memory, for nested calls. */
 #define STACK_LIMIT (128 * 1024)
 
 static const char *const callback_names[] = {"main", "init_prompt", "pre_process", "mid_process", "post_process"};
 
 JSContext *context;
 static JSValue callbacks[5];
-/* The library's functions: one calls callbacks, one ends the action that is awaited, one is told that main is over. */
+/* Functions of the library: calls a callback; completes the awaited action; handles the end of main. */
 static JSValue call_callback, end_action, tell_ended;
-/* What `main` has returned: a promise. */
+/* The promise that `main` returned. */
 static JSValue running;
 static bool has_started;
 
-/* The host calls from wherever its own stack is: what is used counts from there. */
+/* Stack use counts from the position of the stack when the host calls. */
 #define ENTER() JS_UpdateStackTop(JS_GetRuntime(context))
 
 /* ---- failures ---- */
@@ -47,7 +47,7 @@ static char *copy_string(JSValueConst value) {
   return copy;
 }
 
-/* Keeps an error with the places where it was thrown; false. */
+/* Stores an error with its stack trace; returns false. */
 static bool keep_failure(JSValue error) {
   free(message);
   message = copy_string(error);
@@ -92,7 +92,7 @@ static JSModuleDef *load_module(JSContext *in, const char *name, void *data) {
   return NULL;
 }
 
-/* Runs all jobs that are ready; false if one failed. */
+/* Runs all pending jobs; returns false if one failed. */
 static bool run_jobs(void) {
   for (;;) {
     JSContext *in;
@@ -102,7 +102,7 @@ static bool run_jobs(void) {
   }
 }
 
-/* Has a promise been kept? False and a failure if it was broken, or will never be. */
+/* Returns whether a promise is fulfilled. Returns false with a failure if it is rejected or will never settle. */
 static bool settle(JSValueConst promise, const char *never) {
   if (!run_jobs()) return false;
   switch (JS_PromiseState(context, promise)) {
@@ -116,7 +116,7 @@ static bool settle(JSValueConst promise, const char *never) {
   }
 }
 
-/* Runs a module; its exports, or an exception that has been kept. */
+/* Runs a module; returns its exports, or an exception that has been stored. */
 static JSValue run_module(const char *name, const char *source, size_t size) {
   const JSValue module = JS_Eval(context, source, size, name, JS_EVAL_TYPE_MODULE | JS_EVAL_FLAG_COMPILE_ONLY);
   if (JS_IsException(module)) return keep_failure(JS_GetException(context)), JS_EXCEPTION;
@@ -152,7 +152,7 @@ bool interpreter_load(script_text name, script_text source, script_text argument
   JS_SetMaxStackSize(runtime, STACK_LIMIT);
   JS_SetModuleLoaderFunc(runtime, NULL, load_module, NULL);
   if (!load_library(argument)) return false;
-  /* QuickJS wants a zero behind the text */
+  /* QuickJS requires a zero byte after the text */
   char *const file = strndup(name.data, name.size), *const text = malloc(source.size + 1);
   memcpy(text, source.data, source.size);
   text[source.size] = '\0';

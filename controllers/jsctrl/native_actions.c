@@ -1,4 +1,4 @@
-/* The module _aici: of script.h the sequence, patterns, actions and callbacks. What scripts see is library/aici.js. */
+/* The module _aici: sequence, patterns, actions and callbacks of script.h. Scripts use library/aici.js. */
 #include "context.h"
 #include "convert.h"
 #include "script.h"
@@ -38,7 +38,7 @@ FUNCTION(promptSize) {
   return JS_NewUint32(js, (uint32_t)script_prompt_size());
 }
 
-/* The tokens from one place to another. */
+/* Returns the tokens between two places. */
 static bool part(JSContext *js, JSValueConst *of, script_tokens *found) {
   const script_tokens all = script_all_tokens();
   uint32_t from, to;
@@ -134,7 +134,7 @@ FUNCTION(followMayEnd) {
   return JS_NewBool(js, may_end);
 }
 
-/* Certain tokens as an array, a mask as a Uint8Array, or null: nothing may come. */
+/* Returns forced tokens as an array, a mask as a Uint8Array, or null if no token is allowed. */
 FUNCTION(followNext) {
   UNUSED;
   uint32_t number;
@@ -154,7 +154,7 @@ static JSValue awaited(JSContext *js, script_error error) {
   return JS_UNDEFINED;
 }
 
-/* An array of texts as the core takes them; to be given back by free_texts. */
+/* Converts an array of texts for the core; free it with free_texts. */
 static bool to_texts(JSContext *js, JSValueConst array, script_text *texts, size_t *count) {
   int64_t length;
   *count = 0;

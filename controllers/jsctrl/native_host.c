@@ -1,4 +1,4 @@
-/* The module _host: of script.h what the host has: tokens, variables, the engine, the log; and sets of tokens. */
+/* The module _host: tokens, variables, capabilities and the log of script.h, and sets of tokens. */
 #include <unistd.h>
 
 #include "context.h"
@@ -119,7 +119,7 @@ FUNCTION(fail) {
   script_fail(text);
 }
 
-/* From 0 to 1, with the host's random bits: in each fork other ones. */
+/* Returns a random number from 0 to 1, from the host's random bits, which differ in each fork. */
 FUNCTION(random) {
   UNUSED;
   uint64_t bits = 0;

@@ -18,7 +18,7 @@ Arguments read_arguments(std::string_view argument) {
   Document document;
   std::string error;
   if (!document.parse(argument, found.options.limits, &error)) aici::fail("the argument is not JSON: " + error);
-  // no schema has a keyword `schema`, so it tells the two forms apart
+  // schemas have no keyword `schema`, so it distinguishes the two forms
   const Value schema = document.find(0, "schema");
   if (schema == aici::json_schema::kNone) {
     found.schema = std::move(document);
@@ -37,8 +37,8 @@ Arguments read_arguments(std::string_view argument) {
     else if (name == "unsupported" && (value == "refuse" || value == "warn"))
       found.options.warn = value == "warn";
     else
-      aici::fail("the argument has a member \"" + std::string(name) +
-                 "\" that does not go with \"schema\": there are \"whitespace\" (\"flexible\", \"compact\" or "
+      aici::fail("the argument has an invalid member \"" + std::string(name) +
+                 "\": besides \"schema\" it may have \"whitespace\" (\"flexible\", \"compact\" or "
                  "\"spaced\") and \"unsupported\" (\"refuse\" or \"warn\")");
   }
   return found;

@@ -11,5 +11,5 @@ struct Arguments {
   aici::json_schema::Options options;
 };
 
-/// Fails the controller if the argument is no JSON, or has options that are not known.
+/// Parses the argument. Fails the controller if it is not JSON or has unknown options.
 Arguments read_arguments(std::string_view argument);

@@ -29,8 +29,8 @@ Arguments read_arguments(std::string_view argument) {
     else if (name == "end" && (value == "whole" || value == "model"))
       found.ends_when_whole = value == "whole";
     else
-      aici::fail("the argument has a member \"" + std::string(name) +
-                 "\" that it cannot have: there are \"grammar\", a text, and \"end\" (\"whole\" or \"model\")");
+      aici::fail("the argument has an invalid member \"" + std::string(name) +
+                 "\": it may have \"grammar\", a string, and \"end\" (\"whole\" or \"model\")");
   }
   if (!has_grammar) aici::fail("the argument has no member \"grammar\"");
   return found;

@@ -6,10 +6,10 @@
 
 struct Arguments {
   std::string grammar;
-  /// The output ends with the first token after which it is whole; else it may go on as long as the grammar
-  /// allows, and ends where the model ends it.
+  /// Ends the output with the first token after which it is complete. Otherwise the model ends the output, wherever the
+  /// grammar allows it.
   bool ends_when_whole = true;
 };
 
-/// Fails the controller if there is no grammar, or if there are options that are not known.
+/// Parses the argument. Fails the controller if it has no grammar or unknown options.
 Arguments read_arguments(std::string_view argument);

@@ -1,7 +1,7 @@
 // kbnf: the output is a text of a grammar in KBNF, Koishi's BNF.
 //
 // The argument is the grammar (docs/grammars.md), or {"grammar": "...", "end": "model"}. The output ends with the
-// first token after which it is whole, or, as "end" says, where the model ends it.
+// first token after which it is complete; with "end": "model", the model ends it.
 #include <string_view>
 
 #include "aici/kbnf/kbnf.hpp"

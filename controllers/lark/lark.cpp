@@ -1,6 +1,6 @@
 // lark: the output is a text of a grammar in the dialect of Lark that llguidance and xgrammar take.
 //
-// The argument is the grammar (docs/grammars.md). Lexemes are as long as they can be.
+// The argument is the grammar (docs/grammars.md). Lexemes are as long as possible.
 #include "aici/lark/lark.hpp"
 
 #include <string_view>

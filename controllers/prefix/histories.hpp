@@ -1,4 +1,4 @@
-// histories.hpp - what trials have learned: how likely the prefix can still become after a history, at most.
+// histories.hpp - upper bounds, learned by trials, on the probability of the prefix after each history.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 #include "aici/types.hpp"
 
-/// A tree of histories that spell a part of the prefix. A trial goes down in it from the empty history. Each has a
-/// bound: 1 until its mass is known, the probability of all tokens that go with the prefix after it; then that mass,
-/// less what the bounds of those below it take off.
+/// A tree of histories, each of which spells a part of the prefix. A trial descends from the empty history. The mass of
+/// a history is the total probability of the next tokens that agree with the prefix. Each history has a bound: 1 until
+/// its mass is known, then its mass minus the reductions by the bounds of its children.
 class Histories {
  public:
   struct Child {
@@ -21,14 +21,14 @@ class Histories {
   Histories() : nodes_(1), path_(1) {}
 
   bool at_start() const { return path_.size() == 1; }
-  /// Is the mass of the present history known?
+  /// Returns whether the mass of the current history is known.
   bool known() const { return here().mass >= 0; }
   void learn(double mass) { here().mass = mass; }
   double mass() const { return here().mass; }
-  /// The tokens after it of which more is known than their chance.
+  /// Returns the next tokens that trials have visited.
   const std::vector<Child>& children() const { return here().children; }
 
-  /// Goes on by a token of this probability, which spells a part of what is left.
+  /// Descends by a token with this probability, which spells a part of the rest of the prefix.
   void descend(aici::TokenId token, double chance) {
     std::vector<Child>& children = here().children;
     for (const Child& child : children)
@@ -39,7 +39,7 @@ class Histories {
     path_.push_back(node);
   }
 
-  /// The trial is over: all histories that it went through hear of what it learned.
+  /// Ends the trial and updates the bounds of all histories on its path.
   void back_up() {
     for (; path_.size() > 1; path_.pop_back()) {
       const Node& below = here();
@@ -61,5 +61,5 @@ class Histories {
   const Node& here() const { return nodes_[path_.back()]; }
 
   std::vector<Node> nodes_;
-  std::vector<std::uint32_t> path_;  ///< the histories of the present trial, the empty one first
+  std::vector<std::uint32_t> path_;  ///< the histories of the current trial, the empty one first
 };

@@ -1,4 +1,4 @@
-// line.hpp - the prefix as a recognizer: these bytes, then anything.
+// line.hpp - the prefix as a recognizer: these bytes, then any text.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "aici/sdk.hpp"
 
-/// A state is the number of bytes of the prefix that are there.
+/// A state is the number of written bytes of the prefix.
 class Line {
  public:
   using State = std::uint32_t;
@@ -19,13 +19,13 @@ class Line {
   bool byte_allowed(State state, std::uint8_t byte) const {
     return state >= size() || static_cast<std::uint8_t>(text_[state]) == byte;
   }
-  /// The text may end nowhere: what ends it takes the sequence away before the prefix is there.
+  /// The text may not end, since an end-of-sequence token would end the sequence before the prefix is complete.
   bool special_allowed(State, aici::SpecialToken) const { return false; }
   aici::Signature loop_signature(State state) const { return state < size() ? 0 : ~aici::Signature{0}; }
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(text_.size()); }
 
-  /// Finds from where the rest can be spelled in tokens. False: not from the beginning.
+  /// Computes from which states tokens can spell the rest. Returns false if not from the initial state.
   bool look_ahead() {
     open_.assign(size() + 1, true);
     aici::TokenSet tokens;
@@ -36,7 +36,7 @@ class Line {
     return open_[0];
   }
 
-  /// Sets `out` to the tokens that spell what is left or a part of it, after which the rest can be spelled.
+  /// Sets `out` to the tokens that spell the rest, or a part of it after which tokens can spell the remainder.
   void mask(State state, aici::TokenSet& out) {
     aici::compute_bias(*this, state, out);
     for (aici::TokenId token : dead_ends(state, out)) out.forbid(token);
@@ -56,5 +56,5 @@ class Line {
   }
 
   std::string text_;
-  std::vector<bool> open_;  ///< by state: tokens can spell what is left
+  std::vector<bool> open_;  ///< by state: tokens can spell the rest
 };

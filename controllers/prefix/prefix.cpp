@@ -1,22 +1,26 @@
-// prefix: the output begins with given characters, as if the model had come to them by itself.
+// prefix: the output begins with given characters, with the model's exact conditional distribution.
 //
 // The argument is the prefix, or a JSON object:
 //   "prefix":     the characters, at most 1024 bytes
-//   "max_trials": how often to try before being content with less (64)
+//   "max_trials": number of trials before the result becomes approximate (64)
 //
-// Masks at every step would make the output begin with the prefix, but not as the model would have come to it:
-// a first token after which the prefix is unlikely would be forced on. So this is adaptive rejection. A history
-// has a bound of how likely the prefix still is, 1 as long as nothing is known. A trial chooses each token by its
-// probability times the bound after it; where it comes to a new history, it goes on only with the probability
-// that the model gives, there, to all that goes with the prefix, and that becomes the bound. Else all of the
-// trial is taken back. What is left has the probability p(tokens) / p(the text begins with the prefix), exactly.
+// Masks at every step would make the output begin with the prefix, but would distort its distribution: they would force
+// the continuation of a first token after which the prefix is unlikely. Therefore this controller uses adaptive
+// rejection sampling:
 //
-// Where the engine does not tell probabilities, only the first token of a trial is masked. The later ones are
-// sampled among all texts, and the trial ends at the first that does not go with the prefix. That is as exact,
-// as far as the text does not end before, and takes more trials.
+// - Each history has an upper bound on the probability of the rest of the prefix, initially 1.
+// - A trial chooses each token by its probability times the bound after it.
+// - At a new history, the trial continues with the probability that the model gives to all tokens that agree with the
+//   prefix. This probability becomes the history's bound. Otherwise the controller backtracks over the whole trial.
 //
-// After `max_trials`, masks at every step after all; the log says "approximate" then. The distribution that is
-// meant is the one that the engine samples from, without top-k and top-p, which come after masks.
+// The result has exactly the probability p(tokens) / p(the text begins with the prefix).
+//
+// If the engine does not report probabilities, the controller masks only the first token of a trial. Later tokens are
+// sampled from all text, and the trial ends at the first token that does not agree with the prefix. This is exact as
+// well, unless the text ends before the prefix is complete, but it takes more trials.
+//
+// After `max_trials`, the controller uses masks at every step, and the log says "approximate". The distribution is that
+// from which the engine samples, without top-k and top-p, which apply after masks.
 #include <unistd.h>
 
 #include <cmath>
@@ -40,7 +44,7 @@ struct Request {
   std::uint32_t max_trials = 64;
 };
 
-/// A prefix that begins with a brace has to be put in JSON itself.
+/// Parses the argument. A prefix that begins with a brace must be given as JSON.
 Request read(std::string_view argument) {
   if (!argument.starts_with('{')) return {.prefix = std::string(argument)};
   Request request;
@@ -57,7 +61,7 @@ Request read(std::string_view argument) {
         request.max_trials = json.natural(kMostTrials);
         has_trials = true;
       } else {
-        aici::fail("an argument in JSON has the members \"prefix\" and, if wanted, \"max_trials\", each once: not \"" +
+        aici::fail("an argument in JSON has the member \"prefix\" and optionally \"max_trials\", each once: not \"" +
                    name + "\"");
       }
     } while (json.more('}'));
@@ -65,7 +69,7 @@ Request read(std::string_view argument) {
   return request;
 }
 
-/// From 0 to below 1.
+/// Returns a random number from 0 to below 1.
 double chance() {
   std::uint64_t bits = 0;
   getentropy(&bits, sizeof bits);
@@ -89,7 +93,7 @@ class Prefix : public aici::Controller {
     if (line_.size() == 0)
       aici::fail("prefix needs the characters to begin with, or JSON such as {\"prefix\": \" Par\", \"max_trials\": 64}");
     if (line_.size() > kMostBytes)
-      aici::fail("the prefix has more than 1024 bytes: put what is settled of it into the prompt");
+      aici::fail("the prefix has more than 1024 bytes: put its beginning into the prompt");
     if (!line_.look_ahead()) aici::fail("no tokens of this model spell the prefix");
     text_.allow_text();
     using enum aici::Capability;
@@ -97,7 +101,7 @@ class Prefix : public aici::Controller {
     approximate_ = max_trials_ == 0 || aici::capability(backtrack) == 0;
   }
 
-  /// A token came; false: the trial has failed.
+  /// Follows a token. Returns false if the trial has failed.
   bool advance(aici::TokenId token) {
     taken_++;
     if (!approximate_ && !stays(token)) return false;
@@ -111,12 +115,12 @@ class Prefix : public aici::Controller {
     return true;
   }
 
-  /// Whether the trial goes on after the history before `token`.
+  /// Returns whether the trial continues after the history before `token`.
   bool stays(aici::TokenId token) {
     if (!told_) return position_ == 0 || allowed_.allows(token);
     if (histories_.known()) return true;
     const double mass = static_cast<double>(aici::step().allowed_mass());
-    if (std::isnan(mass)) {  // the engine said that it tells, and does not
+    if (std::isnan(mass)) {  // the engine promised to report it, but does not
       approximate_ = true;
       return true;
     }
@@ -153,10 +157,10 @@ class Prefix : public aici::Controller {
       }
       if (rest == 0) return give_up();
     }
-    return aici::MidResult::sample(allowed_).with_top(1);  // with it, the engine tells probabilities
+    return aici::MidResult::sample(allowed_).with_top(1);  // makes the engine report probabilities
   }
 
-  /// To the model, as exactly as the engine tells, the prefix is impossible.
+  /// Switches to masks, since the model gives the prefix no probability, as far as the engine's precision tells.
   aici::MidResult give_up() {
     approximate_ = true;
     line_.mask(position_, allowed_);
@@ -173,12 +177,12 @@ class Prefix : public aici::Controller {
 
   Line line_;
   std::uint32_t max_trials_;
-  bool told_ = false;        ///< the engine says how likely was what the row allowed
+  bool told_ = false;        ///< the engine reports the probability of the tokens that the row allowed
   bool approximate_ = false;  ///< masks at every step
   bool covered_ = false;
   std::uint32_t trials_ = 1;
   std::uint32_t taken_ = 0;     ///< tokens of this trial
-  std::uint32_t position_ = 0;  ///< bytes of the prefix that they spell
+  std::uint32_t position_ = 0;  ///< bytes of the prefix that these tokens spell
   Histories histories_;
   aici::TokenSet allowed_, text_;
 };

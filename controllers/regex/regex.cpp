@@ -37,7 +37,8 @@ Regex from_json(std::string_view argument) {
   return name == "regex" ? compile_or_fail(texts[0]) : aici::regex::until_or_fail(texts);
 }
 
-/// No expression begins with a brace, so it tells JSON from one. An argument that is empty was most likely forgotten.
+/// Parses the argument. Expressions do not begin with a brace, so a brace means JSON. An empty argument is refused,
+/// since it is most likely a mistake.
 Regex read(std::string_view argument) {
   if (argument.empty())
     aici::fail("the pattern is empty: regex needs one as its argument, such as [0-9]+ (for the empty text write (?:))");

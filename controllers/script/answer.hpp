@@ -1,4 +1,4 @@
-// answer.hpp - what a script's callback has answered.
+// answer.hpp - the answer of a script's callback.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace script {
 
-/// By default to go on: any token may come.
+/// The default is to continue with any token.
 struct Answer {
   bool stop = false, suspend = false, splice = false;
   std::optional<std::uint32_t> forks;
@@ -19,7 +19,7 @@ struct Answer {
   std::vector<aici::TokenId> tokens;
 };
 
-/// That of the callback that is running.
+/// Returns the answer of the running callback.
 Answer& answer();
 
 }  // namespace script

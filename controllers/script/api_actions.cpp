@@ -1,4 +1,4 @@
-// What the interpreter calls for actions, patterns and the sequence: script.h.
+// Functions of script.h for actions, patterns and the sequence.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -26,7 +26,7 @@ script_error check_mask(const std::uint32_t* mask) {
   if (mask == nullptr) return nullptr;
   for (std::uint32_t word = 0; word < aici::vocabulary().mask_words(); word++)
     if (mask[word] != 0) return nullptr;
-  return "the set of allowed tokens is empty: there must be one at least";
+  return "the set of allowed tokens is empty: allow at least one token";
 }
 
 Row make_row(const std::uint32_t* mask, float temperature, std::uint32_t top) {
@@ -36,9 +36,9 @@ Row make_row(const std::uint32_t* mask, float temperature, std::uint32_t top) {
 }
 
 constexpr const char* kNoText =
-    "the top level of a script runs before any request, where there is no text yet: fix and take back text in main";
+    "the top level of a script runs before any request, so there is no text yet: call fixed() and rewind() in main";
 
-/// The failure of the action that is over, if it failed.
+/// Returns the failure of the completed action, or null.
 script_error outcome() {
   const Action& action = session().action;
   return action.failure.empty() ? nullptr : action.failure.c_str();
@@ -61,7 +61,7 @@ script_error script_rewind(size_t size) {
   if (!session().has_begun) return kNoText;
   if (size >= session().sequence.size()) return nullptr;
   if (aici::capability(aici::Capability::backtrack) == 0)
-    return "this engine cannot take tokens back: see capability(\"backtrack\")";
+    return "this engine cannot backtrack: see capability(\"backtrack\")";
   session().sequence.cut(size);
   return nullptr;
 }
@@ -70,7 +70,8 @@ uint32_t script_label(void) { return session().sequence.mark(); }
 
 script_error script_label_place(uint32_t label, size_t* place) {
   *place = session().sequence.place(label);
-  return *place == script::Sequence::kGone ? "the text in which this label was has been taken back" : nullptr;
+  if (*place != script::Sequence::kGone) return nullptr;
+  return "this label is no longer valid: the text was rewound to before it";
 }
 
 // ---- patterns
@@ -99,7 +100,7 @@ script_error script_follow_next(uint32_t constraint, script_tokens* certain, con
   *certain = {nullptr, 0};
   *mask = nullptr;
   return attempt([&] {
-    // what it forces and allows lies in the result or in the constraint: both stay until the next call
+    // forced and allowed tokens are in the result or in the constraint, which stay valid until the next call
     [[clang::no_destroy]] static aici::MidResult last = aici::MidResult::stop();
     last = script::followed(constraint).next();
     const aici_mid_result& result = last.raw();
@@ -128,13 +129,13 @@ script_error script_begin_sample(const uint32_t* mask, float temperature, uint32
 }
 
 script_error script_begin_fork(uint32_t count) {
-  if (count == 0) return "a fork goes on as one sequence at least: to end this one call stop()";
+  if (count == 0) return "a fork needs at least one sequence: call stop() to end this one";
   if (count > 1 && aici::capability(aici::Capability::fork) == 0)
     return "this engine cannot fork: see capability(\"fork\")";
   const std::uint32_t most = aici::capability(aici::Capability::max_forks);
   if (count > most && count > 1) {
-    return script::failure("a fork into " + std::to_string(count) + ": a request may have " + std::to_string(most) +
-                           " sequences at most");
+    return script::failure("a fork into " + std::to_string(count) + ": a request may have at most " +
+                           std::to_string(most) + " sequences");
   }
   Action& action = session().begin(Action::Kind::fork);
   action.forks = count;

@@ -1,4 +1,4 @@
-// What the interpreter calls for tokens, variables and the engine: script.h.
+// Functions of script.h for tokens, variables and the engine.
 #include <array>
 #include <cstring>
 #include <string>
@@ -99,7 +99,7 @@ bool script_get_variable(script_text name, script_text* value, uint32_t* version
 script_error script_set_variable(script_text name, script_text value, bool append, uint32_t when_version,
                                  uint32_t* version) {
   if (!script::session().has_begun)
-    return "variables cannot be written at the top level of a script, which has run before any request: write them in "
+    return "variables cannot be written at the top level of a script, which runs before any request: write them in "
            "main, or in a callback";
   *version = aici_var_write(name.data, static_cast<std::uint32_t>(name.size), value.data,
                             static_cast<std::uint32_t>(value.size), append ? AICI_APPEND : AICI_SET, when_version);

@@ -35,8 +35,8 @@ Argument read_argument(std::string_view text) {
     else if (name == "arg")
       found.value = document.source(member, text);
     else
-      aici::fail("the argument has a member \"" + std::string(name) +
-                 "\" that it cannot have: there are \"script\" and \"name\", texts, and \"arg\", any value");
+      aici::fail("the argument has an invalid member \"" + std::string(name) +
+                 "\": it may have \"script\" and \"name\", both strings, and \"arg\", any value");
   }
   if (!has_script) aici::fail("the argument has no member \"script\"");
   return found;

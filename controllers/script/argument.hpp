@@ -10,12 +10,12 @@ struct Argument {
   /// The file's name, for messages.
   std::string name;
   std::string source;
-  /// What the script finds as its own argument: JSON.
+  /// The script's own argument, as JSON.
   std::string value = "null";
 };
 
-/// A text that begins with a brace is {"script": ..., "name": ..., "arg": any value}; any other is the script. Fails if
-/// it is neither.
+/// Parses the argument. A text that begins with a brace is {"script": ..., "name": ..., "arg": any value}; any other
+/// text is the script. Fails if it is invalid.
 Argument read_argument(std::string_view text);
 
 }  // namespace script

@@ -1,4 +1,4 @@
-/* catch.h - leaves the core's functions where they fail, by setjmp and longjmp: C++ for WASI has no exceptions. */
+/* catch.h - leaves failing functions of the core by setjmp and longjmp, since C++ for WASI has no exceptions. */
 #ifndef AICI_SCRIPT_CATCH_H
 #define AICI_SCRIPT_CATCH_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Calls body(data); true if it was left by script_throw. Destructors in between do not run. */
+/* Calls body(data); returns true if script_throw left it. Destructors in between do not run. */
 bool script_catch(void (*body)(void *), void *data);
 /* Leaves the innermost script_catch; returns if there is none. */
 void script_throw(void);

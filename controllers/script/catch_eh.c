@@ -1,4 +1,4 @@
-/* Catches what `aici::fail` throws: see script.h. Compiled with support for setjmp, as C++ is not. */
+/* Catches failures by `aici::fail`: see script.h. Compiled with support for setjmp, which C++ lacks. */
 #include <setjmp.h>
 
 #include "catch.h"

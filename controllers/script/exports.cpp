@@ -1,4 +1,4 @@
-// What the host calls: the exports of aici.h, for a script that has `main` or callbacks of its own.
+// The exports of aici.h, for a script with `main` or with its own callbacks.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,7 +27,7 @@ class ScriptController : public aici::Controller {
     has_main_ = interpreter_has(SCRIPT_MAIN);
     const bool has_mid = interpreter_has(SCRIPT_MID_PROCESS);
     if (has_main_ == has_mid)
-      aici::fail(argument.name + (has_main_ ? " defines both main and mid_process: a script has one of them"
+      aici::fail(argument.name + (has_main_ ? " defines both main and mid_process: use one of them"
                                             : " defines neither main, an async function, nor mid_process"));
     interpreter_idle();
   }
@@ -37,7 +37,7 @@ class ScriptController : public aici::Controller {
     session().has_begun = true;
     if (has_main_) {
       resume();
-      // the first masks are found while the engine reads the prompt
+      // computes the first masks while the engine processes the prompt
       if (!ended_ && !session().sequence.has_news()) ready_ = session().next();
     } else if (interpreter_has(SCRIPT_INIT_PROMPT)) {
       call(SCRIPT_INIT_PROMPT);
@@ -73,7 +73,7 @@ class ScriptController : public aici::Controller {
   }
 
  private:
-  /// Lets the script go on until it awaits something or ends.
+  /// Runs the script until it awaits an action or ends.
   void resume() {
     const script_state state = interpreter_resume();
     if (session().is_stopped) {
@@ -123,7 +123,7 @@ class ScriptController : public aici::Controller {
 
   bool has_main_ = false;
   bool ended_ = false;
-  /// What was found before the first step.
+  /// The result that was computed before the first step.
   std::optional<aici::MidResult> ready_;
 };
 

@@ -1,4 +1,4 @@
-// failure.hpp - failures of the core as values: what the interpreter raises where the script asked for it.
+// failure.hpp - failures of the core as values, which the interpreter raises in the script.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace script {
 
-/// Calls `body()`; the message if it failed by aici::fail, else null. What `body` owns then leaks: a script that is
-/// told of an error seldom goes on for long.
+/// Calls `body()`. Returns the message if it failed by aici::fail, else null. After a failure, objects that `body` owns
+/// leak; a script rarely continues for long after an error.
 template <class Body>
 script_error attempt(Body&& body) {
   struct Call {
@@ -19,7 +19,7 @@ script_error attempt(Body&& body) {
   return script_try(Call::run, &body) ? script_failure() : nullptr;
 }
 
-/// Keeps a message until the next failure.
+/// Stores a message until the next failure.
 script_error failure(std::string message);
 
 }  // namespace script

@@ -10,7 +10,7 @@
 namespace script {
 namespace {
 
-/// Each has tables of its own: some tens of KiB.
+/// Each has its own tables of some tens of KiB.
 constexpr std::size_t kMost = 64;
 
 [[clang::no_destroy]] std::vector<std::unique_ptr<aici::AnyConstraint>> all;
@@ -26,8 +26,8 @@ std::uint32_t follow(aici::AnyConstraint constraint) {
     }
   }
   if (all.size() == kMost)
-    aici::fail("a script follows at most " + std::to_string(kMost) +
-               " constraints by hand at a time: close() those that are no longer needed");
+    aici::fail("a script can follow at most " + std::to_string(kMost) +
+               " constraints at a time: close() those that are no longer needed");
   all.push_back(std::move(made));
   return static_cast<std::uint32_t>(all.size());
 }

@@ -1,4 +1,4 @@
-// follow.hpp - constraints that scripts follow by hand, by number.
+// follow.hpp - constraints that a script's callbacks follow, by number.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace script {
 
-/// Its number, from 1 on. Fails if there are too many.
+/// Returns the constraint's number, from 1 on. Fails if there are too many.
 std::uint32_t follow(aici::AnyConstraint constraint);
 aici::AnyConstraint& followed(std::uint32_t number);
 void unfollow(std::uint32_t number);

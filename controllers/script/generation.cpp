@@ -11,7 +11,7 @@ namespace {
 
 bool can_take_back() { return aici::capability(aici::Capability::backtrack) != 0; }
 
-/// How many of the bytes there are without a character at the end that is not whole.
+/// Returns the number of bytes without an incomplete character at the end.
 std::size_t whole_characters(std::string_view text) {
   std::size_t begin = text.size();
   while (begin > 0 && text.size() - begin < 3 && (static_cast<unsigned char>(text[begin - 1]) & 0xC0) == 0x80) begin--;
@@ -98,7 +98,7 @@ void Generation::force(std::string_view text) {
 void Generation::finish(script_finish how) {
   finish_ = how;
   over_ = true;
-  // what its constraint forced beyond its end
+  // removes text that the constraint forced beyond the end
   if (beyond_ != 0 && can_take_back()) sequence_.cut(sequence_.size() - beyond_);
 }
 

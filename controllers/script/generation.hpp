@@ -1,4 +1,4 @@
-// generation.hpp - one generated text: tokens under a pattern, until it is whole or a limit is reached.
+// generation.hpp - a generated text: tokens under a pattern, until the text is complete or a limit is reached.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ namespace script {
 
 class Generation {
  public:
-  /// `patterns` and `sequence` must live as long. Fails if the pattern cannot be made again.
+  /// `patterns` and `sequence` must outlive this object. Fails if the pattern cannot be compiled again.
   Generation(const script_generation& wanted, Patterns& patterns, Sequence& sequence);
 
-  /// Takes note of tokens that have come, which `step` tells more about.
+  /// Follows new tokens; `step` has their probabilities.
   void append(std::span<const aici::TokenId> tokens, const aici::Step& step);
   bool over() const { return over_; }
-  /// What may come next; nothing: it is over.
+  /// Returns the next row; nothing if the text has ended.
   std::optional<aici::MidResult> next();
 
   script_generated result() const;
@@ -31,14 +31,14 @@ class Generation {
  private:
   std::uint32_t wanted_top() const { return logprobs_ && top_ == 0 ? 1 : top_; }
   void append_one(aici::TokenId token, const aici::Step& step);
-  /// The model goes on with something that is not of the pattern; `token` may begin with the end of what is.
+  /// Ends the text where the model leaves the pattern; `token` may begin with the end of the text.
   void leave(aici::TokenId token);
-  /// Appends text of ours.
+  /// Appends forced text.
   void force(std::string_view text);
   void finish(script_finish how);
-  /// Is there a stop string that ends in the last `added` bytes? Where the text ends then, else npos.
+  /// Returns where the text ends if a stop string ends in the last `added` bytes, else npos.
   std::size_t find_stop(std::size_t added) const;
-  /// The text ends after `size` bytes: takes back what is beyond.
+  /// Ends the text after `size` bytes and removes the rest.
   void cut(std::size_t size);
 
   Sequence& sequence_;
@@ -49,18 +49,19 @@ class Generation {
   std::uint32_t top_;
   std::vector<std::string> stops_;
 
-  /// The text may end here: any token may come, and one that is not of this mask is the end. Lies in the constraint.
+  /// The mask, stored in the constraint, if the text may end here: any token is allowed, and a token outside the mask
+  /// ends the text.
   const std::uint32_t* open_ = nullptr;
   bool may_leave_;
 
   std::string text_;
-  /// Where in the text each token ends.
+  /// The end of each token in the text.
   std::vector<std::size_t> ends_;
   std::vector<script_scored> scored_;
   std::vector<script_top> tops_;
   script_finish finish_ = SCRIPT_FINISH_COMPLETE;
   bool over_ = false;
-  /// Tokens of the sequence behind the one that is being appended.
+  /// Number of tokens after the one that is being appended.
   std::size_t beyond_ = 0;
 };
 

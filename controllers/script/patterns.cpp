@@ -30,7 +30,7 @@ aici::Choices read_options(std::string_view source) {
   return aici::Choices(texts);
 }
 
-/// {"text": ..., "end": ...}, the second if wanted.
+/// Reads {"text": ..., "end": ...}; "end" is optional.
 aici::Quotation read_substring(std::string_view source) {
   std::string text, end;
   aici::JsonReader json(source, "the text and its end");
@@ -46,7 +46,7 @@ aici::Quotation read_substring(std::string_view source) {
   return aici::Quotation(text, end);
 }
 
-/// {"schema": ..., "whitespace": ...}
+/// Reads {"schema": ..., "whitespace": ...}.
 aici::cfg::Parser read_schema(std::string_view source) {
   using namespace aici::json_schema;
   Options options;
@@ -81,7 +81,7 @@ aici::AnyConstraint make_constraint(script_kind kind, std::string_view source) {
     case SCRIPT_YACC:
       return aici::yacc::make_or_fail(source);
   }
-  aici::fail("there is no such kind of pattern");
+  aici::fail("unknown kind of pattern");
 }
 
 std::uint32_t Patterns::find(script_kind kind, std::string_view source) {

@@ -1,4 +1,4 @@
-// patterns.hpp - what generated texts have to be like: patterns that scripts name, each compiled once.
+// patterns.hpp - the patterns of generated texts, each compiled once.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@
 
 namespace script {
 
-/// A new constraint for a pattern; fails if the source is none.
+/// Makes a constraint from a pattern; fails if the source is invalid.
 aici::AnyConstraint make_constraint(script_kind kind, std::string_view source);
 
-/// All patterns of a script. One that is used again starts over with the masks that it has found.
+/// All patterns of a script. A pattern that is used again keeps its cached masks.
 class Patterns {
  public:
-  /// Its number, from 1 on. Fails if the source is no pattern.
+  /// Returns the pattern's number, from 1 on. Fails if the source is invalid.
   std::uint32_t find(script_kind kind, std::string_view source);
-  /// Its constraint, at the start of a text. It is the caller's until it asks again.
+  /// Returns the pattern's constraint, at the start of a text. It is valid until the next call.
   aici::AnyConstraint& start(std::uint32_t number);
-  /// Another constraint for the same pattern.
+  /// Makes another constraint for the same pattern.
   aici::AnyConstraint make(std::uint32_t number) const;
 
   bool has(std::uint32_t number) const { return number > 0 && number <= patterns_.size(); }
 
  private:
-  /// So many patterns keep their constraint, beside those that were made before there was a prompt.
+  /// Number of patterns that keep their constraint, in addition to those compiled before the prompt.
   static constexpr std::size_t kMostAlive = 16;
 
   struct Pattern {

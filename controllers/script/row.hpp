@@ -1,4 +1,4 @@
-// row.hpp - which tokens may come next, and how one of them is chosen.
+// row.hpp - the allowed tokens and the sampling options for the next token.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace script {
 
 struct Row {
-  /// Empty: any token may come.
+  /// Empty: any token is allowed.
   std::vector<std::uint32_t> mask;
-  /// 0: the request's own.
+  /// 0: the request's temperature.
   float temperature = 0;
-  /// So many of the likeliest tokens are wanted.
+  /// Number of most likely tokens to report.
   std::uint32_t top = 0;
 
-  /// Lasts as long as the mask does.
+  /// Valid as long as the mask is.
   aici::MidResult result() const {
     aici::MidResult row = mask.empty()
                               ? aici::MidResult::sample_any()

@@ -1,10 +1,10 @@
-/* script.h - what an interpreter and the core of script controllers say to each other.
+/* script.h - the interface between an interpreter and the core of script controllers.
  *
- * The core (this folder) follows the sequence, generates under constraints, forks and waits; the interpreter runs
- * the script, which only decides. A script either has a coroutine `main`, whose awaited actions the core carries
- * out step by step without it, or the callbacks of the controller interface by name.
+ * The core (this folder) follows the sequence, generates under constraints, forks and waits. The interpreter runs the
+ * script, which only decides. A script has either a coroutine `main`, whose awaited actions the core carries out step
+ * by step without the script, or the callbacks of the controller interface by name.
  *
- * Texts are bytes with a length, as a rule UTF-8. What the core returns a pointer to is valid until its next call.
+ * Texts are bytes with a length, usually UTF-8. Pointers that the core returns are valid until its next call.
  */
 #ifndef AICI_SCRIPT_H
 #define AICI_SCRIPT_H
@@ -27,7 +27,7 @@ typedef struct script_tokens {
   size_t size;
 } script_tokens;
 
-/* ---- what each interpreter defines ---- */
+/* ---- functions that each interpreter defines ---- */
 
 typedef enum script_callback {
   SCRIPT_MAIN, /* a coroutine */
@@ -43,71 +43,71 @@ typedef enum script_state {
   SCRIPT_FAILED, /* interpreter_failure() says how */
 } script_state;
 
-/* The language's name, as users know it. */
+/* The language's name, for messages. */
 extern const char interpreter_language[];
-/* Runs the top level of a script; false: it failed. `argument` is JSON. */
+/* Runs the top level of a script; returns false if it failed. `argument` is JSON. */
 bool interpreter_load(script_text name, script_text source, script_text argument);
-/* Does the script define this? */
+/* Returns whether the script defines this function. */
 bool interpreter_has(script_callback which);
-/* Starts `main`, or goes on with it after the action that it awaits is over. */
+/* Starts `main`, or continues it after the awaited action is complete. */
 script_state interpreter_resume(void);
-/* Calls a callback; false: it failed. Its answer is given by script_answer_...: by default, to go on. */
+/* Calls a callback; returns false if it failed. It answers by script_answer_...; the default is to continue. */
 bool interpreter_call(script_callback which);
-/* What went wrong: the error with its traceback. */
+/* Returns the error with its traceback. */
 script_text interpreter_failure(void);
-/* Called when no code of the interpreter is active: the time to collect garbage. */
+/* Called when no code of the interpreter is active, so that it can collect garbage. */
 void interpreter_idle(void);
 
 /* ---- failures ---- */
 
-/* Functions that may fail return NULL, or what was wrong: the interpreter raises it. */
+/* Functions that may fail return NULL, or an error message, which the interpreter raises. */
 typedef const char *script_error;
 
-/* Calls body(data); true if it failed by aici::fail, whose message is script_failure(). (catch_eh.c) */
+/* Calls body(data); returns true if it failed by aici::fail. script_failure() has the message. (catch_eh.c) */
 bool script_try(void (*body)(void *), void *data);
 script_error script_failure(void);
 
 /* ---- the sequence ---- */
 
-/* All tokens, the prompt's included, as they will be when what the script has forced is appended. */
+/* All tokens, including the prompt's and those that the script has forced but the engine does not have yet. */
 script_tokens script_all_tokens(void);
-/* How many of them are the prompt's. */
+/* The number of the prompt's tokens. */
 size_t script_prompt_size(void);
-/* Appends tokens, or takes tokens back until there are `size`: done together, before anything else is generated. */
+/* Appends tokens, or removes tokens until there are `size`. Both take effect together, before anything is generated. */
 script_error script_force(script_tokens tokens);
 script_error script_rewind(size_t size);
-/* A mark at the present end. */
+/* Creates a label at the current end. */
 uint32_t script_label(void);
-/* Where it is; an error if it was taken back since. */
+/* Returns a label's position; an error if the sequence was backtracked to before it. */
 script_error script_label_place(uint32_t label, size_t *place);
 
-/* ---- patterns: what a generated text has to be like ---- */
+/* ---- patterns of generated texts ---- */
 
 /* Kinds of patterns, in the order of their names in patterns.cpp. */
 typedef enum script_kind {
   SCRIPT_REGEX,
   SCRIPT_OPTIONS,   /* a JSON list of texts */
   SCRIPT_SCHEMA,    /* {"schema": ..., "whitespace": "flexible", "compact" or "spaced"} */
-  SCRIPT_SUBSTRING, /* {"text": ..., "end": ...}, the second if wanted */
+  SCRIPT_SUBSTRING, /* {"text": ..., "end": ...}; "end" is optional */
   SCRIPT_KBNF,
   SCRIPT_LARK,
   SCRIPT_GBNF,
   SCRIPT_YACC,
 } script_kind;
 
-/* Makes a pattern, or finds the one made of the same source. It stays. */
+/* Makes a pattern, or finds the existing one with the same source. Patterns are never freed. */
 script_error script_pattern(script_kind kind, script_text source, uint32_t *pattern);
 
-/* A constraint of its own that follows a text by hand; `script_unfollow` gives it back. */
+/* Makes a constraint that a script's callbacks follow; `script_unfollow` frees it. */
 script_error script_follow(uint32_t pattern, uint32_t *constraint);
 void script_unfollow(uint32_t constraint);
 script_error script_follow_append(uint32_t constraint, script_tokens tokens);
 bool script_follow_ended(uint32_t constraint);
 script_error script_follow_may_end(uint32_t constraint, bool *may_end);
-/* What may come: tokens that are certain (and no mask), or a mask; neither: nothing but the end. */
+/* The allowed tokens: forced tokens (and no mask), or a mask; with neither, only the end is allowed. */
 script_error script_follow_next(uint32_t constraint, script_tokens *certain, const uint32_t **mask);
 
-/* ---- actions: what `main` awaits ---- */
+/* ---- actions that `main` awaits ---- */
 
 #define SCRIPT_NO_LIMIT 0xffffffffu
 #define SCRIPT_NO_PATTERN 0u
@@ -116,13 +116,13 @@ script_error script_follow_next(uint32_t constraint, script_tokens *certain, con
 typedef struct script_generation {
   uint32_t pattern; /* or SCRIPT_NO_PATTERN */
   uint32_t max_tokens, max_bytes;
-  float temperature; /* 0: the request's own */
+  float temperature; /* 0: the request's temperature */
   bool logprobs;
-  uint32_t top; /* most likely tokens of each place */
+  uint32_t top; /* number of most likely tokens to report at each position */
   const script_text *stops;
   size_t num_stops;
   bool include_stop;
-  /* Where the pattern may end, the text also ends if the model would rather write something else. */
+  /* Where the pattern may end, the text also ends if the model prefers a token outside the pattern. */
   bool leave;
 } script_generation;
 
@@ -137,7 +137,7 @@ typedef enum script_finish {
 /* One token of a generated text. */
 typedef struct script_scored {
   uint32_t token;
-  float logprob;      /* NaN: it was certain, or nobody asked */
+  float logprob;      /* NaN: it was forced, or not requested */
   float allowed_mass; /* likewise */
   uint32_t first_top, num_top; /* in script_generated.tops */
 } script_scored;
@@ -155,22 +155,22 @@ typedef struct script_generated {
   const script_top *tops;
 } script_generated;
 
-/* Each begins an action, which is over when interpreter_resume is called. */
+/* Each function begins an action, which is complete when interpreter_resume is called. */
 script_error script_begin_generation(const script_generation *what);
-/* One token, under a mask (NULL: any), which is copied. */
+/* Samples one token under a mask, which is copied (NULL: any token). */
 script_error script_begin_sample(const uint32_t *mask, float temperature, uint32_t top);
 script_error script_begin_fork(uint32_t count);
 void script_begin_wait(const script_text *names, size_t count);
-/* Brings what was forced into the sequence, and waits for the next step. */
+/* Sends forced tokens to the engine, and waits for the next step. */
 void script_begin_step(void);
 
-/* What came of the action that is over. */
+/* The result of the completed action. */
 script_error script_generation_result(script_generated *result);
 script_error script_sample_result(script_generated *result);
 script_error script_fork_result(uint32_t *index);
 script_error script_wait_result(void);
 
-/* ---- callbacks: what they see and answer ---- */
+/* ---- input and answers of callbacks ---- */
 
 typedef struct script_step {
   uint32_t sequence, number;
@@ -199,23 +199,23 @@ script_text script_token_bytes(uint32_t token);
 bool script_token_is_special(uint32_t token);
 /* The first end-of-sequence tokens. */
 script_tokens script_end_tokens(void);
-/* Of text: fails if the vocabulary cannot spell it. */
+/* Tokenizes text; fails if the vocabulary cannot spell it. */
 script_error script_tokenize(script_text text, script_tokens *tokens);
 script_error script_detokenize(script_tokens tokens, script_text *text);
-/* Every token id, and every token that is text. */
+/* Every token id, and every token with text. */
 void script_mask_all(uint32_t *mask);
 void script_mask_text(uint32_t *mask);
 
 uint32_t script_capability(script_text name, bool *known);
-/* False: it is missing. */
+/* Returns false if the variable does not exist. */
 bool script_get_variable(script_text name, script_text *value, uint32_t *version);
 #define SCRIPT_ANY_VERSION 0xffffffffu
-/* The new version; 0 if the version was another one. */
+/* Returns the new version; 0 if the variable had another version. */
 script_error script_set_variable(script_text name, script_text value, bool append, uint32_t when_version,
                                  uint32_t *version);
 void script_log(script_text text);
-/* Ends the sequence. In `main` it returns, for what is fixed already has yet to be written: the interpreter leaves
- * `main` then by an error, which counts for nothing. */
+/* Ends the sequence. In `main` it returns, since fixed text must still be written; the interpreter then leaves `main`
+ * by an error, which is ignored. */
 void script_stop(void);
 __attribute__((noreturn)) void script_fail(script_text message);
 

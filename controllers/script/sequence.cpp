@@ -20,7 +20,7 @@ std::span<const aici::TokenId> Sequence::note(const aici::Step& step) {
   settled_ = std::min(settled_, engine_size_);
   engine_size_ += came.size();
   const auto rest = std::span<const aici::TokenId>(tokens_).subspan(settled_);
-  // an engine cannot have an empty sequence: it then puts a token of its own first
+  // an engine cannot have an empty sequence: it then adds a first token of its own
   if (!own || came.size() > rest.size() || !std::equal(came.begin(), came.end(), rest.begin()))
     tokens_.insert(tokens_.begin() + static_cast<std::ptrdiff_t>(settled_), came.begin(), came.end());
   settled_ += came.size();

@@ -1,4 +1,4 @@
-// sequence.hpp - the tokens of this sequence as the script sees them: what it forces counts at once.
+// sequence.hpp - the tokens of this sequence as the script sees them; forced tokens count at once.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,11 @@
 
 namespace script {
 
-/// The engine hears of forced and removed tokens when the script next waits for something: by then they may be many,
-/// and are one splice.
+/// Forced and removed tokens go to the engine when the script next waits for something, all of them as one splice.
 class Sequence {
  public:
   void begin(std::span<const aici::TokenId> prompt);
-  /// Takes note of the present step; the tokens that were generated, which is none if what came was forced here.
+  /// Follows the current step. Returns the generated tokens; none if the tokens were forced here.
   std::span<const aici::TokenId> note(const aici::Step& step);
 
   std::span<const aici::TokenId> tokens() const { return tokens_; }
@@ -23,37 +22,37 @@ class Sequence {
   std::size_t prompt_size() const { return prompt_size_; }
 
   void force(std::span<const aici::TokenId> tokens);
-  /// Takes back all tokens from this place on.
+  /// Removes all tokens from this position on.
   void cut(std::size_t size);
-  /// Takes back the end token that has just been sampled. If nothing else follows, it may as well stay.
+  /// Removes the end token that has just been sampled. If nothing follows, the engine may keep it.
   void cut_end();
 
   std::uint32_t mark();
   static constexpr std::size_t kGone = static_cast<std::size_t>(-1);
-  /// Where a mark is, or kGone if it was taken back.
+  /// Returns the position of a label, or kGone if the sequence was backtracked to before it.
   std::size_t place(std::uint32_t mark) const { return mark < marks_.size() ? marks_[mark] : kGone; }
 
-  /// Is there something that the engine has not heard of?
+  /// Returns whether there are changes that the engine does not have yet.
   bool has_news() const { return engine_size_ != settled_ || settled_ < tokens_.size(); }
-  /// Nothing but an end token to be taken back?
+  /// Returns whether the only change is the removal of an end token.
   bool is_over() const { return !has_news() || (held_end_ && settled_ == tokens_.size()); }
-  /// Tells the engine, as much as goes at once.
+  /// Returns a splice with as many changes as one splice can have.
   aici::MidResult news();
 
  private:
-  /// A splice may have as many (aicirt/settings.py).
+  /// Maximum number of tokens in a splice (aicirt/settings.py).
   static constexpr std::size_t kMostAtOnce = 4096;
 
   std::vector<aici::TokenId> tokens_;
   std::vector<std::size_t> marks_;
   std::size_t prompt_size_ = 0;
-  /// The first tokens, which the engine has.
+  /// Number of first tokens that the engine already has.
   std::size_t settled_ = 0;
-  /// How many the engine has: those beyond `settled_` are to be taken back.
+  /// Number of the engine's tokens; it must remove those beyond `settled_`.
   std::size_t engine_size_ = 0;
-  /// The engine has been told, and its answer is what comes next.
+  /// A splice was sent, and the next step reports it.
   bool told_ = false;
-  /// The engine's last token is an end token that was taken back here.
+  /// The engine's last token is an end token that was removed here.
   bool held_end_ = false;
 };
 

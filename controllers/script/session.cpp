@@ -12,7 +12,7 @@ namespace script {
 
 using Kind = Action::Kind;
 
-// An instance ends by being dropped, so nothing is ever destroyed.
+// The host drops instances as a whole, so nothing is ever destroyed.
 Session& session() {
   [[clang::no_destroy]] static Session only;
   return only;
@@ -77,7 +77,7 @@ std::optional<aici::MidResult> Session::act() {
     case Kind::wait:
       if (all_there()) return std::nullopt;
       [[fallthrough]];
-    case Kind::fork:  // both are pre_process's, in the next step
+    case Kind::fork:  // pre_process does both in the next step
       return aici::MidResult::splice(0, {});
     case Kind::step:
       if (std::exchange(action.waited, true)) return std::nullopt;

@@ -16,26 +16,26 @@
 
 namespace script {
 
-/// What `main` awaits. One at a time: an action is over before the script goes on.
+/// The action that `main` awaits. There is one at a time: it completes before the script continues.
 struct Action {
   enum class Kind : std::uint8_t { none, generate, sample, fork, wait, step };
   Kind kind = Kind::none;
   bool over = true;
-  /// It failed, and this is why.
+  /// Why the action failed, if it did.
   std::string failure;
 
   std::unique_ptr<Generation> generation;
 
-  /// sample: what may come, and what came
+  /// sample: the row, and the sampled token
   Row row;
   script_scored sampled{};
   std::vector<script_top> tops;
 
-  /// fork: into how many, and which this is
+  /// fork: the number of sequences, and the index of this one
   std::uint32_t forks = 0, index = 0;
-  /// step: it has been waited for
+  /// step: whether the step has been awaited
   bool waited = false;
-  /// wait: for these variables
+  /// wait: the awaited variables
   std::vector<std::string> names;
 };
 
@@ -44,18 +44,18 @@ class Session {
   Sequence sequence;
   Patterns patterns;
   Action action;
-  /// There is a prompt: the script's top level has run.
+  /// Whether there is a prompt: the script's top level has run.
   bool has_begun = false;
-  /// `main` has asked for the end.
+  /// Whether `main` has requested the end.
   bool is_stopped = false;
 
-  /// Begins an action; the one before is forgotten.
+  /// Begins an action and drops the previous one.
   Action& begin(Action::Kind kind);
-  /// Takes note of what has happened to the sequence since the last step; the second time in a step, of a fork.
+  /// Follows the changes of the sequence since the last step; a second call in a step follows a fork.
   void note();
-  /// What the engine is to do next; nothing: the action is over, and the script decides.
+  /// Returns the next result for the engine; nothing if the action is complete and the script decides.
   std::optional<aici::MidResult> next();
-  /// Is pre_process to be called in the next step?
+  /// Returns whether the next step needs pre_process.
   bool needs_pre() const {
     return !action.over && (action.kind == Action::Kind::fork || action.kind == Action::Kind::wait);
   }
@@ -66,11 +66,11 @@ class Session {
   std::optional<aici::MidResult> act();
   bool all_there() const;
 
-  /// The last step that was taken note of.
+  /// The last step that was followed.
   std::uint32_t noted_ = 0;
 };
 
-/// The one of this instance.
+/// Returns the session of this instance.
 Session& session();
 
 }  // namespace script

@@ -1,9 +1,9 @@
-// showcase: every verb of the controller interface in one run, with a word on each in the log.
+// showcase: uses every verb of the controller interface in one run, with a line about each in the log.
 //
-// A narrator splices text, samples under a mask, takes tokens back, and forks. Of the three branches the hero
-// goes on at another temperature and leaves what it wrote in a variable; the listener suspends until the
-// variable is there and splices it; the voter writes one of three words, counts a vote by compare-and-set,
-// uses biases and a forced token. What the engine cannot do is left out, and the log says so.
+// A narrator splices text, samples under a mask, backtracks, and forks into three branches. The hero continues at
+// another temperature and writes its text into a variable. The listener suspends until the variable exists and splices
+// it. The voter writes one of three words, counts a vote by compare-and-set, and uses biases and a forced token. Verbs
+// that the engine lacks are skipped, with a line in the log.
 #include <cstdarg>
 #include <cstdio>
 #include <optional>
@@ -33,7 +33,7 @@ class Showcase : public aici::Controller {
                 vocab.size(), vocab.eos().size());
   }
 
-  // On the critical path: what came, and whether to go on.
+  // On the critical path: gets the new tokens; continues or stops.
   aici::PostResult post_process(std::span<const aici::TokenId> tokens) {
     const aici::Step& step = aici::step();
     const std::string text = aici::vocabulary().text(tokens);
@@ -41,7 +41,7 @@ class Showcase : public aici::Controller {
       say("post_process: sampled \"%s\", log-probability %.2f; the row allowed %.2f of all", text.c_str(),
           static_cast<double>(step.logprob()), static_cast<double>(step.allowed_mass()));
     else
-      say("post_process: %u tokens went, \"%s\" came", step.backtrack(), text.c_str());
+      say("post_process: %u tokens removed, \"%s\" appended", step.backtrack(), text.c_str());
     for (const aici::Top& top : step.top())
       say("  likely: \"%s\" %.2f", std::string(aici::vocabulary().token(top.token)).c_str(),
           static_cast<double>(top.logprob));
@@ -50,7 +50,7 @@ class Showcase : public aici::Controller {
     return aici::PostResult::go_on();
   }
 
-  // On the critical path: whether to take part in this step, and as how many.
+  // On the critical path: continues, forks, suspends or stops.
   aici::PreResult pre_process() {
     if (role_ == Role::narrator && scene_ == kForkScene) {
       if (can(Capability::fork, "Fork")) return say("pre_process: Fork 3"), aici::PreResult::fork(3);
@@ -62,7 +62,7 @@ class Showcase : public aici::Controller {
     return aici::PreResult::go_on();
   }
 
-  // Beside the model's computation: what the next token may be.
+  // While the model computes: chooses the next token's row, a splice, or the end.
   MidResult mid_process(std::span<const aici::SeqId> fork_group) {
     if (fork_group.size() == 3 && role_ == Role::narrator) {
       for (std::size_t i = 0; i < 3; i++)
@@ -87,7 +87,7 @@ class Showcase : public aici::Controller {
 
   bool can(Capability capability, const char* verb) const {
     if (aici::capability(capability) != 0) return true;
-    say("%s is left out: the engine cannot do it", verb);
+    say("%s is skipped: the engine lacks it", verb);
     return false;
   }
 
@@ -182,16 +182,16 @@ class Showcase : public aici::Controller {
   }
 
   std::optional<MidResult> splice(std::uint32_t backtrack, const std::string& text) {
-    if (backtrack != 0 && !can(Capability::backtrack, "taking tokens back")) backtrack = 0;
+    if (backtrack != 0 && !can(Capability::backtrack, "Backtrack")) backtrack = 0;
     if (!can(Capability::ff_tokens, "Splice")) return std::nullopt;
     const std::vector<aici::TokenId> tokens = aici::tokenize(text);
-    say("mid_process: Splice, %u tokens back, %zu new ones", backtrack, tokens.size());
+    say("mid_process: Splice, %u tokens removed, %zu appended", backtrack, tokens.size());
     return MidResult::splice(backtrack, tokens);
   }
 
   Role role_ = Role::narrator;
   unsigned scene_ = 0;
-  std::string written_;  ///< what was sampled in this role
+  std::string written_;  ///< text that was sampled in this role
   aici::TokenSet set_;   ///< all text without line ends
   aici::Constraint<aici::Choices> ballot_;
   bool voted_ = false;

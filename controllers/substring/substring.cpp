@@ -1,8 +1,8 @@
-// substring: the output is a part of a given text, word for word.
+// substring: the output is a verbatim part of a given text.
 //
 // The argument is the text, or a JSON object:
 //   "text": the text, which is UTF-8 and not empty
-//   "end":  a marker that the model writes behind the part, and that ends the output (docs/grammars.md)
+//   "end":  a marker that the model writes after the part and that ends the output (docs/grammars.md)
 #include <string>
 #include <string_view>
 
@@ -20,7 +20,7 @@ struct Request {
   bool has_end = false;
 };
 
-/// A text that begins with a brace has to be put in JSON itself. `storage` is for the text out of JSON.
+/// Parses the argument. A text that begins with a brace must be given as JSON. `storage` holds the text from JSON.
 Request read(std::string_view argument, std::string* storage) {
   if (!argument.starts_with('{')) return {.text = argument};
   Request request;
@@ -37,7 +37,7 @@ Request read(std::string_view argument, std::string* storage) {
         request.end = json.string();
         request.has_end = true;
       } else {
-        aici::fail("an argument in JSON has the members \"text\" and, if wanted, \"end\", each once: not \"" + name +
+        aici::fail("an argument in JSON has the member \"text\" and optionally \"end\", each once: not \"" + name +
                    "\"");
       }
     } while (json.more('}'));

@@ -1,6 +1,6 @@
 // uppercase: the model writes without small letters (a to z).
 //
-// The smallest constraint on text: one state, and a rule for bytes.
+// The smallest constraint on text: one state and a rule for bytes.
 #include "aici/sdk.hpp"
 
 namespace {
@@ -13,8 +13,7 @@ class NoSmallLetters {
   State append(State state, std::uint8_t) const { return state; }
   bool byte_allowed(State, std::uint8_t byte) const { return byte < 'a' || byte > 'z'; }
   bool special_allowed(State, aici::SpecialToken token) const { return token == aici::SpecialToken::eos; }
-  // Not needed, but with it a mask takes a fiftieth of the time: most tokens are judged by the kinds of
-  // bytes they have.
+  // Optional. With it, a mask takes a fiftieth of the time, since most tokens are decided by the kinds of their bytes.
   aici::Signature loop_signature(State) const { return kinds_; }
 
  private:

@@ -105,7 +105,7 @@ _TOKEN = st.one_of(
 
 @st.composite
 def vocabularies(draw: st.DrawFn) -> Vocab:
-    """Duplicates, empty, special, too long and broken tokens, and logits that have none."""
+    """A vocabulary with duplicate, empty, special, too long and broken tokens, and unused ids."""
     tokens = [b"a", *draw(st.lists(_TOKEN, min_size=3, max_size=80))]
     ids = st.integers(1, len(tokens) - 1)
     named = {name: draw(st.one_of(st.none(), ids)) for name in SPECIALS[1:]}
@@ -116,7 +116,7 @@ def vocabularies(draw: st.DrawFn) -> Vocab:
 
 
 def allowed(automaton: Automaton, vocab: Vocab, state: int) -> list[int]:
-    """All tokens that may come in a state, one by one."""
+    """Returns the tokens that are allowed in a state, by trying each of them."""
     tokens = set(vocab.allowed(lambda text: automaton.run(text, state) != 0))
     ids = {"eos": vocab.eos, **{name: [token] for name, token in vocab.named.items() if token is not None}}
     for bit, name in enumerate(SPECIALS):

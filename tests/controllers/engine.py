@@ -20,7 +20,7 @@ Model = Callable[[tuple[int, ...]], Sequence[float]]
 
 @dataclass
 class Run:
-    """One sequence: its guest, its tokens, and what the next step shall say."""
+    """A sequence: its guest, its tokens, and the argument of its next step."""
 
     guest: Guest
     tokens: list[int]
@@ -66,7 +66,7 @@ class Engine:
         return self.finished
 
     def text(self, run: Run) -> bytes:
-        """What a sequence has written."""
+        """Returns the text that a sequence has written."""
         return self.vocab.view.decode(run.tokens[self.start :])
 
     def _critical(self) -> list[Run]:

@@ -94,7 +94,7 @@ def ascii_vocab() -> Vocab:
 
 @dataclass
 class Mid:
-    """What mid_process returned; `allowed` are the tokens of a bit mask."""
+    """The result of mid_process; `allowed` has the tokens of a bit mask."""
 
     verb: int
     kind: int = -1
@@ -112,7 +112,7 @@ class Mid:
 
 @dataclass
 class Answer:
-    """What the callbacks of one step returned; None for those that were not called."""
+    """The results of the callbacks of a step; None for callbacks that were not called."""
 
     post: int | None = None
     pre: tuple[int, int] | None = None
@@ -127,7 +127,7 @@ class Answer:
 
 
 class Guest:
-    """One sequence: an instance of a controller and what its imports see."""
+    """A sequence: an instance of a controller, and the state behind its imports."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Guest:
         group: Sequence[int] | None = None,
         children: Sequence[int] = (),
     ) -> Answer:
-        """One step. `children` are the ids for new sequences if pre_process forks."""
+        """Runs a step. `children` are the ids for new sequences if pre_process forks."""
         self.begin(tokens, backtrack=backtrack, sampled=sampled, logprob=logprob, mass=mass, top=top)
         answer = self.critical()
         if answer.post == STOP or (answer.pre and answer.pre[0] in (STOP, SUSPEND)):
@@ -310,14 +310,14 @@ class Guest:
         return self.instance.read(address, length)
 
     def take_log(self) -> str:
-        """What was printed since the last time."""
+        """Returns the output since the last call, and clears it."""
         text = self.output.decode("utf-8", "replace")
         self.output.clear()
         return text
 
 
-#: of a guest's CPU, in which a hypervisor counts the time that it takes a core away; what is tested here is
-#: what controllers answer. Where the runtime calls a sequence late, a call that is interrupted ends its guest
+#: limits on a guest's CPU time, which also counts time in which a hypervisor takes the core away. These tests
+#: check answers, not times. Where the runtime calls a sequence late, an interrupted call here ends the guest
 PATIENCE = Limits(init_ms=20_000.0, pre_ms=1000.0, mid_ms=2000.0, mid_host_ms=2000.0, post_ms=1000.0)
 
 

@@ -9,14 +9,14 @@ import wasmtime
 
 
 class Probe:
-    """Texts and bytes go through a buffer of the guest that `probe_alloc` and `probe_free` manage."""
+    """Passes texts and bytes through a buffer of the guest, which `probe_alloc` and `probe_free` manage."""
 
     def __init__(self, module: Path) -> None:
         self._store = wasmtime.Store()
         self._store.set_wasi(wasmtime.WasiConfig())
         linker = wasmtime.Linker(self._store.engine)
         linker.define_wasi()
-        # the SDK's library may refer to the host; what is under test never calls it
+        # the SDK's library may import host functions; the code under test never calls them
         compiled = wasmtime.Module.from_file(self._store.engine, str(module))
         linker.define_unknown_imports_as_traps(compiled)
         self._exports = linker.instantiate(self._store, compiled).exports(self._store)
@@ -32,7 +32,7 @@ class Probe:
         return function(self._store, *arguments)
 
     def _number(self, name: str, *arguments: int) -> int:
-        """What a function says that returns 32 bits without a sign."""
+        """Calls a function that returns an unsigned 32-bit number."""
         return int(self._call(name, *arguments)) & 0xFFFFFFFF
 
     def _room(self, size: int) -> int:
@@ -55,10 +55,10 @@ class Probe:
             end += 1
         return self._get(at, end - at).decode()
 
-    # -- of recognizers -------------------------------------------------------------------------------
+    # -- recognizers ---------------------------------------------------------------------------------
 
     def run(self, text: str | bytes) -> bytes:
-        """After each prefix, the empty one first: 0 dead, 1 an end can be reached, 3 and it may end here."""
+        """Returns the state after each prefix, the empty one first: 0 dead, 1 alive, 3 may end."""
         data = text.encode() if isinstance(text, str) else text
         at = self._put(data, extra=len(data) + 1)
         self._call("probe_run", at, len(data), at + len(data))

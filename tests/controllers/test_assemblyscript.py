@@ -1,4 +1,4 @@
-"""aici.ts: the same interface as the C++ SDK's, and the language's own library in the sandbox."""
+"""aici.ts: the interface of the C++ SDK, and AssemblyScript's standard library in the sandbox."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [  # tests of the C++ SDK that run again, with the `start` of this mod
 
 @pytest.fixture
 def start(program: Callable[[str], Program]) -> Callable[..., Guest]:
-    """Starts guests/assemblyscript/script with lines to obey."""
+    """Starts guests/assemblyscript/script, which executes these lines."""
     vocab = Vocab(TOKENS, special=[4], eos=[6, 5], bos=4, vocab_size=9)
 
     def start(*lines: str, prompt: tuple[int, ...] = ()) -> Guest:
@@ -58,12 +58,12 @@ def test_exceptions_and_assertions_say_what_and_where(start: Callable[..., Guest
         start("pre go", "pre go").step()
 
 
-def test_what_cannot_be_spelled(start: Callable[..., Guest]) -> None:
+def test_texts_that_no_tokens_spell(start: Callable[..., Guest]) -> None:
     with pytest.raises(ControllerFailed, match="the vocabulary cannot spell: xyz"):
         start("pre go", "mid tokenize xyz").step()
 
 
-def test_random_numbers_need_nothing_of_the_host_but_its_seed(start: Callable[..., Guest]) -> None:
+def test_random_numbers_need_only_the_seed_of_the_host(start: Callable[..., Guest]) -> None:
     guest = start("pre go", "mid random", "mid random", "mid any")
     guest.take_log()
     guest.step()
@@ -71,8 +71,8 @@ def test_random_numbers_need_nothing_of_the_host_but_its_seed(start: Callable[..
     assert 0 <= one < 1 and 0 <= other < 1 and one != other
 
 
-def test_many_steps_do_not_fill_the_memory(start: Callable[..., Guest]) -> None:
-    """What a step allocates is collected."""
+def test_many_steps_do_not_exhaust_memory(start: Callable[..., Guest]) -> None:
+    """The garbage of each step is collected."""
     guest = start(*(line for _ in range(4000) for line in ("pre go", "mid set 1 2", "post go")))
     guest.step()
     sizes = []

@@ -1,4 +1,4 @@
-"""beam finds what beam search in Python finds."""
+"""beam gives the same result as beam search in Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def vocab() -> Vocab:
 
 
 def beam_search(model: Model, vocab: Vocab, width: int, length: int) -> tuple[float, tuple[int, ...]]:
-    """The best of plain beam search over tokens of text, where a text may also end."""
+    """Returns the best text of plain beam search over text tokens; texts may also end."""
     beams: list[tuple[float, tuple[int, ...], bool]] = [(0.0, (), False)]
     for _ in range(length):
         following = []
@@ -59,7 +59,9 @@ def test_finds_the_best(program: Callable[[str], Program], vocab: Vocab, width: 
         assert all("cut" in run.log for run in finished if run is not best[0])
 
 
-def test_never_more_branches_than_asked_for(program: Callable[[str], Program], vocab: Vocab) -> None:
+def test_it_keeps_at_most_the_requested_number_of_branches(
+    program: Callable[[str], Program], vocab: Vocab
+) -> None:
     engine = Engine(program("beam"), vocab, "4 10", chaotic_model(vocab, 3))
     seen = 0
     critical = engine._critical
@@ -84,10 +86,10 @@ def test_refuses_arguments(program: Callable[[str], Program], vocab: Vocab, argu
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({CAP_BACKTRACK: 0}, "what this one cannot: take tokens back$"),
-        ({CAP_BACKTRACK: 0, CAP_LOGPROBS: 0}, "cannot: take tokens back, tell log-probabilities$"),
-        ({CAP_TOP_K: 4}, "does not tell enough of the most likely tokens"),
-        ({CAP_MAX_FORKS: 7}, "does not allow so many branches"),
+        ({CAP_BACKTRACK: 0}, "capabilities that this engine lacks: backtrack$"),
+        ({CAP_BACKTRACK: 0, CAP_LOGPROBS: 0}, "lacks: backtrack, report log-probabilities$"),
+        ({CAP_TOP_K: 4}, "needs the 6 most likely tokens; the engine reports at most 4"),
+        ({CAP_MAX_FORKS: 7}, "needs 8 sequences, two per branch; the runtime allows 7"),
     ],
 )
 def test_needs_capabilities(

@@ -41,7 +41,7 @@ def test_masks_equal_brute_force(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_wrong_guess_is_taken_back(program: Callable[[str], Program], way: int) -> None:
+def test_wrong_guess_is_backtracked(program: Callable[[str], Program], way: int) -> None:
     """Spaces, capitals and digits lead to a state that allows all text; letters of the rest do not."""
     free = [2] * 256
     start = [0] * 256

@@ -1,4 +1,4 @@
-"""The binary interface in other languages says the same as aici.h."""
+"""The declarations of the binary interface in other languages equal those of aici.h."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Fields = list[tuple[str, str]]
 
 @dataclass
 class Binding:
-    """What a source file says: constants, structs by their names in Zig, imports of module "aici"."""
+    """Declarations of a source file: constants, structs by their names in Zig, imports of module "aici"."""
 
     constants: dict[str, int]
     structs: dict[str, Fields]
@@ -89,7 +89,7 @@ def test_binding(language: Callable[[], Binding]) -> None:
 
 
 def test_greedy() -> None:
-    """The one constant that is no whole number."""
+    """The only constant that is not an integer."""
     assert "#define AICI_GREEDY (-1.0f)" in (find_sdk().include / "aici.h").read_text()
     assert "export const GREEDY: f32 = -1.0;" in (find_sdk().assemblyscript / "aici_abi.ts").read_text()
     assert "pub const GREEDY: f32 = -1.0;" in (find_sdk().rust_crate / "src" / "abi.rs").read_text()

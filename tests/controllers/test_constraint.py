@@ -1,4 +1,4 @@
-"""A constraint that follows a sequence: the same masks whether they are new or remembered."""
+"""A constraint follows a sequence, and returns the same masks whether they are new or cached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONSTRAINT, ANY_CONSTRAINT, UNIT = 6, 7, 512
 
 @given(automata(), vocabularies(), st.sampled_from([0, 1, 2, 5, 255]), st.data())
 @settings(max_examples=400, deadline=None)
-def test_remembered_masks(
+def test_cached_masks(
     program: Callable[[str], Program], automaton: Automaton, vocab: Vocab, budget: int, data: st.DataObject
 ) -> None:
     guest = Guest(program("table"), vocab, automaton.argument(CONSTRAINT, budget), capabilities={})
@@ -49,8 +49,8 @@ def test_remembered_masks(
 
 
 @pytest.mark.parametrize("budget", [255, 100, 40])
-def test_remembered_masks_of_a_large_vocabulary(program: Callable[[str], Program], budget: int) -> None:
-    """Many states with like and unlike masks, more than the cache holds, some visited often."""
+def test_cached_masks_of_a_large_vocabulary(program: Callable[[str], Program], budget: int) -> None:
+    """Many states with similar and different masks, more than the cache holds, some visited often."""
     printable = [bytes([byte]) for byte in range(32, 127)]
     tokens = [a + b + c for a in printable for b in printable for c in printable[::8]] + printable
     vocab = Vocab([*tokens, b"<eos>"], eos=[len(tokens)])
@@ -85,7 +85,7 @@ def test_tokens_that_do_not_fit(program: Callable[[str], Program]) -> None:
     rows = [[0] * 256, [0] * 256, [0] * 256]
     rows[1][ord("a")] = 2
     rows[2][ord("a")] = 1
-    automaton = Automaton(rows, [0, 0, 0b0011])  # in state 2 the text may end, and bos may come
+    automaton = Automaton(rows, [0, 0, 0b0011])  # in state 2 eos and bos are allowed
     vocab = Vocab([b"a", b"b", b"<eos>", b"<s>", b"<pad>"], eos=[2], bos=3, pad=4, special=[3, 4])
     argument = automaton.argument(CONSTRAINT, 64)
     for tokens, message in (([1], '"b" was appended'), ([2], "<eos>"), ([3], "<s>"), ([0, 4], "<pad>")):
@@ -101,7 +101,7 @@ def test_tokens_that_do_not_fit(program: Callable[[str], Program]) -> None:
 
 @given(automata(), vocabularies(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_any_constraint_is_the_constraint_that_it_holds(
+def test_any_constraint_behaves_like_the_constraint_it_holds(
     program: Callable[[str], Program], automaton: Automaton, vocab: Vocab, data: st.DataObject
 ) -> None:
     held, plain = (
@@ -132,8 +132,8 @@ def test_any_constraint_is_the_constraint_that_it_holds(
     plain.instance.close()
 
 
-def test_forced_text_is_remembered(program: Callable[[str], Program]) -> None:
-    """The tokenizer is asked once for a state."""
+def test_forced_text_is_cached(program: Callable[[str], Program]) -> None:
+    """The tokenizer is called once per state."""
     rows = [[0] * 256 for _ in range(4)]
     for byte in b"xyz":
         rows[1][byte] = 2

@@ -1,4 +1,4 @@
-"""Failures that a controller catches: what it says of them, and that it can go on."""
+"""Failures that a controller catches: their messages, and that the controller can continue."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_is_refused(caught: Program, vocab: Vocab) -> None:
     ("what", "message"),
     [("memory", "out of memory: the controller has reached its memory limit"), ("library", "")],
 )
-def test_what_the_library_cannot_do(caught: Program, vocab: Vocab, what: str, message: str) -> None:
+def test_library_failures_are_caught(caught: Program, vocab: Vocab, what: str, message: str) -> None:
     guest = Guest(caught, vocab, f"regex {what}\n[ab]+")
     [said] = failures(guest)
     assert message in said
@@ -90,10 +90,10 @@ def test_handlers(caught: Program, vocab: Vocab) -> None:
         ("nested", ["inner", "outer"]),
     ],
 )
-def test_nothing_half_made_is_filled_ahead(
+def test_unfinished_tables_are_not_warmed(
     caught: Program, vocab: Vocab, what: str, messages: list[str]
 ) -> None:
-    """What was to be warmed lies on the stack that is used again, or is not whole."""
+    """The object to warm is on a stack that was reused, or is unfinished."""
     warm, cold = (
         Guest(caught, vocab, f"regex {what}\n(a[bc]|b)+", capabilities={CAP_TOKENIZER: 1}) for _ in range(2)
     )
@@ -132,7 +132,7 @@ def test_a_constraint_that_has_failed_starts_over(
     bad: bytes,
     message: str,
 ) -> None:
-    """It answers what a new one does, whether it failed at a token or at a mask."""
+    """After a failure at a token or at a mask, it answers like a new constraint."""
     again, anew = (
         Guest(caught, vocab, f"{words} {mode}\n{source}", capabilities={}) for mode in ("", "anew")
     )

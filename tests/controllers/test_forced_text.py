@@ -1,4 +1,4 @@
-"""Spliced tokens are a beginning of the canonical tokens of every text that can follow."""
+"""Spliced tokens are a prefix of the canonical tokens, whatever text follows."""
 
 from __future__ import annotations
 
@@ -76,8 +76,10 @@ def test_settled_tokens_are_canonical(program: Callable[[str], Program], vocab: 
     assert settled > 0.75 * forced, "most of a forced text is settled"
 
 
-def test_settled_whatever_follows(program: Callable[[str], Program], vocab: Vocab) -> None:
-    """What may follow is only known by its first byte; any text must do."""
+def test_settled_tokens_do_not_depend_on_what_follows(
+    program: Callable[[str], Program], vocab: Vocab
+) -> None:
+    """Only the first byte of the following text is known, so settled tokens must hold for any text."""
     rng = random.Random(2)
     for _ in range(150):
         beginning = cut(rng)
@@ -91,7 +93,7 @@ def test_settled_whatever_follows(program: Callable[[str], Program], vocab: Voca
 
 
 def test_whole_text_is_canonical(program: Callable[[str], Program], vocab: Vocab) -> None:
-    """With nothing to choose all of it comes at once, as the tokenizer splits it."""
+    """Text without a choice is appended at once, as the tokenizer splits it."""
     rng = random.Random(3)
     for _ in range(30):
         text = cut(rng)
@@ -101,7 +103,7 @@ def test_whole_text_is_canonical(program: Callable[[str], Program], vocab: Vocab
 
 
 def test_rest_of_forced_text_is_free(program: Callable[[str], Program], vocab: Vocab) -> None:
-    """What is not settled is sampled under masks that allow every way to spell it."""
+    """Text that is not settled is sampled under masks that allow every spelling of it."""
     texts = [b'{"name": "Ada"}', b'{"name": "Bob"}', b'{"names": []}']
     guest = Guest(program("free_choice"), vocab, json.dumps([text.decode() for text in texts]))
     tokens = forced_tokens(guest.step().row)
@@ -114,7 +116,7 @@ def test_rest_of_forced_text_is_free(program: Callable[[str], Program], vocab: V
 
 @pytest.mark.parametrize(("text", "follower"), [("x  ", "b"), ("x  ", "É"), ("x  ", "ж"), ("x   ", "7")])
 def test_patterns_that_look_ahead(program: Callable[[str], Program], text: str, follower: str) -> None:
-    """A run of spaces gives its last one to the word behind it, without any token that tells."""
+    """The last of several spaces belongs to the word after it, although no token shows this."""
     letters = sorted({*"xb7 ", "É", "ж"})
     vocabulary = {**{letter: i for i, letter in enumerate(letters)}, "  ": 6, "   ": 7}
     tokenizer = Tokenizer(BPE(vocabulary, merges=[(" ", " "), ("  ", " ")]))

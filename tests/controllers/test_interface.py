@@ -93,7 +93,7 @@ def test_flags(start: Callable[..., Guest]) -> None:
     assert (plain.flags, stop.verb, stop.flags) == (0, STOP, 0), "flags are of one result"
 
 
-def test_what_results_own_and_what_they_refer_to(start: Callable[..., Guest]) -> None:
+def test_results_own_or_refer_to_their_data_as_documented(start: Callable[..., Guest]) -> None:
     guest = start("pre go", "mid move", "mid referred")
     guest.take_log()
     mid = guest.step().row

@@ -1,4 +1,4 @@
-"""A constraint beside splices of the controller's own, as constraint.hpp describes it."""
+"""A constraint in a controller that also splices by itself, as constraint.hpp describes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def ids(vocab: Vocab, *tokens: bytes) -> list[int]:
     return [vocab.tokens.index(token) for token in tokens]
 
 
-def test_what_is_announced_may_wait(start: Callable[..., Guest], vocab: Vocab) -> None:
-    """A label that is not of the text comes between two forced pieces."""
+def test_announced_tokens_may_wait(start: Callable[..., Guest], vocab: Vocab) -> None:
+    """A label outside the constraint's text stands between two forced pieces."""
     guest = start("The cat sat", "next", "aside Label:", "next", "next", capabilities=ONE_BY_ONE)
     assert said(guest, guest.step().row) == [b"The"]
     assert said(guest, guest.step(ids(vocab, b"The")).row) == [b"Label:"]
@@ -49,14 +49,14 @@ def test_what_is_announced_may_wait(start: Callable[..., Guest], vocab: Vocab) -
     assert said(guest, guest.step(ids(vocab, b" cat")).row) == [b" sat"]
 
 
-def test_next_changes_nothing(start: Callable[..., Guest], vocab: Vocab) -> None:
+def test_next_does_not_change_the_state(start: Callable[..., Guest], vocab: Vocab) -> None:
     guest = start("The cat|The dog", "next twice", "next twice", "next twice")
     assert said(guest, guest.step().row) == [b"The"]
     assert said(guest, guest.step(ids(vocab, b"The")).row) == [b" cat", b" dog"]
     assert guest.step(ids(vocab, b" dog")).row.verb == STOP
 
 
-def test_own_tokens_take_the_place_of_announced_ones(start: Callable[..., Guest], vocab: Vocab) -> None:
+def test_own_tokens_replace_announced_ones(start: Callable[..., Guest], vocab: Vocab) -> None:
     guest = start("The cat sat|The dog sat", "next", "own  cat", "next")
     assert said(guest, guest.step().row) == [b"The"]
     mid = guest.step(ids(vocab, b"The")).row
@@ -65,7 +65,7 @@ def test_own_tokens_take_the_place_of_announced_ones(start: Callable[..., Guest]
 
 
 @pytest.mark.parametrize("capabilities", [None, EVERY_WAY, ONE_BY_ONE])
-def test_own_tokens_may_be_other_ones_with_the_same_text(
+def test_own_tokens_may_spell_the_announced_text_differently(
     start: Callable[..., Guest], vocab: Vocab, capabilities: dict[int, int] | None
 ) -> None:
     guest = start("The cat sat", "next", "next", "next", "next", capabilities=capabilities)
@@ -85,7 +85,7 @@ def test_own_tokens_are_checked(start: Callable[..., Guest], vocab: Vocab) -> No
         guest.step(ids(vocab, b"Label:"))
 
 
-def test_what_the_engine_cuts_off_is_announced_again(start: Callable[..., Guest], vocab: Vocab) -> None:
+def test_tokens_cut_off_by_the_engine_are_announced_again(start: Callable[..., Guest], vocab: Vocab) -> None:
     guest = start("The cat sat", "next", "next")
     assert said(guest, guest.step().row) == [b"The", b" cat", b" sat"]
     assert said(guest, guest.step(ids(vocab, b"The")).row) == [b" cat", b" sat"]

@@ -1,4 +1,4 @@
-"""The prefix controller in the real runtime, beside a real engine: what it writes, and how often."""
+"""The prefix controller with the real runtime and a real engine: the distribution of its outputs."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def first_covers(results: list[GenerationResult], vocab: Vocabulary, prefix: byt
 def test_covers_have_the_exact_distribution(
     engine: tuple[HfEngine, Runtime, Vocabulary], wasm: Path, capabilities: Capabilities
 ) -> None:
-    """With temperature; and, where probabilities are not told, as if no text could end."""
+    """The exact distribution with temperature. Without reported probabilities, it ignores ends of texts."""
     vocab = engine[2]
     results = run(engine, wasm, {"prefix": "pri", "max_trials": 1000}, capabilities=capabilities)
     found = first_covers(results, vocab, PREFIX)
@@ -141,7 +141,7 @@ def test_covers_have_the_exact_distribution(
 
 
 def brute_text(rows: Rows, vocab: Vocabulary) -> dict[History, float]:
-    """Tempered rows without what ends a text: the first token's own mass makes no difference."""
+    """Tempered rows without ends of texts: the mass of the first token does not matter."""
 
     class Tempered:
         def row(self, history: History) -> NDArray[np.float64]:
@@ -152,7 +152,7 @@ def brute_text(rows: Rows, vocab: Vocabulary) -> dict[History, float]:
     return brute(Tempered(), vocab, PREFIX, PROMPT)
 
 
-def test_after_its_trials_it_masks_and_says_so(
+def test_it_masks_after_its_last_trial_and_logs_it(
     engine: tuple[HfEngine, Runtime, Vocabulary], wasm: Path
 ) -> None:
     vocab = engine[2]
@@ -170,7 +170,7 @@ def test_after_its_trials_it_masks_and_says_so(
     assert None not in said
 
 
-def test_what_follows_the_prefix_is_free(engine: tuple[HfEngine, Runtime, Vocabulary], wasm: Path) -> None:
+def test_text_after_the_prefix_is_free(engine: tuple[HfEngine, Runtime, Vocabulary], wasm: Path) -> None:
     results = run(engine, wasm, "(", 60)
     assert all(result.text.startswith("(") for result in results)
     assert len({result.text for result in results}) > 20
@@ -216,7 +216,7 @@ def test_arguments_that_are_refused(playground: Playground, wasm: Path, argument
         playground.play(wasm, "a", arg=argument)
 
 
-def test_a_prefix_that_no_tokens_spell(engine: tuple[HfEngine, Runtime, Vocabulary], wasm: Path) -> None:
+def test_prefix_that_no_tokens_spell(engine: tuple[HfEngine, Runtime, Vocabulary], wasm: Path) -> None:
     for prefix in ("q", "prq", "</s>"):
         with pytest.raises(ArgumentError, match="no tokens of this model spell the prefix"):
             run(engine, wasm, prefix, 20)
@@ -226,7 +226,7 @@ WORDS = Vocab([b"p", b"r", b"i", b"ri", b"pri", b"print", b"x", b"<eos>"], eos=[
 P, R, _, RI, PRI, PRINT, X, _ = range(8)
 
 
-def test_what_a_trial_learns(program: Callable[[str], Program]) -> None:
+def test_a_trial_excludes_what_it_has_refuted(program: Callable[[str], Program]) -> None:
     guest = Guest(program("prefix"), WORDS, "pri")
     first = guest.step().row
     assert (first.verb, first.allowed, first.top_k) == (SAMPLE, [P, PRI, PRINT], 1)
@@ -257,7 +257,7 @@ def test_a_known_token_is_forced_as_often_as_it_should_be(program: Callable[[str
     assert abs(forced - 300) < 70, "0.2 times 0.5, of that and 0.2"
 
 
-def test_an_engine_that_does_not_tell_what_it_said_it_would(program: Callable[[str], Program]) -> None:
+def test_engine_without_the_log_probabilities_it_promised(program: Callable[[str], Program]) -> None:
     guest = Guest(program("prefix"), WORDS, "pri")
     guest.step()
     assert guest.step([P]).row.allowed == [R, RI]
@@ -265,7 +265,7 @@ def test_an_engine_that_does_not_tell_what_it_said_it_would(program: Callable[[s
     assert '"approximate": true' in guest.take_log()
 
 
-def test_a_prefix_that_is_impossible_to_the_model(program: Callable[[str], Program]) -> None:
+def test_prefix_to_which_the_model_gives_no_probability(program: Callable[[str], Program]) -> None:
     guest = Guest(program("prefix"), WORDS, "pri")
     guest.step()
     guest.step([P], logprob=0.0, mass=1.0)
@@ -276,8 +276,8 @@ def test_a_prefix_that_is_impossible_to_the_model(program: Callable[[str], Progr
     assert '"approximate": true' in guest.take_log()
 
 
-def test_ways_that_lead_nowhere_are_not_taken(tmp_path: Path, wasm: Path) -> None:
-    """After `a` alone the prefix cannot be finished: with masks at every step, the text would be stuck."""
+def test_dead_ends_are_not_entered(tmp_path: Path, wasm: Path) -> None:
+    """After `a` alone the prefix cannot be completed: masks at every step would reach a dead end."""
     vocab = Vocabulary([b"a", b"ab", b"b", b"c", b""], {4: "</s>"}, eos=(4,))
     small = Vocabulary([b"a", b"ab", b"ca", b""], {3: "</s>"}, eos=(3,))
     for words, prefix, spelled in ((vocab, "ab", {"ab"}), (small, "ab", {"ab"})):

@@ -64,7 +64,7 @@ class Pair:
         self.anew = Guest(program, vocab, f"{words} anew\n{source}", capabilities=can)
 
     def step(self, tokens: list[int], *, restart: bool) -> Mid | None:
-        """What both answer; None if both fail. They must agree in all that they say."""
+        """Returns the answer of both guests, which must be equal; None if both fail."""
         said = [self._said(guest, tokens, restart) for guest in (self.same, self.anew)]
         assert said[0] == said[1]
         return self._mid
@@ -105,7 +105,7 @@ def walk(pair: Pair, rng: random.Random, steps: int) -> int:
 @pytest.mark.parametrize("words", OPTIONS)
 @pytest.mark.parametrize(("what", "source"), SOURCES)
 @pytest.mark.parametrize("exact", [False, True])
-def test_as_a_new_one(
+def test_restarted_constraint_equals_a_new_one(
     program: Callable[[str], Program], vocab: Vocab, what: str, source: str, words: str, exact: bool
 ) -> None:
     rng = random.Random(what + source + words)
@@ -129,8 +129,8 @@ def test_random_regular_expressions(
     pair.close()
 
 
-def test_tokens_come_with_the_new_beginning(program: Callable[[str], Program], vocab: Vocab) -> None:
-    """As where a controller takes back a part of the text."""
+def test_restart_may_come_with_tokens(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """A controller does this when it backtracks over a part of the text."""
     pair = Pair(program("again"), vocab, "choices", "the tag\nthe other\ntagged", exact=True)
     the, tag = WORDS.index(b"the") + 256, WORDS.index(b"tag") + 256
     for tokens in ([], [the], [tag], []):
@@ -151,7 +151,7 @@ def test_a_stopped_text_does_not_stop_the_next(
     guest.instance.close()
 
 
-def test_what_is_known_stays_known(program: Callable[[str], Program], vocab: Vocab) -> None:
+def test_restart_keeps_the_cache(program: Callable[[str], Program], vocab: Vocab) -> None:
     """Counted by questions to the tokenizer and by the answers that are kept."""
     argument = 'regex\n\\{"name": "[a-z]{1,8}", "number": [0-9]{1,4}\\}'
     guest = Guest(program("again"), vocab, argument, capabilities={CAP_TOKENIZER: 1, CAP_FF_TOKENS: 1})
@@ -171,9 +171,7 @@ def test_what_is_known_stays_known(program: Callable[[str], Program], vocab: Voc
     guest.instance.close()
 
 
-def test_constraints_that_come_and_go_before_it_is_filled_ahead(
-    program: Callable[[str], Program], vocab: Vocab
-) -> None:
+def test_constraints_destroyed_before_warming(program: Callable[[str], Program], vocab: Vocab) -> None:
     source = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
     alone, crowd, late = (
         Guest(program("again"), vocab, f"regex{words}\n{source}", capabilities={})

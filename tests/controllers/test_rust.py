@@ -66,7 +66,7 @@ def test_failures(start: Callable[..., Guest]) -> None:
         start("pre go", "mid exhaust").step()
 
 
-def test_a_panic_says_what_and_where(start: Callable[..., Guest]) -> None:
+def test_a_panic_reports_message_and_location(start: Callable[..., Guest]) -> None:
     with pytest.raises(ControllerFailed, match=r"panicked at src/lib\.rs:\d+:\d+:\nalas"):
         start("pre go", "mid panic alas").step()
 
@@ -77,7 +77,7 @@ def test_defaults_and_names(program: Callable[[str], Program]) -> None:
     assert not any(program("rust/table").has[e] for e in (Export.INIT_PROMPT, Export.PRE, Export.POST))
 
 
-def test_forks_go_their_own_ways(start: Callable[..., Guest]) -> None:
+def test_forks_are_independent(start: Callable[..., Guest]) -> None:
     guest = start("pre fork 2", "mid force 1", "post go", "pre go", "mid set 3", "post stop")
     first = guest.step(children=(8,))
     (child,) = first.children
@@ -138,7 +138,7 @@ def test_tokens_that_do_not_fit(program: Callable[[str], Program]) -> None:
     rows = [[0] * 256, [0] * 256, [0] * 256]
     rows[1][ord("a")] = 2
     rows[2][ord("a")] = 1
-    automaton = Automaton(rows, [0, 0, 0b0011])  # in state 2 the text may end, and bos may come
+    automaton = Automaton(rows, [0, 0, 0b0011])  # in state 2 eos and bos are allowed
     vocab = Vocab([b"a", b"b", b"<eos>", b"<s>", b"<pad>"], eos=[2], bos=3, pad=4, special=[3, 4])
     argument = automaton.argument(RECOGNIZER)
     for tokens, message in (([1], '"b" was appended'), ([2], "<eos>"), ([3], "<s>"), ([0, 4], "<pad>")):
@@ -147,7 +147,7 @@ def test_tokens_that_do_not_fit(program: Callable[[str], Program]) -> None:
     guest = Guest(program("rust/table"), vocab, argument)
     assert guest.step([0]).row.allowed == [0, 2, 3]
     assert guest.step([3]).row.allowed == [0, 2, 3], "bos changes nothing"
-    with pytest.raises(ControllerFailed, match="tokens were taken back"):
+    with pytest.raises(ControllerFailed, match="tokens were backtracked"):
         Guest(program("rust/table"), vocab, argument).step([0], backtrack=1)
     assert guest.step([2]).row.verb == STOP
     with pytest.raises(ControllerFailed):

@@ -1,4 +1,4 @@
-"""showcase shows every verb, and leaves out what the engine cannot do."""
+"""showcase uses every verb, and skips those that the engine lacks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def vocab() -> Vocab:
 
 
 def play(program: Callable[[str], Program], vocab: Vocab, *missing: int) -> tuple[Engine, dict[str, Run]]:
-    """A run on an engine that lacks some capabilities; its sequences by their last roles."""
+    """Runs on an engine that lacks some capabilities; returns the sequences by their last roles."""
     changed = {**EVERYTHING, **dict.fromkeys(missing, 0)}
     model = chaotic_model(vocab, 5, end=-20.0)
     engine = Engine(program("showcase"), vocab, "", model, prompt=[1, 2, 3], capabilities=changed)
@@ -54,13 +54,13 @@ def test_every_verb(program: Callable[[str], Program], vocab: Vocab) -> None:
         assert run.verbs[:6] == ["splice", "sample", "sample", "backtrack", "splice", "sample"]
         assert b"\n" not in engine.text(run)[:40] and run.verbs[6] == "fork"
     for words in (
-        "narrator, sequence 0, mid_process: Splice, 0 tokens back",
+        "narrator, sequence 0, mid_process: Splice, 0 tokens removed",
         "mid_process: SampleWithBias, 137 tokens allowed",
         "post_process: sampled",
         '  likely: "',
         "mid_process: the same row again",
-        "mid_process: Splice, 2 tokens back",
-        "post_process: 2 tokens went",
+        "mid_process: Splice, 2 tokens removed",
+        "post_process: 2 tokens removed",
         "pre_process: Fork 3",
         "sampled at temperature 0.5",
         "variable story = ",
@@ -84,14 +84,14 @@ def test_every_verb(program: Callable[[str], Program], vocab: Vocab) -> None:
 def test_without_forks(program: Callable[[str], Program], vocab: Vocab) -> None:
     _, runs = play(program, vocab, CAP_FORK, CAP_BACKTRACK)
     assert set(runs) == {"hero"}
-    assert "Fork is left out: the engine cannot do it" in runs["hero"].log
-    assert "taking tokens back is left out" in runs["hero"].log
+    assert "Fork is skipped: the engine lacks it" in runs["hero"].log
+    assert "Backtrack is skipped" in runs["hero"].log
 
 
-def test_without_anything(program: Callable[[str], Program], vocab: Vocab) -> None:
+def test_without_any_capability(program: Callable[[str], Program], vocab: Vocab) -> None:
     engine, runs = play(program, vocab, CAP_FF_TOKENS, CAP_BACKTRACK, CAP_SUSPEND, CAP_DENSE, CAP_TOKENIZER)
     assert len(runs) == 3
-    assert "Splice is left out" in runs["hero"].log
-    assert "Suspend is left out" in runs["listener"].log
-    assert "a row of biases is left out" in runs["voter"].log
+    assert "Splice is skipped" in runs["hero"].log
+    assert "Suspend is skipped" in runs["listener"].log
+    assert "a row of biases is skipped" in runs["voter"].log
     assert all("splice" not in run.verbs and "suspend" not in run.verbs for run in engine.finished)

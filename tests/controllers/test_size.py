@@ -1,4 +1,4 @@
-"""The SDK's layers stay small: every controller carries them."""
+"""The SDK's layers stay small, since every controller contains them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def test_three_layers(tmp_path: Path) -> None:
     assert probe.size <= 40_000
 
 
-def test_nothing_unused_is_linked(tmp_path: Path) -> None:
-    """printf alone, which the C++ library would use for its last words, weighs 20 kB."""
+def test_unused_code_is_not_linked(tmp_path: Path) -> None:
+    """printf, which the C++ library would use for its final message, takes 20 kB by itself."""
     assert build_controller(CONTROLLERS / "uppercase", tmp_path / "uppercase.wasm").size <= 25_000
     assert build_controller(CONTROLLERS / "yesno", tmp_path / "yesno.wasm").size <= 4_000
     assert build_controller(CONTROLLERS / "yesno_zig", tmp_path / "yesno_zig.wasm").size <= 4_000

@@ -48,7 +48,7 @@ def test_uppercase(program: Callable[[str], Program], vocab: Vocab) -> None:
     assert guest.step([EOS]).row.verb == STOP
 
 
-def test_uppercase_refuses(program: Callable[[str], Program], vocab: Vocab) -> None:
+def test_uppercase_refuses_bad_arguments(program: Callable[[str], Program], vocab: Vocab) -> None:
     with pytest.raises(ControllerFailed, match="takes no argument"):
         Guest(program("uppercase"), vocab, "louder")
     guest = Guest(program("uppercase"), vocab)
@@ -143,7 +143,7 @@ class TestChoice:
     def test_a_forced_token_may_be_overruled(self, program: Callable[[str], Program], vocab: Vocab) -> None:
         guest = Guest(program("choice"), vocab, "Yes big", capabilities={CAP_TOKENIZER: 1})
         assert guest.step().row.token == vocab.tokens.index(b"Yes")
-        mid = guest.step([ord("Y")]).row  # an engine with a mind of its own
+        mid = guest.step([ord("Y")]).row  # the engine ignores the mask
         assert (mid.kind, mid.token) == (TOKEN, ord("e"))
 
     @pytest.mark.parametrize(

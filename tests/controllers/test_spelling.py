@@ -65,7 +65,9 @@ def expected(
 
 
 @pytest.mark.parametrize("texts", LISTS, ids=lambda texts: texts[0])
-def test_every_way_to_every_text(program: Callable[[str], Program], vocab: Vocab, texts: list[str]) -> None:
+def test_every_tokenization_of_every_text(
+    program: Callable[[str], Program], vocab: Vocab, texts: list[str]
+) -> None:
     spellings = [vocab.tokenize(text.encode()) for text in texts]
     written = set()
     for wanted in spellings:
@@ -136,21 +138,23 @@ def words(vocab: Vocab, *texts: bytes) -> list[int]:
     return [vocab.tokens.index(text) for text in texts]
 
 
-def test_the_whole_word_or_nothing(program: Callable[[str], Program], small: Vocab) -> None:
+def test_a_choice_is_written_completely(program: Callable[[str], Program], small: Vocab) -> None:
     guest = Guest(program("choice"), small, '[" London", " Paris"]')
     assert guest.step().row.allowed == words(small, b" London", b" Paris")
     free = Guest(program("choice"), small, '[" London", " Paris"]', capabilities={CAP_FF_TOKENS: 1})
     assert free.step().row.allowed == sorted(words(small, b" ", b" London", b" L", b" Paris"))
 
 
-def test_a_choice_is_not_prolonged_into_another(program: Callable[[str], Program], small: Vocab) -> None:
-    """`Nothing` is a token of its own: `No` is the end, not its beginning."""
+def test_a_choice_does_not_continue_into_another(program: Callable[[str], Program], small: Vocab) -> None:
+    """`Nothing` is a single token, so `No` is a complete text, not its beginning."""
     guest = Guest(program("choice"), small, '["No", "Nothing"]')
     assert guest.step().row.allowed == words(small, b"No", b"Nothing")
     assert guest.step(words(small, b"No")).row.verb == STOP
 
 
-def test_what_is_spelled_otherwise_goes_on_freely(program: Callable[[str], Program], small: Vocab) -> None:
+def test_tokens_outside_the_mask_must_still_spell_a_choice(
+    program: Callable[[str], Program], small: Vocab
+) -> None:
     """An engine, or a controller's own splice, may bring tokens that no row has allowed."""
     guest = Guest(program("choice"), small, '[" London", " Paris"]')
     guest.step()
@@ -173,7 +177,7 @@ def test_texts_that_cannot_be_spelled_are_refused(program: Callable[[str], Progr
         Guest(program("choice"), Vocab([b"a", b"b"]), "ab\nac")
 
 
-def test_long_texts_are_spelled_piece_by_piece(program: Callable[[str], Program], small: Vocab) -> None:
+def test_long_texts_are_spelled_in_pieces(program: Callable[[str], Program], small: Vocab) -> None:
     """The host does not tokenize any number of bytes at once, nor take any number of tokens."""
     for length, pieces in ((4096, [4096]), (4097, [512] * 8 + [1])):
         guest = Guest(program("choice"), small, json.dumps(["x" * length]))
@@ -199,9 +203,7 @@ def test_many_texts(program: Callable[[str], Program], small: Vocab) -> None:
     assert len(guest.tokenized) == len(texts)
 
 
-def test_texts_of_a_free_choice_may_be_made_of_any_tokens(
-    program: Callable[[str], Program], small: Vocab
-) -> None:
+def test_free_choices_allow_any_tokenization(program: Callable[[str], Program], small: Vocab) -> None:
     """The tests of forced text rely on this controller."""
     guest = Guest(program("free_choice"), small, '[" London", " Paris"]', capabilities={CAP_TOKENIZER: 1})
     assert guest.step().row.allowed == sorted(words(small, b" ", b" London", b" L", b" Paris"))

@@ -1,4 +1,4 @@
-"""Constraints whose tables are filled ahead say the same as others, and need not find it again."""
+"""Constraints with warmed tables give the same answers, without computing them again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def said(guest: Guest, tokens: list[int]) -> tuple[object, ...]:
 
 
 def same_walk(cold: Guest, warm: Guest, vocab: Vocab, rng: random.Random, most: int) -> None:
-    """The same answers, bit for bit, along one random text."""
+    """Asserts bitwise equal answers along a random text."""
     tokens: list[int] = []
     for _ in range(most):
         expected = said(cold, tokens)
@@ -147,7 +147,7 @@ def test_choices(program: Callable[[str], Program], vocab: Vocab, exact: bool) -
 
 
 def own_memory(program: Program, vocab: Vocab, pattern: str, *, is_warm: bool) -> tuple[int, int]:
-    """Bytes that a sequence changes in 30 steps, and its questions to the tokenizer."""
+    """Returns the bytes that a sequence changes in 30 steps, and its number of calls of the tokenizer."""
     first = Guest(program, vocab, pattern, capabilities={CAP_TOKENIZER: 1})
     if is_warm:
         first.warm()
@@ -167,8 +167,8 @@ def own_memory(program: Program, vocab: Vocab, pattern: str, *, is_warm: bool) -
     return changed, len(guest.tokenized)
 
 
-def test_what_is_known_is_not_found_again(program: Callable[[str], Program], vocab: Vocab) -> None:
-    """Counted by the memory that a sequence changes, and by questions to the tokenizer."""
+def test_known_answers_are_not_computed_again(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """Counts the memory that a sequence changes, and its calls of the tokenizer."""
     pattern = r'\{"name": "[a-z]{1,8}", "number": [0-9]{1,4}\}'
     cold, asked = own_memory(program("regex"), vocab, pattern, is_warm=False)
     warm, asked_again = own_memory(program("regex"), vocab, pattern, is_warm=True)
@@ -176,8 +176,8 @@ def test_what_is_known_is_not_found_again(program: Callable[[str], Program], voc
     assert warm < cold
 
 
-def test_it_ends_though_there_is_no_end(program: Callable[[str], Program], vocab: Vocab) -> None:
-    """2^200 states: some of them, in about a megabyte."""
+def test_warming_ends_despite_unlimited_states(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """Warming builds some of the 2^200 states, in about a megabyte."""
     guest = Guest(program("regex"), vocab, r"(.|a)*b.{200}", capabilities={})
     before = guest.instance.size
     calls = guest.warm()
@@ -186,8 +186,8 @@ def test_it_ends_though_there_is_no_end(program: Callable[[str], Program], vocab
     guest.instance.close()
 
 
-def test_states_without_a_way_on_are_left_out(program: Callable[[str], Program]) -> None:
-    """Such a vocabulary fails where no token goes on, not before."""
+def test_warming_skips_states_without_a_token(program: Callable[[str], Program]) -> None:
+    """With such a vocabulary, the sequence fails where no token continues, and not before."""
     vocab = Vocab([b"a", b"b", b"<eos>"], eos=[2])
     guest = Guest(program("regex"), vocab, "(a|bxa)*", capabilities={})
     guest.warm()

@@ -1,12 +1,12 @@
-// aici: what scripts are written with. docs/scripting.md has the manual; aici.d.ts the types.
+// aici: what scripts are written with. docs/guide has the manual; aici.d.ts the types.
 //
-// Actions (gen, fork, ...) are awaited by `main`: they start in the core, which carries them out, step by step,
-// without the interpreter; the script goes on when they are over.
+// `main` awaits actions (gen, fork, ...). The core carries them out step by step, without the interpreter. The
+// script continues when they are complete.
 
 import * as native from "_aici";
 import * as host from "_host";
 
-/** What came as the script's argument (`--arg`): a text, or any value of JSON. */
+/** The script's argument (`--arg`): a text, or any JSON value. */
 export const argument = JSON.parse(globalThis._aici_argument);
 delete globalThis._aici_argument;
 
@@ -31,12 +31,12 @@ export function print(...values) {
 globalThis.print = print;
 globalThis.console = { log: print, info: print, warn: print, error: print, debug: print };
 
-// QuickJS's own generator is seeded once, so that all forks and requests would draw the same numbers.
+// QuickJS's own generator is seeded once, so all forks and requests would draw the same numbers.
 Math.random = host.random;
 
 // ---- actions
 
-let present = null; // the action that is awaited
+let present = null; // the awaited action
 
 const unawaited = new Set();
 
@@ -73,12 +73,12 @@ export function _end() {
   }
 }
 
-/** `main` is over. */
+/** Called when `main` has ended. */
 export function _ended() {
   for (const { name } of unawaited) print(`warning: ${name}(...) was never awaited: write await ${name}(...)`);
 }
 
-/** A place in the sequence, to look at what came since, or to go back to. */
+/** A place in the sequence, to read the text since then, or to backtrack to. */
 export class Label {
   #mark = native.mark();
 
@@ -113,7 +113,7 @@ export function rewind(label) {
 const [REGEX, OPTIONS, SCHEMA, SUBSTRING, KBNF, LARK, GBNF, YACC] = [0, 1, 2, 3, 4, 5, 6, 7];
 const numbers = new WeakMap(); // of patterns and constraints
 
-/** What a generated text has to be like. One that is made at the top level is compiled before any request comes. */
+/** A pattern for generated texts. Patterns made at the top level are compiled before any request. */
 export class Pattern {
   constructor(kind, source) {
     numbers.set(this, native.pattern(kind, source));
@@ -124,7 +124,7 @@ export class Pattern {
   }
 }
 
-/** Follows a text by hand, token by token. */
+/** A constraint that callbacks advance token by token. */
 export class Constraint {
   constructor(pattern) {
     numbers.set(this, native.follow(numbers.get(pattern)));
@@ -248,17 +248,17 @@ function generation(name, first, second, read, whole) {
   );
 }
 
-/** gen(options), or gen(pattern, options): the text that the model writes. */
+/** gen(options), or gen(pattern, options): generates a text and returns it. */
 export function gen(pattern, options) {
   return generation("gen", pattern, options, native.generatedText, false);
 }
 
-/** The same with all that is known of it: a Generated. */
+/** As gen, but returns a Generated with all details. */
 export function generate(pattern, options) {
   return generation("generate", pattern, options, () => new Generated(native.generated()), true);
 }
 
-/** One token, out of a set or any. */
+/** Samples one token, from a set or from all tokens. */
 export function sample(allowed, { temperature, top = 0 } = {}) {
   return new Action("sample", () => native.beginSample(allowed?._bits, temperature, top), native.sampled);
 }
@@ -283,7 +283,7 @@ export function wait(...names) {
 
 let gathered = 0;
 
-/** Each function runs in a fork of its own; this sequence goes on with what they returned. */
+/** Runs each function in its own fork and returns their results in this sequence. */
 export async function gather(functions) {
   gathered++;
   const names = functions.map((_, i) => `aici.gather.${gathered}.${i}`);

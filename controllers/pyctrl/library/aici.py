@@ -1,7 +1,7 @@
-# aici: what scripts are written with. docs/scripting.md has the manual; aici.pyi the types.
+# aici: what scripts are written with. docs/guide has the manual; aici.pyi the types.
 #
-# Actions (gen, fork, ...) are awaited by `main`: they start in the core, which carries them out without the
-# interpreter, step by step; the script goes on when they are over.
+# `main` awaits actions (gen, fork, ...). The core carries them out step by step, without the interpreter. The
+# script continues when they are complete.
 
 import json
 
@@ -9,7 +9,7 @@ import _aici
 import _host
 
 Error = _aici.Error
-#: what came as the script's argument (`--arg`): a text, or any value of JSON
+#: the script's argument (`--arg`): a text, or any JSON value
 argument = json.loads(globals()["_argument"])
 
 
@@ -48,13 +48,13 @@ class _Action:
 
 
 def _ended():
-    # `main` is over.
+    # Called when `main` has ended.
     for action in _unawaited:
         print("warning: " + action._name + "(...) was never awaited: write await " + action._name + "(...)")
 
 
 class _Done:
-    # What has been done already, so that `await` may be written and may be left out.
+    # The result of a completed call, so that `await` is optional.
     def __iter__(self):
         return self
 
@@ -68,7 +68,7 @@ _done = _Done()
 
 
 class Label:
-    # A place in the sequence, to look at what came since, or to go back to.
+    # A place in the sequence, to read the text since then, or to backtrack to.
     def __init__(self):
         self._mark = _aici.mark()
 
@@ -107,7 +107,7 @@ _REGEX, _OPTIONS, _SCHEMA, _SUBSTRING, _KBNF, _LARK, _GBNF, _YACC = range(8)
 
 
 class Pattern:
-    # What a generated text has to be like. One that is made at the top level is compiled before any request.
+    # A pattern for generated texts. Patterns made at the top level are compiled before any request.
     def __init__(self, kind, source):
         self._number = _aici.pattern(kind, source)
 
@@ -116,7 +116,7 @@ class Pattern:
 
 
 class Constraint:
-    # Follows a text by hand, token by token.
+    # A constraint that callbacks advance token by token.
     def __init__(self, pattern):
         self._number = _aici.follow(pattern._number)
 
@@ -215,7 +215,7 @@ def _pattern(pattern, ways):
 
 
 class Token:
-    # One token of a generated text.
+    # A token of a generated text.
     def __init__(self, token, logprob, allowed_mass, top):
         self.token = token
         self.logprob = logprob
@@ -306,7 +306,7 @@ _gathered = 0
 
 
 async def gather(*functions):
-    # Each function runs in a fork of its own; this sequence goes on with what they returned.
+    # Runs each function in its own fork and returns their results in this sequence.
     global _gathered
     _gathered += 1
     names = ["aici.gather." + str(_gathered) + "." + str(i) for i in range(len(functions))]
@@ -478,7 +478,7 @@ def capability(name):
 
 
 class Step:
-    # What has happened since the last step.
+    # The changes of the sequence since the last step.
     def __init__(self):
         (
             self.sequence,

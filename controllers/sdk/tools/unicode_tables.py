@@ -1,7 +1,7 @@
-"""Writes ``src/regex/unicode_data.cpp``: the Unicode properties that the regex engine knows, packed.
+"""Writes ``src/regex/unicode/unicode_data.cpp``: the Unicode properties that the regex engine knows, packed.
 
     pip install regex fonttools
-    python controllers/sdk/tools/unicode_tables.py > controllers/sdk/src/regex/unicode_data.cpp
+    python controllers/sdk/tools/unicode_tables.py > controllers/sdk/src/regex/unicode/unicode_data.cpp
 
 The tables are committed and not made at build time: the standard library's `unicodedata` has neither scripts
 nor derived properties, and its Unicode version follows the Python that happens to build, so two machines

@@ -118,7 +118,7 @@ def grammars(most: int = 4, first: int = 0) -> st.SearchStrategy[list[Part]]:
 
 
 def short_texts(rules: list[Part]) -> list[Texts]:
-    """Of each rule, all that are no longer than LONGEST: the least solution."""
+    """Returns, for each rule, its texts up to the length LONGEST: the least fixed point."""
     known: list[Texts] = [frozenset() for _ in rules]
     while True:
         new = [rule.texts(known) for rule in rules]

@@ -70,7 +70,7 @@ def repeat(part: Expr, least: int, most: int | None = None) -> Expr:
 
 
 class Engine(Probe):
-    """One grammar at a time: `make` replaces it. Classes of bytes are for those made later."""
+    """Holds one grammar, which `make` replaces. Classes of bytes apply to grammars made later."""
 
     def make(
         self, *rules: Expr, ignore: Expr | None = None, longest: bool = False, anywhere: int = 0
@@ -92,7 +92,7 @@ class Engine(Probe):
         self._call("probe_limits", places, nesting, threads, compact_always)
 
     def can_end(self, state: int, most: int = 3000) -> bool | None:
-        """Whether some text leads to an end; None if that takes more than `most` steps to find out."""
+        """Returns whether some text leads to an end; None if the search exceeds `most` steps."""
         return {0: False, 1: True, 2: None}[self._call("probe_can_end", state, most)]
 
     def failure(self) -> str | None:

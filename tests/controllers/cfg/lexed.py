@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from . import brute
 from . import engine as e
 
-#: texts up to so many bytes are compared; a beginning of a text of a pattern goes on for two more at most
+#: maximum length of compared texts; a beginning of a pattern's text needs at most two more bytes
 LONGEST = 4
 _ALL = ["".join(word) for size in range(LONGEST + 3) for word in itertools.product("abc", repeat=size)]
 WORDS = [word for word in _ALL if len(word) <= LONGEST]
@@ -84,7 +84,7 @@ def terminals() -> st.SearchStrategy[Part]:
 
 
 def _calls(rules: int, others: list[brute.Texts]) -> st.SearchStrategy[Part]:
-    """Of rules, and of those after them, which are read anywhere."""
+    """Returns calls of rules, and of the rules after them, which are read anywhere."""
 
     def one(rule: int) -> Part:
         if rule < rules:
@@ -155,7 +155,7 @@ def _parts(rules: int, others: list[brute.Texts]) -> st.SearchStrategy[Part]:
 
 @dataclass(frozen=True)
 class Grammar:
-    """Its rules for the engine, of which the last `anywhere` are read so, and what it ignores."""
+    """A grammar: its rules, of which the last `anywhere` are read anywhere, and its ignored text."""
 
     rules: list[e.Expr]
     anywhere: int

@@ -1,9 +1,9 @@
 // probe.cpp - the context-free engine behind plain functions, for the tests.
 //
 // A grammar comes as lines of words: "ignore" or the number of a rule, then an expression in reverse Polish notation.
-// A number with "=" behind it is of a rule that is read anywhere, whatever the others are.
-//   l:HEX r:HEX e:HEX s:HEX x:HEX,HEX,..   a literal, a regex, one that ends early, substrings, a regex but for texts
-//   n:MOST:HEX                             a regex with at most so many characters
+// A number followed by "=" is that of a rule that is read anywhere, independent of the others.
+//   l:HEX r:HEX e:HEX s:HEX x:HEX,HEX,..   a literal, a regex, an early regex, substrings, a regex except texts
+//   n:MOST:HEX                             a regex with at most MOST characters
 //   c:RULE  q:N  a:N  p:LEAST:MOST         a call; sequence or choice of N; repetition, MOST may be empty
 #include <cstdint>
 #include <cstdlib>
@@ -117,7 +117,7 @@ PROBE(probe_byte_classes) void probe_byte_classes(const std::uint8_t* of, std::u
   num_classes = count;
 }
 
-/// For later grammars; 0 keeps the default. `compact`: after each byte everything is forgotten that can be.
+/// Sets the limits of later grammars; 0 keeps the default. With `compact`, drops all unused data after each byte.
 PROBE(probe_limits)
 void probe_limits(std::uint32_t places, std::uint32_t nesting, std::uint32_t threads, std::uint32_t compact) {
   limits = Limits();
@@ -128,7 +128,7 @@ void probe_limits(std::uint32_t places, std::uint32_t nesting, std::uint32_t thr
   if (compacting) limits.kept_bytes = 0;
 }
 
-/// 1 if the grammar is accepted; rule 0 is the start. It is the grammar of all other calls.
+/// Returns 1 if the grammar is accepted; other calls use it. Rule 0 is the start.
 PROBE(probe_make) std::uint32_t probe_make(const char* text, std::uint32_t size, std::uint32_t longest) {
   Grammar grammar(longest ? Lexemes::kLongest : Lexemes::kAnywhere);
   std::vector<Rule> rules;
@@ -160,7 +160,7 @@ PROBE(probe_make) std::uint32_t probe_make(const char* text, std::uint32_t size,
 }
 PROBE(probe_error) const char* probe_error() { return message.c_str(); }
 
-/// out[i] after the first i bytes of `text`: 0 dead, 1 a text can be reached, 3 and it may end here.
+/// Sets out[i] for the first i bytes of `text`: 0 dead, 1 a text can be reached, 3 the text may also end here.
 PROBE(probe_run) void probe_run(const std::uint8_t* text, std::uint32_t size, std::uint8_t* out) {
   Parser::State state = parser->initial();
   for (std::uint32_t i = 0;; i++) {
@@ -182,7 +182,7 @@ PROBE(probe_loop_signature) std::uint32_t probe_loop_signature(std::uint32_t sta
 }
 PROBE(probe_loop_length) std::uint32_t probe_loop_length(std::uint32_t state) { return parser->loop_length(state); }
 
-/// Can a text be ended from the state by at most `most` steps of a search? 2 = it has given up.
+/// Returns whether a search of at most `most` steps reaches an end of the text; 2 if it exceeds them.
 PROBE(probe_can_end) std::uint32_t probe_can_end(std::uint32_t state, std::uint32_t most) {
   std::vector<Parser::State> seen{state};
   std::unordered_set<Parser::State> known{state};

@@ -57,8 +57,8 @@ def test_a_lower_bound(engine: Engine, pattern: str, least: int, most: int) -> N
 
 
 @pytest.mark.parametrize("pattern", sorted(set(PATTERNS) - set(STRETCHING)))
-def test_a_lower_bound_that_cannot_be_told(engine: Engine, pattern: str) -> None:
-    """Of a{3} and b{2}é it may be reached, or not, after the same number of characters."""
+def test_undecidable_lower_bounds_are_refused(engine: Engine, pattern: str) -> None:
+    """In `a{3}` and `b{2}é`, the same number of characters may or may not reach the bound."""
     check(engine, pattern, 2, 5)  # there is no shorter one
     with pytest.raises(Refused):
         engine.make(counted(3, 9, pattern))

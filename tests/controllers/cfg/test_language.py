@@ -1,4 +1,4 @@
-"""Which texts a grammar has, and that every text that has begun can be brought to an end."""
+"""A grammar has exactly its texts, and every allowed beginning can be completed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ A, B, X = lit("a"), lit("b"), lit("x")
     ],
     ids=["left", "right", "cycle", "itself", "both", "hidden", "empty", "loops", "through", "middle"],
 )
-def test_recursion_of_every_kind(
+def test_left_right_and_nested_recursion(
     engine: Engine, rules: list[Expr], texts: list[str], others: list[str]
 ) -> None:
     engine.make(*rules)
@@ -63,13 +63,13 @@ def test_a_rule_that_never_ends_is_left_out(engine: Engine) -> None:
         engine.make(A + call(0))
 
 
-def test_what_is_ignored_may_stand_between_terminals(engine: Engine) -> None:
+def test_ignored_text_may_stand_between_terminals(engine: Engine) -> None:
     engine.make(regex("[0-9]+") + lit("+") + regex("[0-9]+"), ignore=regex(" +"), longest=True)
     assert all(map(engine.accepts, ["1+2", " 1 +  2 ", "12 + 34"]))
     assert not engine.alive("1 2") and not engine.accepts("1+")
 
 
-def test_literals_that_follow_each_other_are_one(engine: Engine) -> None:
+def test_adjacent_literals_are_joined(engine: Engine) -> None:
     """So a long text is a handful of columns."""
     engine.make(lit("one ") + lit("two ") + (lit("three ") + lit("four")))
     assert engine.accepts("one two three four")

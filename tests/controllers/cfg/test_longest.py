@@ -14,7 +14,7 @@ WORDS = [bytes(word) for size in range(7) for word in itertools.product(b"a1.- "
 
 
 def lexemes(text: str, patterns: list[str]) -> list[set[int]] | None:
-    """The terminals that each lexeme may be; the last pattern is skipped. None if there is none somewhere."""
+    """Returns the terminals of each lexeme, without the last pattern; None if a lexeme matches none."""
     found = []
     while text:
         matches = [
@@ -24,7 +24,7 @@ def lexemes(text: str, patterns: list[str]) -> list[set[int]] | None:
         size = max(matches)
         if not size:
             return None
-        # a lexeme goes on while some longer text could still be one
+        # a lexeme continues while a longer one is still possible
         reached = max(n for n in range(1, len(text) + 1) if any(begins(p, text[:n]) for p in patterns))
         if reached > size:
             return None
@@ -36,7 +36,7 @@ def lexemes(text: str, patterns: list[str]) -> list[set[int]] | None:
 
 
 def begins(pattern: str, text: str) -> bool:
-    """Whether some text of the pattern begins so. Patterns here are short: a few more characters suffice."""
+    """Returns whether some text of the pattern begins with `text`, by trying a few more characters."""
     return any(
         re.fullmatch(pattern, text + "".join(rest))
         for size in range(3)
@@ -48,7 +48,7 @@ PATTERNS = [r"a[a1]*", r"1+(\.1+)?", r"\.", r"-", r" +"]
 
 
 def test_against_a_lexer(engine: Engine) -> None:
-    """Where every terminal is possible everywhere, so that no context tells two of them apart."""
+    """Every terminal is possible everywhere, so no context distinguishes two of them."""
     terminals = [regex(p) for p in PATTERNS[:-1]]
     engine.make(repeat(choice(*terminals), 1), ignore=regex(PATTERNS[-1]), longest=True)
     chance = random.Random(5)
@@ -60,14 +60,14 @@ def test_against_a_lexer(engine: Engine) -> None:
     assert accepted > 150
 
 
-def test_only_what_is_possible_in_a_place_competes(engine: Engine) -> None:
-    """`ab` is one lexeme where names may come, and two where only `a` may."""
+def test_only_terminals_possible_at_a_place_compete(engine: Engine) -> None:
+    """`ab` is one lexeme where names are allowed, and two where only `a` is."""
     name, a, b = regex("[a-z]+"), lit("a"), lit("b")
     engine.make(lit("1") + name + lit(";") | lit("2") + a + b, longest=True)
     assert engine.accepts("1ab;") and engine.accepts("2ab")
 
 
-def test_a_lexeme_may_be_of_several_terminals(engine: Engine) -> None:
+def test_a_lexeme_may_match_several_terminals(engine: Engine) -> None:
     name, word = regex("[a-z]+"), lit("if")
     engine.make(word + name | name + lit("="), ignore=regex(" +"), longest=True)
     assert engine.accepts("if x") and engine.accepts("if=") and engine.accepts("ifx=")
@@ -75,8 +75,8 @@ def test_a_lexeme_may_be_of_several_terminals(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("rest", [lit("b"), regex("[a-z]")])
-def test_what_can_never_come_is_not_begun(engine: Engine, rest: Expr) -> None:
-    """Behind a name without a blank a letter can never be a lexeme of its own."""
+def test_lexemes_that_cannot_be_completed_are_not_begun(engine: Engine, rest: Expr) -> None:
+    """Directly after a name, a letter can never be a separate lexeme."""
     engine.make(lit("1") + regex("[a-z]+") + rest | lit("2"), longest=True)
     assert engine.accepts("2") and not engine.alive("1")
     engine.make(lit("1") + regex("[a-z]+") + rest | lit("2"), ignore=regex(" "), longest=True)

@@ -24,7 +24,9 @@ STRING = regex(r'"([^"\\\x00-\x1f]|\\.)*"')
     ],
     ids=["string", "list", "two", "nested", "except", "several"],
 )
-def test_texts_of_these_kinds_are_allowed(engine: Engine, rules: list[Expr], before: str, kinds: str) -> None:
+def test_loop_signatures_name_only_allowed_texts(
+    engine: Engine, rules: list[Expr], before: str, kinds: str
+) -> None:
     engine.byte_classes(bytes(byte_classes()))
     engine.make(*rules)
     state = engine.state(before)
@@ -34,7 +36,7 @@ def test_texts_of_these_kinds_are_allowed(engine: Engine, rules: list[Expr], bef
     check(engine, state, signature, length)
 
 
-def test_as_far_as_it_counts(engine: Engine) -> None:
+def test_loop_length_of_counted_repetitions(engine: Engine) -> None:
     engine.byte_classes(bytes(byte_classes()))
     engine.make(lit("(") + regex("[a-z]{0,40}") + lit(")"))
     state = engine.state("(abc")
@@ -42,13 +44,13 @@ def test_as_far_as_it_counts(engine: Engine) -> None:
     check(engine, state, engine.loop_signature(state), engine.loop_length(state))
 
 
-def test_none_where_a_name_of_the_list_may_come(engine: Engine) -> None:
+def test_no_loop_where_an_excluded_name_may_follow(engine: Engine) -> None:
     engine.byte_classes(bytes(byte_classes()))
     engine.make(but('"[^"]*"', '"name"'))
     assert engine.loop_signature(engine.state('"na')) == 0
 
 
-def test_as_far_as_characters_may_come(engine: Engine) -> None:
+def test_loop_length_up_to_the_character_limit(engine: Engine) -> None:
     """Less what the nearest end needs: here two more."""
     engine.byte_classes(bytes(byte_classes()))
     engine.make(counted(0, 50, r'"(?:[^"\\]|\\n)*!"'))
@@ -58,8 +60,8 @@ def test_as_far_as_characters_may_come(engine: Engine) -> None:
     assert engine.loop_signature(engine.state('"' + 46 * "a")) == 0
 
 
-def test_as_far_as_a_lower_bound_lets_it(engine: Engine) -> None:
-    """It is the end that is forbidden before, no other byte."""
+def test_loop_length_below_a_lower_bound(engine: Engine) -> None:
+    """Below the bound only the end is forbidden, no other byte."""
     engine.byte_classes(bytes(byte_classes()))
     engine.make(counted(30, 90, r'"(?:[^"\\]|\\n)*"'))
     state = engine.state('"abc')

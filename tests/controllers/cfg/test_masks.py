@@ -1,6 +1,6 @@
 """Masks along texts in which the same terminals stand in many places.
 
-What is known of a terminal's inside is used again elsewhere (inner.hpp). It must be what trying every token
+Masks inside a terminal are reused elsewhere (aici/detail/inner.hpp). They must equal what trying every token
 says.
 """
 
@@ -20,7 +20,7 @@ BLANK, STRING, NUMBER = r"[ \n]{0,8}", r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"', r"
 
 
 def kbnf(pattern: str) -> str:
-    """As it is written between quotes."""
+    """Returns the pattern as it is written between quotes."""
     return pattern.replace("\\", "\\\\")
 
 

@@ -1,4 +1,4 @@
-"""What docs/grammars.md says about GBNF."""
+"""Examples of docs/grammars.md for GBNF."""
 
 from __future__ import annotations
 

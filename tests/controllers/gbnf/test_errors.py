@@ -1,4 +1,4 @@
-"""Grammars that are none, or odd, or large: what is said, and where."""
+"""Errors and warnings for invalid, odd and large grammars, with their positions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_message_says_what_is_wrong_and_where(grammar: Make, text: str, messag
     assert grammar(text).refusal().startswith(message)
 
 
-def test_a_grammar_that_is_no_utf8(grammar: Make) -> None:
+def test_a_grammar_must_be_utf8(grammar: Make) -> None:
     message = grammar(b'root ::=\n "\xff"').refusal()
     assert message == "line 2, column 3: the grammar is not well-formed UTF-8"
 
@@ -88,7 +88,7 @@ def test_ambiguous_cyclic_and_nullable_grammars(grammar: Make, text: str, good: 
     assert made.accepts(good) and not made.accepts(bad)
 
 
-def test_brackets_in_brackets(grammar: Make) -> None:
+def test_nested_brackets(grammar: Make) -> None:
     deep = 'root ::= ("a" | ' + '"c" ("a" | ' * 3000 + '"b"' + ")?" * 3001
     assert grammar(deep).accepts("cca") and not grammar(deep).accepts("ccb")
     assert "brackets are nested deeper than 10000" in grammar("root ::= " + "(" * 10001 + '"a"').refusal()

@@ -39,9 +39,11 @@ class Xgrammar:
 
 
 def xgrammar_is_exact(grammar: Grammar) -> bool:
-    """Of recursive rules it forbids some longer tokens, such as `abab` after `bbb` with
-    `root ::= "bbb" root "ab" | "ab"`. Of rules without any text it allows the beginnings, but there are
-    none here.
+    """Returns whether xgrammar's masks are exact for a grammar.
+
+    For recursive rules, it forbids some longer tokens, such as `abab` after `bbb` with
+    `root ::= "bbb" root "ab" | "ab"`. It allows the beginnings of rules without a text, but these tests
+    have none.
     """
     return not is_recursive(grammar)
 
@@ -67,7 +69,7 @@ def test_random_grammars(small: Make, peer: Xgrammar, seed: int) -> None:
 
 
 def walk(rng: random.Random, made: Controller, peer: Xgrammar, text: str, exact: bool) -> int:
-    """One text, as long as it goes on; how many masks were compared."""
+    """Walks along one text to its end; returns the number of masks compared."""
     guest, matcher, written = made.start(), peer.matcher(text), b""
     state = made.state(guest, [])
     for count in range(8):

@@ -11,7 +11,7 @@ from tests.controllers.grammars.walk import Controller
 Make = Callable[[str], Controller]
 
 
-def test_the_end_is_allowed_where_the_text_is_whole(grammar: Make) -> None:
+def test_the_end_is_allowed_where_the_text_is_complete(grammar: Make) -> None:
     made = grammar('root ::= "a" | "abc"')
     state = made.after("a")
     assert state is not None and state.end and state.next == b"b"
@@ -82,7 +82,7 @@ def test_a_grammar_of_json(grammar: Make) -> None:
         assert not made.accepts(text), text
 
 
-def test_a_rule_that_is_used_often_is_not_written_out_for_ever(grammar: Make) -> None:
+def test_frequently_used_rules_are_not_expanded_without_limit(grammar: Make) -> None:
     """A pattern of 80 states, 3000 times: beyond a bound it is a rule again."""
     word = "[a-z]" * 80
     rules = "\n".join(f'r{i} ::= "{i}" word r{i + 1} | "."' for i in range(3000))

@@ -1,4 +1,4 @@
-"""Writes grammars in GBNF. It has no regular expressions: they become groups of characters."""
+"""Writes grammars in GBNF. GBNF has no regular expressions, so they become groups of characters."""
 
 from __future__ import annotations
 

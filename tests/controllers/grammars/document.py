@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 PAGE = (Path(__file__).parents[3] / "docs" / "grammars.md").read_text()
-_TABLE = r"\| a text \| no text \|\n\|---\|---\|\n((?:\|[^\n]*\|\n)+)"
+_TABLE = r"\| accepted \| rejected \|\n\|---\|---\|\n((?:\|[^\n]*\|\n)+)"
 
 
 def examples(language: str) -> list[tuple[str, list[str], list[str]]]:
-    """Grammar, texts, others, of each block of the language that has a table right below it."""
+    """Returns grammar, accepted and rejected texts of each block of the language with a table below it."""
     found = re.findall(rf"```{language}\n(.*?)```\n\n{_TABLE}", PAGE, re.DOTALL)
     assert found and len(found) == PAGE.count(f"```{language}\n"), "every grammar has its table"
     return [(grammar, *_columns(table)) for grammar, table in found]

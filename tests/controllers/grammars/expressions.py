@@ -1,4 +1,4 @@
-"""Grammars as trees, apart from any syntax, and random ones.
+"""Grammars as trees, independent of a syntax, and random grammars.
 
 Terminals are regular expressions over characters; `Regex` has derivatives, so that no automaton is taken from
 what is tested.
@@ -59,7 +59,7 @@ def nullable(regex: Regex) -> bool:
 
 @cache
 def derive(regex: Regex, c: str) -> Regex:
-    """The rest of the texts that begin with `c`."""
+    """Returns the regex of the rests of the texts that begin with `c`."""
     if regex.kind == "set":
         return EMPTY if c in regex.characters else NONE
     if regex.kind == "alt":
@@ -74,7 +74,7 @@ def derive(regex: Regex, c: str) -> Regex:
 
 
 def pattern(regex: Regex) -> str:
-    """In the usual syntax. The regex is not `none`."""
+    """Returns the regex in the usual syntax. It must not be `none`."""
     if regex.kind == "set":
         return (
             f"[{''.join(sorted(regex.characters))}]" if len(regex.characters) > 1 else min(regex.characters)
@@ -117,7 +117,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Repeat:
-    """`most` None = any number."""
+    """A repetition; `most` None means any number."""
 
     part: Expr
     least: int

@@ -1,4 +1,4 @@
-"""What a grammar allows, by brute force: an Earley recogniser over bytes, too simple to be wrong in our way.
+"""A brute-force oracle: an Earley recognizer over bytes, too simple to share errors with the engine.
 
 Everything becomes plain rules over single bytes, terminals too: a rule for each derivative of a regular
 expression. Rules and alternatives from which no text comes are dropped, so a set of items that is not empty
@@ -79,7 +79,7 @@ class Plain:
         return self._named(terminal, lambda: [(self._regex(terminal.regex, early, first=early),)])
 
     def _regex(self, regex: Regex, early: bool, first: bool) -> _Symbol:
-        """`first`: nothing has been read, and the empty text does not count."""
+        """Returns a symbol for the regex. With `first`, nothing has been read: excludes the empty text."""
 
         def make() -> Iterable[tuple[_Symbol, ...]]:
             if nullable(regex) and not first:
@@ -94,7 +94,7 @@ class Plain:
         return self._named(("regex", regex, early, first), make)
 
     def _without(self, seen: Regex, first: bool) -> _Symbol:
-        """What may follow where `seen` would be the rest of a text that ends with an unwanted part."""
+        """Returns a symbol for the text that may follow if `seen` is the rest of an unwanted part."""
 
         def make() -> Iterable[tuple[_Symbol, ...]]:
             if nullable(seen):
@@ -137,7 +137,7 @@ class Oracle:
         return any(name == "" and dot == 1 for name, _, dot, _ in self.columns[-1])
 
     def push(self, data: bytes) -> bool:
-        """Nothing is pushed if no text goes on so."""
+        """Pushes nothing if no text continues with the byte."""
         height = len(self.columns)
         for byte in data:
             step = {(n, b, d + 1, o) for n, b, d, o in self.columns[-1] if d < len(b) and b[d] == byte}

@@ -1,4 +1,4 @@
-"""Properties of grammars that other engines cannot deal with."""
+"""Properties of grammars that other engines do not support."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.controllers.grammars.expressions import (
 
 
 def _least(grammar: Grammar, holds: Callable[[Expr, set[str]], bool]) -> set[str]:
-    """The smallest set of names whose bodies are in it."""
+    """Returns the smallest set of names that contains the name of each body that satisfies the test."""
     found: set[str] = set()
     while more := {name for name, body in grammar.items() if name not in found and holds(body, found)}:
         found |= more
@@ -26,7 +26,7 @@ def _least(grammar: Grammar, holds: Callable[[Expr, set[str]], bool]) -> set[str
 
 
 def _is_empty(expr: Expr, names: set[str]) -> bool:
-    """May it be the empty text?"""
+    """Returns whether the expression matches the empty text."""
     if isinstance(expr, Call):
         return expr.name in names
     if isinstance(expr, Terminal):
@@ -57,7 +57,7 @@ def _parts(expr: Expr) -> tuple[Expr, ...]:
 
 
 def _alone(expr: Expr, empty: set[str]) -> Iterator[str]:
-    """Names that it may be nothing but."""
+    """Returns the names to which the expression may reduce."""
     if isinstance(expr, Call):
         yield expr.name
     elif isinstance(expr, Repeat):
@@ -95,13 +95,13 @@ def is_recursive(grammar: Grammar) -> bool:
 
 
 def is_cyclic(grammar: Grammar) -> bool:
-    """May a rule stand for itself?"""
+    """Returns whether a rule may reduce to itself."""
     empty = _least(grammar, _is_empty)
     return _reaches_itself({name: set(_alone(body, empty)) for name, body in grammar.items()})
 
 
 def _first(expr: Expr, empty: set[str]) -> Iterator[str]:
-    """Names with which its texts may begin."""
+    """Returns the names with which its texts may begin."""
     if isinstance(expr, Call):
         yield expr.name
     for part in _parts(expr):

@@ -1,4 +1,4 @@
-"""The vocabularies that grammars are tried with."""
+"""The vocabularies for tests of grammars."""
 
 from __future__ import annotations
 

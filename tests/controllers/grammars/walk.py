@@ -1,4 +1,4 @@
-"""Follows a text under the masks of a controller, and compares its masks with what they must be."""
+"""Follows a text under the masks of a controller, and compares the masks with an oracle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.controllers.host import EVERYTHING, Guest, Vocab
 
 @dataclass
 class State:
-    """After a text: the tokens that may come, and whether it may end. A text that is over has ended."""
+    """The state after a text: the allowed tokens, and whether the text may end or has ended."""
 
     tokens: list[int]
     end: bool
@@ -23,12 +23,12 @@ class State:
 
     @property
     def next(self) -> bytes:
-        """The bytes that may come. (Of a vocabulary whose first 256 tokens are the bytes.)"""
+        """The allowed bytes. The first 256 tokens of the vocabulary must be the bytes."""
         return bytes(t for t in self.tokens if t < 256)
 
 
 class Controller:
-    """One controller with one grammar; `after` walks a text, byte by byte."""
+    """A controller with a grammar; `after` walks along a text byte by byte."""
 
     def __init__(self, program: Program, vocab: Vocab, text: str | bytes) -> None:
         self._program, self._vocab, self._text = program, vocab, text
@@ -41,11 +41,11 @@ class Controller:
         return self._vocab.tokens.index(data)
 
     def start(self) -> Guest:
-        """A sequence without forced text, so that every step has a mask. Raises ControllerFailed."""
+        """Starts a sequence without forced text, so that every step has a mask. Raises ControllerFailed."""
         return Guest(self._program, self._vocab, self._text, capabilities={**EVERYTHING, CAP_TOKENIZER: 0})
 
     def state(self, guest: Guest, tokens: list[int]) -> State:
-        """After one more step."""
+        """Runs a step and returns the new state."""
         row = guest.step(tokens, sampled=bool(tokens)).row
         if row.verb == STOP:
             return State([], end=True, over=True)
@@ -53,7 +53,7 @@ class Controller:
         return State([t for t in row.allowed if t != self.eos], self.eos in row.allowed)
 
     def after(self, text: str | bytes) -> State | None:
-        """None if the text is left: a byte of it is not allowed, or it is over before."""
+        """Returns None if a byte of the text is not allowed or the output ends before it."""
         guest = self.start()
         state = self.state(guest, [])
         for byte in text.encode() if isinstance(text, str) else text:
@@ -63,22 +63,22 @@ class Controller:
         return state
 
     def accepts(self, text: str | bytes) -> bool:
-        """Is it a whole text of the grammar?"""
+        """Returns whether the text is a complete text of the grammar."""
         state = self.after(text)
         return state is not None and state.end
 
     def refusal(self) -> str:
-        """Why the grammar is refused."""
+        """Returns why the grammar is refused."""
         with pytest.raises(ControllerFailed) as caught:
             self.start()
         return caught.value.message
 
     def log(self) -> str:
-        """What is said about it at the start."""
+        """Returns the log of the grammar at the start."""
         return self.start().take_log()
 
     def compare(self, oracle: Oracle, *, most: int, stops: bool = False) -> int:
-        """Masks after `most` texts, the shortest first, bit by bit. How many were compared.
+        """Compares the masks after `most` texts, shortest first, bit by bit. Returns the number compared.
 
         `stops`: the text ends with the first token after which it is whole.
         """

@@ -1,10 +1,10 @@
-// A constraint that goes through one text after the other: where tokens are taken back, a text begins anew. It prints
-// whether the text has ended and whether it may, and how many bytes of answers are remembered.
+// A constraint for several texts: where tokens are removed, a new text begins. It prints whether the text has ended and
+// whether it may end, and the bytes of cached answers.
 //
-// The argument: a line of words, then what the constraint is made of. The first word says what it is; others:
+// The argument is a line of words, then the source of the constraint. The first word is its kind; others:
 // `anew` (each text has a new constraint, on the heap), `late` (the first one is made in a step, not in the
-// constructor), `whole` (a text ends where it is whole), `little` (few answers are remembered), `tight` (recognizers
-// drop their states as soon as they can), `crowd` (others are made before and after the first, and destroyed at once).
+// constructor), `whole` (a text ends where it is complete), `little` (few answers are cached), `tight` (recognizers
+// drop their states as soon as they can), `crowd` (others are created before and after the first, and destroyed at once).
 #include <algorithm>
 #include <cstdio>
 
@@ -21,7 +21,7 @@
 
 namespace {
 
-// Brackets that match, as a byte stack that can only be popped. Its keys are numbers in the order of their first use.
+// Matching brackets, as a byte stack that can only be popped. Its keys are numbered in the order of their first use.
 class Brackets : public aici::Recognizer {
  public:
   void push_byte(std::uint8_t byte) override { texts_.push_back(next(byte)); }
@@ -49,11 +49,11 @@ class Brackets : public aici::Recognizer {
     return open;
   }
 
-  std::vector<std::string> texts_{""};  // the brackets that are open
+  std::vector<std::string> texts_{""};  // the open brackets
   std::vector<std::string> keys_;
 };
 
-// The same, which can start over.
+// As above, with restart.
 class Restarting final : public Brackets {
  public:
   void restart() { static_cast<Brackets&>(*this) = Brackets(); }

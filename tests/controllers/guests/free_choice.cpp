@@ -1,4 +1,4 @@
-// choice without its spelling: the texts may be made of any tokens, and what all of them share is forced text.
+// choice without canonical spelling: any tokens may spell the texts, and their common prefix is forced.
 #include "aici/json.hpp"
 #include "aici/sdk.hpp"
 

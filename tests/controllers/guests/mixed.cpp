@@ -1,6 +1,6 @@
-// A constraint in a controller that splices too. The argument: one line with the texts of the constraint,
-// separated by `|`, then a line for each step: next, next twice, own TEXT (spliced, belongs to the constrained
-// text), aside TEXT (spliced, does not). Whatever comes in the step after `aside` is not told to the constraint.
+// A constraint in a controller that also splices. The argument is a line with the texts of the constraint, separated by
+// `|`, then a line for each step: next, next twice, own TEXT (spliced, part of the constrained text), aside TEXT
+// (spliced, not part of it). Tokens in the step after `aside` are not passed to the constraint.
 #include "aici/sdk.hpp"
 
 namespace {

@@ -1,4 +1,4 @@
-// A string recognizer out of its argument. Lines: "<state> <may end: 0 or 1> <string>><next state> ..."
+// A string recognizer defined by its argument. Lines: "<state> <may end: 0 or 1> <string>><next state> ..."
 #include <algorithm>
 
 #include "aici/sdk.hpp"

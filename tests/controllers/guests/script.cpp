@@ -1,5 +1,5 @@
-// A controller that does what its argument says: lines of "<callback> <what> <words>". Each callback obeys
-// its next lines up to the first that gives a result, and prints what it sees.
+// A controller that executes its argument: lines of "<callback> <what> <words>". Each callback executes its next lines
+// up to the first with a result, and prints its input.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// substring_bytes: the output is a part of its argument, which may cut characters and may be empty.
+// substring_bytes: the output is a substring of the argument; it may cut characters and may be empty.
 #include "aici/sdk.hpp"
 #include "aici/substring.hpp"
 

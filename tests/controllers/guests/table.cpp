@@ -1,8 +1,8 @@
 // A recognizer whose automaton is the controller argument, walked in every way that the SDK offers.
 //
 // Argument: the way (1 byte), a number (1 byte), for each state a byte of flags (1 << SpecialToken) and 256
-// bytes of next states. State 0 is dead, state 1 is where it starts. Way 6 is a constraint whose cache has
-// 512 times the number of bytes, way 7 the same behind an AnyConstraint.
+// bytes of next states. State 0 is dead, state 1 is the start. Way 6 is a constraint whose cache has
+// 512 times the number of bytes, way 7 the same in an AnyConstraint.
 #include <cstdio>
 
 #include "aici/sdk.hpp"
@@ -39,7 +39,7 @@ struct Signed : Combined {  // with loop signatures
   bool known[256] = {};
 };
 
-// A byte stack of its own, without anything optional.
+// A byte stack without optional functions.
 class Plain final : public aici::Recognizer {
  public:
   explicit Plain(Table table) : table_(table), stack_{1} {}

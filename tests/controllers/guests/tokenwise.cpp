@@ -1,4 +1,4 @@
-// The older interface. The argument says in which form biases come: floats, mask or result.
+// The original interface. The argument is the form of the biases: floats, mask or result.
 #include "aici/sdk.hpp"
 
 namespace {

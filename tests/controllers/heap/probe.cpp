@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <new>
 
-#include "../../../controllers/sdk/src/heap.hpp"
+#include "../../../controllers/sdk/src/controller/heap.hpp"
 
 #define PROBE(name) extern "C" __attribute__((export_name(#name)))
 

@@ -1,4 +1,4 @@
-"""Where `new` of a controller gets its memory: blocks apart from each other, close together, used again."""
+"""The heap behind `new` in controllers: blocks do not overlap, are packed densely, and are reused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pyaici.build import build_controller
 from tests.controllers.probe import Probe
 
-#: of these sizes blocks differ in how they are rounded up, and in where they come from
+#: sizes that are rounded up differently and come from different parts of the heap
 _SIZES = (0, 1, 11, 12, 13, 28, 200, 1019, 1020, 1021, 1300, 5000, 70_000, 300_000, 1_100_000, 2_500_000)
 
 
@@ -47,7 +47,7 @@ def heap(module: Path) -> Heap:
     return Heap(module)
 
 
-def test_blocks_keep_what_is_written(heap: Heap) -> None:
+def test_blocks_keep_their_contents(heap: Heap) -> None:
     rng = random.Random(0)
     blocks: dict[int, bytes] = {}
     for _ in range(3000):
@@ -82,6 +82,6 @@ def test_blocks_are_used_again(heap: Heap) -> None:
     assert heap.size == size
 
 
-def test_no_more_memory(heap: Heap) -> None:
+def test_out_of_memory(heap: Heap) -> None:
     assert heap.take(0xFFFFFFFF) == 0 and heap.take(0xFFFFFFF8) == 0 and heap.take(0xFFFF0000) == 0
     assert heap.take(100)

@@ -28,7 +28,7 @@ from tests.controllers.json_schema.schemas import MoreSchemas, Schemas
 
 
 def texts(source: Schemas, schema: Any) -> Iterator[str]:
-    """Of some valid values."""
+    """Yields texts of some valid values."""
     kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
     for _ in range(8):
         value = source.value(schema)
@@ -40,7 +40,7 @@ def texts(source: Schemas, schema: Any) -> Iterator[str]:
 
 
 def compare_random(judge: Judge, seeds: range) -> Counter[str]:
-    """Random schemas, with valid texts and with texts that wander off from those. Who refused how many."""
+    """Compares random schemas along valid texts and deviations from them. Returns counts of refusals."""
     refusals = Counter[str]()
     for seed in seeds:
         rng = random.Random(seed)
@@ -62,7 +62,7 @@ def compare_random(judge: Judge, seeds: range) -> Counter[str]:
 
 
 def compare_published(judge: Judge, every: int) -> Counter[str]:
-    """Schemas that others have published, one of so many, each with a valid text. Who refused how many."""
+    """Compares every n-th published schema, along a valid text. Returns counts of refusals."""
     refusals = Counter[str]()
     for number, sample in enumerate(real_schemas(every)):
         refused = judge.compile(sample.schema)

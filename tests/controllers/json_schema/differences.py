@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Difference:
-    """Behind `before` `token` may come, which is empty for the end: by our mask, or else by theirs."""
+    """`token` (empty for the end) is allowed after `before` by only one mask: ours or theirs."""
 
     schema: Any
     before: bytes
@@ -19,20 +19,20 @@ class Difference:
     ours: bool
 
     def lexeme(self) -> bytes:
-        """The string, number or word that the token goes on with, and the token; otherwise the token."""
+        """Returns the string, number or word up to the end of the token; otherwise the token."""
         *_, last = [b"", *(match[2] or b"" for match in _LEXEME.finditer(self.before))]
         return last + self.token
 
     def mentions(self, pattern: str) -> bool:
-        """Is there something like this in the schema, as JSON?"""
+        """Returns whether the pattern matches in the schema as JSON."""
         return re.search(pattern, json.dumps(self.schema, ensure_ascii=False)) is not None
 
     def in_pattern(self, what: str) -> bool:
-        """Has an expression of the schema something like this?"""
+        """Returns whether the pattern matches in an expression of the schema."""
         return any(re.search(what, pattern) for pattern in _patterns(self.schema))
 
     def has(self, *characters: str) -> bool:
-        """Is one of these in the token, or begun or ended by it?"""
+        """Returns whether the token contains, begins or ends one of these texts."""
         wanted = [character.encode() for character in characters]
         text = self.before[-3:] + self.token
         whole = any(one in text[-len(self.token) - len(one) + 1 :] for one in wanted)
@@ -60,7 +60,7 @@ _WRITTEN = [b"\\" + bytes([mark]) for mark in b'"\\bfnrt'] + [
 
 
 def _escape(difference: Difference) -> bool:
-    """Does the token belong to an escape that is not one of the short ones?"""
+    """Returns whether the token belongs to a long escape."""
     text = difference.lexeme()
     return any(
         match.end() > len(text) - len(difference.token) and match[0][1:2] in (b"u", b"/")
@@ -69,28 +69,28 @@ def _escape(difference: Difference) -> bool:
 
 
 def other_spelling(text: bytes) -> bool:
-    """Has it an escape that ours does not write?"""
+    """Returns whether the text has an escape that our engine does not write."""
     return any(one not in _WRITTEN for one in _ESCAPE.findall(text))
 
 
 @dataclass(frozen=True)
 class Known:
-    """Differences where `ours` allows more, or theirs, and the verdict that is expected of a witness."""
+    """A class of differences: the engine that allows more, and the expected verdict on a witness."""
 
     name: str
     ours: bool
     verdict: str
     reason: str
     applies: Callable[[Difference], bool]
-    #: what the witness has to show, too
+    #: what the witness must also show
     shown: Callable[[bytes], bool] = lambda _: True
 
     def explains(self, verdict: str, witness: bytes | None) -> bool:
-        """Is this what is expected of a difference of this class?"""
+        """Returns whether the verdict is the one expected for this class of differences."""
         return verdict == self.verdict and witness is not None and self.shown(witness)
 
 
-#: what `jsonschema` says of a text that begins so and that the engine which allows it brings to an end
+#: the verdict of `jsonschema` on a text that the allowing engine completes after this beginning
 OURS_WIDE, OURS_NARROW, THEIRS_WIDE, THEIRS_NARROW = (
     "ours is wide",
     "ours is narrow",
@@ -193,5 +193,5 @@ KNOWN = [
 
 
 def known(difference: Difference) -> Known | None:
-    """The class that it is of."""
+    """Returns the class of a difference, or None."""
     return next((k for k in KNOWN if k.ours == difference.ours and k.applies(difference)), None)

@@ -15,11 +15,11 @@ FLEXIBLE, COMPACT, SPACED = range(3)
 
 
 class Refused(Exception):
-    """A schema is refused; the text is what a user sees, a line for each reason."""
+    """A refused schema; the text is that for users, with a line for each reason."""
 
 
 class Engine:
-    """One schema at a time: `compile` replaces it."""
+    """Holds one schema, which `compile` replaces."""
 
     def __init__(self, module: Path) -> None:
         config = wasmtime.Config()
@@ -65,7 +65,7 @@ class Engine:
         try:
             taken = self._with(data, "probe_compile", whitespace, int(warn))
         except wasmtime.Trap:
-            self._start()  # what is left of this one is of no use
+            self._start()  # this instance is no longer usable
             raise
         at, size = self._call("probe_message"), self._call("probe_message_size")
         message = bytes(self._memory.read(self._store, at, at + size)).decode()
@@ -74,7 +74,7 @@ class Engine:
         return message.splitlines()
 
     def run(self, text: str | bytes) -> tuple[int, bool]:
-        """How many bytes are allowed, and whether the text may end there."""
+        """Returns the number of allowed bytes, and whether the text may end there."""
         data = text.encode() if isinstance(text, str) else text
         result = int(self._with(data, "probe_run"))
         assert not self._call("probe_failed")
@@ -91,7 +91,7 @@ class Engine:
         return int(self._call("probe_append", state, byte))
 
     def row(self, state: int) -> tuple[list[int], bool]:
-        """The bytes that may come, and whether the text may end."""
+        """Returns the allowed bytes, and whether the text may end."""
         at = self._call("probe_alloc", 257)
         self._call("probe_row", state, at)
         row = bytes(self._memory.read(self._store, at, at + 257))

@@ -1,4 +1,4 @@
-"""Expressions of ECMAScript for Python's `re`, to which `jsonschema` gives those of a schema as they are."""
+"""Translates ECMAScript expressions for Python's `re`, since `jsonschema` passes them on unchanged."""
 
 from __future__ import annotations
 

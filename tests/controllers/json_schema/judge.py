@@ -1,4 +1,4 @@
-"""Goes with two engines along texts, and finds witnesses of who is wrong where their masks differ."""
+"""Walks along texts with two engines, and finds witnesses of which engine is wrong where masks differ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_PLACES = 50_000
 
 @dataclass(frozen=True)
 class Unknown:
-    """A difference of no known class, or whose witness does not say what the class does."""
+    """A difference of an unknown class, or whose witness contradicts its class."""
 
     difference: Difference
     name: str
@@ -52,7 +52,7 @@ class Unknown:
 
 @dataclass
 class Judge:
-    """`compile`, then `walk` along texts, which adds to what is found."""
+    """Judges differences. Call `compile`, then `walk` for each text; results accumulate."""
 
     pair: Pair
     engine: Engine
@@ -61,7 +61,7 @@ class Judge:
     unknown: list[Unknown] = field(default_factory=list)
 
     def compile(self, schema: Any) -> dict[str, str]:
-        """Why each of them that refuses the schema does."""
+        """Compiles the schema and returns the reasons of the engines that refuse it."""
         refused = self.pair.compile(schema)
         if not refused:
             self.engine.compile(schema, SPACED)
@@ -71,7 +71,7 @@ class Judge:
         return refused
 
     def walk(self, rng: random.Random, tokens: Sequence[int] = (), further: int = 0) -> None:
-        """Along these tokens as far as both allow them, then so many steps by others that both allow."""
+        """Walks along tokens while both engines allow them, then `further` random steps."""
         self.pair.reset()
         before, path = b"", list(tokens)
         while True:
@@ -106,7 +106,7 @@ class Judge:
         self.classes[name] += 1
 
     def _verdict(self, rng: random.Random, one: Difference, token: int) -> tuple[str, bytes | None]:
-        """With the text that shows it: one of ours that is not valid, one of theirs that is."""
+        """Returns the verdict with its witness: an invalid text of ours, or a valid text of theirs."""
         witness, valid = None, False
         for _ in range(_TRIED if one.token else 1):
             end: bytes | None = b""
@@ -131,7 +131,7 @@ class Judge:
             return False
 
     def _our_end(self, rng: random.Random, text: bytes) -> bytes | None:
-        """Searches through what is allowed, to no place twice."""
+        """Searches through the allowed texts, and visits each state once."""
         engine = self.engine
         state = engine.initial()
         for byte in text:
@@ -154,7 +154,7 @@ class Judge:
         return bytes(end)
 
     def _ways(self, rng: random.Random, state: int) -> Iterator[tuple[int, int]] | None:
-        """The bytes that may come, each with the state behind it; None if the text may end instead."""
+        """Returns the allowed bytes, each with the next state; None if the text may end here."""
         allowed, may_end = self.engine.row(state)
         if may_end:
             return None
@@ -166,7 +166,7 @@ class Judge:
         return ((byte, self.engine.append(state, byte)) for byte in (*closing, *others))
 
     def _their_end(self, rng: random.Random, token: int, hint: bytes) -> bytes | None:
-        """Along the end of ours where its bytes may come: chance seldom finds a mark that is needed."""
+        """Follows our ending where it is allowed, since a random search rarely finds a required character."""
         pair, end = self.pair, b""
         matcher = pair.their_copy(token)
         for step in range(len(hint) + _LONGEST):

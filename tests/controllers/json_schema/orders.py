@@ -8,7 +8,7 @@ from typing import Any
 
 
 def orders(value: Any) -> Iterator[Any]:
-    """The value with the properties of its objects in every order; of large objects in theirs alone."""
+    """Yields the value with the properties of its objects in every order; large objects keep their order."""
     if isinstance(value, dict):
         ways = itertools.permutations(value) if len(value) <= 5 else [tuple(value)]
         for names in ways:

@@ -27,14 +27,14 @@ from bench.vocabularies import vocabulary
 from pyaici.tokens import Vocabulary
 
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-#: theirs shall not give up where ours does not
+#: raised, so that llguidance does not give up where our engine does not
 _LIMITS = LLParserLimits(step_max_items=2_000_000)
 
 Mask = NDArray[np.bool_]
 
 
 class Pair:
-    """One schema at a time: `compile`; for each text `reset`, for each of its tokens `masks` and `accept`."""
+    """A schema in both engines. Call `compile`, `reset` per text, `masks` and `accept` per token."""
 
     def __init__(
         self, words: Vocabulary, loaded: LoadedVocabulary, worker: LocalWorker, controller: Path
@@ -50,7 +50,7 @@ class Pair:
         self._sequence: Guest | None = None
 
     def compile(self, schema: Any) -> dict[str, str]:
-        """Why each of them that refuses it does."""
+        """Compiles the schema in both engines and returns the reasons of those that refuse it."""
         refused = {"ours": self.compile_ours(schema)}
         grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_STYLE)
         self._matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
@@ -59,7 +59,7 @@ class Pair:
         return {name: reason for name, reason in refused.items() if reason}
 
     def compile_ours(self, schema: Any) -> str:
-        """Ours alone; why it is refused."""
+        """Compiles the schema in our engine only, and returns the reason if it refuses."""
         argument = json.dumps({"schema": schema, "whitespace": "spaced"})
         try:
             self._template = self._worker.template(self._program, argument)
@@ -68,19 +68,19 @@ class Pair:
         return ""
 
     def tokenize(self, text: str) -> Sequence[int]:
-        """As the model's own tokenizer splits it."""
+        """Tokenizes with the model's own tokenizer."""
         found: list[int] = np.frombuffer(self._loaded.tokenize(text.encode()), np.uint32).tolist()
         return found
 
     def reset(self) -> None:
-        """A new text begins."""
+        """Begins a new text."""
         if self._sequence is not None:
             self._worker.free([self._sequence])
         self._sequence, self._news = self._worker.start(self._template), list[int]()
         self._matcher.reset()
 
     def masks(self) -> tuple[Mask, Mask]:
-        """Ours and theirs: which tokens may come; to be asked for once after each token.
+        """Returns our mask and theirs. Call it once after each token.
 
         Where one text alone may follow, their masks have the one way to split it that the tokenizer chooses.
         The others count, too: they are taken when they come.
@@ -94,22 +94,22 @@ class Pair:
         return ours, theirs
 
     def accept(self, token: int) -> None:
-        """The token that comes; both must allow it."""
+        """Appends a token, which both engines must allow."""
         self._news = [token]
         self._matcher.consume_token(token)
 
     def their_copy(self, token: int) -> LLMatcher:
-        """Another one of theirs, where this token has come."""
+        """Returns another matcher of theirs after this token."""
         copy = self._matcher.deep_copy()
         copy.consume_token(token)
         return copy
 
     def their_mask(self, matcher: LLMatcher) -> Mask:
-        """Which tokens it allows."""
+        """Returns the mask of the tokens that the matcher allows."""
         return self._mask(b"" if matcher.is_stopped() else matcher.compute_bitmask())
 
     def _mask(self, row: bytes) -> Mask:
-        if not row:  # nothing may come but the end
+        if not row:  # only the end is allowed
             mask = np.zeros(len(self.tokens), bool)
             mask[self.eos] = True
             return mask
@@ -119,7 +119,7 @@ class Pair:
 
 @contextmanager
 def pair(folder: Path) -> Iterator[Pair]:
-    """Both with a vocabulary of 32 000 tokens; the controller is built into the folder."""
+    """Yields both engines with a vocabulary of 32 000 tokens; builds the controller in the folder."""
     words = vocabulary("32k")
     loaded = load_for_guests(words, masks_only=True)
     # nothing here is about time

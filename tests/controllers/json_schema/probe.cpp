@@ -24,7 +24,7 @@ std::string message;
 PROBE(probe_alloc) void* probe_alloc(std::uint32_t size) { return std::malloc(size); }
 PROBE(probe_free) void probe_free(void* at) { std::free(at); }
 
-/// 1 if the schema is taken; it is that of all other calls. The message then says what is not enforced.
+/// Returns 1 if the schema is accepted; other calls use it. The message then lists the parts that are not enforced.
 PROBE(probe_compile)
 std::uint32_t probe_compile(const char* schema, std::uint32_t size, std::uint32_t whitespace, std::uint32_t warn) {
   Options options;
@@ -46,7 +46,7 @@ std::uint32_t probe_compile(const char* schema, std::uint32_t size, std::uint32_
 PROBE(probe_message) const char* probe_message() { return message.c_str(); }
 PROBE(probe_message_size) std::uint32_t probe_message_size() { return static_cast<std::uint32_t>(message.size()); }
 
-/// How many bytes of the text are allowed, times two; and one if it may end behind them.
+/// Returns the number of allowed bytes of the text, times two, plus one if the text may end after them.
 PROBE(probe_run) std::uint32_t probe_run(const std::uint8_t* text, std::uint32_t size) {
   Parser::State state = parser->initial();
   std::uint32_t i = 0;
@@ -62,7 +62,7 @@ PROBE(probe_initial) std::uint32_t probe_initial() { return parser->initial(); }
 PROBE(probe_append) std::uint32_t probe_append(std::uint32_t state, std::uint32_t byte) {
   return parser->append(state, static_cast<std::uint8_t>(byte));
 }
-/// For each byte 1 if it may come; out[256]: may the text end here?
+/// Sets out[byte] to 1 if the byte is allowed, and out[256] if the text may end here.
 PROBE(probe_row) void probe_row(std::uint32_t state, std::uint8_t* out) {
   for (std::uint32_t byte = 0; byte < 256; byte++) out[byte] = parser->byte_allowed(state, static_cast<std::uint8_t>(byte));
   out[256] = parser->special_allowed(state, aici::SpecialToken::eos);

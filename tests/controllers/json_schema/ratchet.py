@@ -1,4 +1,4 @@
-"""Ratchets: files that say how each case of a suite comes out. They are part of the repository.
+"""Ratchets: committed files with the outcome of each case of a suite.
 
 A case that comes out otherwise fails the test, for better or worse. ``AICI_UPDATE_RATCHETS=1`` writes what is
 better into the file; what is worse fails all the same.
@@ -15,7 +15,7 @@ RANKS = ("refused", "refuses valid", "good")
 
 
 def check(path: Path, found: dict[str, str]) -> None:
-    """Compares the outcome of each case with the file; only those that are not good are written there."""
+    """Compares the outcome of each case with the file, which lists only the cases that are not good."""
     known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
     worse = {
         case: outcome

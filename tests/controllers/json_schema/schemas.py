@@ -1,4 +1,4 @@
-"""Random schemas, and values that are near to them."""
+"""Random schemas, and values that are valid or nearly valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATTERNS = ["^a", "b", "^[a-c]*$", "^.{2}$", "[0-9]", "^x-", "^(a|ab|é)$"]
 
 
 class Schemas:
-    """A source of schemas that grow smaller as they are nested."""
+    """A source of schemas that get smaller with their depth."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

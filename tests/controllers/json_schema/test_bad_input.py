@@ -1,4 +1,4 @@
-"""Schemas that are wrong, too large, or made to explode: a clear error, or they work."""
+"""Schemas that are invalid, too large or grow exponentially give a clear error, or work."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_one_of_16_deep(engine: Engine) -> None:
     assert not engine.accepts(json.dumps(nested(15, lambda inside, _: {"x": inside}, 1)))
 
 
-def test_one_of_in_one_another_for_one_value(engine: Engine) -> None:
+def test_nested_one_of_for_one_value(engine: Engine) -> None:
     engine.compile(nested(16, lambda inside, i: {"oneOf": [inside, {"const": f"c{i}"}]}, {"type": "integer"}))
     assert engine.accepts("5") and engine.accepts('"c15"') and not engine.accepts('"c16"')
 
 
-def test_alternatives_that_have_everything_in_common(engine: Engine) -> None:
-    """Two to the power of the depth: that many are not looked at."""
+def test_identical_alternatives(engine: Engine) -> None:
+    """The engine does not visit all 2^depth combinations."""
     with pytest.raises(Refused, match="too many combinations"):
         engine.compile(nested(16, lambda inside, _: {"oneOf": [inside, inside]}, {"type": "integer"}))
 
@@ -63,7 +63,7 @@ def test_in_place_depth(engine: Engine, keyword: str) -> None:
         engine.compile(nested(60, lambda inside, _: {keyword: [inside]}, {"type": "integer"}))
 
 
-def test_negations_in_negations(engine: Engine) -> None:
+def test_nested_negations(engine: Engine) -> None:
     engine.compile(nested(40, lambda inside, _: {"not": inside}, {"type": "integer"}))
     assert engine.accepts("1") and not engine.accepts('"a"')
     with pytest.raises(Refused, match="nested too deeply"):
@@ -117,8 +117,8 @@ def test_messages(engine: Engine, schema: str | bytes, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_problems_of_what_was_looked_at_before(engine: Engine) -> None:
-    """Whether an item is possible is asked before it is needed: its problems must not be forgotten."""
+def test_problems_found_early_are_not_forgotten(engine: Engine) -> None:
+    """The engine checks early whether an item is possible, and must keep the problems that it finds."""
     for schema in (
         {"items": {"format": "colour"}, "minItems": 1},
         {"properties": {"a": {"format": "colour"}}},
@@ -154,7 +154,7 @@ def test_large_counts(engine: Engine) -> None:
     assert engine.accepts(json.dumps([None] * 100))
 
 
-def test_warnings_name_what_is_left_out(engine: Engine) -> None:
+def test_warnings_name_what_is_not_enforced(engine: Engine) -> None:
     schema = {
         "type": "array",
         "items": {"type": "string", "format": "colour"},

@@ -34,7 +34,7 @@ BEHIND = [
 
 
 def expected(schema: dict[str, Any], text: str) -> bool:
-    """By the specification, in the spelling of docs/json_schema.md: integers without a fraction."""
+    """Follows the specification, in the spelling of docs/json_schema.md: integers have no fraction."""
     number = Decimal(text)
     integers = schema["type"] == "integer" or isinstance(schema.get("multipleOf"), int)
     if integers and "." in text:
@@ -86,7 +86,7 @@ def test_multiples(engine: Engine, kind: str, rest: dict[str, Any]) -> None:
     assert not any(engine.accepts(text) for text in ("7e0", "1.", ".7", "07", "-", "", '"7"', "null"))
 
 
-def test_numbers_that_are_no_multiples_of_one(engine: Engine) -> None:
+def test_numbers_that_are_not_integers(engine: Engine) -> None:
     engine.compile({"type": "number", "not": {"multipleOf": 1}})
     assert engine.accepts("0.5") and engine.accepts("-12.30") and not engine.accepts("2.00")
     with pytest.raises(Refused, match=r"no value meets this schema$"):

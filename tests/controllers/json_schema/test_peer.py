@@ -1,4 +1,4 @@
-"""Whole masks, token by token, beside those of llguidance; `jsonschema` judges where they differ.
+"""Compares complete masks with llguidance after each token; `jsonschema` judges differences.
 
 `python -m tests.controllers.json_schema.compare` goes further.
 """
@@ -66,10 +66,10 @@ def test_published_schemas(both: Pair, engine: Engine) -> None:
         ({"enum": ["ab", "ac"]}, {"enum": ["ab"]}, '"ab"', OURS_NARROW),
     ],
 )
-def test_wrong_masks_are_seen(
+def test_comparison_detects_wrong_masks(
     both: Pair, engine: Engine, schema: Any, other: Any, text: str, verdict: str
 ) -> None:
-    """Where ours has another schema."""
+    """Our engine gets a different schema."""
     judge = Judge(both, engine)
     assert not judge.compile(schema)
     assert not both.compile_ours(other)
@@ -79,8 +79,8 @@ def test_wrong_masks_are_seen(
 
 
 @pytest.mark.parametrize("before", ['"', '"a', '"a@'])
-def test_an_end_needs_a_mark(both: Pair, engine: Engine, before: str) -> None:
-    """A token of theirs is not taken for a dead end because `@` is seldom met by chance."""
+def test_rare_characters_do_not_look_like_dead_ends(both: Pair, engine: Engine, before: str) -> None:
+    """The search for an end must not report a dead end only because `@` rarely occurs at random."""
     judge = Judge(both, engine)
     assert not judge.compile({"type": "string", "pattern": r"^\S+@\S+$"})
     for seed in range(3):
@@ -129,7 +129,7 @@ def test_classes(name: str, schema: Any, before: str, token: str, ours: bool) ->
         ({}, "1", "", False),
     ],
 )
-def test_what_is_of_no_class(schema: Any, before: str, token: str, ours: bool) -> None:
+def test_unclassified_differences(schema: Any, before: str, token: str, ours: bool) -> None:
     assert known(Difference(schema, before.encode(), token.encode(), ours)) is None
 
 

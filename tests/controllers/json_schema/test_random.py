@@ -1,4 +1,4 @@
-"""Random schemas, compared with `jsonschema`: what it refuses is never written, what it accepts can be."""
+"""Random schemas: exactly the values that `jsonschema` accepts can be written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mentions(schema: Any, names: tuple[str, ...]) -> bool:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_values(engine: Engine, seed: int) -> None:
-    """Values that are valid are accepted, in one order of their properties; others in none."""
+    """Valid values are accepted in one order of their properties, invalid values in none."""
     counts = collections.Counter[str]()
     for number in range(250):
         rng = random.Random(seed * 1000 + number)
@@ -54,7 +54,7 @@ def test_values(engine: Engine, seed: int) -> None:
 
 
 def walk(engine: Engine, rng: random.Random) -> bytes | None:
-    """A random text, byte by byte through what is allowed; None if it does not come to an end."""
+    """Returns a random text made of allowed bytes; None if it does not reach an end."""
     state, text = engine.initial(), bytearray()
     for size in range(2000):
         allowed, may_end = engine.row(state)
@@ -70,7 +70,7 @@ def walk(engine: Engine, rng: random.Random) -> bytes | None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_walks(engine: Engine, seed: int) -> None:
-    """Whatever can be written is valid."""
+    """Every text that can be written is valid."""
     finished = 0
     for number in range(150):
         rng = random.Random(seed * 1000 + number)

@@ -1,4 +1,4 @@
-"""Real schemas: those that the wheel of check-jsonschema carries, and a part of those of cfn-lint.
+"""Real schemas: those in the wheel of check-jsonschema, and a part of those in cfn-lint.
 
 Which of them are refused is in ratchets/real.json. Of the others random texts are written, which must be
 valid.

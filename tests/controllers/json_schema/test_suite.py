@@ -1,4 +1,4 @@
-"""JSON-Schema-Test-Suite, as the source distribution of `jsonschema` carries it.
+"""JSON-Schema-Test-Suite, from the source distribution of `jsonschema`.
 
 No invalid instance is accepted, in any order of its properties. A valid one is to be accepted in one of them;
 which ones are not, and which schemas are refused, is in ratchets/.
@@ -46,7 +46,7 @@ def suite() -> dict[str, dict[str, Any]]:
 
 
 def outcomes(engine: Engine, draft: str) -> dict[str, str]:
-    """How each group or case comes out, by name."""
+    """Returns the outcome of each group or case, by name."""
     found: dict[str, str] = {}
     for name, groups in suite()[draft].items():
         for group in groups:

@@ -1,4 +1,4 @@
-"""Strings with long counts, patterns that are open at their ends, and formats of other specifications."""
+"""Strings with large lengths, partly anchored patterns, and formats of other specifications."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.controllers.json_schema.engine import Engine, Refused
     ids=json.dumps,
 )
 def test_long_counts(engine: Engine, schema: dict[str, Any], least: int, most: int) -> None:
-    """To the character. Longer texts than these take more memory than one mask may."""
+    """Counts to the character. Longer texts exceed the memory limit of one mask."""
     engine.compile({"type": "string", **schema})
     for size in {0, 1, least - 1, least, least + 1, 499, 500, 501, 2500, most - 1, most, most + 1}:
         if 0 <= size <= 16_001:
             assert engine.accepts(json.dumps("a" * size)) == (least <= size <= most), size
 
 
-def test_what_stands_behind_a_counted_stretch(engine: Engine) -> None:
+def test_text_after_a_counted_part(engine: Engine) -> None:
     engine.compile({"type": "string", "pattern": r"^<[\s\S]*>$", "minLength": 2000, "maxLength": 4000})
     for size in (1999, 2000, 3999, 4000, 4001):
         inside = (">\n<\u00e9\U0001f600" * 2000)[: size - 2]
@@ -43,8 +43,8 @@ def test_what_stands_behind_a_counted_stretch(engine: Engine) -> None:
     assert not engine.accepts(json.dumps("<" * 3000))
 
 
-def test_no_text_of_any_length(engine: Engine) -> None:
-    """Two patterns that no text matches both, with lengths that can only be counted."""
+def test_contradictory_patterns_with_counted_lengths(engine: Engine) -> None:
+    """No text matches both patterns, whose lengths can only be counted."""
     both = [{"pattern": "^a+$"}, {"pattern": "^b+$"}]
     lengths = ({"minLength": 2000, "maxLength": size} for size in (3000, 4000))
     ways = [{"type": "string", "allOf": both, **length} for length in lengths]
@@ -56,8 +56,8 @@ def test_no_text_of_any_length(engine: Engine) -> None:
     "pattern",
     ["a{2,5}", "^a{2,5}", "a{2,5}$", "a{0,3}b", "ba*", "b(?:ac|a){1,4}", "a{2,3}|c{1,9}$", "[ab]{3,31}"],
 )
-def test_patterns_that_are_open(engine: Engine, pattern: str) -> None:
-    """Anything may be before and behind, so how often at most does not matter there."""
+def test_partly_anchored_patterns(engine: Engine, pattern: str) -> None:
+    """Any text may precede and follow, so the upper bound has no effect there."""
     engine.compile({"type": "string", "pattern": pattern})
     texts = [
         "",
@@ -71,8 +71,8 @@ def test_patterns_that_are_open(engine: Engine, pattern: str) -> None:
         assert engine.accepts(json.dumps(text)) == (re.search(pattern, text) is not None), text
 
 
-def test_a_length_that_the_pattern_says_too(engine: Engine) -> None:
-    """It need not be counted."""
+def test_length_that_pattern_also_limits(engine: Engine) -> None:
+    """The length need not be counted."""
     parts = ":".join(["^arn", "[a-z0-9.-]{1,63}", *["[a-z0-9.-]{0,63}"] * 3, "[^/].{0,1023}$"])
     engine.compile({"type": "string", "pattern": parts, "maxLength": 1284, "minLength": 5})
     assert engine.accepts('"arn:aws:::1:a"') and not engine.accepts('"arn::::1:a"')
@@ -108,7 +108,9 @@ def test_formats_of_integers(
     ("name", "before", "behind"),
     [("time", "", "Z"), ("time", "", "+01:30"), ("date-time", "2024-02-29T", "z")],
 )
-def test_fractions_of_seconds_have_no_bound(engine: Engine, name: str, before: str, behind: str) -> None:
+def test_fractions_of_seconds_have_no_length_limit(
+    engine: Engine, name: str, before: str, behind: str
+) -> None:
     engine.compile({"type": "string", "format": name})
     for digits in (1, 9, 10, 500):
         assert engine.accepts(f'"{before}23:59:59.{"0123456789" * 50:.{digits}}{behind}"'), digits
@@ -119,7 +121,7 @@ def test_fractions_of_seconds_have_no_bound(engine: Engine, name: str, before: s
         assert engine.accepts(f'"{before}23:59:59.{"7" * digits}{behind}"') == (digits <= room), digits
 
 
-def test_the_opposite_of_formats(engine: Engine) -> None:
+def test_negated_formats(engine: Engine) -> None:
     with pytest.raises(Refused, match="that a number is not of a format cannot be enforced"):
         engine.compile({"type": "integer", "not": {"format": "int32"}})
     with pytest.raises(Refused, match="no value meets this schema"):

@@ -13,7 +13,7 @@ from tests.controllers.grammars.walk import Controller
 
 @pytest.fixture(scope="session")
 def grammar(program: Callable[[str], Program]) -> Callable[[str | bytes], Controller]:
-    """Of a text in KBNF; all bytes are tokens."""
+    """Makes a controller from a text in KBNF; all bytes are tokens."""
     vocab = byte_vocab()
     return lambda text: Controller(program("kbnf"), vocab, text)
 

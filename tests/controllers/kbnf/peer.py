@@ -1,4 +1,4 @@
-"""The package kbnf in a process of its own, as it does not come back from some grammars.
+"""The package kbnf in a separate process, since it does not return for some grammars.
 
 `python -m tests.controllers.kbnf.peer` reads a case a line and answers with a line.
 """
@@ -19,7 +19,7 @@ _SECONDS = 10
 
 
 class Step(NamedTuple):
-    """A mask, and the token that was taken then; -1 if none was. `finished`: the text was over before."""
+    """A mask, and the token taken from it, or -1. `finished`: the text had already ended."""
 
     mask: list[int]
     token: int
@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 class Peer:
-    """Walks through grammars; None where it hangs, ends with a fault, or says that it cannot."""
+    """Walks through grammars; the result is None if the package hangs, crashes or refuses the grammar."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -59,7 +59,7 @@ class Peer:
 
 
 def _line(process: subprocess.Popen[str]) -> Any:
-    """Within the time that a case may take; the process alone knows how to be interrupted."""
+    """Reads a line from the process. Raises TimeoutExpired after the time limit of a case."""
     import select
 
     assert process.stdout
@@ -70,7 +70,7 @@ def _line(process: subprocess.Popen[str]) -> Any:
 
 
 def _walk(grammar: str, seed: int) -> list[Step]:
-    """In the configuration whose masks are right: nothing is kept from one to the next."""
+    """Walks in the configuration with correct masks, which caches nothing between masks."""
     tokens = few_tokens().tokens[:-1]
     vocabulary = kbnf.Vocabulary(
         {i: kbnf.Token(token) for i, token in enumerate(tokens)},

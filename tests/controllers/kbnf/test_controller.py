@@ -1,4 +1,4 @@
-"""The controller beside an engine: forced text, masks that are found ahead, and the end."""
+"""The controller with an engine: forced text, warmed masks, and the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.controllers.kbnf.write import kbnf
 
 
 def play(program: Program, grammar: str, wish: bytes) -> tuple[bytes, list[str]]:
-    """With forced text; the model takes the next byte of its wish, or else the first byte that is allowed."""
+    """Runs with forced text; the model takes the next byte of its wish, or the first allowed byte."""
     vocab = byte_vocab()
     guest, written, verbs, tokens, sampled = (
         Guest(program, vocab, grammar),
@@ -52,20 +52,20 @@ def play(program: Program, grammar: str, wish: bytes) -> tuple[bytes, list[str]]
     raise AssertionError("it goes on")
 
 
-def test_forced_text_ends_the_output_where_it_is_whole(program: Callable[[str], Program]) -> None:
+def test_forced_text_ends_the_output_where_the_text_is_complete(program: Callable[[str], Program]) -> None:
     made = program("kbnf")
     assert play(made, "start ::= 'hello';", b"") == (b"hello", ["forced hello"])
     assert play(made, "start ::= 'x' 'yes' | 'z' 'no' '!';", b"z") == (b"zno!", ["sampled z", "forced no!"])
 
 
-def test_what_may_go_on_does_not_if_it_is_whole_after_forced_text(program: Callable[[str], Program]) -> None:
+def test_output_ends_after_forced_text_even_if_more_could_follow(program: Callable[[str], Program]) -> None:
     written, verbs = play(program("kbnf"), "start ::= 'q' 'uit' 'x'?;", b"quitx")
     assert written == b"quit" and verbs == ["forced quit"]
 
 
 @pytest.mark.parametrize("calls", [1, 2000])
-def test_masks_that_were_found_ahead_are_the_same(program: Callable[[str], Program], calls: int) -> None:
-    """Also of the first state, where the empty text would do but a byte must come."""
+def test_warmed_masks_are_the_same(program: Callable[[str], Program], calls: int) -> None:
+    """This includes the first state, in which the text is complete but needs a byte."""
     letters = Terminal("regex", text("ab"))
     item = Choice((literal("c"), letters, Sequence((literal("a"), Call("start"), literal("a")))))
     grammar: Grammar = {"start": Repeat(item, 0, None)}

@@ -1,4 +1,4 @@
-"""What docs/grammars.md says about KBNF."""
+"""Examples of docs/grammars.md for KBNF."""
 
 from __future__ import annotations
 

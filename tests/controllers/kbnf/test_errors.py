@@ -1,4 +1,4 @@
-"""Grammars that are none, or odd, or large: what is said, and where."""
+"""Errors and warnings for invalid, odd and large grammars, with their positions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_message_says_what_is_wrong_and_where(grammar: Make, text: str, messag
     assert grammar(text).refusal().startswith(message)
 
 
-def test_a_grammar_that_is_no_utf8(grammar: Make) -> None:
+def test_a_grammar_must_be_utf8(grammar: Make) -> None:
     message = grammar(b"start ::=\n '\xff';").refusal()
     assert message == "line 2, column 3: the grammar is not well-formed UTF-8"
 
@@ -93,7 +93,7 @@ def test_warnings(grammar: Make) -> None:
     assert state is not None and state.next == b"a"
 
 
-def test_only_so_many_warnings(grammar: Make) -> None:
+def test_number_of_warnings_is_limited(grammar: Make) -> None:
     lines = grammar("start ::= 'a';" + "".join(f"r{i} ::= 'x';" for i in range(50))).log().splitlines()
     assert len(lines) == 21 and lines[-1] == "warning: the same has to be said of 30 more rules"
 
@@ -116,7 +116,7 @@ def test_ambiguous_cyclic_and_nullable_grammars(grammar: Make, text: str, good: 
     assert made.accepts(good) and not made.accepts(bad)
 
 
-def test_brackets_in_brackets(grammar: Make) -> None:
+def test_nested_brackets(grammar: Make) -> None:
     deep = "start ::= " + "('a' | " * 3000 + "'b'" + ")?" * 3000 + " '.';"
     assert grammar(deep).accepts("b.")
     assert "brackets are nested deeper than 10000" in grammar("start ::= " + "(" * 10001 + "'a'").refusal()

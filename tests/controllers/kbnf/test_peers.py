@@ -1,4 +1,4 @@
-"""Masks of random grammars compared with those of the package kbnf, where those are right."""
+"""Masks of random grammars compared with those of the package kbnf, where those are correct."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ def terminals(expr: Expr) -> Iterator[Terminal]:
 
 
 def original_comes_back(grammar: Grammar) -> bool:
-    """It does not from rules that stand for themselves, also where only `#e'a*'` is beside them, which is
-    never empty. And it allows the beginnings of what has no text.
+    """Returns whether the original returns for a grammar.
+
+    It does not return for rules that refer directly to themselves, also if only `#e'a*'`, which is never
+    empty, is beside them. It also allows the beginnings of expressions without a text.
     """
     bad = ("without", "early")
     return (
@@ -48,7 +50,9 @@ def original_comes_back(grammar: Grammar) -> bool:
 
 
 def original_is_exact(grammar: Grammar) -> bool:
-    """It misses the end of some texts of recursive rules, such as `bbab` with
+    """Returns whether the original's masks are exact for a grammar.
+
+    It misses the end of some texts of recursive rules, such as `bbab` with
     `start ::= (#e'b' | start) #e'b'? 'a' | #e'b' start;`, and forbids first bytes where patterns may be
     empty, such as `c` with `start ::= #'[ac]*' | 'a' 'a';`, and those of all `#substrs` but one.
     """
@@ -88,9 +92,9 @@ def test_random_grammars(small: Make, peer: Peer, seed: int) -> None:
 
 
 def compare(made: Controller, steps: list[Step], oracle: Oracle, exact: bool) -> int:
-    """What it allows is allowed here; and, where it is exact, the other way round.
+    """Compares masks: tokens that the original allows are allowed here and, if it is exact, vice versa.
 
-    The original also ends a text that was whole in the middle of the last token.
+    The original also ends a text that was complete within the last token.
     """
     guest = made.start()
     state, written = made.state(guest, []), b""

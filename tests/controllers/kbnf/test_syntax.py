@@ -1,4 +1,4 @@
-"""The syntax of KBNF: what each construct stands for."""
+"""The constructs of KBNF."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.controllers.grammars.walk import Controller
 Make = Callable[[str], Controller]
 
 
-def test_the_first_whole_text_ends_the_output(grammar: Make) -> None:
+def test_the_first_complete_text_ends_the_output(grammar: Make) -> None:
     made = grammar("start ::= 'a' | 'abc';")
     assert made.accepts("a") and made.after("ab") is None
     state = made.after("")
@@ -21,7 +21,7 @@ def test_the_first_whole_text_ends_the_output(grammar: Make) -> None:
     assert sorted(made.bytes_of(t) for t in state.tokens) == tokens, "inside a token the text may go on"
 
 
-def test_a_token_that_goes_beyond_a_whole_text_must_be_whole_itself_to_end(grammar: Make) -> None:
+def test_a_token_ends_the_output_only_if_the_text_after_it_is_complete(grammar: Make) -> None:
     made = grammar("start ::= 'a' | 'abc';")
     guest = made.start()
     assert not made.state(guest, []).over
@@ -155,7 +155,7 @@ ws              ::= #'[ \\t\\n\\r]*';
 
 
 def test_a_grammar_of_thinking_and_calls(grammar: Make) -> None:
-    """Patterns with a backslash or two; complements before what they must not hold."""
+    """Patterns with one or two backslashes; complements before the excluded text."""
     made = grammar(THINKING)
     assert made.log() == ""
     assert made.accepts("<think>Is it < 3?</think>\nIt is.\n</answer>")
@@ -195,7 +195,7 @@ def test_a_json_schema(grammar: Make) -> None:
         ({"type": "string", "format": "date"}, ["2024-02-29"], ["2023-02-29", '"2024-02-29"']),
     ],
 )
-def test_strings_as_they_are(grammar: Make, schema: object, texts: list[str], others: list[str]) -> None:
+def test_strings_without_quotes(grammar: Make, schema: object, texts: list[str], others: list[str]) -> None:
     escaped = json.dumps(schema).replace("\\", "\\\\").replace("'", "\\'")
     made = grammar(f"start ::= '<' #text'{escaped}' '>';")
     assert [text for text in texts if not made.accepts(f"<{text}>")] == []
@@ -203,6 +203,6 @@ def test_strings_as_they_are(grammar: Make, schema: object, texts: list[str], ot
 
 
 @pytest.mark.parametrize("schema", ["{}", '{"type": ["string", "null"]}', '{"enum": ["a", 1]}'])
-def test_only_strings_stand_there_as_they_are(grammar: Make, schema: str) -> None:
+def test_only_strings_can_be_written_without_quotes(grammar: Make, schema: str) -> None:
     refused = grammar(f"start ::= #text'{schema}';").refusal()
     assert "line 1, column 11: the schema is refused\n#: all values must be strings" in refused

@@ -1,4 +1,4 @@
-"""Which texts a grammar has if its lexemes are as long as they can be, by the definition.
+"""The texts of a grammar with longest-match lexemes, by definition.
 
 Where a lexeme begins, the terminals that the parser could take there are read at the same time, byte by byte,
 until none of them can go on. All that match there are what the lexeme may be; if none does the text is none.
@@ -22,12 +22,12 @@ from tests.controllers.grammars.expressions import (
     nullable,
 )
 
-#: what is still to come, the next first; an item waits for the terminal in front
+#: remaining symbols, the next one first; an item waits for its first terminal
 _Stack = tuple[Expr, ...]
 
 
 def _closure(grammar: Grammar, stacks: set[_Stack], longest: int) -> set[_Stack]:
-    """Stacks with a terminal in front, or nothing, found by writing out what stands in front of them.
+    """Expands the front of each stack until it is a terminal or the stack is empty.
 
     Stacks that need more than `longest` characters are dropped, so left recursion comes to an end.
     """
@@ -68,7 +68,7 @@ def _expand(grammar: Grammar, stack: _Stack) -> Iterator[_Stack]:
 
 
 def accepts(grammar: Grammar, start: str, text: str) -> bool:
-    """Is it a whole text? For short texts of grammars whose stacks stay low."""
+    """Returns whether the text is complete. Only for short texts of grammars with low stacks."""
     stacks = _closure(grammar, {(Call(start),)}, len(text))
     at = 0
     while at < len(text):

@@ -1,4 +1,4 @@
-"""What docs/grammars.md says about Lark."""
+"""Examples of docs/grammars.md for Lark."""
 
 from __future__ import annotations
 

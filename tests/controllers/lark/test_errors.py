@@ -1,4 +1,4 @@
-"""Grammars that are none, or odd, or large: what is said, and where."""
+"""Errors and warnings for invalid, odd and large grammars, with their positions."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_message_says_what_is_wrong_and_where(grammar: Make, text: str, messag
     assert grammar(text).refusal().startswith(message)
 
 
-def test_a_grammar_that_is_no_utf8(grammar: Make) -> None:
+def test_a_grammar_must_be_utf8(grammar: Make) -> None:
     message = grammar(b'start:\n "\xff"').refusal()
     assert message == "line 2, column 3: the grammar is not well-formed UTF-8"
 
@@ -150,7 +150,7 @@ def test_ambiguous_cyclic_and_nullable_grammars(grammar: Make, text: str, good: 
     assert made.accepts(good) and not made.accepts(bad)
 
 
-def test_terminals_that_grow_when_they_are_written_out(grammar: Make) -> None:
+def test_terminals_that_grow_when_expanded(grammar: Make) -> None:
     doubled = "\n".join(f"T{i}: T{i + 1} T{i + 1}" for i in range(40))
     assert (
         "too long when the terminals in it are written out"
@@ -158,7 +158,7 @@ def test_terminals_that_grow_when_they_are_written_out(grammar: Make) -> None:
     )
 
 
-def test_brackets_in_brackets(grammar: Make) -> None:
+def test_nested_brackets(grammar: Make) -> None:
     deep = "start: " + '("a" | "c" ' * 2000 + '"b"' + ")" * 2000
     assert grammar(deep).accepts("cca") and not grammar(deep).accepts("ccb")
     assert "brackets are nested deeper than 10000" in grammar("start: " + "(" * 10001 + '"a"').refusal()

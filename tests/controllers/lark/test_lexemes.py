@@ -1,4 +1,4 @@
-"""Lexemes that run into each other: by hand, and all texts up to a length of random grammars."""
+"""Adjacent lexemes: examples, and all short texts of random grammars."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_lexeme_goes_on_as_long_as_it_can(grammar: Make) -> None:
     assert not grammar('start: N ".." N\nN: /[0-9]+(\\.[0-9]+)?/').accepts("1..2")
 
 
-def test_only_terminals_that_are_possible_there_count(grammar: Make) -> None:
+def test_only_terminals_possible_at_a_place_compete(grammar: Make) -> None:
     names = "\nID: /[a-z]+/\n%ignore / +/"
     assert grammar('start: "if" ID' + names).accepts("ifx")
     made = grammar('start: "if" ID | ID "!"' + names)
@@ -48,7 +48,7 @@ def test_all_terminals_that_match_a_lexeme_are_tried(grammar: Make) -> None:
 
 
 def test_a_lazy_lexeme_ends_for_all(grammar: Make) -> None:
-    """Where it is complete nothing else is, and nothing goes on."""
+    """No other terminal is complete, or continues, where the lazy lexeme is complete."""
     made = grammar('start: x "!" | Y "?"\nx[lazy]: /a+/\nY: /[ab]+/')
     assert [t for t in ("a!", "a?", "aa?", "ab?", "ba?") if made.accepts(t)] == ["a!", "ba?"]
     text = grammar('start: (end ".")* TEXT\nend[lazy]: TEXT ("<" | "stop")\nTEXT: /(.|\\n)*/')
@@ -57,14 +57,14 @@ def test_a_lazy_lexeme_ends_for_all(grammar: Make) -> None:
     assert text.accepts("st op<.stop.") and not text.accepts("a<b")
 
 
-def test_what_is_ignored_separates_lexemes_and_is_not_in_them(grammar: Make) -> None:
+def test_ignored_text_separates_lexemes_and_is_not_part_of_them(grammar: Make) -> None:
     made = grammar('start: A A\nA: "x" "y"\n%ignore /[ \\n]+/\n%ignore "#" /[^\\n]*/')
     assert made.accepts("xyxy") and made.accepts("xy #x\n xy")
     assert not made.accepts("x yxy")
     assert made.accepts(" xy xy "), "before the first lexeme and after the last one as well"
 
 
-def test_nothing_is_joined_that_something_may_stand_between(grammar: Make) -> None:
+def test_parts_with_ignored_text_between_them_are_not_joined(grammar: Make) -> None:
     assert grammar('start: "a" "b"\n%ignore " "').accepts("a b")
 
 
@@ -74,7 +74,7 @@ def random_terminals(rng: random.Random) -> list[Terminal]:
 
 
 def completion(made: Controller, begin: str) -> str | None:
-    """A whole text with this beginning, found by following the masks."""
+    """Returns a complete text with this beginning, found by following the masks."""
     guest = made.start()
     made.state(guest, [])
     for byte in begin[:-1].encode():

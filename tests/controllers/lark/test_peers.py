@@ -1,4 +1,4 @@
-"""Masks of random grammars compared with those of llguidance, whose dialect it is."""
+"""Masks of random grammars compared with those of llguidance, which defines the dialect."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Llguidance:
         return [t for t in range(size) if int(bits[0, t // 32]) >> (t % 32) & 1]
 
     def has_end(self, matcher: llguidance.LLMatcher, token: int, most: int = 60) -> bool:
-        """Does a text come to its end after this token? Looks at some that are near."""
+        """Returns whether a text can end soon after this token; tries some short continuations."""
         if token == self.eos:
             return True
         queue = [matcher.deep_copy()]
@@ -72,14 +72,14 @@ class Llguidance:
 
 
 def blank_at_an_edge(text: bytes) -> bool:
-    """Before the first lexeme and after the last one llguidance ignores nothing."""
+    """llguidance ignores nothing before the first lexeme and after the last one."""
     return text != text.strip(b" ")
 
 
 def compare(
     rng: random.Random, made: Controller, peer: Llguidance, text: str, blanks: bool
 ) -> tuple[int, int]:
-    """One text, as long as it goes on: how many masks were compared, and how many were the same."""
+    """Walks along one text to its end; returns the numbers of compared and of equal masks."""
     matcher, written, same = peer.matcher(OPTIONS + text), b"", 0
     try:
         guest = made.start()
@@ -108,7 +108,7 @@ def compare(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_grammars(small: Make, seed: int) -> None:
-    """llguidance also allows what can never be brought to an end, such as `b` with `/b+/ "b"`."""
+    """llguidance also allows texts that cannot be completed, such as `b` with `/b+/ "b"`."""
     rng, peer = random.Random(seed), Llguidance(few_tokens())
     compared = same = 0
     while compared < 250:

@@ -48,7 +48,7 @@ def vocab() -> Vocab:
 
 
 def schema(rng: random.Random, depth: int = 2) -> dict[str, Any]:
-    """Of those whose values both engines spell in the same way: not so -0."""
+    """Returns a random schema whose values both engines spell alike, which excludes -0."""
     kind = rng.choice(["boolean", "enum", "integer", "string", "array", "object"][: 6 if depth else 4])
     if kind == "enum":
         return {"enum": rng.sample(["a", "bc", 10, True, None, "ab"], 2)}
@@ -65,7 +65,7 @@ def schema(rng: random.Random, depth: int = 2) -> dict[str, Any]:
 
 
 def part(rng: random.Random, depth: int = 2) -> str:
-    """Rules for some text: a value or a name behind a mark that says which it is."""
+    """Returns rules for a text: a value or a name, each after a distinct marker."""
     kind = rng.choice(["value", "name", "sequence", "choice", "repeat", "value"][: 6 if depth else 2])
     if kind == "value":
         return f'"<" %json {json.dumps(schema(rng))} ">"'
@@ -79,7 +79,7 @@ def part(rng: random.Random, depth: int = 2) -> str:
 
 
 def compare(rng: random.Random, made: Controller, peer: Llguidance, text: str, *, ignores: bool) -> int:
-    """Along one text: how many masks were the same. What may differ are tokens with blanks.
+    """Walks along one text; returns the number of equal masks. Tokens with blanks may differ.
 
     In a value ours are bounded, and none is in front of a comma. Where they are ignored ours may also come
     before a value, and at both ends.

@@ -39,8 +39,10 @@ BLANKS = "\n%ignore / +/"
         ),
     ],
 )
-def test_values_stand_where_lexemes_do(grammar: Make, text: str, texts: list[str], others: list[str]) -> None:
-    """What is ignored may be around them, not in them, and no lexeme competes with what is in them."""
+def test_json_values_stand_where_lexemes_do(
+    grammar: Make, text: str, texts: list[str], others: list[str]
+) -> None:
+    """Ignored text may stand around JSON values, not in them, and no lexeme competes with their contents."""
     made = grammar(text)
     assert [t for t in texts if not made.accepts(t)] == []
     assert [t for t in others if made.accepts(t)] == []
@@ -55,14 +57,14 @@ def test_values_stand_where_lexemes_do(grammar: Make, text: str, texts: list[str
         (f'start: "a" {FLAG} NAME "x" | "b"{NAME}{BLANKS}', b" ab"),
     ],
 )
-def test_what_can_never_come_is_not_begun(grammar: Make, text: str, first: bytes) -> None:
-    """A name takes all letters behind it, also where values stand between."""
+def test_lexemes_that_cannot_be_completed_are_not_begun(grammar: Make, text: str, first: bytes) -> None:
+    """A name includes all letters after it, also if values stand in between."""
     state = grammar(text).after("")
     assert state is not None and state.next == first
 
 
 def test_any_text_with_calls_of_functions(grammar: Make) -> None:
-    """Text ends where `<call` first comes, although it could go on."""
+    """The text ends at the first `<call`, although it could continue."""
     made = grammar(
         "start: (head arguments)* TEXT\nTEXT: /(.|\\n)*/\nhead[lazy]: TEXT /<call [a-z]+>/\n"
         'arguments: %json {"type": "object", "properties": {"n": {"type": "integer"}}, '

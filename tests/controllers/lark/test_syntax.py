@@ -1,4 +1,4 @@
-"""The dialect of Lark: what each construct stands for."""
+"""The constructs of the dialect of Lark."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_constructs(grammar: Make, grammar_text: str, texts: list[str], others: 
     "place", ["start: {} '!'", "start: A '!'\nA: {}", "start: a '!'\na: {}\n%ignore ' '"]
 )
 def test_long_texts_to_quote_from(grammar: Make, place: str) -> None:
-    """Alone in a rule or a terminal: every part of them, and nothing else."""
+    """Alone in a rule or a terminal: exactly the parts of the text."""
     words = [f"w{i % 700}" + "s" * (i // 700) for i in range(1400)]
     forms = {
         "words": (

@@ -1,4 +1,4 @@
-"""C sources to test with: those of the C library and of the kernel's headers that come with the compiler."""
+"""C sources for tests: the C library and the kernel headers that are included in the compiler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def library_sources() -> list[Path]:
 
 
 def preprocess(sources: Sequence[Path], folder: Path, defines: Sequence[str] = ()) -> list[str]:
-    """What the compiler sees of sources of the C library, without lines that begin with #."""
+    """Returns preprocessed sources of the C library, without lines that begin with #."""
     cache = {"ZIG_GLOBAL_CACHE_DIR": str(folder / "zig"), "ZIG_LOCAL_CACHE_DIR": str(folder / "zig")}
     command = [str(ZIG), "cc", "-target", "x86_64-linux-musl", "-E", "-P", "-D_XOPEN_SOURCE=700", *defines]
     command += [f"-I{place}" for place in _SEARCHED]

@@ -39,7 +39,7 @@ EOS = 256 + len(WORDS)
 
 @dataclass
 class State:
-    """After a text: the bytes that may come, whether it may end, the tokens that may come."""
+    """The state after a text: the allowed bytes, whether the text may end, the allowed tokens."""
 
     next: bytes
     end: bool
@@ -47,7 +47,7 @@ class State:
 
 
 class Grammar:
-    """One grammar; `after` walks a text byte by byte."""
+    """A grammar; `after` walks along a text byte by byte."""
 
     def __init__(self, program: Program, vocab: Vocab, text: str | bytes) -> None:
         self._program, self._vocab, self._text = program, vocab, text
@@ -66,7 +66,7 @@ class Grammar:
         return State(bytes(t for t in mid.allowed if t < 256), EOS in mid.allowed, mid.allowed)
 
     def after(self, text: bytes) -> State | None:
-        """None if the text is left: a byte of it is not allowed, or it is over before."""
+        """Returns None if a byte of the text is not allowed or the output ends before it."""
         guest = self.start()
         state = self.state(guest, [])
         for byte in text:
@@ -87,7 +87,7 @@ class Grammar:
         return caught.value.message
 
     def log(self) -> str:
-        """What is said about it at the start."""
+        """Returns the log of the grammar at the start."""
         return self.start().take_log()
 
 
@@ -98,7 +98,7 @@ def vocab() -> Vocab:
 
 @pytest.fixture(scope="session")
 def grammar(program: Callable[[str], Program], vocab: Vocab) -> Callable[[str], Grammar]:
-    """Of a text in the syntax of yacc."""
+    """Makes a grammar from a text in the syntax of yacc."""
     return lambda text: Grammar(program("lr1"), vocab, text)
 
 

@@ -32,5 +32,5 @@ def accepts(rules: Rules, start: str, text: str) -> bool:
 
 
 def next_terminals(rules: Rules, start: str, text: str) -> set[str]:
-    """What may come after the beginning of a text. Every nonterminal must have a text."""
+    """Returns the terminals that may follow the beginning of a text. Every nonterminal must have a text."""
     return {b[d] for _, b, d, _ in _columns(rules, start, text)[-1] if d < len(b) and b[d] not in rules}

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "aici/bias.hpp"
-#include "aici/lr/parser.hpp"
+#include "aici/detail/lr/parser.hpp"
 #include "aici/token_set.hpp"
 #include "../../../controllers/sdk/src/yacc/reader.hpp"
 
@@ -19,7 +19,7 @@ using aici::lr::Parser;
 
 std::optional<Parser> parser;
 std::string warnings;
-/// Before the text that `probe_walk` has read, and after each of its bytes.
+/// The states before the text that `probe_walk` has read, and after each of its bytes.
 std::vector<Parser::State> states;
 
 }  // namespace
@@ -37,7 +37,7 @@ PROBE(probe_open) const char* probe_open(const char* text, std::uint32_t size) {
   return warnings.c_str();
 }
 
-/// How many bytes of the text can be read, one more if the text may end there.
+/// Returns the number of accepted bytes of the text, plus one if the text may end there.
 PROBE(probe_run) std::uint32_t probe_run(const std::uint8_t* text, std::uint32_t size) {
   constexpr std::uint32_t kBetween = 1024;  // as between masks
   Parser::State state = parser->initial();
@@ -49,7 +49,7 @@ PROBE(probe_run) std::uint32_t probe_run(const std::uint8_t* text, std::uint32_t
   return size + parser->special_allowed(state, aici::SpecialToken::eos);
 }
 
-/// Reads a text for the calls below; how many of its bytes can be read.
+/// Reads a text for the calls below; returns the number of accepted bytes.
 PROBE(probe_walk) std::uint32_t probe_walk(const std::uint8_t* text, std::uint32_t size) {
   states.assign(1, parser->initial());
   parser->compact(&states[0]);
@@ -61,19 +61,19 @@ PROBE(probe_walk) std::uint32_t probe_walk(const std::uint8_t* text, std::uint32
   return static_cast<std::uint32_t>(states.size() - 1);
 }
 
-/// May this text come after so many bytes of the text that was walked?
+/// Returns whether this text is allowed after `at` bytes of the text that was read.
 PROBE(probe_may_come) std::uint32_t probe_may_come(std::uint32_t at, const std::uint8_t* text, std::uint32_t size) {
   Parser::State state = states[at];
   for (std::uint32_t i = 0; i < size && !parser->dead(state); i++) state = parser->append(state, text[i]);
   return !parser->dead(state);
 }
 
-/// The mask after so many bytes of the text that was walked.
+/// Returns the mask after `at` bytes of the text that was read.
 PROBE(probe_mask) const std::uint32_t* probe_mask(std::uint32_t at) {
   static aici::TokenSet mask;
   aici::compute_bias(*parser, states[at], mask);
   return mask.data();
 }
 
-/// Why answers since the grammar was read are not to be used, or nothing.
+/// Returns why answers since the grammar was read are invalid, or an empty text.
 PROBE(probe_failure) const char* probe_failure() { return parser->failure(); }

@@ -29,7 +29,7 @@ class Probe:
 
 
 class Recognizer:
-    """One grammar. Raises Refused."""
+    """A grammar's recognizer. Raises Refused if the grammar is invalid."""
 
     def __init__(self, probe: Probe, vocab: Vocab, grammar: str) -> None:
         module = probe.module
@@ -92,17 +92,17 @@ class Recognizer:
         return self.read(data) == len(data) + 1
 
     def walk(self, text: bytes) -> int:
-        """Reads a text for `may_come` and `mask`; how many of its bytes can be read."""
+        """Reads a text for `may_come` and `mask`; returns the number of accepted bytes."""
         found = self._call_with("probe_walk", text)
         self._check()
         return found
 
     def may_come(self, at: int, text: bytes) -> bool:
-        """May it come after so many bytes of the text?"""
+        """Returns whether `text` is allowed after `at` bytes of the text that was read."""
         return bool(self._call_with("probe_may_come", text, at))
 
     def mask(self, at: int) -> NDArray[np.bool_]:
-        """The tokens that may come after so many bytes of the text."""
+        """Returns the mask after `at` bytes of the text that was read."""
         words = self._read(self._call("probe_mask", at), 4 * self._vocab.view.mask_words)
         self._check()
         return np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little").astype(bool)

@@ -48,7 +48,7 @@ def random_expression(rng: random.Random, depth: int) -> str:
             return f"{inner[0]}{blank}{rng.choice(['+', '-', '*', '/', '//', '%', '**'])}{blank}{inner[1]}"
 
 
-def test_random_expressions_and_what_they_become(grammar: Recognizer) -> None:
+def test_random_expressions_and_mutations(grammar: Recognizer) -> None:
     rng, both = random.Random(6), [0, 0]
     for _ in range(3000):
         text = random_expression(rng, rng.randint(0, 5))

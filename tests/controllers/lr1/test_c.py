@@ -27,19 +27,19 @@ def test_it_has_no_warnings(c: Recognizer) -> None:
     assert c.warnings == ""
 
 
-def test_sources_of_the_c_library_as_they_are(c: Recognizer) -> None:
-    """Those that are refused have macros that are no C of their own."""
+def test_c_library_sources(c: Recognizer) -> None:
+    """Refused sources use macros that are not C by themselves."""
     results = {str(path.relative_to(MUSL)): c.accepts(path.read_bytes()) for path in library_sources()}
     check_ratchet(HERE / "c_library.json", results)
 
 
-def test_headers_of_the_kernel_as_they_are(c: Recognizer) -> None:
+def test_kernel_headers(c: Recognizer) -> None:
     headers = sorted(KERNEL.rglob("*.h"))
     results = {str(path.relative_to(KERNEL)): c.accepts(path.read_bytes()) for path in headers}
     check_ratchet(HERE / "c_headers.json", results)
 
 
-def test_sources_of_the_c_library_behind_the_preprocessor(c: Recognizer, tmp_path: Path) -> None:
+def test_preprocessed_c_library_sources(c: Recognizer, tmp_path: Path) -> None:
     """All of them are C."""
     sources = library_sources()[::6]
     assert len(sources) > 150
@@ -128,7 +128,7 @@ def test_statements(c: Recognizer, text: str) -> None:
         *("int a = 0x1e+1;", "int 1a;", "typedef;;int", "int f(int x,);", "int f(...)", "a b c;", "int @;"),
     ],
 )
-def test_no_declarations(c: Recognizer, text: str) -> None:
+def test_invalid_declarations(c: Recognizer, text: str) -> None:
     assert not c.accepts(text)
 
 
@@ -197,7 +197,7 @@ def test_no_declarations(c: Recognizer, text: str) -> None:
         ),
     ],
 )
-def test_no_statements(c: Recognizer, text: str) -> None:
+def test_invalid_statements(c: Recognizer, text: str) -> None:
     assert not c.accepts(f"void f(void) {{ {text} }}")
 
 
@@ -272,7 +272,7 @@ def damage(text: str, rng: random.Random) -> tuple[str, int]:
 
 
 def test_damaged_sources_are_refused(c: Recognizer, tmp_path: Path) -> None:
-    """What the oracle refuses is refused, but where names could have meanings that make it C."""
+    """Sources that the oracle refuses are refused, unless some meaning of the names would make them C."""
     sources = [path for path in library_sources() if path.stem in _SHORT]
     texts = [text for text in preprocess(sources, tmp_path, _PLAIN) if len(text) < 9000 and is_c(text)]
     assert len(texts) >= 5 and all(c.accepts(text) for text in texts)

@@ -1,4 +1,4 @@
-"""Grammars that are none: what is said, and where."""
+"""Errors for invalid grammars, with their positions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_escapes_of_keywords(grammar: Make) -> None:
     assert made.accepts("A\"\\\n'///")
 
 
-def test_names_for_the_same_keyword_and_comments_and_code_at_the_end(grammar: Make) -> None:
+def test_aliases_comments_and_trailing_code(grammar: Make) -> None:
     made = grammar(
         "%left PLUS // adds\n%% /* rules */ e: e PLUS e | e '+' e '!' | 'x' ; PLUS: '+' ;\n%%\nint main() {}"
     )
@@ -92,19 +92,19 @@ def test_a_large_grammar_is_read_within_its_time(grammar: Make) -> None:
     assert made.accepts("k0;k1;l2;") and not made.accepts("k0;l0;")
 
 
-def test_a_grammar_all_of_whose_texts_are_read_otherwise_has_none(grammar: Make) -> None:
+def test_a_grammar_whose_texts_are_all_read_differently_is_refused(grammar: Make) -> None:
     """`/` and `//` are always read as `//` and `/`."""
     assert "allows no token" in grammar('%% a: "/" "//" ;').refusal()
     assert grammar('%% a: "/" "//" ; SKIP: " " ;').accepts("/ //")
 
 
-def test_a_grammar_that_is_no_utf8(program: Callable[[str], Program]) -> None:
+def test_a_grammar_must_be_utf8(program: Callable[[str], Program]) -> None:
     made = Grammar(program("lr1"), Vocab([bytes([b]) for b in range(256)]), b'%% a: "x" ;\n/* \xff */')
     assert made.refusal() == "line 2, column 4: the grammar is not well-formed UTF-8"
 
 
 def test_ten_megabytes(grammar: Make) -> None:
-    """They are read, or there is a limit, which is named."""
+    """Large grammars are read, or refused with the name of the limit."""
     assert grammar("%%\n/*" + "comment " * 1_250_000 + "*/ a: 'x' ;").accepts("x")
     assert "column 4: this text is not closed" in grammar("%%\na: '" + "x" * 10_000_000).refusal()
     rules = "%%\n" + "".join(f"r{i}: 'x' r{i + 1} ;\n" for i in range(200_000))

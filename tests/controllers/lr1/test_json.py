@@ -38,7 +38,7 @@ def grammar(bundled: Bundled) -> Recognizer:
 
 def is_json(text: str) -> bool:
     def refuse(name: str) -> Any:
-        raise ValueError(name)  # NaN and Infinity are none
+        raise ValueError(name)  # NaN and Infinity are not JSON
 
     try:
         json.loads(text, parse_constant=refuse)
@@ -63,7 +63,7 @@ def test_every_value(
 
 @settings(max_examples=800, deadline=None, derandomize=True)
 @given(VALUES, st.integers(0, 2**32))
-def test_what_damaged_texts_are(grammar: Recognizer, value: Any, seed: int) -> None:
+def test_damaged_texts_are_accepted_only_if_they_are_json(grammar: Recognizer, value: Any, seed: int) -> None:
     rng = random.Random(seed)
     text = json.dumps(value, ensure_ascii=bool(seed % 2), indent=(None, 1)[seed % 3 % 2])
     for _ in range(rng.randint(1, 3)):
@@ -84,7 +84,7 @@ def test_random_pieces(grammar: Recognizer) -> None:
     assert min(both) > 300
 
 
-def test_no_utf8_is_no_string(grammar: Recognizer) -> None:
+def test_strings_must_be_utf8(grammar: Recognizer) -> None:
     assert grammar.accepts(b'"\xc3\xa9"')
     for text in (b'"\xc3"', b'"\xff"', b'"\xed\xa0\x80"', b'"\xc0\x80"', b"\xef\xbb\xbf1"):
         assert not grammar.accepts(text)

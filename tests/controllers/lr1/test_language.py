@@ -1,4 +1,4 @@
-"""Which texts a grammar has: lexemes, precedences and conflicts, against brute force as well."""
+"""Texts of grammars: lexemes, precedences and conflicts, also compared with brute force."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_arithmetic(grammar: Make, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1+", "1.", "(1", "1 2", "f(,)", "f(1,)", "1..2", "a b", "#", "1 +* 2"])
-def test_no_arithmetic(grammar: Make, text: str) -> None:
+def test_invalid_arithmetic(grammar: Make, text: str) -> None:
     assert not grammar(ARITHMETIC).accepts(text)
 
 
@@ -100,14 +100,14 @@ def test_no_arithmetic(grammar: Make, text: str) -> None:
         "enumerate;",
     ],
 )
-def test_the_fragment_of_c(grammar: Make, text: str) -> None:
+def test_c_fragment(grammar: Make, text: str) -> None:
     assert grammar(C_FRAGMENT).accepts(text)
 
 
 @pytest.mark.parametrize(
     "text", ["enum;", "enum enum;", "0x;", "1;", '"a\\";', "x /* *;", "x = = y;", "x;#define", "x"]
 )
-def test_what_the_fragment_of_c_has_not(grammar: Make, text: str) -> None:
+def test_texts_outside_the_c_fragment(grammar: Make, text: str) -> None:
     assert not grammar(C_FRAGMENT).accepts(text)
 
 
@@ -119,14 +119,14 @@ def test_a_keyword_comes_before_a_pattern_and_the_longest_lexeme_before_both(gra
     assert state is not None and b" " in bytes([*state.next]) and b"=" not in bytes([*state.next])
 
 
-def test_of_two_patterns_the_first_is_taken(grammar: Make) -> None:
+def test_the_first_of_two_matching_patterns_wins(grammar: Make) -> None:
     g = grammar('%%\ns: WORD "!" | HEX "?" ; HEX: "/[0-9a-f]+/" ; WORD: "/[a-z]+/" ;')
     assert g.accepts("abc?") and g.accepts("xyz!") and g.accepts("ag!")
     assert not g.accepts("abc!") and not g.accepts("xyz?")
 
 
-def test_a_pattern_whose_every_text_is_a_keyword_leads_nowhere(grammar: Make) -> None:
-    """`true` is a keyword, so BOOL is `false` only: after `=` no `t` may come."""
+def test_a_pattern_covered_by_keywords_is_never_allowed(grammar: Make) -> None:
+    """`true` is a keyword, so BOOL is only `false`: after `=`, `t` is not allowed."""
     g = grammar('%%\ns: "=" BOOL | "true" ; BOOL: "/true|false/" ;')
     state = g.after(b"=")
     assert state is not None and state.next == b"f"
@@ -141,7 +141,7 @@ def test_precedence_decides_and_nonassoc_forbids(grammar: Make) -> None:
     assert "read on" in grammar('%%\ne: e "<" e | "a" ;').log()
 
 
-def test_states_are_kept_apart_where_merging_would_make_a_conflict(grammar: Make) -> None:
+def test_states_are_not_merged_if_that_causes_a_conflict(grammar: Make) -> None:
     """LR(1), and not LALR(1)."""
     g = grammar('%%\ns: "a" x "d" | "b" y "d" | "a" y "e" | "b" x "e" ; x: "c" ; y: "c" ; z: "z" "z" ;')
     assert g.log() == "warning: line 2, column 70: the rule z is not used\n"
@@ -183,7 +183,7 @@ def as_yacc(rules: Rules) -> str:
 
 
 def test_random_grammars(grammar: Make) -> None:
-    """Every text up to a length, and every set of what may come after it, as an Earley parser has them."""
+    """Compares every text up to a length, and the terminals allowed after it, with an Earley parser."""
     rng, compared = random.Random(4), 0
     for _ in range(400):
         rules = random_rules(rng)
@@ -224,7 +224,7 @@ def test_tokens_are_allowed_exactly_if_their_bytes_are(grammar: Make, vocab: Voc
                 )
 
 
-def test_every_prefix_of_a_text_is_one_of_the_masks(grammar: Make) -> None:
+def test_masks_allow_every_prefix_of_a_text(grammar: Make) -> None:
     made = grammar(ARITHMETIC)
     texts = {"".join(t) for n in range(5) for t in itertools.product("1+(a,)", repeat=n)}
     good = {t for t in texts if made.accepts(t)}
@@ -233,7 +233,7 @@ def test_every_prefix_of_a_text_is_one_of_the_masks(grammar: Make) -> None:
             assert made.after(text[:cut].encode()) is not None
 
 
-def test_what_is_not_used_is_named_with_its_place(grammar: Make) -> None:
+def test_unused_rules_and_terminals_are_reported_with_their_position(grammar: Make) -> None:
     text = '%%\ns: "a" ;\nt: N | u ;\n  N: "/[0-9]/" ;\nu: "b" "c" ;\nO: "o" ; SKIP: " " ;'
     assert grammar(text).log() == (
         "warning: line 3, column 1: the rule t is not used\n"
@@ -244,7 +244,7 @@ def test_what_is_not_used_is_named_with_its_place(grammar: Make) -> None:
     assert "terminal" not in grammar("%token N O\n" + text).log()
 
 
-def test_a_terminal_of_no_rule_makes_its_texts_impossible(grammar: Make) -> None:
+def test_texts_of_an_unused_terminal_are_impossible(grammar: Make) -> None:
     text = '%token NONE\n%%\ns: N "x" ; N: "/[0-9]+/" ; NONE: "/[0-9]+[a-z]+/" ; SKIP: " " ;'
     assert grammar(text).accepts("1 x") and not grammar(text).accepts("1x")
     assert grammar(text.replace('"/[0-9]+[a-z]+/"', '"/[0-9]+[a-w]+/"')).accepts("1x")

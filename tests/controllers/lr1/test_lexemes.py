@@ -19,7 +19,7 @@ PATTERNS = {"p": "a+", "q": "[ab]+c", "r": "b?a*", "t": "(ab)*c"}
 
 
 def lexemes(text: str, blanks: bool, used: set[str]) -> str | None:
-    """The text as terminals, one character each; None if it cannot be cut.
+    """Returns the text as terminals, one character each; None if it cannot be split.
 
     The longest lexeme that may still be one is taken, and must be one: nothing shorter is tried.
     """
@@ -42,7 +42,7 @@ def lexemes(text: str, blanks: bool, used: set[str]) -> str | None:
 
 
 def _is_beginning(text: str, blanks: bool, used: set[str]) -> bool:
-    """Of some lexeme."""
+    """Returns whether `text` is the beginning of a lexeme."""
     if any(word.startswith(text) for k, word in KEYWORDS.items() if k in used):
         return True
     tails = ["".join(t) for n in range(4) for t in itertools.product("abc", repeat=n)]

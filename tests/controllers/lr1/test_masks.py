@@ -24,13 +24,13 @@ SUM = "f(a, (1.5 + b2) * -3 ** x // 0x1F, ) % 7 "
 
 @pytest.fixture(scope="module")
 def real() -> Vocab:
-    """Of some 49 000 tokens, made for texts and programs."""
+    """A vocabulary of some 49 000 tokens for texts and programs."""
     known = load_vocabulary(tokenizer_json("smollm2"))
     return Vocab(known.tokens, special=sorted(known.special), eos=known.eos)
 
 
 def check(made: Recognizer, vocab: Vocab, at: int, tokens: Iterable[int]) -> int:
-    """How many of these tokens may come there."""
+    """Returns how many of these tokens are allowed there."""
     mask = made.mask(at)
     allowed = 0
     for token in tokens:
@@ -87,8 +87,8 @@ def test_every_token_of_small_vocabularies(probe: Probe) -> None:
             assert check(made, vocab, at, vocab.text) > 10
 
 
-def test_a_mask_does_not_depend_on_those_before(bundled: Bundled) -> None:
-    """The same places in another order, after other masks: what is kept between masks is right for all."""
+def test_a_mask_does_not_depend_on_earlier_masks(bundled: Bundled) -> None:
+    """Visits the same places in another order: data that is cached between masks must be valid for all."""
     text = (MUSL / "src" / "stdio" / "vfprintf.c").read_bytes()[:6000]
     made = bundled("c.y")
     whole = made.walk(text)

@@ -130,7 +130,7 @@ def test_random_queries(grammar: Recognizer, tables: sqlite3.Connection) -> None
         assert grammar.accepts(text), text
 
 
-def test_what_sqlite_refuses_is_refused(grammar: Recognizer, tables: sqlite3.Connection) -> None:
+def test_queries_that_sqlite_refuses_are_refused(grammar: Recognizer, tables: sqlite3.Connection) -> None:
     rng = random.Random(9)
     writer, refused, accepted = Writer(rng), 0, 0
     for _ in range(6000):
@@ -159,5 +159,5 @@ def test_queries(grammar: Recognizer, tables: sqlite3.Connection, text: str) -> 
 @pytest.mark.parametrize(
     "text", ["", "select", "select 1a", "select 'a", "select 1;;", "delete from t", "select 1 from"]
 )
-def test_no_queries(grammar: Recognizer, tables: sqlite3.Connection, text: str) -> None:
+def test_invalid_queries(grammar: Recognizer, tables: sqlite3.Connection, text: str) -> None:
     assert not grammar.accepts(text)

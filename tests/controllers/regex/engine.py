@@ -20,7 +20,7 @@ class Refused(Exception):
 
 
 class Engine(Probe):
-    """One pattern at a time: `compile` replaces it."""
+    """Holds one pattern, which `compile` replaces."""
 
     def compile(self, pattern: str | bytes) -> None:
         data = pattern.encode() if isinstance(pattern, str) else pattern
@@ -45,7 +45,7 @@ class Engine(Probe):
         return [int.from_bytes(row[i : i + 4], "little") for i in range(0, 1024, 4)]
 
     def inexact_states(self, most: int) -> int | None:
-        """How many states are not dead but cannot reach a match; None if there are more than `most`."""
+        """Returns how many live states cannot reach a match; None if there are more than `most` states."""
         found = self._number("probe_inexact_states", most)
         return None if found == 0xFFFFFFFF else found
 

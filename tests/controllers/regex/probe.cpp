@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "aici/regex/regex.hpp"
-#include "aici/regex/unicode.hpp"
+#include "../../../controllers/sdk/src/regex/unicode/unicode.hpp"
 
 #ifdef __wasm__
 #define PROBE(name) extern "C" __attribute__((export_name(#name)))
@@ -43,7 +43,7 @@ void probe_limits(std::uint32_t nfa_states, std::uint32_t automaton_bytes, std::
   if (kept_bytes) limits.kept_bytes = kept_bytes;
 }
 
-/// 1 if the pattern is accepted; it is the pattern of all other calls.
+/// Returns 1 if the pattern is accepted; other calls use it.
 PROBE(probe_compile) std::uint32_t probe_compile(const char* pattern, std::uint32_t size) {
   error = Error();
   regex = Regex::compile({pattern, size}, &error, limits);
@@ -53,7 +53,7 @@ PROBE(probe_compile) std::uint32_t probe_compile(const char* pattern, std::uint3
 PROBE(probe_error) const char* probe_error() { return message.c_str(); }
 PROBE(probe_error_offset) std::uint32_t probe_error_offset() { return error.offset; }
 
-/// out[i] after the first i bytes of `text`: 0 dead, 1 a match can be reached, 3 and the text may end here.
+/// Sets out[i] for the first i bytes of `text`: 0 dead, 1 a match can be reached, 3 the text may also end here.
 PROBE(probe_run) void probe_run(const std::uint8_t* text, std::uint32_t size, std::uint8_t* out) {
   Regex::State s = regex->initial();
   for (std::uint32_t i = 0;; i++) {
@@ -63,7 +63,7 @@ PROBE(probe_run) void probe_run(const std::uint8_t* text, std::uint32_t size, st
   }
 }
 
-/// The state after `text`.
+/// Returns the state after `text`.
 PROBE(probe_state) std::uint32_t probe_state(const std::uint8_t* text, std::uint32_t size) {
   Regex::State s = regex->initial();
   for (std::uint32_t i = 0; i < size; i++) s = regex->append(s, text[i]);
@@ -72,12 +72,12 @@ PROBE(probe_state) std::uint32_t probe_state(const std::uint8_t* text, std::uint
 PROBE(probe_append) std::uint32_t probe_append(std::uint32_t state, std::uint32_t byte) {
   return regex->append(state, static_cast<std::uint8_t>(byte));
 }
-/// The next state for each of the 256 bytes.
+/// Returns the next state for each of the 256 bytes.
 PROBE(probe_row) void probe_row(std::uint32_t state, std::uint32_t* out) {
   for (std::uint32_t b = 0; b < 256; b++) out[b] = regex->append(state, static_cast<std::uint8_t>(b));
 }
 PROBE(probe_accepting) std::uint32_t probe_accepting(std::uint32_t state) { return regex->accepting(state); }
-/// The byte that must come next, or 256.
+/// Returns the forced next byte, or 256.
 PROBE(probe_forced) std::uint32_t probe_forced(std::uint32_t state) {
   std::uint8_t byte = 0;
   return regex->forced_byte(state, &byte) ? byte : 256;
@@ -89,8 +89,8 @@ PROBE(probe_byte_classes) void probe_byte_classes(const std::uint8_t* of, std::u
 PROBE(probe_loop_signature) std::uint32_t probe_loop_signature(std::uint32_t state) {
   return regex->loop_signature(state);
 }
-/// Explores all states. The number of those that are not dead but cannot reach a match, or of successors of
-/// the dead state that are not dead; both are 0 if the automaton is exact. 0xffffffff: more than `most` states.
+/// Explores all states. Returns the number of live states that cannot reach a match, plus live successors of the dead
+/// state; 0 if the automaton is exact; 0xffffffff if there are more than `most` states.
 PROBE(probe_inexact_states) std::uint32_t probe_inexact_states(std::uint32_t most) {
   std::vector<Regex::State> states{regex->initial()};
   std::unordered_map<Regex::State, std::uint32_t> number{{states[0], 0}};
@@ -125,14 +125,14 @@ PROBE(probe_loop_length) std::uint32_t probe_loop_length(std::uint32_t state) {
   return regex->loop_length(state);
 }
 PROBE(probe_exhausted) std::uint32_t probe_exhausted() { return regex->failure() != nullptr; }
-/// The state's new number, or 0 if nothing was dropped.
+/// Returns the state's new number, or 0 if nothing was dropped.
 PROBE(probe_compact) std::uint32_t probe_compact(std::uint32_t state) {
   return regex->compact(&state) ? state : 0;
 }
 PROBE(probe_bytes) std::uint32_t probe_bytes() { return static_cast<std::uint32_t>(regex->bytes()); }
 PROBE(probe_num_states) std::uint32_t probe_num_states() { return regex->num_states(); }
 
-/// For each of the `count` characters (code points) 1 if it alone matches.
+/// Returns 1 for each of the `count` characters (code points) that matches by itself.
 PROBE(probe_characters) void probe_characters(std::uint32_t first, std::uint32_t count, std::uint8_t* out) {
   for (std::uint32_t i = 0; i < count; i++) {
     const std::uint32_t c = first + i;

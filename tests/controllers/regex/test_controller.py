@@ -162,7 +162,7 @@ def test_masks_are_exact(regex_program: Program, vocab: Vocab, pattern: str) -> 
         "user@example.com",
     ],
 )
-def test_what_it_writes_matches(
+def test_output_matches(
     regex_program: Program, vocab: Vocab, pattern: str, capabilities: dict[int, int]
 ) -> None:
     for seed in range(6):
@@ -176,7 +176,7 @@ def test_forced_text_is_spliced(regex_program: Program, vocab: Vocab) -> None:
     guest = Guest(regex_program, vocab, r'"name": "[a-z]*"')
     mid = guest.step().row
     assert (mid.kind, mid.token) == (TOKEN, vocab.tokens.index(b'"name": '))  # then `"`, or `"a`
-    # after a choice, what is left is forced again
+    # after a choice, the rest is forced again
     guest = Guest(regex_program, vocab, "(?:Yes|No)</tag>")
     assert guest.step().row.kind == BITMASK
     mid = guest.step([vocab.tokens.index(b"Yes")]).row
@@ -190,17 +190,17 @@ def test_the_end_is_allowed_where_the_text_matches(regex_program: Program, vocab
     assert EOS not in guest.step([ord("1")]).row.allowed
     assert EOS in guest.step([ord("2")]).row.allowed
     assert guest.step([EOS]).row.verb == STOP
-    # where nothing but the end may come it is not sampled for
+    # where only the end is allowed, nothing is sampled
     guest = Guest(regex_program, vocab, "[0-9]{2,3}", capabilities={})
     assert guest.step([vocab.tokens.index(b"123")]).row.verb == STOP
 
 
-def test_it_needs_no_pre_and_no_post(regex_program: Program) -> None:
+def test_it_exports_no_pre_and_no_post_process(regex_program: Program) -> None:
     assert not regex_program.has[Export.PRE]
     assert not regex_program.has[Export.POST]
 
 
-def test_a_fork_goes_its_own_way(regex_program: Program, vocab: Vocab) -> None:
+def test_forks_are_independent(regex_program: Program, vocab: Vocab) -> None:
     parent = Guest(regex_program, vocab, "(?:a[bc]|d[ef])+", capabilities={})
     parent.step()
     parent.step([ord("a")])

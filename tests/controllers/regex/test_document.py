@@ -1,4 +1,4 @@
-"""Every row of the tables of docs/regex.md is true."""
+"""Every row of the tables of docs/regex.md holds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def texts(cell: str) -> list[str]:
 
 
 def patterns_of(cell: str) -> list[str]:
-    """The patterns come before the words that explain them."""
+    """Returns the patterns, which precede their explanation."""
     return codes(re.match(r"(?:`[^`]*`(?:, )?)+", cell)[0])  # type: ignore[index]
 
 
@@ -55,7 +55,7 @@ def test_the_tables_are_read() -> None:
 
 
 @pytest.mark.parametrize("patterns", [row[0] for row in table("| expression | why, and what to write |")])
-def test_what_is_not_supported_is_refused(engine: Engine, patterns: str) -> None:
+def test_unsupported_patterns_are_refused(engine: Engine, patterns: str) -> None:
     for pattern in codes(patterns):
         with pytest.raises(Refused) as caught:
             engine.compile(pattern)

@@ -94,7 +94,7 @@ CASES: list[tuple[str, int, str, str]] = [
     ("a{,3}", 1, "column 2: the lower bound of this repetition is missing", "{0,...}"),
     ("a{3,2}", 1, "column 2: the upper bound of this repetition is less", ""),
     ("a{9999999999}", 1, "column 2: the count of this repetition is too large", ""),
-    # what is left matches nothing
+    # the rest matches nothing
     ("a^b", 0, "column 1: no text matches this pattern", ""),
     (r"a\bb", 0, "column 1: no text matches", ""),
     ("[a&&b]", 0, "column 1: no text matches", ""),
@@ -157,7 +157,7 @@ pieces = st.sampled_from([*r"()[]{}|*+?^$.\-,:&~#<>=!La09isu ", "\n", *PIECES])
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(parts=st.lists(pieces, max_size=12))
-def test_any_pattern_is_taken_or_refused_with_a_place(engine: Engine, parts: list[str]) -> None:
+def test_any_pattern_is_accepted_or_refused_with_a_position(engine: Engine, parts: list[str]) -> None:
     pattern = "".join(parts)
     try:
         engine.compile(pattern)

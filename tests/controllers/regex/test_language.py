@@ -46,7 +46,7 @@ class Walk:
 def check_texts(
     engine: Engine, pattern: Pattern, fullmatch: Callable[[str], object], alphabet: str, length: int
 ) -> None:
-    """Which texts match: as another engine says, for all texts up to a length."""
+    """All texts up to a length match exactly if another engine matches them."""
     walk = Walk(engine)
     states = {"": engine.state(b"")}
     for size in range(length + 1):
@@ -104,7 +104,7 @@ def test_properties_as_in_the_regex_package(engine: Engine, pattern: Pattern, le
         r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$))?){4}".replace(r"(?:\.(?!$))?", r"\.?"),
     ],
 )
-def test_usual_patterns_have_exact_states(engine: Engine, pattern: str) -> None:
+def test_common_patterns_have_exact_states(engine: Engine, pattern: str) -> None:
     engine.compile(pattern)
     assert engine.inexact_states(30_000) == 0
 

@@ -1,4 +1,4 @@
-"""Patterns that would need too much are refused, or end with an error; none of them takes long."""
+"""Patterns beyond a limit are refused, or end with an error, and none of them takes long."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_counted_repetition_has_a_limit(engine: Engine, pattern: str, column: in
     assert not column or caught.value.offset == column - 1
 
 
-def test_what_is_near_the_limit_works(engine: Engine) -> None:
+def test_repetitions_near_the_limit_work(engine: Engine) -> None:
     engine.compile("(?s:.{0,20000})")
     assert engine.accepts("é" * 20_000)
     assert not engine.alive("é" * 20_001)
@@ -58,7 +58,7 @@ def test_nesting_has_a_limit(engine: Engine) -> None:
             engine.compile(opening * 5000)
 
 
-def test_a_pattern_has_a_longest_length(engine: Engine) -> None:
+def test_pattern_length_has_a_limit(engine: Engine) -> None:
     with pytest.raises(Refused, match="the pattern is longer than 262144 bytes") as caught:
         engine.compile("a|" * 131_073)
     assert caught.value.offset == 262_144
@@ -71,7 +71,7 @@ def test_kinds_of_characters_have_a_limit(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("group", ["(?until:(?s:.)*a(?s:.){20})", "(?not:(?s:.)*a(?s:.){20})"])
-def test_groups_that_are_built_at_once_have_a_limit(engine: Engine, group: str) -> None:
+def test_eagerly_built_groups_have_a_limit(engine: Engine, group: str) -> None:
     start = time.monotonic()
     with pytest.raises(Refused, match="column 2: the automaton of this group is too large"):
         engine.compile("x" + group)
@@ -88,7 +88,7 @@ def test_anchors_have_a_limit(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(.|a)*b.{200}", "(?:.*a){8}.{40}", r"(?:\w|\d|a)*\w{100}x{0,50}", "(a*)*(.*)*b"]
 )
-def test_exponential_automata_are_walked_state_by_state(engine: Engine, pattern: str) -> None:
+def test_exponential_automata_are_built_lazily(engine: Engine, pattern: str) -> None:
     """A deterministic automaton of 2^200 states: only those on the way are made."""
     engine.compile(pattern)
     rng = random.Random(0)
@@ -139,7 +139,7 @@ def test_dropping_states_changes_nothing(engine: Engine, pattern: str) -> None:
     assert dropped or not state
 
 
-def test_usual_patterns_are_small(engine: Engine) -> None:
+def test_common_patterns_have_small_automata(engine: Engine) -> None:
     """The automata of the patterns that masks are measured with stay below 20 kB, every state made."""
     for pattern, states in [
         ("[a-z]+", 3),

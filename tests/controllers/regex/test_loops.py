@@ -53,7 +53,7 @@ def check(engine: Engine, state: int, signature: int, length: int) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(pattern=patterns(with_anchors=True, with_properties=True))
-def test_what_it_names_is_allowed(engine: Engine, pattern: Pattern) -> None:
+def test_loop_signatures_name_only_allowed_texts(engine: Engine, pattern: Pattern) -> None:
     try:
         engine.compile(pattern.ours)
     except Refused:
@@ -88,7 +88,7 @@ STRING = r'"([^"\\\x00-\x1f\x7f]|\\(["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
         (EMAIL, "a@b.com", bits("agAG0-")),
         ("(?until:</tag>)", "x", EVERYTHING & ~bits("<")),
         ("(?until:</tag>)", "x</ta", EVERYTHING & ~bits(">")),
-        # a state that only grows: what is allowed at first is allowed for ever
+        # a state that only grows: text that is allowed at first is always allowed
         (r"(?s)(?:.|a)*b.{200}", "abba", EVERYTHING),
         (r"(?s).*", "", EVERYTHING),
         (r"\w*", "a", bits("agAG0_")),
@@ -100,7 +100,9 @@ STRING = r'"([^"\\\x00-\x1f\x7f]|\\(["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
         ("(?until:a)", "a", 0),
     ],
 )
-def test_what_it_names(engine: Engine, pattern: str, text: str | bytes, signature: int) -> None:
+def test_loop_signatures_of_known_patterns(
+    engine: Engine, pattern: str, text: str | bytes, signature: int
+) -> None:
     engine.compile(pattern)
     state = engine.state(text)
     assert engine.loop_signature(state) == 0, "without classes there is no answer"

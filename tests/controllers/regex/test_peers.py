@@ -35,7 +35,7 @@ class Peer(Protocol):
 
 
 class ByteTokens:
-    """One token for each byte, for llguidance."""
+    """A tokenizer with a token for each byte, for llguidance."""
 
     eos_token_id = EOS
     bos_token_id = None

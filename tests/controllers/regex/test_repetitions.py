@@ -89,7 +89,7 @@ def test_all_short_texts(engine: Engine, node: Node) -> None:
         assert (engine.run(text.encode())[-1] == 3) == matches, (node.pattern, text)
 
 
-def test_long_ones(engine: Engine) -> None:
+def test_long_counted_loops(engine: Engine) -> None:
     engine.compile("x(?:ab?|c[de]{2}){40,1000}y")
     assert engine.run(b"x" + b"ab" * 1000 + b"y")[-1] == 3
     assert engine.run(b"x" + b"cde" * 40 + b"y")[-1] == 3

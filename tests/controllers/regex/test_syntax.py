@@ -149,7 +149,7 @@ def test_case(engine: Engine, pattern: str, matching: list[str], others: list[st
         assert engine.run(text)[-1] != 3, text
 
 
-def test_every_prefix_of_a_match_is_alive_and_nothing_else(engine: Engine) -> None:
+def test_exactly_the_prefixes_of_matches_are_alive(engine: Engine) -> None:
     engine.compile("ab?|cd{2}|é")
     texts = [b"a", b"ab", b"cdd", "é".encode()]
     alive = {text[:end] for text in texts for end in range(len(text) + 1)}
@@ -172,7 +172,7 @@ def test_long_patterns(engine: Engine) -> None:
     assert not engine.alive("\u4e03")
 
 
-def test_an_outside_character_leads_nowhere(engine: Engine) -> None:
+def test_characters_outside_all_classes_are_rejected(engine: Engine) -> None:
     """Characters that are in no class of the pattern share no row with those that are."""
     engine.compile("[αγ][βδ]")
     for first in "αβγδε":

@@ -26,7 +26,7 @@ class Scripts:
     language: str
 
     def play(self, source: str, wish: str = "", *, arg: Any = None, **options: Any) -> Transcript:
-        """One request under a script's control; `options` are those of `Playground.play`."""
+        """Runs a request under a script's control; `options` are those of `Playground.play`."""
         controller, name = CONTROLLERS[self.language]
         argument = json.dumps({"script": source, "name": name, "arg": arg})
         return self.playground.play(controller, wish, arg=argument, **options)
@@ -79,7 +79,7 @@ def check(transcript: Transcript) -> Transcript:
 
 
 def failed(play: Play, pair: Pair, wish: str = "") -> str:
-    """What a script fails with that begins well."""
+    """Returns the error of a script that starts successfully and then fails."""
     try:
         error: AiciError | None = play(pair, wish).error
     except ControllerError as early:  # in the part before the first token

@@ -1,4 +1,4 @@
-"""What `main` awaits: the same script in both languages does the same."""
+"""Actions that `main` awaits: the same script in both languages has the same effect."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_fixed_text_and_a_pattern(play: Play) -> None:
     transcript = check(play(NUMBER, "It is 42 = 84 / 2"))
     assert (transcript.text, transcript.reason) == ("It is 42 = 84 / 2", "stop")
     assert transcript.log == "number 42\n"
-    # the blank with which the model left the pattern is taken back in the splice that goes on
+    # the next splice removes the blank with which the model left the pattern
     assert transcript.history == "{It is }42 <- >{ = 84 / 2}"
 
 
-def test_an_engine_without_splices_and_held_ends_gets_the_same_text_until_the_model_ends(play: Play) -> None:
+def test_same_text_without_splices_and_held_ends_until_the_model_ends(play: Play) -> None:
     capabilities = replace(ALL, ff_tokens=False)
     assert check(play(NUMBER, "It is 42", capabilities=capabilities)).text == "It is 42 = 84 / 2"
     capabilities = replace(ALL, hold_end=False)
@@ -104,7 +104,7 @@ export async function main() {
 
 
 @pytest.mark.parametrize("stop", ["e ", ["e ", "zzz"], ["brown", "e "]])
-def test_stop_strings_end_a_text_inside_of_tokens(play: Play, stop: object) -> None:
+def test_stop_strings_end_a_text_within_a_token(play: Play, stop: object) -> None:
     wish = "see the quick brown fox"
     transcript = check(play(STOPS, wish, arg={"stop": stop, "include": False, "times": 1}))
     assert transcript.log == "stop 'se' True\n"
@@ -113,7 +113,7 @@ def test_stop_strings_end_a_text_inside_of_tokens(play: Play, stop: object) -> N
     assert (transcript.log, transcript.text) == ("stop 'see ' True\n", "see |")
 
 
-def test_a_text_without_its_stop_string_ends_by_the_model(play: Play) -> None:
+def test_without_a_stop_string_the_model_ends_the_text(play: Play) -> None:
     transcript = check(play(STOPS, "abc", arg={"stop": "xyz", "include": False, "times": 1}))
     assert (transcript.log, transcript.text) == ("end 'abc' True\n", "abc|")
 
@@ -238,11 +238,11 @@ export async function main() {
 )
 
 
-def test_labels_and_going_back(play: Play) -> None:
+def test_labels_and_backtracking(play: Play) -> None:
     transcript = check(play(LABELS, "Once upon a time", prompt="Tell me: "))
     lines = transcript.log.splitlines()
     assert lines[0] == "'upon' '!' 1 True"
-    assert lines[1] == "the text in which this label was has been taken back"
+    assert lines[1] == "this label is no longer valid: the text was rewound to before it"
     assert lines[2].startswith("'Once !") and lines[2].endswith(" 'Tell me: '")
     assert transcript.text.startswith("Once !")
 
@@ -264,7 +264,7 @@ export async function main() {
 )
 
 
-def test_a_pattern_ends_where_the_model_goes_on_with_something_else(play: Play) -> None:
+def test_a_pattern_ends_where_the_model_leaves_it(play: Play) -> None:
     # "e " is a token, which begins with the end of the pattern's text
     transcript = check(play(LEAVE, "the tree is", arg=True))
     assert (transcript.log, transcript.text) == ("'the'\n", "the|")
@@ -281,7 +281,7 @@ FORGOTTEN: Pair = (
 )
 
 
-def test_a_forgotten_await_is_told(play: Play) -> None:
+def test_a_forgotten_await_is_reported(play: Play) -> None:
     transcript = check(play(FORGOTTEN, "abc"))
     assert transcript.text == "x"
     assert transcript.log == "warning: gen(...) was never awaited: write await gen(...)\n"

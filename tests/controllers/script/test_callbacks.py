@@ -127,7 +127,7 @@ BOTH: Pair = (
 NOT_ASYNC: Pair = ("def main():\n    pass\n", "export function main() {}\n")
 
 
-def test_main_and_callbacks_exclude_each_other(play: Play) -> None:
+def test_a_script_has_main_or_callbacks_but_not_both(play: Play) -> None:
     with pytest.raises(ArgumentError, match="defines both main and mid_process"):
         play(BOTH)
 
@@ -205,7 +205,7 @@ export async function main() {
 )
 
 
-def test_constraints_that_are_followed_by_hand(play: Play) -> None:
+def test_constraints_driven_by_callbacks(play: Play) -> None:
     transcript = check(play(FOLLOW, "123456"))
     assert transcript.text == "123!"
     assert transcript.log.splitlines() == [

@@ -1,4 +1,4 @@
-"""Scripts that are wrong, or take more than they may: what their users are told, and that others go on."""
+"""Invalid scripts, and scripts beyond a limit: their errors, and that other sequences continue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_errors_at_the_top_level_name_file_line_and_cause(play: Play) -> None:
     assert "no module named 'os'" in said or 'there is no module "os"' in said
 
 
-def test_a_pattern_that_is_none_is_an_error_of_its_line(play: Play) -> None:
+def test_an_invalid_pattern_is_an_error_of_its_line(play: Play) -> None:
     pair = (
         "from aici import *\n\nP = regex('(a')\n",
         'import { regex } from "aici";\n\nconst p = regex("(a");\n',
@@ -63,7 +63,7 @@ def test_errors_in_main_have_a_traceback_through_its_calls(play: Play) -> None:
         assert "TypeError: cannot read property 'more' of undefined" in said
 
 
-def test_errors_of_actions_come_where_they_are_awaited_and_can_be_caught(play: Play) -> None:
+def test_errors_of_actions_are_raised_at_their_await_and_can_be_caught(play: Play) -> None:
     pair = (
         """
 from aici import *
@@ -118,10 +118,10 @@ LOOPS: list[Pair] = [
 ]
 
 
-def test_a_pattern_of_javascript_that_backtracks_for_ever_ends_by_the_limit_of_time(
+def test_time_limit_ends_an_endlessly_backtracking_javascript_pattern(
     javascript: Scripts,
 ) -> None:
-    """Those of Python's re take time in proportion to the text (test_re.py)."""
+    """In Python, matching takes time in proportion to the text (test_re.py)."""
     script = 'export async function main() { /^(a*)*b$/.test("a".repeat(5000)); }\n'
     with pytest.raises((TimeLimitError, TrapError)):
         javascript.play(script)
@@ -129,7 +129,7 @@ def test_a_pattern_of_javascript_that_backtracks_for_ever_ends_by_the_limit_of_t
 
 
 @pytest.mark.parametrize("pair", LOOPS, ids=["at_once", "later", "callback"])
-def test_endless_loops_end_by_the_limit_of_time(play: Play, pair: Pair) -> None:
+def test_time_limit_ends_endless_loops(play: Play, pair: Pair) -> None:
     try:
         error: AiciError | None = play(pair, "abc").error
     except AiciError as early:
@@ -138,7 +138,7 @@ def test_endless_loops_end_by_the_limit_of_time(play: Play, pair: Pair) -> None:
     assert check(play(WELL, "42")).log == "42\n"
 
 
-def test_an_error_that_is_caught_leaves_a_working_interpreter(play: Play) -> None:
+def test_the_interpreter_works_after_a_caught_error(play: Play) -> None:
     pair = (
         """
 from aici import *
@@ -174,7 +174,7 @@ export async function main() {
     assert transcript.log == "caught 0\ncaught 1\ncaught 2\n"
 
 
-def test_an_error_in_one_fork_leaves_the_others_alone(play: Play) -> None:
+def test_an_error_in_one_fork_does_not_affect_the_others(play: Play) -> None:
     pair = (
         """
 from aici import *
@@ -256,7 +256,7 @@ def test_the_argument_of_the_controller(python: Scripts) -> None:
         (" \n", "needs a script in Python"),
         ("{", "is JSON"),
         ("{}", 'no member "script"'),
-        ('{"script": 1}', 'a member "script" that it cannot have'),
+        ('{"script": 1}', 'an invalid member "script": it may have'),
         ('{"script": "x", "more": 1}', '"more"'),
         ('{"script": "x=1\\n"}', "script defines neither main"),
     ):

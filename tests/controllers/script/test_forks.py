@@ -49,10 +49,10 @@ export async function main() {
 
 def test_forks_and_variables(play: Play) -> None:
     transcript = check(play(FORKS))
-    # what is fixed before the end is written
+    # text that is fixed before the end is written
     assert [fork.text for fork in transcript.all] == ["A0", "A1", "A2"]
     assert transcript.log in ("0 ['1', '12'] None ? 2\n", "0 ['2', '21'] None ? 2\n")
-    # a fork after forced text takes no round of its own
+    # a fork after forced text takes no extra round
     assert transcript.history == "{A}{0}"
 
 
@@ -86,14 +86,14 @@ export async function main() {
 )
 
 
-def test_gather_runs_functions_in_forks_and_goes_on_with_what_they_return(play: Play) -> None:
+def test_gather_runs_functions_in_forks_and_returns_their_results(play: Play) -> None:
     transcript = check(play(GATHER, "Go: red xy"))
     assert transcript.text == "Go: done"
     assert transcript.log == "['red', 'blue'] 2\n"
     assert [fork.text[:9] for fork in transcript.forks] == ["Go: blue "]
 
 
-def test_without_forks_or_backtracking_there_is_an_error_that_can_be_caught(play: Play) -> None:
+def test_missing_fork_or_backtrack_raises_a_catchable_error(play: Play) -> None:
     pair = (
         """
 from aici import *
@@ -132,7 +132,7 @@ export async function main() {
     transcript = check(play(pair, capabilities=replace(ALL, fork=False, backtrack=False)))
     assert transcript.log.splitlines() == [
         'this engine cannot fork: see capability("fork")',
-        'this engine cannot take tokens back: see capability("backtrack")',
+        'this engine cannot backtrack: see capability("backtrack")',
         "0 0 1",
     ]
     assert transcript.text == "ab"
@@ -158,7 +158,7 @@ export async function main() {
 )
 
 
-def test_each_fork_draws_random_numbers_of_its_own(play: Play) -> None:
+def test_each_fork_draws_its_own_random_numbers(play: Play) -> None:
     def numbers_of(seed: int) -> list[str]:
         # sorted: which fork is first depends on how busy the machine is
         return sorted(check(play(RANDOM, seed=seed)).variables["drawn"].decode().split())

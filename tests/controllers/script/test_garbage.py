@@ -67,16 +67,16 @@ async def main():
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_callback_may_make_more_garbage_than_the_heap_holds(python: Scripts, place: str) -> None:
+def test_a_callback_may_allocate_more_garbage_than_the_heap_holds(python: Scripts, place: str) -> None:
     assert check(python.play(WORK + PLACES[place])).log == "600000\n"
 
 
-def test_callbacks_of_steps_too(python: Scripts) -> None:
+def test_step_callbacks_collect_garbage(python: Scripts) -> None:
     script = "from aici import *\n" + WORK + "def mid_process(step):\n    print(work())\n    return Stop()"
     assert check(python.play(script)).log == "600000\n"
 
 
-def test_what_is_in_use_counts_nevertheless(python: Scripts) -> None:
+def test_live_objects_count_toward_the_heap_limit(python: Scripts) -> None:
     script = """
 async def main():
     kept = []
@@ -228,7 +228,7 @@ def indented(program: str) -> str:
 
 
 @pytest.mark.parametrize("where", ["at the top level", "in main", "in a coroutine"])
-def test_nothing_that_is_in_use_goes(python: Scripts, where: str) -> None:
+def test_live_objects_are_not_collected(python: Scripts, where: str) -> None:
     """With a collection at every jump, whatever was collected too early is written over by the next lines."""
     often = "import gc\ngc.threshold(0)\n"
     script = {

@@ -121,7 +121,7 @@ def test_modules_answer_as_in_python(python: Scripts, name: str) -> None:
     assert run(python, BODIES[name]) == json.loads(json.dumps(here["answers"]))
 
 
-def test_random_numbers_are_spread_evenly(python: Scripts) -> None:
+def test_random_numbers_are_uniform(python: Scripts) -> None:
     counts = run(
         python,
         "import random\nfrom collections import Counter\n"
@@ -142,7 +142,7 @@ async def main():
 """
 
 
-def test_forks_draw_other_numbers_and_after_a_seed_the_same(python: Scripts) -> None:
+def test_forks_draw_different_numbers_unless_seeded(python: Scripts) -> None:
     def drawn(seed: str) -> set[str]:
         first = check(python.play(FORKS.format(seed=seed), "x"))
         assert len(first.all) == 3

@@ -62,7 +62,7 @@ exec(ASK, _here)
 def expected(case: Case) -> Any:
     """The answer of Python, as JSON has it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of sets in sets, which are none yet
+        warnings.simplefilter("ignore")  # about nested sets, which Python does not support yet
         return json.loads(json.dumps(_here["ask"](*case)))
 
 
@@ -136,7 +136,7 @@ _cases = st.tuples(
     ],
 )
 @given(st.lists(_cases, min_size=25, max_size=100))
-def test_any_pattern_finds_what_it_does_in_python(python: Scripts, cases: list[Case]) -> None:
+def test_patterns_match_as_in_cpython(python: Scripts, cases: list[Case]) -> None:
     compare(python, cases)
 
 
@@ -195,7 +195,7 @@ def test_examples(python: Scripts) -> None:
 
 
 def run(python: Scripts, body: str, arg: Any = None) -> Any:
-    """What a function with this body returns, by way of JSON."""
+    """Runs a function with this body in the controller and returns its result, passed as JSON."""
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     source = (
         f"import json, re\nfrom aici import argument, gen\ndef answer():\n{lines}"
@@ -205,7 +205,7 @@ def run(python: Scripts, body: str, arg: Any = None) -> Any:
 
 
 def same(python: Scripts, body: str) -> Any:
-    """What the function returns in the controller, which is what it returns here."""
+    """Runs the function in the controller and here, asserts equal results, and returns them."""
     here: dict[str, Any] = {"re": re}
     exec("def answer():\n" + "".join(f"    {line}\n" for line in body.strip().splitlines()), here)
     found = run(python, body)
@@ -229,7 +229,7 @@ return answers
     )
 
 
-def test_patterns_and_matches_tell_what_they_are(python: Scripts) -> None:
+def test_attributes_of_patterns_and_matches(python: Scripts) -> None:
     same(
         python,
         r"""
@@ -296,7 +296,7 @@ WRONG = [
 ]
 
 
-def test_wrong_patterns_are_wrong_at_the_same_place(python: Scripts) -> None:
+def test_invalid_patterns_fail_at_the_same_position_as_in_cpython(python: Scripts) -> None:
     body = """
 said = []
 for p in argument:
@@ -334,7 +334,7 @@ return said
         ("(a)" * 90 + "(?:b{100}){100}", "of at most 262144"),
     ],
 )
-def test_what_is_not_supported_is_refused_and_says_so(python: Scripts, pattern: str, why: str) -> None:
+def test_unsupported_patterns_are_refused_with_a_reason(python: Scripts, pattern: str, why: str) -> None:
     body = "try:\n    re.compile(argument)\nexcept re.error as error:\n    return str(error)"
     assert why in run(python, body, pattern)
 
@@ -353,7 +353,7 @@ return re.match(argument, text) is None and re.fullmatch(argument, text) is None
     assert time.monotonic() - begun < 10
 
 
-def test_a_failure_nobody_catches_names_line_and_pattern(python: Scripts) -> None:
+def test_an_uncaught_pattern_error_names_line_and_pattern(python: Scripts) -> None:
     with pytest.raises(ControllerError) as caught:
         python.play('import re\n\nP = re.compile("(a")\n')
     assert "line 3" in str(caught.value) and "missing ), unterminated subpattern at position 0" in str(

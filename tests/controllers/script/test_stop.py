@@ -29,12 +29,12 @@ NOTHING: Pair = (
 @pytest.mark.parametrize(
     ("pair", "text"), [(FIRST, "Bye."), (LATER, "x Bye."), (NOTHING, "")], ids=["first", "later", "nothing"]
 )
-def test_what_is_fixed_before_is_written(play: Play, pair: Pair, text: str) -> None:
+def test_fixed_text_before_stop_is_written(play: Play, pair: Pair, text: str) -> None:
     played = check(play(pair, "xyz"))
     assert played.text == text and "caught" not in played.log
 
 
-def test_who_catches_the_end_does_nothing_more(play: Play) -> None:
+def test_a_script_that_catches_its_end_runs_no_more_actions(play: Play) -> None:
     pair = (
         "from aici import *\nasync def main():\n    try:\n        stop()\n    except:\n        pass\n"
         "    await gen(max_tokens=5)\n    fixed('never')\n",
@@ -45,7 +45,7 @@ def test_who_catches_the_end_does_nothing_more(play: Play) -> None:
 
 
 @pytest.mark.parametrize("call", ["fixed('Hello')", "rewind(label())"])
-def test_at_the_top_level_there_is_no_text(play: Play, call: str) -> None:
+def test_actions_at_the_top_level_are_refused(play: Play, call: str) -> None:
     pair = (
         f"from aici import *\n{call}\nasync def main():\n    pass\n",
         f'import {{ fixed, label, rewind }} from "aici";\n{call};\nexport async function main() {{}}\n',
@@ -54,14 +54,14 @@ def test_at_the_top_level_there_is_no_text(play: Play, call: str) -> None:
         play(pair, "xyz")
 
 
-def test_an_action_is_not_its_result(python: Scripts) -> None:
+def test_using_an_action_without_await_is_an_error(python: Scripts) -> None:
     source = "from aici import *\nasync def main():\n    said = gen(max_tokens=1)\n    print(said.strip())\n"
     with pytest.raises(ControllerFailed, match=r"write await gen\(\.\.\.\) to have it carried out") as caught:
         python.play(source, "xyz")
     assert "warning: gen(...) was never awaited" in caught.value.detail["log"]
 
 
-def test_patterns_of_javascript_are_patterns(javascript: Scripts) -> None:
+def test_javascript_regexps_are_patterns(javascript: Scripts) -> None:
     source = 'import { gen } from "aici";\nexport async function main() { await gen(%s); }\n'
     assert check(javascript.play(source % "/[0-9]{2}/", "7 a 5 b")).text == "75"
     assert check(javascript.play(source % "/[a-z]+/, { maxTokens: 2 }", "abcdef")).text == "ab"

@@ -57,7 +57,7 @@ class Substring:
         guest.instance.close()
 
     def masks(self, text: bytes) -> list[list[int]]:
-        """The tokens that may come at the start and after each byte of an allowed text; [EOS] for Stop."""
+        """Returns the allowed tokens at the start and after each byte of an allowed text; [EOS] for Stop."""
         with self.start() as guest:
             rows = [allowed(guest.step().row)]
             for byte in text:
@@ -78,7 +78,7 @@ def allowed(mid: Mid) -> list[int]:
 
 @pytest.fixture(scope="session")
 def substring(program: Callable[[str], Program], vocab: Vocab) -> Callable[[str | bytes], Substring]:
-    """Of an argument."""
+    """Makes a controller from an argument."""
     return lambda argument: Substring(
         program("substring"), vocab, argument.encode() if isinstance(argument, str) else argument
     )

@@ -1,4 +1,4 @@
-"""Substrings of bytes, as parts of other controllers use them: they may cut characters, and be empty."""
+"""Substrings of bytes, for parts of other controllers: they may cut characters and be empty."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_every_substring(program: Callable[[str], Program], vocab: Vocab, text: 
     guest.instance.close()
 
 
-def test_all_256_bytes_may_follow_one(program: Callable[[str], Program], vocab: Vocab) -> None:
-    """The widest states: more edges than are looked through at once, in blocks of every size."""
+def test_a_state_may_have_256_next_bytes(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """States with more edges than one search step covers, in blocks of every size."""
     text = b"".join(b"x" + bytes([byte]) * (1 + byte % 3) for byte in range(256))
     guest = Guest(program("substring_bytes"), vocab, text, capabilities=MASKS_ONLY)
     assert [token for token in guest.step().row.allowed if token < 256] == list(range(256))

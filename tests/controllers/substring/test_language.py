@@ -1,4 +1,4 @@
-"""Masks of substring, compared with the set of all texts that it may write."""
+"""Masks of substring, compared with the set of all allowed outputs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TEXTS = st.one_of(
 
 
 def parts(text: str) -> set[bytes]:
-    """All substrings of one character or more."""
+    """Returns all nonempty substrings."""
     return {text[i:j].encode() for i in range(len(text)) for j in range(i + 1, len(text) + 1)}
 
 
 def outputs(text: str, end: str) -> set[bytes]:
-    """All that may be written: with a marker, a part and the marker, which comes in it only once."""
+    """Returns all outputs. With a marker, an output is a part and the marker, which occurs only there."""
     if not end:
         return parts(text)
     mark = end.encode()
@@ -49,7 +49,7 @@ def outputs(text: str, end: str) -> set[bytes]:
 
 
 def check(made: Substring, whole: set[bytes], rng: random.Random) -> None:
-    """Along random texts, each to its end or for 30 bytes: exactly the right tokens."""
+    """Masks are exact along random texts, each to its end or for 30 bytes."""
     begun = {text[:size] for text in whole for size in range(len(text) + 1)}
     for _ in range(2):
         with made.start() as guest:
@@ -67,7 +67,7 @@ def check(made: Substring, whole: set[bytes], rng: random.Random) -> None:
 
 @SETTINGS
 @given(text=TEXTS)
-def test_every_substring_and_nothing_else(substring: Make, text: str) -> None:
+def test_exactly_the_substrings_are_accepted(substring: Make, text: str) -> None:
     made = substring(text if not text.startswith("{") else json.dumps({"text": text}))
     check(made, parts(text), random.Random(text))
 
@@ -77,7 +77,7 @@ def test_every_substring_and_nothing_else(substring: Make, text: str) -> None:
     text=TEXTS,
     end=st.one_of(st.text("ab", min_size=1, max_size=5), st.sampled_from(["\n", "é", "中a", "😀"])),
 )
-def test_a_marker_ends_the_output_where_it_first_comes(substring: Make, text: str, end: str) -> None:
+def test_the_first_marker_ends_the_output(substring: Make, text: str, end: str) -> None:
     made = substring(json.dumps({"text": text, "end": end}))
     check(made, outputs(text, end), random.Random(text + end))
 
@@ -104,7 +104,7 @@ def test_tokens_may_end_within_a_character(substring: Make, vocab: Vocab) -> Non
         assert guest.step([half], sampled=True).row.allowed == [0xA9]
 
 
-def test_a_marker_may_be_where_the_text_goes_on_alike(substring: Make) -> None:
+def test_a_marker_may_also_continue_the_text(substring: Make) -> None:
     made = substring(json.dumps({"text": "one, two, three", "end": ", "}))
     rows = made.masks(b"one, ")
     assert ord(",") in rows[3] and EOS not in rows[3]
@@ -112,8 +112,8 @@ def test_a_marker_may_be_where_the_text_goes_on_alike(substring: Make) -> None:
     assert made.masks(b"two, ")[-1] == [EOS]
 
 
-def test_a_marker_is_not_the_beginning(substring: Make) -> None:
-    """A part has one character at least: a marker where the output begins is a part itself."""
+def test_a_marker_at_the_beginning_is_part_of_the_text(substring: Make) -> None:
+    """A part has at least one character, so a marker at the beginning of the output is a part."""
     made = substring(json.dumps({"text": "-a-", "end": "-"}))
     assert made.masks(b"--")[-1] == [EOS] and made.masks(b"-a-")[-1] == [EOS]
 

@@ -1,4 +1,4 @@
-"""Large texts and arguments that are none."""
+"""Large texts and invalid arguments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_million_bytes(substring: Make, kind: str) -> None:
             assert rows[10] == [text[at + 10], EOS], "ten random letters are in one place"
 
 
-def test_a_longer_text_is_refused(substring: Make) -> None:
+def test_a_text_beyond_the_limit_is_refused(substring: Make) -> None:
     assert (
         substring(b"a" * (MOST + 1)).refusal()
         == "the text for substrings has 1000001 bytes; at most 1000000 are possible"

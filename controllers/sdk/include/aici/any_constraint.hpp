@@ -16,8 +16,8 @@
 
 namespace aici {
 
-/// A Constraint (constraint.hpp) of any recognizer, with the same functions. One virtual call for each; inside,
-/// the recognizer is walked without, and has all that is optional.
+/// A Constraint (constraint.hpp) on any recognizer, with the same functions. Each function is one virtual call; the
+/// walk inside makes no virtual calls and uses all optional functions of the recognizer.
 class AnyConstraint {
  public:
   template <class R>

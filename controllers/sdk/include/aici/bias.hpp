@@ -1,19 +1,19 @@
-// bias.hpp - from a constraint on bytes to a set of tokens: the walk over the trie.
+// bias.hpp - computes the set of tokens that a constraint on bytes allows, by a walk over the trie.
 //
-// The walk goes through the nodes in order. At a node it asks whether the byte on its edge is allowed after
-// the text above it; if not, the node's whole subtree is skipped. Two things save most of the work:
-//  - where the state above a node allows every text of certain kinds of bytes (`loop_signature`), a subtree
-//    of only these kinds is taken whole: its tokens are a range of `order`;
-//  - if the first state is of this sort, or a step away from one, all tokens of these kinds are taken at the
-//    start, by a few operations on masks; subtrees that hold nothing else are passed over.
+// The walk visits the nodes in order. If the constraint does not allow the byte on a node's edge after the text above
+// it, the walk skips the node's subtree. Two shortcuts save most of the work:
+//  - If the state above a node allows every text of certain kinds of bytes (`loop_signature`), the walk takes a subtree
+//    of only these kinds as a whole: its tokens are a range of `order`.
+//  - If the first state has such kinds, or is one step away from a state that has, the walk starts from all tokens of
+//    these kinds, by a few operations on masks, and skips subtrees of only these kinds.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
+#include "aici/detail/inner.hpp"
 #include "aici/functional.hpp"
-#include "aici/inner.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/token_set.hpp"
 #include "aici/types.hpp"
@@ -26,8 +26,8 @@ namespace detail {
 /// The deepest node of a trie; longer tokens are checked one by one.
 inline constexpr unsigned kMaxDepth = 254;
 
-/// Sets `out` to all tokens of text that have only these kinds of bytes; or only some of them, or nothing, if
-/// the walk is the faster way to the rest. Returns the kinds that it took.
+/// Sets `out` to all tokens with text that have only these kinds of bytes, or fewer of them if the walk finds the rest
+/// faster. Returns the kinds that it took.
 Signature start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* out);
 
 /// Adds the tokens below a node.
@@ -36,10 +36,10 @@ inline void take_subtree(const TokenId* order, const TrieNode& node, std::uint32
   for (const TokenId* t = order + node.first(); t != end; t++) out[*t >> 5] |= 1u << (*t & 31);
 }
 
-/// Gives duplicates the bits of the tokens in the trie whose bytes they share.
+/// Copies the bit of each token in the trie to its duplicates.
 void copy_duplicates(const Vocabulary& vocab, std::uint32_t* out);
 
-/// Sets or clears the bits of all special tokens of this sort.
+/// Allows all special tokens of this kind.
 void allow_special(const Vocabulary& vocab, SpecialToken which, std::uint32_t* out);
 
 /// Removes the tokens below a node.
@@ -48,25 +48,25 @@ inline void drop_subtree(const TokenId* order, const TrieNode& node, std::uint32
   for (const TokenId* t = order + node.first(); t != end; t++) out[*t >> 5] &= ~(1u << (*t & 31));
 }
 
-/// What was taken at the start, as the walk sees it. `kinds` may be a guess: more than the first state
-/// allows. The walk then removes what it finds to be forbidden.
+/// The tokens that were taken at the start. `kinds` may be a guess that exceeds the kinds that the first state
+/// allows; the walk then removes forbidden tokens.
 ///
-/// The path to a node holds kinds only, down to some depth. For bytes from 0x80 on that depends on the
-/// characters they make, so there are two depths: surely, and perhaps.
+/// Down to some depth, the path to a node has only these kinds. For bytes from 0x80 on this depends on their
+/// characters, so there are two depths: certain (`surely_`) and possible (`perhaps_`).
 class Start {
  public:
   Start(const Vocabulary& vocab, Signature kinds, bool guessed)
       : kinds_(kinds), guess_(guessed ? kinds : 0), class_of_(vocab.classes().of) {}
 
-  /// Was everything below `node` taken?
+  /// Returns whether all tokens below `node` were taken.
   bool took_all(const TrieNode& node, unsigned depth) const {
     return depth <= surely_ + 1 && (node.signature & ~kinds_) == 0;
   }
-  /// May something below `node` have been taken without being allowed?
+  /// Returns whether a token below `node` may have been taken although it is forbidden.
   bool took_some(const TrieNode& node, unsigned depth) const {
     return depth <= perhaps_ + 1 && (guess_ & bits(node.byte())) != 0;
   }
-  /// The walk goes below `node`.
+  /// Follows the walk below `node`.
   void descend(const TrieNode& node, unsigned depth) {
     const Signature bit = bits(node.byte());
     if (depth <= surely_ + 1) surely_ = (bit & ~kinds_) == 0 ? depth : depth - 1;
@@ -83,12 +83,12 @@ class Start {
   unsigned surely_ = 0, perhaps_ = 0;
 };
 
-/// Bytes that texts begin with. A state from which all of them, or all but one, lead to equally free
-/// states is a small detour from those: most of what they allow it allows too.
+/// Frequent first bytes of texts. If all of them, or all but one, lead from a state to equally free states, that state
+/// allows most of what these states allow.
 inline constexpr std::uint8_t kSamples[] = {' ', 'e', 'S', '0'};
 
-/// A guess at the kinds to start with, from what the first state allows and what the states after the samples do, and
-/// those after a blank and a sample (0 where the sample is forbidden). `blank` is the kind of blanks.
+/// Guesses the kinds to start with, from the kinds that these states allow: the first state, the states after the
+/// samples, and those after a blank and a sample (0 if the sample is forbidden). `blank` is the kind of blanks.
 Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples],
                       const Signature (&after_blank)[sizeof kSamples], Signature blank);
 
@@ -128,8 +128,8 @@ class Walk {
 
   Walk(F& f, std::uint32_t* bits) : f_(f), bits_(bits), vocab_(vocabulary()) {}
 
-  /// All tokens that are allowed in `state`. Where the recognizer leaves what it knows (HasInner), `on_exit(node,
-  /// state above)` is called instead of going on.
+  /// Adds all tokens that are allowed in `state`. Where the walk leaves the inner recognizer (HasInner), it calls
+  /// `on_exit(node, state above)` instead of descending.
   template <class OnExit>
   void all(State state, OnExit on_exit) {
     stack_[0] = {state, loop_signature(f_, state), loop_length(f_, state)};
@@ -145,7 +145,7 @@ class Walk {
     run(vocab_.nodes() + 1, vocab_.nodes() + vocab_.num_nodes(), start, on_exit);
   }
 
-  /// The tokens at and below `node`, where the state above it is `state`.
+  /// Adds the tokens at and below `node`, where the state above it is `state`.
   void below(const TrieNode* node, State state) {
     State next = state;
     if (!try_append(f_, state, node->byte(), &next)) return;
@@ -156,7 +156,7 @@ class Walk {
     run(node + 1, node + node->subtree_size(), start, [](const TrieNode*, State) {});
   }
 
-  /// What is not in the trie, and the end, in a state whose other tokens are known.
+  /// Adds the tokens that are not in the trie, and special tokens, once the other tokens are known.
   void rest(State state) {
     copy_duplicates(vocab_, bits_);
     for (TokenId token : vocab_.long_tokens()) {
@@ -182,7 +182,7 @@ class Walk {
     std::uint32_t length;  ///< for which `free` holds
   };
 
-  /// What the states after the samples allow.
+  /// Computes what the states after the samples allow.
   void look(State state, Signature (&after)[sizeof kSamples])
     requires HasLoopSignature<F>
   {
@@ -190,7 +190,7 @@ class Walk {
       if (State next = state; enter(state, kSamples[i], &next)) after[i] = f_.loop_signature(next);
   }
 
-  /// A step that stays where everything is known.
+  /// Makes a step that does not leave the inner recognizer.
   bool enter(State state, std::uint8_t byte, State* next) {
     if (!try_append(f_, state, byte, next)) return false;
     if constexpr (HasExits<F>)
@@ -235,7 +235,7 @@ class Walk {
       if (size > 1) {
         stack_[depth] = {next, loop_signature(f_, next), loop_length(f_, next)};
         if constexpr (HasLoopSignature<F>) {
-          // what is below an ASCII byte has no other kinds than what begins with it
+          // tokens below an ASCII byte have no other kinds than its subtree
           if ((node->signature & ~stack_[depth].free) == 0 && node->byte() < 0x80 &&
               node->height() <= stack_[depth].length) {
             if (!start.took_all(*node, depth)) take_subtree(order, *node, bits_);
@@ -255,7 +255,7 @@ class Walk {
   Frame stack_[kMaxDepth + 1];
 };
 
-/// Sets `out` to the mask within an inner state, and remembers it. Returns where it is left.
+/// Sets `out` to the mask within an inner state, and caches it. Returns the exits.
 template <HasInner F>
 std::vector<Exit> find_inner(F& f, std::uint32_t inner, TokenSet& out) {
   typename F::Inner inside = f.inside();
@@ -267,14 +267,14 @@ std::vector<Exit> find_inner(F& f, std::uint32_t inner, TokenSet& out) {
   return exits;
 }
 
-/// Sets `out` to the mask within an inner state and calls `visit` for each place where it is left.
+/// Sets `out` to the mask within an inner state and calls `visit` for each exit.
 template <HasInner F, class Visit>
 void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
   if (f.inner_masks().find(inner, out, visit)) return;
   for (const Exit& exit : find_inner(f, inner, out)) visit(exit);
 }
 
-/// Adds the tokens at and below a node that a terminal begins with: those of the inner mask in front of this terminal.
+/// Adds the tokens at and below a node at which a terminal begins, from the inner mask in front of this terminal.
 template <HasRestart F>
 void add_restarted(F& f, typename F::State restarted, const TrieNode* node, Walk<F>& walk, TokenSet& out) {
   TokenSet& whole = f.inner_masks().scratch();
@@ -318,7 +318,7 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
   walk.rest(state);
 }
 
-/// Sets `out` to the tokens that `r` allows in its top state. The stack is as before when this returns.
+/// Sets `out` to the tokens that `r` allows in its top state. Leaves the stack unchanged.
 template <ByteStack R>
 void compute_bias(R& r, TokenSet& out) {
   const Vocabulary& vocab = vocabulary();
@@ -386,7 +386,7 @@ void compute_bias(R& r, TokenSet& out) {
   r.trie_finished();
 }
 
-/// The set of tokens that a recognizer allows.
+/// Returns the set of tokens that a recognizer allows.
 template <ByteStack R>
 TokenSet compute_bias(R& r) {
   TokenSet out;

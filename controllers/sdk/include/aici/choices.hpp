@@ -1,4 +1,4 @@
-// choices.hpp - a recognizer of one out of several fixed texts.
+// choices.hpp - a recognizer of one of several fixed texts.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace aici {
 
-/// A functional recognizer (functional.hpp): the text is one of `texts`. Its states are the nodes of their
-/// prefix tree. `texts` must hold at least one text; an empty text means that nothing may come too.
+/// A functional recognizer (functional.hpp) of one of `texts`. Its states are the nodes of their trie. `texts` must
+/// have at least one element; an empty text allows an empty output, too.
 class Choices {
  public:
   using State = std::uint32_t;
@@ -32,7 +32,7 @@ class Choices {
   static constexpr State kNone = 0xffffffff;
   struct Node {
     State first_child = kNone, sibling = kNone;
-    std::uint8_t byte = 0;  ///< that leads here
+    std::uint8_t byte = 0;  ///< on the edge into this node
     bool may_end = false;
   };
 

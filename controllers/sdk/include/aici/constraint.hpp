@@ -1,31 +1,32 @@
-// constraint.hpp - follows a recognizer along a sequence and says what may come next.
+// constraint.hpp - follows a recognizer along a sequence and computes the allowed tokens.
 //
 //   Constraint<Regex> number(regex::compile_or_fail("[0-9]+"));    // in the constructor
 //   number.append(step().tokens());                                // in mid_process
 //   return number.next();
 //
-// For controllers that do more than one thing; if the constraint is all there is, RecognizerController
-// (recognizer_controller.hpp) is the whole controller.
+// For controllers that do more than constrain the output. If the constraint is all that a controller does, use
+// RecognizerController (recognizer_controller.hpp).
 //
-// What a controller must know that also splices, takes back or forces tokens of its own:
+// Rules for a controller that also splices, backtracks or forces tokens by itself:
 //
-// - A constraint knows what it is told. Every token that belongs to its text goes to `append`, in order: those
-//   that were sampled, those that it has forced itself, and those of the controller's own splices. Tokens that are
-//   not of its text, such as a label before it, do not.
-// - What it forces comes as the controller's own splices do: `step().sampled()` is false for both. So a controller
-//   that splices text which is not the constraint's has to remember that it did.
-// - Own tokens are checked like any others: the sequence fails if the constraint does not allow them. They need
-//   not be those that it has announced, or would have chosen: what it then says fits what came.
-// - `next` changes nothing. Its answer may be thrown away for another; asked again, it answers the same. So a
-//   label may be put between two forced pieces, and what the engine cut off from a splice is announced again.
-// - There is no way back but to the empty text. A controller may take back tokens that it has not appended; for others
-//   it calls `restart`, and appends what is left of the text. (RecognizerController fails when tokens are taken back.)
-// - A constraint may serve one text after the other, each from `restart` on: what it has learned stays. It may be made
-//   and destroyed at any time, not only in the controller's constructor.
-// - Masks of its states are found ahead by themselves, for later sequences with the same argument (warmable.hpp), if
-//   it is made in the controller's constructor.
-// - A mask that `next` returns lies in the constraint: it must not be asked again, appended to or destroyed before
-//   `mid_process` has returned and the host has read the mask (controller.hpp, MidResult).
+// - Pass every token of the constraint's text to `append`, in order: sampled tokens, tokens that the constraint forced,
+//   and those of the controller's own splices. Do not pass other tokens, such as a label before the text.
+// - Forced tokens arrive like the controller's own splices: `step().sampled()` is false for both. So a controller that
+//   splices other text must remember that it did.
+// - The constraint checks all tokens: the sequence fails if it does not allow one. The controller's own tokens may
+//   differ from those that `next` announced; the next answer follows the tokens that were appended.
+// - `next` does not change the state. The controller may discard its answer; a second call returns the same answer.
+//   So a controller may put a label between two forced pieces, and tokens that the engine cut off from a splice are
+//   announced again.
+// - A constraint can only go back to the empty text. To backtrack over appended tokens, call `restart` and append the
+//   rest of the text. Tokens that were not appended can be removed freely. (RecognizerController fails if tokens are
+//   removed.)
+// - A constraint may serve several texts, each after a `restart`; its cache stays. It may be created and destroyed at
+//   any time, not only in the controller's constructor.
+// - Masks of a constraint that is created in the controller's constructor are computed ahead for later sequences with
+//   the same argument (warmable.hpp).
+// - A mask that `next` returns belongs to the constraint. Do not call `next` or `append` or destroy the constraint
+//   before `mid_process` has returned and the host has read the mask (controller.hpp, MidResult).
 #pragma once
 
 #include <algorithm>
@@ -37,23 +38,23 @@
 #include <utility>
 #include <vector>
 
-#include "aici/answer_cache.hpp"
 #include "aici/controller.hpp"
-#include "aici/cursor.hpp"
-#include "aici/explorer.hpp"
-#include "aici/forced_text.hpp"
+#include "aici/detail/answer_cache.hpp"
+#include "aici/detail/cursor.hpp"
+#include "aici/detail/explorer.hpp"
+#include "aici/detail/forced_text.hpp"
+#include "aici/detail/spelling.hpp"
 #include "aici/functional.hpp"
-#include "aici/spelling.hpp"
 #include "aici/warmable.hpp"
 
 namespace aici {
 
 namespace detail {
 
-/// Does the host have the model's own tokenizer?
+/// Returns whether the host has the model's own tokenizer.
 bool tokenizer_is_exact();
 
-/// The spelling of a recognizer's texts, if it can list them.
+/// Returns the spelling of a recognizer's texts, if it can list them.
 template <class R>
 auto spelling_of(const R& recognizer) {
   if constexpr (HasTexts<R>)
@@ -62,7 +63,7 @@ auto spelling_of(const R& recognizer) {
     return NoSpelling();
 }
 
-/// What goes through the states of a recognizer, where that is possible.
+/// Returns a pointer for the explorer of a recognizer's states, if they can be explored.
 template <class R>
 auto explorer_of() {
   if constexpr (Explorable<R>)
@@ -71,7 +72,7 @@ auto explorer_of() {
     return nullptr;
 }
 
-/// Ends what is done ahead where it would cost more than it gives.
+/// Ends the warming when it would cost more than it saves.
 class Warmth {
  public:
   explicit Warmth(std::size_t bytes) : bytes_(bytes) {}
@@ -86,26 +87,25 @@ class Warmth {
 
 [[noreturn]] void fail_forbidden(TokenId token);
 [[noreturn]] void fail_stuck();
-/// Forced tokens as a result: one at a time if the engine takes no more.
+/// Returns forced tokens as a result: one at a time if the engine does not support splices.
 MidResult forced(std::span<const TokenId> tokens);
 
 }  // namespace detail
 
-/// What a constraint may keep in memory. A page that is written to belongs to one sequence alone, so
-/// this is the main part of what a sequence costs.
+/// Limits on a constraint's memory. A sequence owns each page that it writes to, so this is most of a sequence's cost.
 struct ConstraintOptions {
   std::size_t cache_bytes = 64 << 10;
-  /// States that `prepare` looks at; of a recognizer that has inner states (inner.hpp) only the first, since most masks
-  /// are found quickly there.
+  /// Number of states for which `prepare` computes answers. For a recognizer with inner states (detail/inner.hpp) it
+  /// is at most 1, since most of their masks are computed quickly.
   unsigned prepared_states = 4;
-  /// For answers that are found ahead, which sequences share.
+  /// Memory for answers that are computed ahead, which sequences share.
   std::size_t warm_bytes = 256 << 10;
-  /// The text ends with the first token after which it is whole, and has one token at least. End-of-sequence tokens are
-  /// never allowed.
+  /// Ends the text with the first token after which it is complete. The text has at least one token, and
+  /// end-of-sequence tokens are never allowed.
   bool stop_when_complete = false;
 };
 
-/// A recognizer (functional or byte stack) that goes along with a sequence.
+/// A recognizer (functional or byte stack) that follows a sequence.
 template <class R>
 class Constraint : private Warmable {
  public:
@@ -117,9 +117,8 @@ class Constraint : private Warmable {
         warmth_(options.warm_bytes),
         spelling_(detail::spelling_of(cursor_.recognizer())) {}
 
-  /// For controllers' constructors, before anything is appended: finds the answers for the states that most
-  /// texts begin with. All sequences with the same argument start from what a constructor
-  /// leaves and share its memory. Fails if nothing is allowed at all.
+  /// Computes the answers for the states in which most texts begin. Call it in a controller's constructor, before
+  /// `append`: all sequences with the same argument share this memory. Fails if the constraint allows no token.
   void prepare() {
     if (spelling_.known()) return;
     if constexpr (FunctionalRecognizer<R>) {
@@ -136,12 +135,12 @@ class Constraint : private Warmable {
     }
   }
 
-  /// Takes note of tokens that were appended; fails the sequence if one is not allowed.
+  /// Follows appended tokens; fails the sequence if one is not allowed.
   void append(std::span<const TokenId> tokens) {
     const Vocabulary& vocab = vocabulary();
     for (TokenId token : tokens) {
       if (!forced_.empty()) {
-        // What was announced and comes leaves the rest as it is.
+        // an announced token leaves the other announced tokens valid
         if (forced_.front() == token)
           forced_.erase(forced_.begin());
         else
@@ -157,13 +156,13 @@ class Constraint : private Warmable {
     }
   }
 
-  /// Has the text ended: has an end-of-sequence token come, or is it whole (ConstraintOptions::stop_when_complete)?
+  /// Returns whether the text has ended, by an end-of-sequence token or by ConstraintOptions::stop_when_complete.
   bool ended() const { return ended_; }
-  /// May the text end here?
+  /// Returns whether the text may end here.
   bool may_end() { return ended_ || eos_allowed(); }
 
-  /// Back to the empty text. Known states and masks stay known; it answers what a new constraint would. It may be
-  /// called after `append` or `next` has failed, too, if a handler has caught that (host.hpp).
+  /// Returns to the empty text. The caches stay, and the answers are those of a new constraint. It may also be called
+  /// after `append` or `next` has failed, if a handler has caught the failure (host.hpp).
   void restart() {
     cursor_.back_to_start();
     spelling_.restart();
@@ -172,11 +171,11 @@ class Constraint : private Warmable {
     compact();  // now: after a failure the recognizer may be wrong about states until then
   }
 
-  /// How many bytes of `text` the constraint can take, at most, so that its own text may end behind them; 0 if none.
-  /// For tokens that begin with the end of a text and go on with something else.
+  /// Returns the length of the longest prefix of `text` that the constraint allows and after which its own text may
+  /// end; 0 if there is none. Use it for tokens that begin with the end of the text and continue with something else.
   std::size_t longest_end(std::string_view text) { return ended_ ? 0 : cursor_.longest_end(text); }
 
-  /// What may come now: a mask, forced tokens, or Stop if nothing but the end is possible.
+  /// Returns the allowed tokens as a mask, the forced tokens, or Stop if only the end is possible.
   MidResult next() {
     if (ended_) return MidResult::stop();
     if (forced_.empty()) {

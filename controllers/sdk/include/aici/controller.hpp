@@ -10,12 +10,12 @@
 //   };
 //   AICI_REGISTER(Shout, init_prompt, pre_process, post_process)
 //
-// One object lives for each sequence; a fork copies it. The constructor sees no prompt: its result may serve
-// many requests with the same argument. A bad argument is refused with `aici::fail`.
+// Each sequence has one object; a fork copies it. The constructor sees no prompt, since the object may serve many
+// requests with the same argument. Call `aici::fail` to refuse an argument.
 //
-// In each step the host calls post_process with the tokens that were appended, pre_process, and then, while
-// the model computes, mid_process. The engine waits for the first two: leave them out if you can. A controller
-// without them costs no time between tokens; it finds the tokens in `aici::step().tokens()`.
+// In each step the host calls post_process with the appended tokens, then pre_process, and then, while the model
+// computes, mid_process. The engine waits for the first two, so omit them if you can. A controller without them adds no
+// time between tokens; it reads the tokens with `aici::step().tokens()`.
 #pragma once
 
 #include <concepts>
@@ -41,9 +41,9 @@ class PreResult {
  public:
   static PreResult stop() { return {AICI_STOP, 0}; }
   static PreResult go_on() { return {AICI_CONTINUE, 1}; }
-  /// Skips this round: the sequence gets no token.
+  /// Skips this step: the sequence gets no token.
   static PreResult suspend() { return {AICI_SUSPEND, 0}; }
-  /// Goes on as `count` sequences: 0 is stop, 1 is go_on. All see the same fork group in mid_process.
+  /// Continues as `count` sequences: 0 is stop, 1 is go_on. All see the same fork group in mid_process.
   static PreResult fork(std::uint32_t count) { return {AICI_FORK, count}; }
 
   aici_pre_result raw() const { return raw_; }
@@ -72,19 +72,19 @@ using Bias = aici_bias;
 inline constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 namespace detail {
-/// Destroys what a MidResult holds.
+/// Destroys the object that a MidResult owns.
 struct Drop {
   void (*drop)(void*) = nullptr;
   void operator()(void* held) const { drop(held); }
 };
 }  // namespace detail
 
-/// What is to come: a token sampled under a row, tokens given (a splice), or the end.
+/// The next change of the sequence: a token sampled under a row, a splice, or the end.
 ///
-/// The host reads sets, biases and tokens after `mid_process` has returned and before it calls any callback of
-/// this sequence again. Those that are moved in are kept for so long, without a copy. Those that are given by
-/// reference (`sample` of a set that is not moved, `bits`, `dense` of a span) must be there for so long, and
-/// unchanged: let them belong to the controller.
+/// The host reads sets, biases and tokens after `mid_process` has returned and before it calls any callback of this
+/// sequence again. The result owns objects that are moved into it, without a copy. Objects that are passed by reference
+/// (`sample` of a set that is not moved, `bits`, `dense` of a span) must stay valid and unchanged for that time: keep
+/// them in the controller.
 class MidResult {
  public:
   static MidResult stop() { return MidResult(AICI_STOP); }
@@ -92,13 +92,13 @@ class MidResult {
   /// Samples one of these tokens.
   static MidResult sample(const TokenSet& allowed) { return bits(allowed.data(), allowed.size_in_words()); }
   static MidResult sample(TokenSet&& allowed);
-  /// The same for a mask of the vocabulary's `mask_words()`.
+  /// Samples a token of a mask of the vocabulary's `mask_words()`.
   static MidResult bits(const std::uint32_t* mask, std::uint32_t words);
   /// Samples any token.
   static MidResult sample_any() { return row(AICI_ROW_ALL, 0, 0); }
-  /// Samples under the row of this sequence's last sample; cheaper for the host than the same set again.
+  /// Samples under the row of this sequence's last sample; cheaper for the host than passing the same set again.
   static MidResult sample_same() { return row(AICI_ROW_SAME, 0, 0); }
-  /// "Samples" this token.
+  /// Forces this token, as the only one allowed.
   static MidResult force(TokenId token) { return row(AICI_ROW_TOKEN, token, 0); }
   /// Adds these biases to the logits of these tokens, and `others` (0 or kForbidden) to all others.
   static MidResult biases(std::vector<Bias> biases, float others = 0);
@@ -106,26 +106,26 @@ class MidResult {
   static MidResult dense(std::span<const float> biases);
   static MidResult dense(std::vector<float>&& biases);
 
-  /// Takes back `backtrack` tokens, then appends `tokens`; samples nothing.
+  /// Removes `backtrack` tokens, then appends `tokens`; samples nothing.
   static MidResult splice(std::uint32_t backtrack, std::vector<TokenId> tokens);
 
-  /// Samples this token at another temperature; AICI_GREEDY: the most likely one.
+  /// Samples this token at another temperature; AICI_GREEDY takes the most likely token.
   MidResult&& with_temperature(float temperature) && {
     raw_.temperature = temperature;
     return std::move(*this);
   }
-  /// Asks for the `count` most likely tokens: the next step's `top()`.
+  /// Requests the `count` most likely tokens, which the next step's `top()` returns.
   MidResult&& with_top(std::uint32_t count) && {
     raw_.top_k = count;
     return std::move(*this);
   }
-  /// An end-of-sequence token that this brings does not end the sequence, but is told like any other, if the
-  /// engine can do that: `Capability::hold_end`.
+  /// Lets an end-of-sequence token from this result not end the sequence: the next step reports it like any other
+  /// token. Requires `Capability::hold_end`; otherwise it has no effect.
   MidResult&& holding_end() && { return std::move(*this).with_flag(AICI_MID_HOLD_END); }
-  /// pre_process is not called in the next step. Where neither it nor post_process is, the step has no part of
-  /// this sequence on the critical path.
+  /// Skips pre_process in the next step. If post_process is skipped, too, or does not exist, the engine does not wait
+  /// for this sequence.
   MidResult&& skipping_pre() && { return std::move(*this).with_flag(AICI_MID_SKIP_PRE); }
-  /// post_process is not called in the next step: mid_process finds the tokens in `step().tokens()`.
+  /// Skips post_process in the next step; mid_process reads the tokens with `step().tokens()`.
   MidResult&& skipping_post() && { return std::move(*this).with_flag(AICI_MID_SKIP_POST); }
 
   bool is_stop() const { return raw_.verb == AICI_STOP; }
@@ -144,11 +144,11 @@ class MidResult {
   }
 
   aici_mid_result raw_ = {.size = sizeof(aici_mid_result)};
-  /// The set or vector, moved in, to whose contents `raw_` points.
+  /// The set or vector that was moved in; `raw_` points to its contents.
   std::unique_ptr<void, detail::Drop> held_;
 };
 
-/// Base of all controllers. The callbacks are found by name, there is nothing virtual about them.
+/// Base of all controllers. The callbacks are found by name and are not virtual.
 class Controller {};
 
 namespace detail {
@@ -182,7 +182,7 @@ const aici_pre_result* keep(const PreResult& result);
 const aici_post_result* keep(const PostResult& result);
 const aici_mid_result* keep(MidResult&& result);
 
-/// The one controller of this instance. Never destroyed: an instance ends by being dropped.
+/// The only controller of this instance. It is never destroyed, since the host drops the instance as a whole.
 template <class C>
 class Only {
  public:

@@ -8,8 +8,8 @@
 //     bool special_allowed(State s, aici::SpecialToken t) const { return t == aici::SpecialToken::eos && s == 1; }
 //   };
 //
-// The functions may fill caches of their own (a lazy automaton), but must always give the same answers.
-// If `State` converts to std::uint32_t it is taken as the state's identity: masks are cached under it.
+// The functions may fill their own caches (a lazy automaton), but must always return the same answers. If `State`
+// converts to std::uint32_t, this number identifies the state, and masks are cached under it.
 #pragma once
 
 #include <concepts>
@@ -24,13 +24,13 @@
 
 namespace aici {
 
-/// What a functional recognizer must have:
+/// Required functions of a functional recognizer:
 ///
 ///   State initial()                    the state before the first byte
-///   State append(state, byte)          the state after `byte`. Called only where the byte is allowed,
-///                                      except if `dead` exists: then it is called for every byte
+///   State append(state, byte)          the state after `byte`. Called only if the byte is allowed;
+///                                      if `dead` exists, called for every byte
 ///   bool byte_allowed(state, byte)     can a match still be reached after `byte`?
-///   bool special_allowed(state, token) may this special token come now? `eos`: may the text end here?
+///   bool special_allowed(state, token) is this special token allowed? `eos`: may the text end here?
 template <class F>
 concept FunctionalRecognizer =
     std::copyable<typename F::State> &&
@@ -41,60 +41,60 @@ concept FunctionalRecognizer =
       { f.special_allowed(state, token) } -> std::same_as<bool>;
     };
 
-/// Optional: is this a state from which no match can be reached? With it the walk makes one call per byte,
-/// `append`, instead of two; `append` then is asked for forbidden bytes too and answers with a dead state.
+/// Optional: returns whether no match can be reached from this state. With it, the walk makes one call per byte,
+/// `append`, instead of two. For a forbidden byte, `append` then returns a dead state.
 template <class F>
 concept HasDead = requires(F& f, typename F::State state) {
   { f.dead(state) } -> std::same_as<bool>;
 };
 
-/// Optional: signature bits such that, from `state`, every string made only of bytes of these bits is
-/// allowed. (Enough for that: each byte of each such class leads back to `state`. A state from which all
-/// of them lead to such a state qualifies too.) kWellFormedUtf8 stands for all multi-byte characters of
-/// well-formed UTF-8; kOtherBytes for all bytes from 0x80 on in any order, so it implies kWellFormedUtf8.
-/// Subtrees of tokens within this set are taken without a look. 0 is always right; signature.hpp has
-/// `find_loop_signature`, which finds a good answer for any functional recognizer. Asked once per
-/// state that the walk descends into, so it has to be remembered.
+/// Optional: returns signature bits such that `state` allows every string of bytes of these classes. (A sufficient
+/// condition: each byte of these classes leads back to `state`, or to a state for which this holds.)
+///
+/// kWellFormedUtf8 stands for all multi-byte characters of well-formed UTF-8. kOtherBytes stands for all bytes from
+/// 0x80 on in any order, so it implies kWellFormedUtf8. The walk takes subtrees with only these classes as a whole. 0
+/// is always correct; `find_loop_signature` (signature.hpp) computes a good answer for any functional recognizer. The
+/// walk calls this function once for each state that it descends into, so cache the answer.
 template <class F>
 concept HasLoopSignature = requires(F& f, typename F::State state) {
   { f.loop_signature(state) } -> std::same_as<Signature>;
 };
 
-/// Optional, with `loop_signature`: the most bytes of a string for which it holds, kUnlimited if any number. So
-/// a state that counts (`.{0,50}`) has a loop too, as far as it counts.
+/// Optional, with `loop_signature`: returns the maximum length in bytes for which the signature holds, or kUnlimited.
+/// So a state that counts (`.{0,50}`) has a loop, too, of limited length.
 template <class F>
 concept HasLoopLength = HasLoopSignature<F> && requires(F& f, typename F::State state) {
   { f.loop_length(state) } -> std::same_as<std::uint32_t>;
 };
 inline constexpr std::uint32_t kUnlimited = 0xffffffff;
 
-/// Optional: if exactly one byte is possible and the text may not end here, stores it and says true.
+/// Optional: if exactly one byte is possible and the text may not end here, stores it and returns true.
 template <class F>
 concept HasForcedByte = requires(F& f, typename F::State state, std::uint8_t* byte) {
   { f.forced_byte(state, byte) } -> std::same_as<bool>;
 };
 
-/// Optional: a recognizer that makes its states on demand may drop those it no longer needs. Called between
-/// two masks with the present state, which may get a new number then; true: all other states are void.
+/// Optional: lets a recognizer that builds its states lazily drop states that it no longer needs. Called between two
+/// masks with the current state, which may get a new number. Returns true if all other states have become invalid.
 template <class F>
 concept HasCompact = requires(F& f, typename F::State* state) {
   { f.compact(state) } -> std::same_as<bool>;
 };
 
-/// Optional: why the answers given so far are not to be used (a limit was met), or null. Asked after a mask.
+/// Optional: returns why the answers so far are invalid (a limit was reached), or null. Called after each mask.
 template <class F>
 concept HasFailure = requires(const F& f) {
   { f.failure() } -> std::same_as<const char*>;
 };
 
-/// Optional: all the texts that match. With them a constraint lets a model write a text only as the tokens that
-/// its tokenizer makes of it (spelling.hpp), if the host has the model's own (Capability::tokenizer).
+/// Optional: returns all texts that match. A constraint then allows each text only as the tokens from the model's
+/// tokenizer, if the host has it (Capability::tokenizer).
 template <class F>
 concept HasTexts = requires(const F& f) {
   { f.texts() } -> std::convertible_to<std::span<const std::string>>;
 };
 
-/// One step: stores the next state and says true if `byte` is allowed.
+/// Stores the state after `byte` and returns true if the byte is allowed.
 template <FunctionalRecognizer F>
 inline bool try_append(F& f, typename F::State state, std::uint8_t byte, typename F::State* next) {
   if constexpr (HasDead<F>) {
@@ -107,7 +107,7 @@ inline bool try_append(F& f, typename F::State state, std::uint8_t byte, typenam
   }
 }
 
-/// `forced_byte` of the recognizer, or by asking for all 256 bytes.
+/// Calls `forced_byte` of the recognizer; without it, tries all 256 bytes.
 template <FunctionalRecognizer F>
 bool forced_byte(F& f, typename F::State state, std::uint8_t* byte) {
   if constexpr (HasForcedByte<F>) {
@@ -125,7 +125,7 @@ bool forced_byte(F& f, typename F::State state, std::uint8_t* byte) {
   }
 }
 
-/// Makes a byte stack of a functional recognizer.
+/// A byte stack made from a functional recognizer.
 template <FunctionalRecognizer F>
 class StackRecognizer final : public Recognizer {
  public:

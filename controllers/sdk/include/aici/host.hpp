@@ -1,4 +1,4 @@
-// host.hpp - what the host does for a controller.
+// host.hpp - the services of the host: errors, the log, the tokenizer, capabilities, variables.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,41 @@
 
 namespace aici {
 
-/// Ends the sequence with an error that carries this message; in a constructor: refuses the argument. All that the SDK
-/// has to complain about comes this way, and so does memory that has run out.
+/// Ends the sequence with an error with this message; in a constructor, refuses the argument. All errors of the SDK go
+/// through this function, also when memory runs out.
 [[noreturn]] void fail(std::string_view message);
 
-/// Hears of a failure before the sequence ends. It may leave by longjmp, and the sequence goes on; if it returns, the
-/// sequence ends. The message is there as long as it runs.
+/// Handles a failure before the sequence ends. If the handler leaves by longjmp, the sequence continues; if it returns,
+/// the sequence ends. The message is valid while the handler runs.
 using FailHandler = void (*)(std::string_view message);
 
-/// Has a handler called, once: the failure after that one ends the sequence, unless this has been called again. Returns
-/// the handler that was set before, or null; null: none shall be called. Around what may fail:
+/// Sets the handler of the next failure. The handler is called once: a later failure ends the sequence unless a handler
+/// is set again. Returns the previous handler, or null. A null `handler` removes the handler. Use it around code that
+/// may fail:
 ///
 ///   const FailHandler outer = catch_failures(leave);   // which calls longjmp(buffer, 1)
 ///   const bool failed = setjmp(buffer) != 0;
 ///   if (!failed) work();
 ///   catch_failures(outer);
 ///
-/// setjmp needs a C source that is compiled for it. What is left by longjmp is not destroyed: what the functions in
-/// between own leaks, and what they were making or changing must not be used. There are two exceptions. A Constraint
-/// of which `append` or `next` has failed may start over (Constraint::restart), unless memory had run out or its
-/// recognizer is a byte stack that has failed by itself. And nothing warmable (warmable.hpp) is left behind half made:
-/// all that came to be since the outermost handler was set is not filled ahead any more.
+/// setjmp needs a C source that is compiled for it. longjmp calls no destructors: objects of the functions in between
+/// leak, and objects that they were creating or changing must not be used. There are two exceptions:
+///
+/// - A Constraint whose `append` or `next` has failed may start over (Constraint::restart), unless memory ran out or
+///   its recognizer is a byte stack that has itself failed.
+/// - Unfinished Warmable objects (warmable.hpp) are safe: all that were created since the outermost handler was set are
+///   removed from the list and no longer warmed.
 FailHandler catch_failures(FailHandler handler);
 
-/// Ends the sequence at once, as if Stop had been returned.
+/// Ends the sequence at once, like a Stop result.
 [[noreturn]] void stop();
 
-/// Writes to the log, which the user sees as it grows. (printf does too, a line at a time.)
+/// Writes to the log, which is streamed to the user. (printf writes to it, too, a line at a time.)
 void log(std::string_view text);
 
-/// Tokenizes bytes as the model's tokenizer would; exactly these bytes: no beginning-of-sequence token
-/// and no space are put in front. If `Capability::tokenizer` is 0 the longest tokens are taken instead.
-/// Empty if the vocabulary cannot spell these bytes.
+/// Tokenizes exactly these bytes with the model's tokenizer, without a beginning-of-sequence token or a space in front.
+/// If `Capability::tokenizer` is 0, takes the longest tokens instead. Returns an empty vector if the vocabulary cannot
+/// spell these bytes.
 std::vector<TokenId> tokenize(std::string_view bytes);
 
 enum class Capability : std::uint32_t {
@@ -60,22 +63,22 @@ enum class Capability : std::uint32_t {
   hold_end = AICI_CAP_HOLD_END,
 };
 
-/// What the engine can do: 1 or 0, or a number (`top_k`, `max_forks`).
+/// Returns whether the engine has a capability, 1 or 0, or a number (`top_k`, `max_forks`).
 std::uint32_t capability(Capability which);
 
-/// The forks of one request share variables.
+/// A variable, which all forks of a request share.
 struct Variable {
   std::uint32_t version;  ///< how often it was written
   std::string value;
 };
 
-/// The variable, or nothing if it is missing.
+/// Returns the variable, or nothing if it does not exist.
 std::optional<Variable> get_variable(std::string_view name);
-/// Writes it; returns its new version.
+/// Writes a variable and returns its new version.
 std::uint32_t set_variable(std::string_view name, std::string_view value);
-/// Appends to it (to nothing, if it is missing); returns its new version.
+/// Appends to a variable, creating it if necessary, and returns its new version.
 std::uint32_t append_variable(std::string_view name, std::string_view value);
-/// Writes it if its version is still `version` (0: if it is still missing). Returns false if it is not.
+/// Writes a variable if its version is `version` (0: if it does not exist). Returns whether it was written.
 bool set_variable_if(std::string_view name, std::string_view value, std::uint32_t version);
 
 }  // namespace aici

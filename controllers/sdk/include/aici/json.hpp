@@ -1,5 +1,5 @@
-// json.hpp - reads the JSON of a controller argument, piece by piece. What is wrong fails the controller
-// with a message that says what was expected, and at which byte.
+// json.hpp - reads a controller's JSON argument piece by piece. An error fails the controller with a message that gives
+// the expected input and the byte offset.
 //
 //   aici::JsonReader json(argument, "the list of choices");
 //   json.expect('[', "a list");
@@ -18,22 +18,22 @@ namespace aici {
 
 class JsonReader {
  public:
-  /// `what` is named in messages; both must live as long as the reader.
+  /// Messages name `what`. Both texts must outlive the reader.
   JsonReader(std::string_view text, std::string_view what) : text_(text), what_(what) {}
 
-  /// Is this the next character that is no space? Moves past it if so.
+  /// Returns whether the next character other than a space is `c`, and if so, moves past it.
   bool accept(char c);
-  /// The same, and fails if it is not: "`name` expected".
+  /// Moves past `c`; otherwise fails with "`name` expected".
   void expect(char c, std::string_view name);
-  /// After a member of a list or an object: true at a comma, false at `close`, which ends it.
+  /// Reads the separator after a member of a list or an object: returns true for a comma, false for `close`.
   bool more(char close);
-  /// The next character that is no space, not moved past; -1 at the end.
+  /// Returns the next character other than a space, without moving past it; -1 at the end.
   int peek();
-  /// A string; its escapes are resolved. The result is UTF-8 if the text is.
+  /// Reads a string and resolves its escapes. The result is UTF-8 if the text is.
   std::string string();
-  /// A whole number from 0 to `most`, which is below 100 million.
+  /// Reads an integer from 0 to `most`, which must be below 100 million.
   std::uint32_t natural(std::uint32_t most);
-  /// Nothing may follow.
+  /// Fails if anything but spaces follows.
   void end();
 
   [[noreturn]] void fail(std::string_view problem) const;

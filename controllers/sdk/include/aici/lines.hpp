@@ -7,7 +7,7 @@
 
 namespace aici {
 
-/// The lines of a text, without the `\n` that ends them, which the last one need not have. Empty ones count.
+/// Returns the lines of a text, including empty ones, without their final `\n`, which the last line may lack.
 std::vector<std::string> lines(std::string_view text);
 
 }  // namespace aici

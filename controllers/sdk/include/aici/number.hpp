@@ -1,4 +1,4 @@
-// number.hpp - a number as text, for messages. (std::to_string brings all of printf into a small module.)
+// number.hpp - converts a number to text, for messages. (std::to_string links all of printf into a small module.)
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// quotation.hpp - a recognizer of quotations: substrings of a text, of one character at least, and what ends them.
+// quotation.hpp - a recognizer of quotations: nonempty substrings of a text, and the marker that ends them.
 #pragma once
 
 #include <cstddef>
@@ -6,22 +6,22 @@
 #include <string_view>
 #include <vector>
 
+#include "aici/detail/hash_index.hpp"
 #include "aici/functional.hpp"
-#include "aici/hash_index.hpp"
 #include "aici/substring.hpp"
 
 namespace aici {
 
-/// A substring, and behind it a marker that ends the output where it first occurs. Without a marker it may end after
-/// each character.
+/// A substring of at least one character and a marker after it, which ends the output where it first occurs. Without a
+/// marker, the output may end after each character.
 class Quotation {
  public:
-  /// That of the substring where no marker has begun, or kPair and the number of a pair.
+  /// The state of the substring if no marker has begun, otherwise kPair and the number of a pair.
   using State = std::uint32_t;
-  /// The longest marker.
+  /// Maximum length of a marker.
   static constexpr std::size_t kMostEndBytes = 64;
 
-  /// `text` is UTF-8, has a byte and at most Substrings::kMostBytes; `end` has at most kMostEndBytes, or none.
+  /// `text` is UTF-8 of 1 to Substrings::kMostBytes bytes; `end` has at most kMostEndBytes and may be empty.
   Quotation(std::string_view text, std::string_view end);
 
   State initial() const { return Substrings::kInitial; }
@@ -36,8 +36,8 @@ class Quotation {
  private:
   static constexpr State kPair = 1u << 31, kEnded = kPair;
 
-  /// What has been read is all of the substring (0: it is none), or some of it is the beginning of the marker: bit i
-  /// of `marks` if its first i + 1 bytes are, and a substring comes before them.
+  /// Two readings of the text so far: all of it is a substring, in state `text` (0: it is not). Or, for each bit i of
+  /// `marks`, it is a substring and then the first i + 1 bytes of the marker.
   struct Pair {
     Substrings::State text;
     std::uint64_t marks;
@@ -45,7 +45,7 @@ class Quotation {
   State intern(Pair pair);
 
   Substrings substrings_;
-  std::uint64_t places_[256] = {};  ///< bit i: byte i of the marker is this one
+  std::uint64_t places_[256] = {};  ///< bit i: byte i of the marker has this value
   std::uint64_t last_ = 0;          ///< the bit of the whole marker
   std::vector<Pair> pairs_;
   HashIndex numbers_;

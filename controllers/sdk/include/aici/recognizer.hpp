@@ -1,9 +1,8 @@
-// recognizer.hpp - the byte stack interface: a constraint on text, asked byte by byte.
+// recognizer.hpp - the byte stack interface: a constraint on text, byte by byte.
 //
-// The trie walk (bias.hpp) goes through all tokens at once: it pushes the bytes that lead down and pops
-// those that lead back up. Implement this for constraints whose state is large or shared (LR, Earley).
-// Where a state is a small value, implement a functional recognizer (functional.hpp): it is less work and
-// faster.
+// The trie walk (bias.hpp) visits all tokens: it pushes a byte on the way down and pops it on the way up. Implement
+// this interface for constraints with large or shared states (LR, Earley). If a state is a small value, implement a
+// functional recognizer (functional.hpp), which is simpler and faster.
 #pragma once
 
 #include <concepts>
@@ -13,15 +12,15 @@
 
 namespace aici {
 
-/// A recognizer holds a stack of states. What it must have:
+/// A recognizer with a stack of states. Required functions:
 ///
-///   void push_byte(b)          if the top state goes by `b` to X: push X. Called only where `b` is allowed.
+///   void push_byte(b)          push the state after the top state and `b`. Called only if `b` is allowed.
 ///   void pop_bytes(n)          pop n states
-///   void collapse()            drop all states below the top: bytes that were pushed are final now
-///   bool byte_allowed(b)       does the top state go by `b` to one from which a match can be reached?
+///   void collapse()            drop all states below the top: pushed bytes are final
+///   bool byte_allowed(b)       can a match be reached after `b`?
 ///   bool special_allowed(t)    the same for a special token; `eos`: may the text end here?
-///   void trie_finished()       the walk is over; the stack is as high as when it began
-///   bool try_push_byte(b)      byte_allowed and push_byte in one
+///   void trie_finished()       the walk has ended; the stack is as high as at its start
+///   bool try_push_byte(b)      byte_allowed and, if so, push_byte
 template <class R>
 concept ByteStack = requires(R& r, std::uint8_t byte, std::uint32_t count, SpecialToken token) {
   r.push_byte(byte);
@@ -33,13 +32,13 @@ concept ByteStack = requires(R& r, std::uint8_t byte, std::uint32_t count, Speci
   { r.try_push_byte(byte) } -> std::same_as<bool>;
 };
 
-/// Optional for a ByteStack, see `HasLoopSignature` in functional.hpp: the same, of the top state.
+/// Optional for a ByteStack: `HasLoopSignature` of functional.hpp, for the top state.
 template <class R>
 concept StackLoopSignature = requires(R& r) {
   { r.loop_signature() } -> std::same_as<Signature>;
 };
 
-/// Optional for a ByteStack: if exactly one byte is possible and the text may not end here, stores it.
+/// Optional for a ByteStack: if exactly one byte is possible and the text may not end here, stores it and returns true.
 template <class R>
 concept StackForcedByte = requires(R& r, std::uint8_t* byte) {
   { r.forced_byte(byte) } -> std::same_as<bool>;
@@ -52,13 +51,13 @@ concept StackStateKey = requires(R& r) {
   { r.state_key() } -> std::same_as<std::uint64_t>;
 };
 
-/// Optional for a ByteStack: goes back to the state before the first byte, which is then alone on the stack. Of one
-/// that cannot do that a Constraint never collapses the stack, so that it can be popped: it grows with the text.
+/// Optional for a ByteStack: returns to the initial state, as the only one on the stack. Without it, a Constraint never
+/// collapses the stack, so that it can pop all bytes; the stack then grows with the text.
 template <class R>
 concept StackRestart = requires(R& r) { r.restart(); };
 
-/// The same as a base class. Everything that takes a ByteStack takes it; a `final` class that derives from it is
-/// walked without virtual calls. (To choose a constraint at run time: any_constraint.hpp.)
+/// ByteStack as a base class. The walk of a `final` class derived from it makes no virtual calls. (To choose a
+/// constraint at run time, see any_constraint.hpp.)
 class Recognizer {
  public:
   virtual ~Recognizer() = default;

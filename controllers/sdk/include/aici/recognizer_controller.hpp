@@ -1,4 +1,4 @@
-// recognizer_controller.hpp - makes a controller of a recognizer.
+// recognizer_controller.hpp - makes a controller from a recognizer.
 //
 //   class Digits1to9 : public aici::RecognizerController<MyRecognizer> {
 //    public:
@@ -15,9 +15,9 @@
 
 namespace aici {
 
-/// The whole output matches the recognizer: every token is sampled under its masks, forced text is spliced
-/// in, and the sequence stops where nothing can follow. It has no pre_process and no
-/// post_process, so it never keeps the engine waiting.
+/// Restricts the whole output to a recognizer. Every token is sampled under its masks, forced text is spliced in, and
+/// the sequence stops where nothing can follow. It has no pre_process and no post_process, so the engine never waits
+/// for it.
 template <class R>
 class RecognizerController : public Controller {
  public:
@@ -27,7 +27,7 @@ class RecognizerController : public Controller {
   }
 
   MidResult mid_process(std::span<const SeqId>) {
-    if (step().backtrack() != 0) fail("tokens were taken back, which this controller does not follow");
+    if (step().backtrack() != 0) fail("tokens were backtracked, which this controller does not support");
     constraint_.append(step().tokens());
     return constraint_.next();
   }

@@ -1,16 +1,15 @@
-// sdk.hpp - all of the SDK's layers.
+// sdk.hpp - includes all layers of the SDK. Headers in aici/detail are internal.
 //
-//   controller.hpp             the controller interface, and what its callbacks return
-//   host.hpp, step.hpp         what the host does and tells; lines.hpp: the lines of an argument
+//   controller.hpp             the controller interface, and the results of its callbacks
+//   host.hpp, step.hpp         the host's services, and its reports; lines.hpp: the lines of an argument
 //   vocabulary.hpp             the tokens; token_set.hpp: sets of them
-//   recognizer.hpp             constraints on text as a stack of states; bias.hpp: the tokens they allow
-//   functional.hpp             constraints as pure functions; signature.hpp: what makes them fast
-//   string_recognizer.hpp      constraints as lists of strings; choices.hpp: one of several texts,
-//                              in the tokens that a model knows for them: spelling.hpp
-//   warmable.hpp               tables that are filled ahead of the requests that will need them
-//   recognizer_controller.hpp  a controller of any of these; constraint.hpp: a part of a controller;
-//                              any_constraint.hpp: one that is chosen while the program runs
-//   tokenwise.hpp              the older controller interface
+//   recognizer.hpp             constraints on text as a stack of states; bias.hpp: the tokens that they allow
+//   functional.hpp             constraints as pure functions; signature.hpp: a shortcut that makes them fast
+//   string_recognizer.hpp      constraints as lists of strings; choices.hpp: one of several texts
+//   warmable.hpp               tables that are filled ahead of the requests that need them
+//   recognizer_controller.hpp  makes a controller from any of these; constraint.hpp: a part of a controller;
+//                              any_constraint.hpp: a constraint that is chosen at run time
+//   tokenwise.hpp              the original controller interface
 #pragma once
 
 #include "aici/any_constraint.hpp"

@@ -1,4 +1,4 @@
-// signature.hpp - finds, for a state, the kinds of bytes that can never lead it out of the constraint.
+// signature.hpp - computes, for a state, the kinds of bytes that the constraint allows any number of times.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@ namespace aici {
 
 /// The classes of ASCII bytes in a vocabulary image: `of[b]` for b < 128 is the signature bit of byte b.
 struct ByteClasses {
-  const std::uint8_t* of;  ///< 256 entries; those from 0x80 on mean nothing
+  const std::uint8_t* of;  ///< 256 entries; those from 0x80 on are unused
   std::uint32_t count;     ///< at most 30
 };
 
@@ -34,7 +34,7 @@ inline constexpr Utf8Range kUtf8Sequences[8][5] = {
     {{0xF4, 0xF4}, {0x80, 0x8F}, {0x80, 0xBF}, {0x80, 0xBF}},
 };
 
-/// A handful of distinct states. More than that means: no loop worth finding.
+/// A small set of states. If it overflows, there is no useful loop.
 template <class State>
 struct FewStates {
   static constexpr std::size_t kMost = 16;
@@ -54,7 +54,7 @@ struct FewStates {
   }
 };
 
-/// Does every byte of low..high lead all of `from` to states that fit into `to`?
+/// Returns whether every byte of low..high leads all states of `from` to states that fit into `to`.
 template <class F, class State>
 bool all_lead(F& f, const FewStates<State>& from, Utf8Range range, FewStates<State>* to) {
   for (std::size_t i = 0; i < from.count; i++)
@@ -80,7 +80,7 @@ bool utf8_stays(F& f, const FewStates<State>& home) {
   return true;
 }
 
-/// The state where most ASCII bytes lead that `state` allows (by majority vote).
+/// Returns the state to which most allowed ASCII bytes lead from `state` (by majority vote).
 template <class F, class State>
 bool favourite(F& f, State state, State* found) {
   int votes = 0;
@@ -95,10 +95,10 @@ bool favourite(F& f, State state, State* found) {
 
 }  // namespace detail
 
-/// A good answer for `loop_signature(state)`. Follows the bytes that most states like: from `state` to the
-/// state where most ASCII bytes lead, and so on until that comes round. Every kind of byte that cannot
-/// leave the states on this way is in the answer, which is right for each of them. A few hundred to a few
-/// thousand calls of `append`: call it once per state and remember the answer.
+/// Returns a good answer for `loop_signature(state)`. From `state` it follows the transition of most ASCII bytes, and
+/// so on until the path closes a cycle. The answer has each kind of byte that cannot leave the states of this path,
+/// so it holds for all of them. Takes some hundred to some thousand calls of `append`: call it once per state and
+/// cache the answer.
 template <FunctionalRecognizer F>
   requires std::equality_comparable<typename F::State>
 Signature find_loop_signature(F& f, typename F::State state, ByteClasses classes) {

@@ -1,6 +1,6 @@
-// string_recognizer.hpp - the functional string interface: a constraint that lists the strings that may come.
+// string_recognizer.hpp - the functional string interface: a constraint that lists the allowed strings.
 //
-//   struct Moves {                            // a game: in each position some moves are possible
+//   struct Moves {                            // a game: each position allows some moves
 //     using State = Position;
 //     State initial();
 //     State append(State, std::string_view move);
@@ -23,11 +23,11 @@
 
 namespace aici {
 
-/// What a string recognizer must have:
+/// Required functions of a string recognizer:
 ///
 ///   State initial()                          the state before the first string
 ///   State append(state, string)              the state after one of the allowed strings
-///   vector<string> allowed(state)            the strings that may come next; empty ones are ignored
+///   vector<string> allowed(state)            the strings that may follow; empty ones are ignored
 ///   vector<SpecialToken> special_allowed(state)
 template <class R>
 concept StringRecognizer =
@@ -38,8 +38,7 @@ concept StringRecognizer =
       { r.special_allowed(state) } -> std::same_as<std::vector<SpecialToken>>;
     };
 
-/// Makes a byte stack of a string recognizer. Where an allowed string is the beginning of another, both ways
-/// are followed.
+/// A byte stack made from a string recognizer. If one allowed string is a prefix of another, it follows both.
 template <StringRecognizer R>
 class StringStack final : public Recognizer {
  public:
@@ -69,7 +68,7 @@ class StringStack final : public Recognizer {
   void collapse() override {
     ways_.erase(ways_.begin(), ways_.begin() + static_cast<std::ptrdiff_t>(top_begin()));
     std::vector<std::vector<std::string>> used;
-    for (Way& way : ways_) {  // no two ways share a list: each state that is entered makes its own
+    for (Way& way : ways_) {  // each way has its own list, from the state that it entered
       used.push_back(std::move(lists_[way.list]));
       way.list = static_cast<std::uint32_t>(used.size() - 1);
     }
@@ -104,12 +103,12 @@ class StringStack final : public Recognizer {
   R& recognizer() { return r_; }
 
  private:
-  /// One way to read the bytes so far: `matched` bytes of the strings low .. high of a sorted list.
+  /// A reading of the bytes so far: the first `matched` bytes of the strings low .. high of a sorted list.
   struct Way {
     State state;
     std::uint32_t list, low, high, matched;
   };
-  /// The ways after each byte, and the lists they use, lie one after the other.
+  /// The ends of the ways after one byte, and of their lists, in `ways_` and `lists_`.
   struct Frame {
     std::size_t ways_end, lists_end;
   };
@@ -120,7 +119,7 @@ class StringStack final : public Recognizer {
   void enter(State state) {
     std::vector<std::string> strings = r_.allowed(state);
     std::erase(strings, std::string());
-    if (strings.empty() && r_.special_allowed(state).empty()) return;  // no way on from here
+    if (strings.empty() && r_.special_allowed(state).empty()) return;  // nothing can follow
     std::make_heap(strings.begin(), strings.end());
     std::sort_heap(strings.begin(), strings.end());  // a sixth of the code of std::sort
     strings.erase(std::unique(strings.begin(), strings.end()), strings.end());
@@ -129,7 +128,7 @@ class StringStack final : public Recognizer {
     lists_.push_back(std::move(strings));
   }
 
-  /// Adds what becomes of a way by one more byte to the ways from `fresh` on.
+  /// Advances a way by one byte and adds the result to the ways from `fresh` on.
   void advance(Way way, std::uint8_t byte, std::size_t fresh) {
     const auto at = [&](std::uint32_t i) {
       return static_cast<std::uint8_t>(lists_[way.list][i][way.matched]);

@@ -1,4 +1,4 @@
-// token_set.hpp - a set of tokens as a bit mask, the form in which the host takes it.
+// token_set.hpp - a set of tokens as a bit mask, in the format of the host.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace aici {
 
-/// One bit a token: bit t & 31 of word t >> 5. Of the whole vocabulary, so 16 KiB at 131 072 tokens:
-/// keep one and use it again rather than making new ones.
+/// One bit per token of the vocabulary: bit t & 31 of word t >> 5. That is 16 KiB for 131 072 tokens, so reuse a set
+/// instead of creating new ones.
 class TokenSet {
  public:
   /// The empty set.
@@ -36,9 +36,9 @@ class TokenSet {
   }
 
   void clear() { std::memset(bits_.get(), 0, words_ * sizeof(std::uint32_t)); }
-  /// Every token id of the vocabulary, special ones included.
+  /// Allows every token id of the vocabulary, including special tokens.
   void allow_all();
-  /// Every token that is text.
+  /// Allows every token with text.
   void allow_text();
 
   TokenSet& operator|=(const TokenSet& other);
@@ -48,7 +48,7 @@ class TokenSet {
   bool operator==(const TokenSet& other) const;
 
   bool empty() const;
-  /// Does it hold a token that is text?
+  /// Returns whether the set has a token with text.
   bool has_text() const;
   std::uint32_t count() const;
 

@@ -1,4 +1,4 @@
-// tokenwise.hpp - the first interface that AICI had: biases after the prompt, and after each token.
+// tokenwise.hpp - the original interface of AICI: biases after the prompt, and after each token.
 //
 //   class Old : public aici::TokenwiseController<Old> {
 //    public:
@@ -7,8 +7,8 @@
 //   };
 //   AICI_REGISTER(Old, init_prompt);
 //
-// The biases are those of the next token, one for every token of the vocabulary. Instead of
-// std::vector<float> the functions may give an aici::TokenSet or an aici::MidResult.
+// The functions return the biases for the next token, one for each token of the vocabulary. Instead of
+// std::vector<float>, they may return an aici::TokenSet or an aici::MidResult.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ namespace aici {
 namespace detail {
 inline MidResult as_result(MidResult&& result) { return std::move(result); }
 inline MidResult as_result(TokenSet&& allowed) { return MidResult::sample(std::move(allowed)); }
-/// Biases that only allow (0) and forbid become a mask, which every engine takes.
+/// Converts biases that only allow (0) or forbid into a mask, which every engine supports.
 MidResult as_result(std::vector<float>&& biases);
 }  // namespace detail
 
@@ -35,7 +35,7 @@ class TokenwiseController : public Controller {
   }
 
   MidResult mid_process(std::span<const SeqId>) {
-    if (step().backtrack() != 0) fail("tokens were taken back, which this controller does not follow");
+    if (step().backtrack() != 0) fail("tokens were backtracked, which this controller does not support");
     for (TokenId token : step().tokens()) {
       if (vocabulary().is_eos(token)) return MidResult::stop();
       next_ = detail::as_result(self().append_token(token));

@@ -1,4 +1,4 @@
-// types.hpp - the words that every layer of the SDK shares.
+// types.hpp - the types that all layers of the SDK share.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace aici {
 using TokenId = std::uint32_t;
 using SeqId = std::uint32_t;
 
-/// Tokens that are no text. A vocabulary may have several end-of-sequence tokens; `eos` means all of them.
+/// Tokens without text. A vocabulary may have several end-of-sequence tokens; `eos` means all of them.
 enum class SpecialToken : std::uint8_t { eos, bos, pad, unk };
 
 inline constexpr SpecialToken kSpecialTokens[] = {SpecialToken::eos, SpecialToken::bos, SpecialToken::pad,
@@ -18,7 +18,7 @@ inline constexpr SpecialToken kSpecialTokens[] = {SpecialToken::eos, SpecialToke
 using Signature = std::uint32_t;
 
 /// Bits 0..29 are classes of ASCII bytes; these two stand for the bytes from 0x80 on.
-inline constexpr Signature kWellFormedUtf8 = 1u << 30;  ///< multi-byte characters, the last may be cut short
+inline constexpr Signature kWellFormedUtf8 = 1u << 30;  ///< multi-byte characters; the last one may be incomplete
 inline constexpr Signature kOtherBytes = 1u << 31;      ///< everything else, in any order
 
 }  // namespace aici

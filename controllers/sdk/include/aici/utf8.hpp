@@ -1,4 +1,4 @@
-// utf8.hpp - is this UTF-8?
+// utf8.hpp - validates UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace aici {
 
-/// The bytes before the first that is no well-formed UTF-8; all of them if there is none.
+/// Returns the length in bytes of the longest prefix that is well-formed UTF-8.
 std::size_t utf8_length(std::string_view text);
 
 }  // namespace aici

@@ -14,7 +14,7 @@
 
 namespace aici {
 
-/// One node of the prefix tree of all tokens; they lie in depth-first order, children sorted by byte.
+/// A node of the trie of all tokens. The nodes are in depth-first order, with children sorted by byte.
 struct TrieNode {
   static constexpr std::uint32_t kNoToken = 0xffffff;
 
@@ -27,57 +27,57 @@ struct TrieNode {
   std::uint8_t byte() const { return static_cast<std::uint8_t>(token_byte >> 24); }
   std::uint32_t subtree_size() const { return size_depth & 0xffffff; }
   std::uint32_t depth() const { return size_depth >> 24; }
-  /// Tokens before this node.
+  /// Returns the number of tokens before this node.
   std::uint32_t first() const { return first_height & 0xffffff; }
-  /// Bytes of the longest way from the edge into this node down.
+  /// Returns the length in bytes of the longest path down from the edge into this node, including the edge.
   std::uint32_t height() const { return first_height >> 24; }
 };
 static_assert(sizeof(TrieNode) == 16);
 
-/// A view of the image. `vocabulary()` gives the one of this controller.
+/// A view of the image. `vocabulary()` returns that of this controller.
 class Vocabulary {
  public:
   explicit constexpr Vocabulary(const aici_vocabulary_header* header) : header_(header) {}
 
-  /// Number of token ids, those included that no token has.
+  /// Returns the number of token ids, including unused ids.
   std::uint32_t size() const { return header().vocab_size; }
-  /// 32-bit words of a mask.
+  /// Returns the number of 32-bit words in a mask.
   std::uint32_t mask_words() const { return header().mask_words; }
   std::uint32_t max_token_len() const { return header().max_token_len; }
 
-  /// The bytes that a token decodes to; of a special token the name that is shown. `token` < size().
+  /// Returns the bytes of a token; for a special token, its name. `token` < size().
   std::string_view token(TokenId token) const {
     const std::uint32_t* offsets = section<std::uint32_t>(header().token_offsets);
     return {section<char>(header().token_bytes) + offsets[token], offsets[token + 1] - offsets[token]};
   }
-  /// The text of tokens one after the other. Special ones have none.
+  /// Returns the concatenated text of tokens. Special tokens have none.
   std::string text(std::span<const TokenId> tokens) const;
   bool is_special(TokenId token) const { return flags(token) & 1; }
   bool is_eos(TokenId token) const { return flags(token) & 2; }
 
-  /// The end-of-sequence tokens; a model may have several.
+  /// Returns the end-of-sequence tokens; a model may have several.
   std::span<const TokenId> eos() const { return {section<TokenId>(header().eos), header().num_eos}; }
-  /// The id of a special token (of `eos`, the first), if there is one.
+  /// Returns the id of a special token (the first one for `eos`), if it exists.
   std::optional<TokenId> special_token(SpecialToken which) const;
 
   const TrieNode* nodes() const { return section<TrieNode>(header().nodes); }
   std::uint32_t num_nodes() const { return header().num_nodes; }
-  /// The tokens in the order of their nodes.
+  /// Returns the tokens in the order of their nodes.
   const TokenId* order() const { return section<TokenId>(header().order); }
-  /// Pairs of a token that has no node and the token with the same bytes that has one.
+  /// Returns pairs of tokens with the same bytes: a token without a node, and the token with the node.
   std::span<const std::uint32_t> duplicates() const {
     return {section<std::uint32_t>(header().duplicates), header().num_duplicates * 2};
   }
-  /// Tokens that are too long for the trie.
+  /// Returns the tokens that are too long for the trie.
   std::span<const TokenId> long_tokens() const {
     return {section<TokenId>(header().long_tokens), header().num_long};
   }
-  /// Masks of `mask_words` words: all tokens of text; those in which a signature bit occurs.
+  /// Return masks of `mask_words` words: all tokens with text; the tokens in which a signature bit occurs.
   const std::uint32_t* text_mask() const { return section<std::uint32_t>(header().text_mask); }
   const std::uint32_t* class_mask(unsigned bit) const {
     return section<std::uint32_t>(header().class_masks) + bit * header().mask_stride;
   }
-  /// Sets of kinds; the tokens of text that have no others are the masks in the same order.
+  /// Returns sets of kinds. `slice_mask` has, in the same order, the tokens with text that have no other kinds.
   std::span<const Signature> slices() const {
     return {section<Signature>(header().slices), header().num_slices};
   }
@@ -97,7 +97,7 @@ class Vocabulary {
   const aici_vocabulary_header* header_;
 };
 
-/// The vocabulary of this controller's model. The first call maps it.
+/// Returns the vocabulary of this controller's model. The first call maps it.
 const Vocabulary& vocabulary();
 
 }  // namespace aici

@@ -1,18 +1,18 @@
-// warmable.hpp - tables that are filled ahead of the requests that will need them.
+// warmable.hpp - fills tables ahead of the requests that need them.
 //
-// After `aici_init`, which makes the controller, the runtime may go on with it while it has nothing else to do, and
-// start later sequences with the same argument from what is in memory then. Constraints use this by themselves
-// (constraint.hpp). A controller with tables of its own derives from Warmable, or has a member that does:
+// After `aici_init`, which creates the controller, an idle runtime may warm it. Later sequences with the same argument
+// start from the warmed memory. Constraints do this automatically (constraint.hpp). A controller with its own tables
+// derives from Warmable, or has a member that does:
 //
 //   class Scores : public aici::Warmable {
-//     bool warm() override {           // called again and again, while it says true
+//     bool warm() override {           // called repeatedly while it returns true
 //       if (next_ == kRows) return false;
 //       fill_row(next_++);             // about a millisecond of work
 //       return true;
 //     }
 //   };
 //
-// `warm` may never be called, or be given up in the middle: what a controller answers must not depend on it.
+// `warm` may never be called, and may be interrupted: a controller's answers must not depend on it.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ class Warmable;
 
 namespace detail {
 
-/// Everything that is warmable, the newest first.
+/// All Warmable objects, newest first.
 struct WarmableList {
   static inline constinit Warmable* newest = nullptr;
-  /// Of all that there have ever been.
+  /// Number of Warmable objects created so far.
   static inline constinit std::uint32_t count = 0;
 
   static bool warm();
-  /// Forgets all but the first so many that there have ever been.
+  /// Removes all objects but the first `number` that were created.
   static void forget_after(std::uint32_t number);
 };
 
@@ -38,24 +38,24 @@ struct WarmableList {
 
 class Warmable {
  public:
-  /// Does a little of what later calls will need; at most some milliseconds. False = there is nothing left to do. It
-  /// sees no prompt; what it prints is dropped; and if it fails, what it did is dropped, too.
+  /// Does some milliseconds of work ahead. Returns false if nothing is left to do. It sees no prompt, and its output is
+  /// dropped. If it fails, its changes are dropped, too.
   virtual bool warm() = 0;
 
  protected:
   Warmable();
-  /// What was moved from is not warmed any more.
+  /// Removes the moved-from object from the list.
   Warmable(Warmable&& other) : Warmable() { other.leave(); }
   Warmable& operator=(Warmable&&) { return *this; }
   virtual ~Warmable();
 
  private:
   friend struct detail::WarmableList;
-  /// Leaves the list, if it is there.
+  /// Removes this object from the list, if it is in it.
   void leave();
 
   Warmable* next_;
-  /// How many there have been, this one included.
+  /// Number of objects created up to this one.
   std::uint32_t number_;
 };
 

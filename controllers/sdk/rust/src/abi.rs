@@ -1,6 +1,6 @@
-//! aici.h in Rust: the same names without the prefix AICI_ or aici_. What they mean is said there.
+//! aici.h in Rust: the same names without the prefix AICI_ or aici_. aici.h documents them.
 //!
-//! The rest of the crate makes something comfortable of it; nothing here is needed to write a controller.
+//! The rest of the crate wraps these declarations; controllers do not need them.
 
 // verbs
 pub const STOP: u32 = 0;
@@ -153,7 +153,7 @@ pub const TOKENIZED: u32 = 6;
 pub const VOCABULARY_MAGIC: u32 = 0x56434941;
 pub const VOCABULARY_VERSION: u32 = 1;
 
-/// Where the vocabulary image begins. From `nodes` on the fields are offsets of sections, but for `num_slices`.
+/// The header of the vocabulary image. From `nodes` on, the fields are offsets of sections, except `num_slices`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct VocabularyHeader {

@@ -1,12 +1,12 @@
-//! From a constraint on bytes to a set of tokens: the walk over the tree of all tokens.
+//! Computes the set of tokens that a constraint on bytes allows, by a walk over the trie.
 
 use crate::{Recognizer, Signature, SpecialToken, TokenId, TokenSet, Vocabulary};
 
-/// The deepest node of the tree; longer tokens are checked one by one.
+/// The maximum depth of the trie; longer tokens are checked one by one.
 const MAX_DEPTH: usize = 254;
 
 impl Vocabulary {
-    /// The tokens that `recognizer` allows in its top state. Its stack is as before when this returns.
+    /// Returns the tokens that `recognizer` allows in its top state. Leaves its stack unchanged.
     pub fn compute_bias<R: Recognizer + ?Sized>(&self, recognizer: &mut R) -> TokenSet {
         let mut allowed = TokenSet::new();
         self.walk(recognizer, &mut allowed);
@@ -26,8 +26,8 @@ impl Vocabulary {
         allowed
     }
 
-    /// Adds the tokens of the tree. The nodes lie in depth-first order, so a branch is left by going on
-    /// behind it, and the tokens of a branch that is taken whole are a range of `order`.
+    /// Adds the tokens of the trie. The nodes are in depth-first order, so the walk skips a subtree by its size,
+    /// and the tokens of a subtree are a range of `order`.
     fn walk<R: Recognizer + ?Sized>(&self, recognizer: &mut R, allowed: &mut TokenSet) {
         let (nodes, order) = (self.nodes(), self.order());
         let mut free: [Signature; MAX_DEPTH + 1] = [0; MAX_DEPTH + 1];
@@ -61,7 +61,7 @@ impl Vocabulary {
     }
 }
 
-/// Is all of `text` allowed after the top state?
+/// Returns whether all of `text` is allowed after the top state.
 fn fits<R: Recognizer + ?Sized>(recognizer: &mut R, text: &[u8]) -> bool {
     let pushed = text.iter().take_while(|&&byte| recognizer.try_push_byte(byte)).count();
     recognizer.pop_bytes(pushed);

@@ -1,20 +1,19 @@
-//! The controller interface, and what its functions answer.
+//! The controller interface, and the results of its functions.
 
 use std::rc::Rc;
 
 use crate::abi::{self, Bias};
 use crate::{SeqId, TokenId, TokenSet};
 
-/// A controller: one value lives for each sequence; a fork copies it with all the memory there is.
+/// A controller. Each sequence has one value; a fork copies it with the whole memory.
 ///
-/// In each step the host calls `post_process` with the tokens that were appended, `pre_process`, and then,
-/// while the model computes, `mid_process`. The engine waits for the first two, so leave them out where you
-/// can (`export!` says how): a controller without them costs no time between tokens, and finds the tokens in
-/// `aici::step().tokens()`.
+/// In each step the host calls `post_process` with the appended tokens, then `pre_process`, and then, while the
+/// model computes, `mid_process`. The engine waits for the first two, so omit them if you can (see `export!`). A
+/// controller without them adds no time between tokens; it reads the tokens with `aici::step().tokens()`.
 pub trait AiciCtrl {
-    /// Fills tables ahead, about a millisecond of work a call; true if there is more to do. May be called, again and
-    /// again, after the controller is made and before there is a prompt, if `export!` names it: later sequences
-    /// start from what it leaves. It may never be called, so no answer may depend on it.
+    /// Fills tables ahead, about a millisecond of work per call; returns true if there is more to do. If `export!`
+    /// names it, it may be called repeatedly after the controller is created and before the prompt; later sequences
+    /// start from the result. It may never be called, so no answer may depend on it.
     fn warm(&mut self) -> bool {
         false
     }
@@ -27,7 +26,7 @@ pub trait AiciCtrl {
         PreResult::Continue
     }
 
-    /// Says what is to come. About 20 ms, while the model computes.
+    /// Returns the next row, a splice, or the end. About 20 ms, while the model computes.
     fn mid_process(&mut self, fork_group: &[SeqId]) -> MidResult;
 
     /// Called after tokens were appended. About 1 ms.
@@ -36,39 +35,39 @@ pub trait AiciCtrl {
     }
 }
 
-/// What `pre_process` answers.
+/// The result of `pre_process`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreResult {
     Stop,
     Continue,
-    /// Skips this round: the sequence gets no token.
+    /// Skips this step: the sequence gets no token.
     Suspend,
-    /// Goes on as this many sequences: 0 is `Stop`, 1 is `Continue`. All see the same fork group in
+    /// Continues as this many sequences: 0 is `Stop`, 1 is `Continue`. All see the same fork group in
     /// `mid_process`.
     Fork {
         num_forks: u32,
     },
 }
 
-/// What `post_process` answers.
+/// The result of `post_process`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostResult {
     Stop,
     Continue,
 }
 
-/// What `mid_process` answers.
+/// The result of `mid_process`.
 #[derive(Clone, Debug)]
 pub enum MidResult {
     Stop,
-    /// One token is sampled.
+    /// Samples one token.
     Sample(Sample),
-    /// The last `backtrack` tokens are removed, then `ff_tokens` are appended; nothing is sampled.
+    /// Removes the last `backtrack` tokens, then appends `ff_tokens`; samples nothing.
     Splice {
         backtrack: u32,
         ff_tokens: Vec<TokenId>,
     },
-    /// A result with flags: `holding_end`, `skipping_pre` and `skipping_post` make it.
+    /// A result with flags, made by `holding_end`, `skipping_pre` and `skipping_post`.
     Flagged {
         flags: u32,
         result: Box<MidResult>,
@@ -79,13 +78,13 @@ pub enum MidResult {
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub row: Row,
-    /// For this token; `None`: the request's own, `Some(aici::GREEDY)`: the most likely token.
+    /// The temperature for this token; `None`: the request's, `Some(aici::GREEDY)`: the most likely token.
     pub temperature: Option<f32>,
-    /// Asks for this many of the most likely tokens: the next step's `top()`.
+    /// Requests this many of the most likely tokens, which the next step's `top()` returns.
     pub top_k: u32,
 }
 
-/// What a sampled token may be.
+/// The tokens that may be sampled.
 #[derive(Clone, Debug)]
 pub enum Row {
     All,
@@ -98,7 +97,7 @@ pub enum Row {
     },
     /// A bias for every token of the vocabulary.
     Dense(Vec<f32>),
-    /// The row of this sequence's last sample; cheaper for the host than the same set again.
+    /// The row of this sequence's last sample; cheaper for the host than passing the same set again.
     Same,
 }
 
@@ -115,7 +114,7 @@ impl From<&Rc<TokenSet>> for Row {
 }
 
 impl MidResult {
-    /// Samples under `row`: a `TokenSet`, an `&Rc<TokenSet>` that is kept, or a `Row`.
+    /// Samples under `row`: a `TokenSet`, an `&Rc<TokenSet>` that the controller keeps, or a `Row`.
     pub fn sample(row: impl Into<Row>) -> Self {
         MidResult::Sample(Sample { row: row.into(), temperature: None, top_k: 0 })
     }
@@ -125,7 +124,7 @@ impl MidResult {
         Self::sample(Row::All)
     }
 
-    /// "Samples" this token.
+    /// Forces this token, as the only one allowed.
     pub fn force(token: TokenId) -> Self {
         Self::sample(Row::Token(token))
     }
@@ -135,19 +134,19 @@ impl MidResult {
         MidResult::Splice { backtrack: 0, ff_tokens: tokens }
     }
 
-    /// An end-of-sequence token that this brings does not end the sequence, but is told like any other, if the
-    /// engine can do that: `Capability::HoldEnd`.
+    /// Lets an end-of-sequence token from this result not end the sequence: the next step reports it like any other
+    /// token. Requires `Capability::HoldEnd`; otherwise it has no effect.
     pub fn holding_end(self) -> Self {
         self.flagged(abi::MID_HOLD_END)
     }
 
-    /// `pre_process` is not called in the next step. Where neither it nor `post_process` is, the step has no part
-    /// of this sequence on the critical path.
+    /// Skips `pre_process` in the next step. If `post_process` is skipped, too, or not exported, the engine does not
+    /// wait for this sequence.
     pub fn skipping_pre(self) -> Self {
         self.flagged(abi::MID_SKIP_PRE)
     }
 
-    /// `post_process` is not called in the next step: `mid_process` finds the tokens in `aici::step().tokens()`.
+    /// Skips `post_process` in the next step; `mid_process` reads the tokens with `aici::step().tokens()`.
     pub fn skipping_post(self) -> Self {
         self.flagged(abi::MID_SKIP_POST)
     }
@@ -183,7 +182,7 @@ impl PostResult {
 }
 
 impl MidResult {
-    /// The struct for the host. It holds addresses of what `self` owns.
+    /// Returns the struct for the host. It has addresses of data that `self` owns.
     pub(crate) fn raw(&self) -> abi::MidResult {
         let mut raw = abi::MidResult::STOP;
         match self {

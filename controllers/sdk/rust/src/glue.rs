@@ -1,4 +1,4 @@
-//! Between the exports of a module and its controller. `export!` uses it; controllers do not.
+//! Connects the exports of a module with its controller. Used by `export!`, not by controllers.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
@@ -6,12 +6,12 @@ use std::fmt::Display;
 use crate::abi::{self, StepArg};
 use crate::{host, step, AiciCtrl, MidResult, PostResult, PreResult};
 
-/// What a module has one of: an instance has one thread and belongs to one sequence.
+/// The state of a module. There is one, since an instance has one thread and belongs to one sequence.
 struct Instance {
     /// The host writes to it between calls.
     arg: Cell<StepArg>,
     controller: RefCell<Option<Box<dyn AiciCtrl>>>,
-    /// What `raw_mid` points to lives here until the host has read it.
+    /// Owns the data to which `raw_mid` points until the host has read it.
     mid: RefCell<MidResult>,
     raw_mid: Cell<abi::MidResult>,
     raw_pre: Cell<abi::PreResult>,
@@ -35,15 +35,15 @@ pub(crate) fn step_arg() -> StepArg {
     INSTANCE.with(|instance| instance.arg.get())
 }
 
-/// `aici_arg`: the first call of a fresh instance.
+/// `aici_arg`: the first call of a new instance.
 pub fn arg() -> *mut StepArg {
-    // A panic would else be a trap without a word.
+    // otherwise a panic would be a trap without a message
     #[cfg(target_arch = "wasm32")]
     std::panic::set_hook(Box::new(|panic| host::fail(&panic.to_string())));
     INSTANCE.with(|instance| instance.arg.as_ptr())
 }
 
-/// `aici_init`: makes the controller.
+/// `aici_init`: creates the controller.
 pub fn init<C: AiciCtrl + 'static, E: Display>(
     arg_len: u32,
     make: impl FnOnce(&[u8]) -> Result<C, E>,
@@ -103,9 +103,9 @@ fn with_controller<T>(call: impl FnOnce(&mut dyn AiciCtrl) -> T) -> T {
     })
 }
 
-/// Exports a controller; once in a crate. Takes a function from the controller argument to the controller, or
-/// to an error that refuses the argument, and the names of the callbacks that the host shall call; without
-/// names, all of them but `warm`.
+/// Exports a controller; use it once in a crate. Takes a function that makes the controller from its argument, or
+/// returns an error that refuses the argument, and the names of the callbacks that the host calls; without names,
+/// all of them except `warm`.
 ///
 /// ```text
 /// aici::export!(Shout::new);                            // simple, but the engine waits for post and pre
@@ -114,8 +114,8 @@ fn with_controller<T>(call: impl FnOnce(&mut dyn AiciCtrl) -> T) -> T {
 /// aici::export!(Shout::new, warm, mid_process);         // fills tables ahead
 /// ```
 ///
-/// The function is called once per argument, about 1000 ms, before there is a prompt: all sequences with the
-/// same argument start from what it leaves in memory.
+/// The function is called once per argument, before any prompt, and has about 1000 ms. All sequences with the same
+/// argument start from the resulting memory.
 #[macro_export]
 macro_rules! export {
     ($make:expr) => {

@@ -1,7 +1,7 @@
-//! What the runtime does for a controller: text to tokens, variables, the log, the end.
+//! The services of the runtime: the tokenizer, variables, the log, errors, the end.
 //!
-//! Outside WebAssembly, in `cargo test`, there is no runtime: there `log` prints, `fail` and `stop` panic,
-//! and the rest says that it is missing. Recognizers need none of it.
+//! Outside WebAssembly, in `cargo test`, there is no runtime: `log` prints, `fail` and `stop` panic, and the other
+//! functions panic with a message. Recognizers need none of them.
 
 use crate::{abi, TokenId};
 
@@ -10,8 +10,8 @@ use crate::native as imports;
 #[cfg(target_arch = "wasm32")]
 use abi as imports;
 
-/// The tokens of these bytes, as the model's tokenizer splits them; bytes that are no UTF-8 become the tokens
-/// of those bytes. `None` if the vocabulary cannot spell them.
+/// Tokenizes these bytes with the model's tokenizer; bytes that are not UTF-8 become byte tokens. Returns `None` if
+/// the vocabulary cannot spell them.
 pub fn tokenize(text: impl AsRef<[u8]>) -> Option<Vec<TokenId>> {
     let text = text.as_ref();
     match unsafe { imports::tokenize(text.as_ptr(), text.len() as u32) } {
@@ -20,7 +20,7 @@ pub fn tokenize(text: impl AsRef<[u8]>) -> Option<Vec<TokenId>> {
     }
 }
 
-/// What an engine can do; see `capability`.
+/// A capability of the engine; see `capability`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Capability {
@@ -29,19 +29,19 @@ pub enum Capability {
     FfTokens = abi::CAP_FF_TOKENS,
     Suspend = abi::CAP_SUSPEND,
     Logprobs = abi::CAP_LOGPROBS,
-    /// The largest number of likely tokens that is answered.
+    /// The maximum number of most likely tokens in an answer.
     TopK = abi::CAP_TOP_K,
-    /// Are rows of biases taken?
+    /// Whether the engine supports rows of biases.
     Dense = abi::CAP_DENSE,
-    /// Is `tokenize` the model's own tokenizer?
+    /// Whether `tokenize` is the model's own tokenizer.
     Tokenizer = abi::CAP_TOKENIZER,
-    /// Sequences that a request may have at a time.
+    /// The maximum number of live sequences of a request.
     MaxForks = abi::CAP_MAX_FORKS,
-    /// Does `MidResult::holding_end` count?
+    /// Whether `MidResult::holding_end` has an effect.
     HoldEnd = abi::CAP_HOLD_END,
 }
 
-/// The value of a capability: 1 or 0 for most, a number for `TopK` and `MaxForks`.
+/// Returns the value of a capability: 1 or 0 for most, a number for `TopK` and `MaxForks`.
 pub fn capability(which: Capability) -> u32 {
     unsafe { imports::capability(which as u32) }
 }
@@ -51,7 +51,7 @@ pub fn stop() -> ! {
     unsafe { imports::stop() }
 }
 
-/// Ends the sequence with an error that carries this message. A panic does the same.
+/// Ends the sequence with an error with this message. A panic does the same.
 pub fn fail(message: &str) -> ! {
     unsafe { imports::fail(message.as_ptr(), message.len() as u32) }
 }
@@ -72,13 +72,13 @@ macro_rules! log {
 pub mod variables {
     use super::{abi, imports};
 
-    /// The value, if there is one.
+    /// Returns the value, if the variable exists.
     pub fn get(name: &str) -> Option<Vec<u8>> {
         let (value, version) = get_versioned(name);
         (version != 0).then_some(value)
     }
 
-    /// The value and its version; nothing, and 0, if there is none.
+    /// Returns the value and its version; an empty value and 0 if the variable does not exist.
     pub fn get_versioned(name: &str) -> (Vec<u8>, u32) {
         let mut len = 0;
         let version = unsafe { imports::var_get(name.as_ptr(), name.len() as u32, &mut len) };
@@ -91,12 +91,12 @@ pub mod variables {
         write(name, value.as_ref(), abi::SET, abi::ANY_VERSION)
     }
 
-    /// Adds to the end of the value. Returns the new version.
+    /// Appends to the value and returns the new version.
     pub fn append(name: &str, value: impl AsRef<[u8]>) -> u32 {
         write(name, value.as_ref(), abi::APPEND, abi::ANY_VERSION)
     }
 
-    /// Sets the value if its version is still this one (0: if there is none). Says whether it was.
+    /// Sets the value if it has this version (0: if the variable does not exist). Returns whether it was set.
     pub fn set_if(name: &str, value: impl AsRef<[u8]>, version: u32) -> bool {
         write(name, value.as_ref(), abi::SET, version) != 0
     }

@@ -14,10 +14,10 @@
 //! aici::export!(|_arg: &[u8]| Ok::<_, String>(Free), mid_process);
 //! ```
 //!
-//! Three layers: a controller (`AiciCtrl`) says what may come; a byte stack (`Recognizer`) says it of text
-//! instead of tokens, and `AiciRecognizer` makes a controller of it; a `FunctionalRecognizer` says it as
-//! functions of a small state, and `StackRecognizer` makes a byte stack of that. Functional recognizers are
-//! tested by `cargo test`, without WebAssembly; controllers by `pyaici.testing.Playground`, in the runtime.
+//! There are three layers. A controller (`AiciCtrl`) decides about tokens. A byte stack (`Recognizer`) decides about
+//! bytes of text; `AiciRecognizer` makes a controller from it. A `FunctionalRecognizer` consists of functions of a
+//! small state; `StackRecognizer` makes a byte stack from it. `cargo test` tests functional recognizers without
+//! WebAssembly; `pyaici.testing.Playground` tests controllers in the runtime.
 
 pub mod abi;
 mod bias;
@@ -51,7 +51,7 @@ pub mod testing {
 pub type TokenId = u32;
 pub type SeqId = u32;
 
-/// Tokens that are no text. A vocabulary may have several end-of-sequence tokens; `Eos` means all of them.
+/// Tokens without text. A vocabulary may have several end-of-sequence tokens; `Eos` means all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialToken {
     Eos,

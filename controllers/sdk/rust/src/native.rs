@@ -1,4 +1,4 @@
-//! The runtime's functions where there is no runtime: a controller or recognizer in `cargo test`.
+//! Replaces the runtime's functions in `cargo test`, where there is no runtime.
 
 #![allow(clippy::missing_safety_doc)]
 
@@ -10,7 +10,7 @@ thread_local! {
     static IMAGE: Cell<Option<&'static [u32]>> = const { Cell::new(None) };
 }
 
-/// Gives the tests of this thread a vocabulary: an image as docs/vocabulary.md of aici describes it.
+/// Sets the vocabulary for the tests of this thread: an image in the format of docs/vocabulary.md of aici.
 ///
 /// # Panics
 /// If the length is not a multiple of 4.

@@ -1,32 +1,31 @@
-//! Constraints on text: the byte stack interface, the functional interface, and what makes one of the other.
+//! Constraints on text: the byte stack interface, the functional interface, and the conversion between them.
 
 use crate::{Signature, SpecialToken};
 
-/// A constraint as a stack of states, asked byte by byte.
+/// A constraint as a stack of states, byte by byte.
 ///
-/// `Vocabulary::compute_bias` goes through all tokens at once with it: it pushes the bytes that lead down the
-/// tree of tokens and pops those that lead back up. Where a state is a small value, implement
-/// `FunctionalRecognizer` instead: it is less work.
+/// `Vocabulary::compute_bias` visits all tokens with it: it pushes a byte on the way down the trie and pops it on the
+/// way up. If a state is a small value, implement `FunctionalRecognizer` instead, which is simpler.
 pub trait Recognizer {
-    /// If the top state goes by `byte` to X: push X. Called only where `byte` is allowed.
+    /// Pushes the state after the top state and `byte`. Called only if `byte` is allowed.
     fn push_byte(&mut self, byte: u8);
 
-    /// Pop `num` states.
+    /// Pops `num` states.
     fn pop_bytes(&mut self, num: usize);
 
-    /// Drop all states below the top: the bytes that were pushed are final now.
+    /// Drops all states below the top: the pushed bytes are final.
     fn collapse(&mut self);
 
-    /// Does the top state go by `byte` to one from which a match can be reached?
+    /// Returns whether a match can be reached after `byte`.
     fn byte_allowed(&mut self, byte: u8) -> bool;
 
-    /// The same for a special token; `Eos`: may the text end here?
+    /// Returns whether a special token is allowed; for `Eos`, whether the text may end here.
     fn special_allowed(&mut self, token: SpecialToken) -> bool;
 
-    /// A walk over the tokens is over; the stack is as high as when it began.
+    /// Called when a walk over the tokens has ended; the stack is as high as at its start.
     fn trie_finished(&mut self) {}
 
-    /// `byte_allowed` and `push_byte` in one.
+    /// Calls `byte_allowed` and, if so, `push_byte`.
     fn try_push_byte(&mut self, byte: u8) -> bool {
         let allowed = self.byte_allowed(byte);
         if allowed {
@@ -35,34 +34,34 @@ pub trait Recognizer {
         allowed
     }
 
-    /// Kinds of bytes of which every text, of any length and in any order, is allowed after the top state;
-    /// whole branches of the tree of tokens are taken then without a look. 0, the default, is always right.
+    /// Returns kinds of bytes such that every text of these kinds is allowed after the top state. The walk then takes
+    /// subtrees of the trie as a whole. 0, the default, is always correct.
     fn loop_signature(&mut self) -> Signature {
         0
     }
 }
 
-/// A constraint as functions of a state that is a small value.
+/// A constraint as functions of a state, which is a small value.
 pub trait FunctionalRecognizer<S: Copy> {
-    /// The state before the first byte.
+    /// Returns the state before the first byte.
     fn initial(&self) -> S;
 
-    /// The state after `byte`, which is allowed.
+    /// Returns the state after `byte`, which must be allowed.
     fn append(&self, state: S, byte: u8) -> S;
 
-    /// May `byte` come in `state`?
+    /// Returns whether `byte` is allowed in `state`.
     fn byte_allowed(&self, state: S, byte: u8) -> bool;
 
-    /// May this special token come in `state`? `Eos`: may the text end here?
+    /// Returns whether a special token is allowed in `state`; for `Eos`, whether the text may end here.
     fn special_allowed(&self, state: S, token: SpecialToken) -> bool;
 
-    /// As `Recognizer::loop_signature`, of `state`. For states that no byte of some kinds changes,
-    /// `Vocabulary::kinds` finds it.
+    /// As `Recognizer::loop_signature`, for `state`. For states that bytes of some kinds do not change,
+    /// `Vocabulary::kinds` computes it.
     fn loop_signature(&self, _state: S) -> Signature {
         0
     }
 
-    /// Is this text, from the first byte to its end, what the constraint wants? For tests.
+    /// Returns whether the constraint accepts the whole text. For tests.
     fn accepts(&self, text: impl AsRef<[u8]>) -> bool
     where
         Self: Sized,
@@ -78,7 +77,7 @@ pub trait FunctionalRecognizer<S: Copy> {
     }
 }
 
-/// Makes a byte stack of a functional recognizer.
+/// A byte stack made from a functional recognizer.
 pub struct StackRecognizer<S: Copy, R: FunctionalRecognizer<S>> {
     recognizer: R,
     /// Never empty.
@@ -91,7 +90,7 @@ impl<S: Copy, R: FunctionalRecognizer<S>> StackRecognizer<S, R> {
         Self { recognizer, stack }
     }
 
-    /// The present state.
+    /// Returns the current state.
     pub fn top(&self) -> S {
         self.stack[self.stack.len() - 1]
     }

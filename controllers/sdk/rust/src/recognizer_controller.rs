@@ -1,9 +1,9 @@
-//! Makes a controller of a recognizer.
+//! Makes a controller from a recognizer.
 
 use crate::{step, vocabulary, AiciCtrl, MidResult, Recognizer, SeqId, SpecialToken, TokenId};
 
-/// The whole output matches the recognizer: every token is sampled under its masks, and the sequence stops
-/// where nothing can follow. Export it with `mid_process` alone.
+/// Restricts the whole output to a recognizer: every token is sampled under its masks, and the sequence stops where
+/// nothing can follow. Export only its `mid_process`.
 pub struct AiciRecognizer<R: Recognizer> {
     recognizer: R,
     ended: bool,
@@ -15,7 +15,7 @@ impl<R: Recognizer> AiciRecognizer<R> {
         Self { recognizer, ended: false }
     }
 
-    /// Takes note of tokens that were appended.
+    /// Follows appended tokens.
     ///
     /// # Panics
     /// If one of them is not allowed.
@@ -44,7 +44,7 @@ impl<R: Recognizer> AiciRecognizer<R> {
             .any(|&which| self.recognizer.special_allowed(which))
     }
 
-    /// What may come now.
+    /// Returns the allowed tokens, or the end.
     pub fn answer(&mut self) -> MidResult {
         if self.ended {
             return MidResult::Stop;
@@ -64,7 +64,7 @@ impl<R: Recognizer> AiciRecognizer<R> {
 impl<R: Recognizer> AiciCtrl for AiciRecognizer<R> {
     fn mid_process(&mut self, _fork_group: &[SeqId]) -> MidResult {
         let step = step();
-        assert!(step.backtrack() == 0, "tokens were taken back, which this controller does not follow");
+        assert!(step.backtrack() == 0, "tokens were backtracked, which this controller does not support");
         self.append(&step.tokens());
         self.answer()
     }

@@ -1,11 +1,11 @@
-//! A set of tokens as a bit mask, the form in which the host takes it.
+//! A set of tokens as a bit mask, in the format of the host.
 
 use std::ops::{BitAndAssign, BitOrAssign, SubAssign};
 
 use crate::{vocabulary, TokenId};
 
-/// One bit a token, of the whole vocabulary: 16 KiB at 131 072 tokens. Keep sets, in an `Rc`, and use them
-/// again rather than making new ones in each step.
+/// One bit per token of the vocabulary: 16 KiB for 131 072 tokens. Keep sets in an `Rc` and reuse them instead of
+/// creating new ones in each step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenSet {
     words: Vec<u32>,
@@ -17,18 +17,18 @@ impl TokenSet {
         Self { words: vec![0; vocabulary().mask_words()] }
     }
 
-    /// Every token id of the vocabulary, special ones included.
+    /// Every token id of the vocabulary, including special tokens.
     pub fn all() -> Self {
         (0..vocabulary().vocab_size() as TokenId).collect()
     }
 
-    /// Every token that is text.
+    /// Every token with text.
     pub fn text() -> Self {
         Self { words: vocabulary().text_mask().to_vec() }
     }
 
     /// # Panics
-    /// This and the next two: if `token` is not of the vocabulary.
+    /// This and the next two panic if `token` is not in the vocabulary.
     pub fn insert(&mut self, token: TokenId) {
         self.words[token as usize / 32] |= 1 << (token % 32);
     }
@@ -49,12 +49,12 @@ impl TokenSet {
         self.words.iter().all(|&word| word == 0)
     }
 
-    /// Does it hold a token that is text?
+    /// Returns whether the set has a token with text.
     pub fn has_text(&self) -> bool {
         self.words.iter().zip(vocabulary().text_mask()).any(|(word, text)| word & text != 0)
     }
 
-    /// How many tokens it holds.
+    /// Returns the number of tokens.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }

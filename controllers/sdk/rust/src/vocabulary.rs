@@ -13,7 +13,7 @@ pub type Signature = u32;
 /// Both bits for the bytes from 0x80 on.
 const NOT_ASCII: Signature = 3 << 30;
 
-/// One node of the prefix tree of all tokens; they lie in depth-first order.
+/// A node of the trie of all tokens. The nodes are in depth-first order.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct TrieNode {
@@ -30,30 +30,30 @@ impl TrieNode {
         let token = self.token_byte & 0xffffff;
         (token != 0xffffff).then_some(token)
     }
-    /// On the edge into this node.
+    /// The byte on the edge into this node.
     pub fn byte(&self) -> u8 {
         (self.token_byte >> 24) as u8
     }
-    /// Nodes, this one included.
+    /// Number of nodes in the subtree, including this one.
     pub fn subtree_size(&self) -> usize {
         (self.size_depth & 0xffffff) as usize
     }
     pub fn depth(&self) -> usize {
         (self.size_depth >> 24) as usize
     }
-    /// Tokens before this node.
+    /// Number of tokens before this node.
     pub fn first(&self) -> usize {
         (self.first_height & 0xffffff) as usize
     }
 }
 
-/// The vocabulary of this controller's model: a view, copied freely.
+/// A view of the vocabulary of this controller's model; cheap to copy.
 #[derive(Clone, Copy)]
 pub struct Vocabulary {
     image: &'static [u32],
 }
 
-/// The vocabulary of this controller's model. The first call maps it.
+/// Returns the vocabulary of this controller's model. The first call maps it.
 pub fn vocabulary() -> Vocabulary {
     thread_local! {
         static MAPPED: Cell<Option<Vocabulary>> = const { Cell::new(None) };
@@ -75,17 +75,17 @@ pub fn vocabulary() -> Vocabulary {
 }
 
 impl Vocabulary {
-    /// Number of token ids, those included that no token has.
+    /// Returns the number of token ids, including unused ids.
     pub fn vocab_size(&self) -> usize {
         self.header().vocab_size as usize
     }
 
-    /// 32-bit words of a mask.
+    /// Returns the number of 32-bit words in a mask.
     pub fn mask_words(&self) -> usize {
         self.header().mask_words as usize
     }
 
-    /// The bytes that a token stands for; of a special token the name that is shown.
+    /// Returns the bytes of a token; for a special token, its name.
     ///
     /// # Panics
     /// If `token` is not below `vocab_size`.
@@ -95,27 +95,27 @@ impl Vocabulary {
         &bytes[offsets[token as usize] as usize..offsets[token as usize + 1] as usize]
     }
 
-    /// The bytes that these tokens stand for, one after the other.
+    /// Returns the concatenated bytes of these tokens.
     pub fn decode(&self, tokens: &[TokenId]) -> Vec<u8> {
         tokens.iter().flat_map(|&token| self.token(token)).copied().collect()
     }
 
-    /// Is it a token that is no text?
+    /// Returns whether the token has no text.
     pub fn is_special(&self, token: TokenId) -> bool {
         self.bytes(self.header().flags)[token as usize] & 1 != 0
     }
 
-    /// Does it end the text?
+    /// Returns whether the token ends the text.
     pub fn is_eos(&self, token: TokenId) -> bool {
         self.bytes(self.header().flags)[token as usize] & 2 != 0
     }
 
-    /// The end-of-sequence tokens; a model may have several.
+    /// Returns the end-of-sequence tokens; a model may have several.
     pub fn eos(&self) -> &'static [TokenId] {
         self.words(self.header().eos, self.header().num_eos)
     }
 
-    /// The id of a special token (of `Eos`, the first), if there is one.
+    /// Returns the id of a special token (the first one for `Eos`), if it exists.
     pub fn special_token(&self, which: SpecialToken) -> Option<TokenId> {
         let id = match which {
             SpecialToken::Eos => return self.eos().first().copied(),
@@ -126,7 +126,7 @@ impl Vocabulary {
         (id != NONE).then_some(id)
     }
 
-    /// All ids that mean `which`.
+    /// Returns all ids of the special token `which`.
     pub(crate) fn special_tokens(&self, which: SpecialToken) -> Vec<TokenId> {
         match which {
             SpecialToken::Eos => self.eos().to_vec(),
@@ -134,13 +134,13 @@ impl Vocabulary {
         }
     }
 
-    /// The mask of all tokens that are text.
+    /// Returns the mask of all tokens with text.
     pub fn text_mask(&self) -> &'static [u32] {
         self.words(self.header().text_mask, self.header().mask_words)
     }
 
-    /// The kinds of bytes all of which fulfil `stays`: what `loop_signature` of a recognizer may answer for a
-    /// state in which every such byte is allowed and changes nothing.
+    /// Returns the kinds of bytes all of which satisfy `stays`. This is a valid `loop_signature` for a state in which
+    /// every such byte is allowed and does not change the state.
     pub fn kinds(&self, stays: impl Fn(u8) -> bool) -> Signature {
         let class_of = &self.bytes(self.header().byte_class)[..128];
         let (mut has, mut leaves) = (0, 0);
@@ -164,7 +164,7 @@ impl Vocabulary {
         self.words(self.header().order, self.header().num_ordered)
     }
 
-    /// Pairs of a token without a node and the token with the same bytes that has one.
+    /// Returns pairs of tokens with the same bytes: a token without a node, and the token with the node.
     pub(crate) fn duplicates(&self) -> &'static [u32] {
         self.words(self.header().duplicates, 2 * self.header().num_duplicates)
     }

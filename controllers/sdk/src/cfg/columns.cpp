@@ -1,4 +1,4 @@
-#include "aici/cfg/columns.hpp"
+#include "aici/detail/cfg/columns.hpp"
 
 #include <algorithm>
 #include <functional>

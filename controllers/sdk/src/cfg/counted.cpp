@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "aici/hash_index.hpp"
+#include "aici/detail/hash_index.hpp"
 
 namespace aici::cfg {
 

@@ -1,4 +1,4 @@
-#include "aici/cfg/except.hpp"
+#include "aici/detail/cfg/except.hpp"
 
 #include <algorithm>
 

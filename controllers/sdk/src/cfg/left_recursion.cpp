@@ -2,7 +2,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "aici/cfg/network.hpp"
+#include "aici/detail/cfg/network.hpp"
 
 namespace aici::cfg {
 

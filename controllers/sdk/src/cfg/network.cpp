@@ -1,4 +1,4 @@
-#include "aici/cfg/network.hpp"
+#include "aici/detail/cfg/network.hpp"
 
 #include <algorithm>
 #include <utility>

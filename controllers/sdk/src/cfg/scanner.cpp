@@ -1,4 +1,4 @@
-#include "aici/cfg/scanner.hpp"
+#include "aici/detail/cfg/scanner.hpp"
 
 #include <algorithm>
 #include <bit>

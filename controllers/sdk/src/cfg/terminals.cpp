@@ -1,4 +1,4 @@
-#include "aici/cfg/terminals.hpp"
+#include "aici/detail/cfg/terminals.hpp"
 
 #include <utility>
 

@@ -1,11 +1,11 @@
-#include "aici/front/patterns.hpp"
+#include "patterns.hpp"
 
 #include <string>
 #include <utility>
 
-#include "../regex/utf8.hpp"
 #include "aici/host.hpp"
 #include "aici/vocabulary.hpp"
+#include "../regex/unicode/utf8.hpp"
 
 namespace aici::front {
 

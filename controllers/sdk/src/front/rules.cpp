@@ -1,9 +1,9 @@
-#include "aici/front/rules.hpp"
+#include "rules.hpp"
 
 #include <algorithm>
 
-#include "aici/front/patterns.hpp"
 #include "aici/host.hpp"
+#include "patterns.hpp"
 
 namespace aici::front {
 namespace {

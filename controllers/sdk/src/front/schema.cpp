@@ -1,4 +1,4 @@
-#include "aici/front/schema.hpp"
+#include "schema.hpp"
 
 #include <string>
 #include <vector>

@@ -1,9 +1,9 @@
-#include "aici/front/source.hpp"
+#include "source.hpp"
 
 #include <algorithm>
 
-#include "../regex/utf8.hpp"
 #include "aici/host.hpp"
+#include "../regex/unicode/utf8.hpp"
 
 namespace aici::front {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "aici/front/patterns.hpp"
+#include "../front/patterns.hpp"
 
 namespace aici::gbnf {
 

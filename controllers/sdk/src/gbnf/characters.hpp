@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "aici/front/source.hpp"
+#include "../front/source.hpp"
 
 namespace aici::gbnf {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "aici/cfg/grammar.hpp"
-#include "aici/front/nest.hpp"
+#include "../front/nest.hpp"
 #include "characters.hpp"
 
 namespace aici::gbnf {

@@ -1,4 +1,4 @@
-// syntax.hpp - a grammar in GBNF as it is written.
+// syntax.hpp - the syntax tree of a grammar in GBNF.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/front/source.hpp"
+#include "../front/source.hpp"
 
 namespace aici::gbnf {
 

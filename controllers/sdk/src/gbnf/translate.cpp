@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "aici/front/patterns.hpp"
-#include "aici/front/rules.hpp"
+#include "../front/patterns.hpp"
+#include "../front/rules.hpp"
 
 namespace aici::gbnf {
 

@@ -1,12 +1,12 @@
-// translate.hpp - from a grammar in GBNF to one for the context-free engine.
+// translate.hpp - translates a grammar in GBNF for the context-free engine.
 //
-// GBNF has no terminals but characters. What of a grammar is regular becomes patterns: a rule that needs no rule but
-// such ones stands where it is called, and what is regular side by side is one pattern. The texts are the same; the
-// engine reads them a word at a time, and not a character.
+// The only terminals of GBNF are characters. Regular parts of a grammar become patterns: a rule that calls only regular
+// rules is inlined where it is called, and adjacent regular parts become one pattern. The texts stay the same, and the
+// engine reads a word at a time instead of a character.
 #pragma once
 
 #include "aici/cfg/grammar.hpp"
-#include "aici/front/source.hpp"
+#include "../front/source.hpp"
 #include "syntax.hpp"
 
 namespace aici::gbnf {
@@ -16,7 +16,7 @@ struct Gbnf {
   cfg::Rule start;
 };
 
-/// Fails the controller if a name has no rule, or no text comes of the grammar. Logs what people should know about it.
+/// Fails the controller if a name has no rule or the grammar has no text. Writes warnings to the log.
 Gbnf translate_gbnf(const GbnfSyntax& syntax, const front::Source& source);
 
 }  // namespace aici::gbnf

@@ -1,5 +1,5 @@
 #include "aici/json_schema/schema.hpp"
-#include "emitter.hpp"
+#include "emit/emitter.hpp"
 
 namespace aici::json_schema {
 

@@ -1,4 +1,4 @@
-// branch.hpp - one way to meet schemas: for each type of JSON, what a value of it must be like.
+// branch.hpp - one way to satisfy schemas: the constraints on a value, for each JSON type.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "aici/json_schema/document.hpp"
-#include "decimal.hpp"
-#include "number_pattern.hpp"
+#include "numbers/decimal.hpp"
+#include "numbers/number_pattern.hpp"
 
 namespace aici::json_schema {
 
@@ -22,10 +22,10 @@ inline Atom opposite(Atom atom) { return atom ^ 1; }
 inline Value schema_of(Atom atom) { return atom >> 1; }
 inline bool is_negated(Atom atom) { return atom & 1; }
 
-/// Schemas that hold for one value together, in the order in which they were met.
+/// Schemas that apply to one value together, in the order in which they were found.
 using Goal = std::vector<Atom>;
 
-/// Sets of types. Numbers that are integers and those that are not are told apart, so are true and false.
+/// Sets of types. Integers and other numbers are separate types, and so are true and false.
 using Types = std::uint8_t;
 inline constexpr Types kNull = 1, kFalse = 2, kTrue = 4, kInteger = 8, kFraction = 16, kString = 32, kArray = 64,
                        kObject = 128, kNumber = kInteger | kFraction, kAllTypes = 255;
@@ -92,7 +92,7 @@ struct Branch {
   std::vector<Atom> names;
   std::vector<std::string_view> required;
 
-  /// What cannot be enforced, if one of `types` is possible.
+  /// Constraints that cannot be enforced, if one of `types` is possible.
   struct Problem {
     Types types;
     Value where;
@@ -110,7 +110,7 @@ struct Branch {
   /// Numbers are not below this, or not above; if it is open they are not equal to it either.
   void raise(const Decimal& low, bool open);
   void lower(const Decimal& high, bool open);
-  /// Takes away types that nothing can be of.
+  /// Removes types without a possible value.
   void settle();
   void require(std::string_view name);
   bool requires_name(std::string_view name) const;

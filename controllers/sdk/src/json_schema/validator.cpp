@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "formats.hpp"
+#include "strings/formats.hpp"
 
 namespace aici::json_schema {
 namespace {

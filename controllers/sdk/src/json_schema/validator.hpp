@@ -6,8 +6,8 @@
 
 #include "aici/json_schema/limits.hpp"
 #include "branch.hpp"
-#include "schemas.hpp"
-#include "strings.hpp"
+#include "read/schemas.hpp"
+#include "strings/strings.hpp"
 
 namespace aici::json_schema {
 

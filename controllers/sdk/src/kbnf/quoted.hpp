@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "aici/front/source.hpp"
+#include "../front/source.hpp"
 
 namespace aici::kbnf {
 

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "aici/front/nest.hpp"
-#include "aici/front/patterns.hpp"
-#include "aici/front/rules.hpp"
-#include "aici/front/schema.hpp"
-#include "aici/front/source.hpp"
+#include "../front/nest.hpp"
+#include "../front/patterns.hpp"
+#include "../front/rules.hpp"
+#include "../front/schema.hpp"
+#include "../front/source.hpp"
 #include "quoted.hpp"
 
 namespace aici::kbnf {

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "aici/cfg/grammar.hpp"
-#include "aici/front/patterns.hpp"
+#include "../front/patterns.hpp"
 #include "chunks.hpp"
 #include "words.hpp"
 

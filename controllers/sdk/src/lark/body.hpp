@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "aici/front/nest.hpp"
-#include "aici/front/source.hpp"
+#include "../front/nest.hpp"
+#include "../front/source.hpp"
 #include "syntax.hpp"
 
 namespace aici::lark {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/front/source.hpp"
+#include "../front/source.hpp"
 
 namespace aici::lark {
 

@@ -1,9 +1,9 @@
 #include "patterns.hpp"
 
 #include "aici/cfg/grammar.hpp"
-#include "aici/front/patterns.hpp"
-#include "aici/front/rules.hpp"
 #include "aici/regex/limits.hpp"
+#include "../front/patterns.hpp"
+#include "../front/rules.hpp"
 
 namespace aici::lark {
 

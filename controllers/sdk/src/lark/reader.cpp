@@ -2,7 +2,7 @@
 #include <string_view>
 #include <utility>
 
-#include "aici/front/patterns.hpp"
+#include "../front/patterns.hpp"
 #include "body.hpp"
 #include "common.hpp"
 #include "syntax.hpp"

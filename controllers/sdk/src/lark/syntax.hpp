@@ -1,4 +1,4 @@
-// syntax.hpp - a grammar in the dialect of Lark as it is written.
+// syntax.hpp - the syntax tree of a grammar in the dialect of Lark.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "aici/front/source.hpp"
+#include "../front/source.hpp"
 
 namespace aici::lark {
 

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "aici/front/patterns.hpp"
-#include "aici/front/rules.hpp"
-#include "aici/front/schema.hpp"
 #include "aici/substring.hpp"
+#include "../front/patterns.hpp"
+#include "../front/rules.hpp"
+#include "../front/schema.hpp"
 #include "patterns.hpp"
 
 namespace aici::lark {

@@ -1,8 +1,8 @@
-// translate.hpp - from a grammar in the dialect of Lark to one for the context-free engine.
+// translate.hpp - translates a grammar in the dialect of Lark for the context-free engine.
 #pragma once
 
 #include "aici/cfg/grammar.hpp"
-#include "aici/front/source.hpp"
+#include "../front/source.hpp"
 #include "syntax.hpp"
 
 namespace aici::lark {
@@ -12,8 +12,8 @@ struct Lark {
   cfg::Rule start;
 };
 
-/// Fails the controller if a name is not defined, a terminal is not regular, or no text comes of the grammar. Logs what
-/// people should know about it.
+/// Fails the controller if a name is not defined, a terminal is not regular, or the grammar has no text. Writes
+/// warnings to the log.
 Lark translate_lark(const LarkSyntax& syntax, const front::Source& source);
 
 }  // namespace aici::lark

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "aici/front/patterns.hpp"
+#include "../front/patterns.hpp"
 
 namespace aici::lark {
 

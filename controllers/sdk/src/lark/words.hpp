@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "aici/front/source.hpp"
+#include "../front/source.hpp"
 
 namespace aici::lark {
 

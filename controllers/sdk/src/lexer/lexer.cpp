@@ -1,4 +1,4 @@
-#include "aici/lexer/lexer.hpp"
+#include "aici/detail/lexer/lexer.hpp"
 
 #include <algorithm>
 #include <bit>

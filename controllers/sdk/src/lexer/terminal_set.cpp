@@ -1,4 +1,4 @@
-#include "aici/lexer/terminal_set.hpp"
+#include "aici/detail/lexer/terminal_set.hpp"
 
 #include <algorithm>
 

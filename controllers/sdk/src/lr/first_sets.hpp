@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "aici/lr/grammar.hpp"
+#include "aici/detail/lr/grammar.hpp"
 
 namespace aici::lr {
 

@@ -1,4 +1,4 @@
-#include "aici/lr/grammar.hpp"
+#include "aici/detail/lr/grammar.hpp"
 
 namespace aici::lr {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
-#include "aici/hash_index.hpp"
-#include "aici/lr/grammar.hpp"
+#include "aici/detail/hash_index.hpp"
+#include "aici/detail/lr/grammar.hpp"
 #include "first_sets.hpp"
 
 namespace aici::lr {
@@ -17,7 +17,7 @@ struct Item {
   Lookahead lookahead;
 };
 
-/// A state: its kernel, sorted by production and dot, and where its symbols lead.
+/// A state: its kernel, sorted by production and dot, and the next states by symbol.
 struct ItemSet {
   std::vector<Item> kernel;
   std::map<Symbol, std::uint32_t> successors;
@@ -27,7 +27,7 @@ class ItemSets {
  public:
   ItemSets(const Grammar& grammar, std::uint32_t most);
 
-  /// Makes all states; false if there would be too many.
+  /// Builds all states; returns false if there are too many.
   bool build();
   const std::vector<ItemSet>& states() const { return states_; }
   /// The kernel's items and all that they begin with, each production and dot once.

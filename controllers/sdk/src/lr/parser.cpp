@@ -1,4 +1,4 @@
-#include "aici/lr/parser.hpp"
+#include "aici/detail/lr/parser.hpp"
 
 #include <algorithm>
 #include <unordered_set>

@@ -1,4 +1,4 @@
-#include "aici/lr/stacks.hpp"
+#include "aici/detail/lr/stacks.hpp"
 
 namespace aici::lr {
 

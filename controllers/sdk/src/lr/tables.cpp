@@ -1,4 +1,4 @@
-#include "aici/lr/tables.hpp"
+#include "aici/detail/lr/tables.hpp"
 
 #include <algorithm>
 

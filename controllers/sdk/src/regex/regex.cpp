@@ -3,10 +3,10 @@
 #include <string>
 
 #include "aici/number.hpp"
-#include "aici/regex/unicode.hpp"
-#include "nfa_builder.hpp"
-#include "parser.hpp"
-#include "utf8.hpp"
+#include "nfa/nfa_builder.hpp"
+#include "syntax/parser.hpp"
+#include "unicode/unicode.hpp"
+#include "unicode/utf8.hpp"
 
 namespace aici::regex {
 namespace {

@@ -1,4 +1,4 @@
-// sort.hpp - sorting of the two sorts of lists that the engine has. (std::sort makes 7 kB of code for each.)
+// sort.hpp - sorts the two kinds of lists in the engine. (std::sort takes 7 kB of code for each.)
 #pragma once
 
 #include <cstdint>

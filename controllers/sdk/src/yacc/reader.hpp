@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/lr/parser.hpp"
+#include "aici/detail/lr/parser.hpp"
 
 namespace aici::yacc {
 
@@ -13,16 +13,16 @@ struct YaccGrammar {
   lr::Grammar grammar;
   lexer::Lexer lexer;
   lexer::Terminal skip = lexer::kNoTerminal;
-  /// Conflicts that the grammar says it has (%expect); -1 = it does not say.
+  /// The number of conflicts in %expect; -1 without %expect.
   int expected_conflicts = -1;
   /// For the log.
   std::vector<std::string> warnings;
 };
 
-/// Fails the controller, with line and column, if the text is no such grammar.
+/// Fails the controller, with line and column, if the grammar is invalid.
 YaccGrammar read_yacc(std::string_view text);
 
-/// The parser of the grammar. Conflicts go to `warnings`, or fail the controller if they are not as many as expected.
+/// Makes the parser. Adds conflicts to `warnings`, or fails the controller if their number is not the expected one.
 lr::Parser make_parser(YaccGrammar yacc, std::vector<std::string>* warnings);
 
 }  // namespace aici::yacc

@@ -1,4 +1,4 @@
-// rules.hpp - a grammar as it is written: declarations and rules, before its words get their meaning.
+// rules.hpp - the syntax tree of a grammar: declarations and rules, before names are resolved.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "aici/lr/grammar.hpp"
+#include "aici/detail/lr/grammar.hpp"
 #include "source.hpp"
 
 namespace aici::yacc {
@@ -30,7 +30,7 @@ struct PrecedenceLine {
 struct Rules {
   std::optional<Word> start;
   int expected_conflicts = -1;
-  std::vector<PrecedenceLine> precedences;  ///< the loosest first
+  std::vector<PrecedenceLine> precedences;  ///< lowest first
   std::vector<Word> tokens;                 ///< named by %token
   std::vector<Rule> rules;                  ///< each name once
 

@@ -1,6 +1,6 @@
-// A controller that goes on after failures, and prints them. The argument: a line of words, then what the constraint
-// is made of. The first word says what it is; others: `anew` (a constraint that has failed makes room for a new one,
-// instead of starting over), and what is to fail in the constructor.
+// A controller that continues after failures, and prints them. The argument is a line of words, then the source of the
+// constraint. The first word is the kind of constraint. Other words: `anew` (a new constraint replaces a failed one,
+// instead of restarting it), and the failures to provoke in the constructor.
 #include <cstdio>
 #include <optional>
 
@@ -38,13 +38,13 @@ bool fails(Body body) {
   return failed;
 }
 
-// Where frames have been that were left.
+// Overwrites the stack of frames that were left.
 [[gnu::noinline]] void overwrite_stack() {
   volatile char room[16384];
   for (char volatile& byte : room) byte = static_cast<char>(0xAA);
 }
 
-// Fails when it is nearly made.
+// Fails near the end of its constructor.
 class Table : public aici::Warmable {
  public:
   explicit Table(bool good) : rows_(4) {
@@ -122,7 +122,7 @@ class Caught : public aici::Controller {
           result = constraint_->next();
         })) {
       has("anew") ? (constraint_ = make(), void()) : constraint_->restart();
-      // what comes first may come before a mask is asked for
+      // the first tokens may arrive before a mask is requested
       constraint_->append(first_);
       result = constraint_->next();
     } else if (first_.empty()) {

@@ -1,10 +1,10 @@
 // parser.hpp - a context-free grammar as a functional recognizer.
 //
-// A state is a set of readings: a column (columns.hpp), where a terminal began, and a state of the scanner, how far
-// it has come. Nearly always there is one: inside a terminal only the scanner moves, by one load a byte. When one ends
-// the columns say what may come next, and the answer is kept. Where a terminal ends and might also go on there are
-// several readings, and where terminals of both sorts of Lexemes may come; such states have numbers and rows of next
-// states of their own.
+// A state is a set of readings. A reading is the column (columns.hpp) in which a terminal began, and the scanner's
+// state within the terminal. Nearly all states have one reading: inside a terminal only the scanner moves, with one
+// load per byte. When the terminal ends, the columns give the terminals that may follow, and the answer is cached.
+// There are several readings where a terminal ends but may also continue, and where terminals of both kinds of
+// Lexemes may follow. Such states have their own numbers and rows of next states.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,24 @@
 #include <unordered_map>
 #include <vector>
 
-#include "aici/cfg/columns.hpp"
 #include "aici/cfg/grammar.hpp"
-#include "aici/cfg/network.hpp"
-#include "aici/cfg/scanner.hpp"
+#include "aici/cfg/limits.hpp"
+#include "aici/detail/cfg/columns.hpp"
+#include "aici/detail/cfg/network.hpp"
+#include "aici/detail/cfg/scanner.hpp"
+#include "aici/detail/inner.hpp"
 #include "aici/functional.hpp"
-#include "aici/inner.hpp"
 
 namespace aici::cfg {
 
-/// What Parser is a handle of.
+/// The engine behind a Parser.
 class Engine {
  public:
   using State = std::uint32_t;
 
   explicit Engine(Grammar grammar, const Limits& limits);
   Engine(const Engine&) = delete;
-  /// Before anything else. Returns what is wrong, or null.
+  /// Must be called first. Returns an error message, or null.
   const char* start(Rule rule);
 
   State initial() const { return initial_; }
@@ -136,7 +137,7 @@ class Engine {
   InnerMasks inner_masks_{kInnerBytes};
 };
 
-/// The scanner alone: what can be said inside a terminal.
+/// The recognizer inside a terminal, which uses only the scanner.
 class Inside {
  public:
   using State = std::uint32_t;
@@ -170,20 +171,20 @@ class Inside {
   Engine& engine_;
 };
 
-/// Small and cheap to move: the engine is on the heap.
+/// A parser for a grammar. It is small and cheap to move, since the engine is on the heap.
 class Parser {
  public:
-  /// Equal numbers mean equal states, until `compact` drops them all.
+  /// Equal numbers are equal states, until `compact` drops all states.
   using State = Engine::State;
 
-  /// Nothing, and `problem` filled in, if no text comes of the grammar or it is too large.
+  /// Returns nothing and fills in `problem` if the grammar has no text or is too large.
   static std::optional<Parser> make(Grammar grammar, Rule start, std::string* problem, const Limits& limits = {});
 
   State initial() const { return engine_->initial(); }
   State append(State state, std::uint8_t byte) { return engine_->append(state, byte); }
   bool byte_allowed(State state, std::uint8_t byte) { return append(state, byte) != 0; }
   bool dead(State state) const { return state == 0; }
-  /// The sequence may end where the text is one of the grammar.
+  /// The sequence may end where the text is complete.
   bool special_allowed(State state, SpecialToken token) {
     return token == SpecialToken::eos && engine_->accepting(state);
   }
@@ -206,7 +207,7 @@ class Parser {
   std::unique_ptr<Engine> engine_;
 };
 
-/// For constructors of controllers: a grammar that is refused refuses the request.
+/// Makes a parser; for controllers' constructors. An invalid grammar refuses the request.
 Parser make_or_fail(Grammar grammar, Rule start);
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);

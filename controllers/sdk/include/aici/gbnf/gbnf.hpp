@@ -7,8 +7,9 @@
 
 namespace aici::gbnf {
 
-/// For constructors of controllers: the texts of a grammar, from its rule `root` on. One that is malformed, or has no
-/// text, refuses the request, with a message that says where and what is wrong. Logs what people should know about it.
+/// Makes a recognizer from a grammar with the start rule `root`; for controllers' constructors. A grammar that is
+/// malformed, or has no text, refuses the request with a message that gives position and reason. Writes warnings to the
+/// log.
 cfg::Parser make_or_fail(std::string_view grammar);
 
 }  // namespace aici::gbnf

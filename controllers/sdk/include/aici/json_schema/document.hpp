@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/hash_index.hpp"
+#include "aici/detail/hash_index.hpp"
 #include "aici/json_schema/limits.hpp"
 
 namespace aici::json_schema {
 
-/// The number of a value in its document, in the order of the text: the whole is 0.
+/// The number of a value in its document, in the order of the text. The root is 0.
 using Value = std::uint32_t;
 inline constexpr Value kNone = 0xffffffff;
 
@@ -20,35 +20,35 @@ class Document {
  public:
   enum class Kind : std::uint8_t { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
 
-  /// False, and `error` with line, column and cause, if this is no JSON, has a name twice in an object, or is beyond
-  /// a limit.
+  /// Parses a text. Returns false, with line, column and reason in `error`, if it is not JSON, has a duplicate name
+  /// in an object, or exceeds a limit.
   bool parse(std::string_view text, const Limits& limits, std::string* error);
 
   std::size_t size() const { return nodes_.size(); }
   Kind kind(Value value) const { return nodes_[value].kind; }
   bool is(Value value, Kind kind) const { return value != kNone && nodes_[value].kind == kind; }
-  /// A number as it is spelled; a string without quotes and escapes.
+  /// Returns a number as it is spelled, or a string without quotes and escapes.
   std::string_view text(Value value) const { return slice(nodes_[value].begin, nodes_[value].count); }
-  /// Of an array or an object: how many it has, and each.
+  /// Return the number of members of an array or object, and each member.
   std::uint32_t count(Value value) const { return nodes_[value].count; }
   Value child(Value value, std::uint32_t i) const { return children_[nodes_[value].begin + i]; }
-  /// The name of a member of an object.
+  /// Returns the name of a member of an object.
   std::string_view name(Value member) const { return slice(nodes_[member].name, nodes_[member].name_size); }
-  /// The same as a value, a string.
+  /// Returns the name of a member as a string value.
   Value name_value(Value member) const { return member - 1; }
-  /// The member of this name, or kNone; also if `value` is kNone or no object.
+  /// Returns the member with this name, or kNone; also if `value` is kNone or not an object.
   Value find(Value value, std::string_view name) const;
-  /// The array or object that a value is in; kNone for the whole.
+  /// Returns the array or object that contains a value; kNone for the root.
   Value parent(Value value) const { return nodes_[value].parent; }
-  /// Which child of its parent it is.
+  /// Returns the index of a value in its parent.
   std::uint32_t position(Value value) const { return nodes_[value].position; }
-  /// The value's own text in the whole.
+  /// Returns the value's part of the whole text.
   std::string_view source(Value value, std::string_view whole) const {
     return whole.substr(nodes_[value].from, nodes_[value].to - nodes_[value].from);
   }
-  /// The JSON pointer: `/properties/a~1b`; empty for the whole.
+  /// Returns the JSON pointer, such as `/properties/a~1b`; empty for the root.
   std::string pointer(Value value) const;
-  /// Where a JSON pointer, without escapes of URLs, leads from `from`; kNone if nowhere.
+  /// Resolves a JSON pointer, without URL escapes, from `from`; returns kNone if it leads nowhere.
   Value at(Value from, std::string_view pointer) const;
 
  private:
@@ -71,8 +71,8 @@ class Document {
   HashIndex members_;
 };
 
-/// The text as a JSON string with its quotes, in the one spelling that is used throughout: what JSON does not let stand
-/// as it is becomes \" \\ \b \f \n \r \t, or \u00 and two small hexadecimal digits.
+/// Appends the text as a JSON string with quotes, in the canonical spelling: characters that JSON requires to be
+/// escaped become \" \\ \b \f \n \r \t, or \u00 and two lowercase hexadecimal digits.
 void append_json_string(std::string_view text, std::string* out);
 
 }  // namespace aici::json_schema

@@ -1,4 +1,4 @@
-// make.hpp - the JSON texts that a schema allows, as a recognizer. docs/json_schema.md describes them.
+// make.hpp - makes a recognizer of the JSON texts that a schema allows. docs/json_schema.md describes them.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,14 @@
 
 namespace aici::json_schema {
 
-/// By the name that arguments have for it: "flexible", "compact" or "spaced".
+/// Returns the whitespace with this name in arguments: "flexible", "compact" or "spaced".
 std::optional<Whitespace> whitespace_named(std::string_view name);
 
-/// For constructors of controllers: a schema that is refused refuses the request, with a message that says where and
-/// why. What is not enforced, with Options::warn, is added to `not_enforced`.
+/// Makes a recognizer from a schema; for controllers' constructors. An invalid schema refuses the request with a
+/// message that gives position and reason. With Options::warn, adds the parts that are not enforced to
+/// `not_enforced`.
 cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::vector<Problem>* not_enforced);
-/// The same of one that has been read.
+/// As above, for a schema that has been parsed.
 cfg::Parser make_or_fail(const Document& schema, const Options& options, std::vector<Problem>* not_enforced);
 
 }  // namespace aici::json_schema

@@ -1,4 +1,4 @@
-// schema.hpp - JSON Schema as part of a grammar.
+// schema.hpp - adds a JSON schema to a grammar.
 //
 //   cfg::Grammar grammar;
 //   std::vector<json_schema::Problem> problems;
@@ -19,16 +19,16 @@
 namespace aici::json_schema {
 
 enum class Whitespace : std::uint8_t {
-  kFlexible,  ///< between two marks: nothing, a blank, or a new line with an indentation
+  kFlexible,  ///< between two punctuation marks: nothing, a blank, or a newline with indentation
   kCompact,   ///< none: {"a":1,"b":[2,3]}
   kSpaced,    ///< as Python writes it: {"a": 1, "b": [2, 3]}
 };
 
 struct Options {
   Whitespace whitespace = Whitespace::kFlexible;
-  /// What cannot be enforced is left out, not refused. Texts that the schema forbids may come then.
+  /// Ignores parts that cannot be enforced, instead of refusing the schema. The output may then violate the schema.
   bool warn = false;
-  /// All values are strings, and stand there as they are: without quotes and escapes.
+  /// All values are strings, written without quotes and escapes.
   bool plain = false;
   Limits limits;
 };
@@ -36,18 +36,18 @@ struct Options {
 struct Problem {
   std::string pointer;  ///< JSON pointer into the schema
   std::string reason;
-  /// Does it refuse the schema, whatever Options::warn says?
+  /// Whether the schema is refused even with Options::warn.
   bool fatal = false;
 
   /// `#/properties/a: reason`
   std::string text() const { return "#" + pointer + ": " + reason; }
 };
 
-/// The texts of a schema; `never()` of the grammar if it is refused. `problems` says why, or, with Options::warn, what
-/// has been left out.
+/// Returns the texts of a schema; the grammar's `never()` if the schema is refused. Stores in `problems` the reasons
+/// or, with Options::warn, the parts that are not enforced.
 cfg::Expr add_schema(cfg::Grammar& grammar, std::string_view schema, const Options& options,
                      std::vector<Problem>* problems);
-/// The same of one that has been read.
+/// As above, for a schema that has been parsed.
 cfg::Expr add_schema(cfg::Grammar& grammar, const Document& schema, const Options& options,
                      std::vector<Problem>* problems);
 

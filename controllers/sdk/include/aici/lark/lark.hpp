@@ -8,9 +8,9 @@
 
 namespace aici::lark {
 
-/// For constructors of controllers: the texts of a grammar, from its rule `start` on; lexemes are as long as they can
-/// be. One that is malformed, or has no text, refuses the request, with a message that says where and what is wrong.
-/// Logs what people should know about it.
+/// Makes a recognizer from a grammar with the start rule `start` and longest-match lexemes; for controllers'
+/// constructors. A grammar that is malformed, or has no text, refuses the request with a message that gives position
+/// and reason. Writes warnings to the log.
 cfg::Parser make_or_fail(std::string_view grammar);
 
 }  // namespace aici::lark

@@ -1,16 +1,16 @@
-// yacc.hpp - LR(1) grammars in the syntax of yacc, with their lexer inline, as recognizers. docs/grammars.md describes
-// the syntax.
+// yacc.hpp - LR(1) grammars in the syntax of yacc, with an inline lexer, as recognizers. docs/grammars.md describes the
+// syntax.
 #pragma once
 
 #include <string_view>
 
-#include "aici/lr/parser.hpp"
+#include "aici/detail/lr/parser.hpp"
 
 namespace aici::yacc {
 
-/// For constructors of controllers: the texts of a grammar. One that is malformed, has no text, or has other conflicts
-/// than it says, refuses the request, with a message that says where and what is wrong. Logs what people should know
-/// about it.
+/// Makes a recognizer from a grammar; for controllers' constructors. A grammar that is malformed, has no text, or has
+/// another number of conflicts than it declares, refuses the request with a message that gives position and reason.
+/// Writes warnings to the log.
 lr::Parser make_or_fail(std::string_view grammar);
 
 }  // namespace aici::yacc

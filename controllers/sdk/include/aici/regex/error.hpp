@@ -1,4 +1,4 @@
-// error.hpp - why a pattern was refused, and where.
+// error.hpp - the reason and position of a refused pattern.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 namespace aici::regex {
 
 struct Error {
-  std::uint32_t offset = 0;  ///< bytes of the pattern before the place
+  std::uint32_t offset = 0;  ///< bytes of the pattern before the error
   std::uint32_t line = 1;    ///< counted from 1
   std::uint32_t column = 1;  ///< characters, counted from 1
-  std::string message;       ///< what is wrong and what is allowed
-  bool no_text = false;      ///< nothing is wrong with the pattern, but no text matches it
+  std::string message;       ///< the reason, and what is allowed
+  bool no_text = false;      ///< the pattern is valid, but no text matches it
 
-  /// "column 5: ..." (the line is said if it is not the first).
+  /// Returns "column 5: ..."; names the line, too, if it is not the first.
   std::string text() const;
 };
 

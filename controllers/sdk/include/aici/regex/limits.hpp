@@ -1,4 +1,4 @@
-// limits.hpp - every bound of the regex engine. A pattern beyond one is refused with an error that names it.
+// limits.hpp - the limits of the regex engine. A pattern beyond a limit is refused with an error that names it.
 #pragma once
 
 #include <cstdint>
@@ -6,25 +6,25 @@
 namespace aici::regex {
 
 struct Limits {
-  /// Longest pattern. Parsing is linear (about 0.1 us a byte), so this bounds it to a few 10 ms.
+  /// Maximum length of a pattern. Parsing is linear (about 0.1 us per byte), so it takes at most some 10 ms.
   std::uint32_t pattern_bytes = 256 * 1024;
-  /// Deepest nesting of groups and of classes: the parser needs no stack, but the passes over the tree
-  /// recurse, and a controller's stack is small.
+  /// Maximum nesting of groups and of classes. The parser does not recurse, but the passes over the tree do, and a
+  /// controller's stack is small.
   std::uint32_t nesting = 100;
-  /// States of the nondeterministic automaton: the pattern with all repetitions written out. The
-  /// deterministic states are sets of these, stored as 16-bit numbers, so 65535 could not be exceeded.
-  /// 12 bytes and about 0.1 us each.
+  /// Maximum number of states of the nondeterministic automaton, which has all repetitions expanded. Deterministic
+  /// states are sets of these, stored as 16-bit numbers, so 65535 is the upper bound. Each state takes 12 bytes and
+  /// about 0.1 us.
   std::uint32_t nfa_states = 50'000;
-  /// Kinds of characters that the pattern tells apart. One row of a deterministic state has an entry for
-  /// each that has an ASCII member, and each class of the pattern is a set of them.
+  /// Maximum number of kinds of characters that the pattern distinguishes. The row of a deterministic state has an
+  /// entry for each kind with an ASCII member, and each class of the pattern is a set of kinds.
   std::uint32_t character_kinds = 4096;
-  /// Deterministic states that one `(?until:...)` or `(?not:...)` may have: those are built at once.
+  /// Maximum number of deterministic states of one `(?until:...)` or `(?not:...)`, which are built eagerly.
   std::uint32_t eager_states = 2048;
-  /// Memory of the deterministic automaton, whose states are made as they are reached. Beyond this the
-  /// present mask cannot be computed. 1000 states are between 0.1 and 1 MB.
+  /// Maximum memory of the deterministic automaton, whose states are built lazily. Beyond it, the current mask cannot
+  /// be computed. 1000 states take between 0.1 and 1 MB.
   std::uint32_t automaton_bytes = 24 << 20;
-  /// Between two masks `Regex::compact` drops all states if they take more than this. Usual patterns stay
-  /// below 100 kB and never meet it.
+  /// Between two masks, `Regex::compact` drops all states if they take more than this. Common patterns stay below 100
+  /// kB and never reach it.
   std::uint32_t kept_bytes = 4 << 20;
 };
 

@@ -14,33 +14,33 @@
 #include <string>
 #include <string_view>
 
+#include "aici/detail/regex/automaton.hpp"
 #include "aici/functional.hpp"
-#include "aici/regex/automaton.hpp"
 #include "aici/regex/error.hpp"
 #include "aici/regex/limits.hpp"
 #include "aici/signature.hpp"
 
 namespace aici::regex {
 
-/// Small and cheap to move: the automaton is on the heap.
+/// A compiled regular expression. It is small and cheap to move, since the automaton is on the heap.
 class Regex {
  public:
-  /// A state of the automaton. 0 is dead; equal numbers mean equal states, until `compact` drops them all.
+  /// A state of the automaton. 0 is dead. Equal numbers are equal states, until `compact` drops all states.
   using State = Automaton::State;
 
-  /// Nothing, and `error` filled in if the pattern is refused: it is malformed, beyond a limit, or matches no text.
+  /// Returns nothing and fills in `error` if the pattern is malformed, exceeds a limit, or matches no text.
   static std::optional<Regex> compile(std::string_view pattern, Error* error, const Limits& limits = {});
 
-  /// Every text that ends where one of `stops` occurs first: the pattern (?until:...) of these texts, which must
-  /// be UTF-8 and not empty.
+  /// Matches every text that ends at the first occurrence of one of `stops`, as (?until:...) does. The stops must be
+  /// nonempty UTF-8.
   static std::optional<Regex> until(std::span<const std::string> stops, Error* error,
                                     const Limits& limits = {});
 
-  /// The complement: every text but the empty one in which no part matches. `^` is the start of the text, `$` its end
-  /// as far as it has come: anything may follow, so it changes nothing.
+  /// Matches every nonempty text in which no part matches the pattern. `^` is the start of the text. `$` has no effect,
+  /// since any text may follow.
   static std::optional<Regex> without(std::string_view pattern, Error* error, const Limits& limits = {});
 
-  /// Lets `loop_signature` answer: without the classes of the vocabulary it says 0.
+  /// Sets the vocabulary's byte classes; without them `loop_signature` returns 0.
   void set_byte_classes(ByteClasses classes) { automaton_->set_byte_classes(classes); }
 
   State initial() const { return automaton_->initial(); }
@@ -51,23 +51,22 @@ class Regex {
   }
   bool dead(State state) const { return state == Automaton::kDead; }
   bool accepting(State state) const { return automaton_->accepting(state); }
-  /// Is this between the bytes of a character? Only bytes from 0x80 to 0xBF can follow there, and none of these
-  /// anywhere else.
+  /// Returns whether the state is within a character. Bytes from 0x80 to 0xBF can follow there, and only there.
   bool within_character(State state) const { return Automaton::within_character(state); }
-  /// Can no byte follow? (The dead state has ended.)
+  /// Returns whether no byte can follow; true for the dead state.
   bool ended(State state) const { return automaton_->ended(state); }
   Signature loop_signature(State state) const { return automaton_->loop_signature(state); }
   std::uint32_t loop_length(State state) const { return automaton_->loop_length(state); }
   bool forced_byte(State state, std::uint8_t* byte) const { return automaton_->forced_byte(state, byte); }
 
-  /// Set when the automaton has met Limits::automaton_bytes: answers since then are too strict.
+  /// Set when the automaton has reached Limits::automaton_bytes; answers since then are too strict.
   const char* failure() const {
     return automaton_->exhausted() ? "the regular expression needs too much memory for one mask" : nullptr;
   }
-  /// To be called between masks. If the states take too much memory, drops them all but *state, which gets
-  /// a new number, and says true: what is remembered under old numbers is void.
+  /// Call between masks. If the states take too much memory, drops all of them but *state, which gets a new number, and
+  /// returns true: all old numbers are then invalid.
   bool compact(State* state) { return automaton_->compact(state); }
-  /// Memory and number of the states that have been made.
+  /// Return the memory and the number of the states built so far.
   std::size_t bytes() const { return automaton_->bytes(); }
   std::uint32_t num_states() const { return automaton_->num_states(); }
 
@@ -77,10 +76,10 @@ class Regex {
   std::unique_ptr<Automaton> automaton_;
 };
 
-/// For constructors of controllers: `Regex::compile`, ready for quick masks with this controller's vocabulary. A
-/// pattern that is refused refuses the request, with a message that says where and what is wrong.
+/// Calls `Regex::compile` and prepares the result for fast masks with this controller's vocabulary; for controllers'
+/// constructors. An invalid pattern refuses the request with a message that gives position and reason.
 Regex compile_or_fail(std::string_view pattern, const Limits& limits = {});
-/// The same with `Regex::until`.
+/// As above, with `Regex::until`.
 Regex until_or_fail(std::span<const std::string> stops, const Limits& limits = {});
 
 static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasForcedByte<Regex>);

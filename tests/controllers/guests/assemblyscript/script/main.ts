@@ -1,5 +1,5 @@
-// script.cpp in AssemblyScript: a controller that does what its argument says, lines of "<callback> <what>
-// <words>". Each callback obeys its next lines up to the first that gives a result, and prints what it sees.
+// script.cpp in AssemblyScript: a controller that executes its argument, lines of "<callback> <what> <words>". Each
+// callback executes its next lines up to the first with a result, and prints its input.
 import * as aici from "aici";
 
 export { aici_abi_v1, aici_arg } from "aici";

@@ -1,5 +1,5 @@
-//! script.cpp in Rust: a controller that does what its argument says, lines of "<callback> <what> <words>".
-//! Each callback obeys its next lines up to the first that gives a result, and prints what it sees.
+//! script.cpp in Rust: a controller that executes its argument, lines of "<callback> <what> <words>". Each callback
+//! executes its next lines up to the first with a result, and prints its input.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -61,7 +61,7 @@ impl Script {
                     show("tokenized", &aici::tokenize(word(2)).expect("words of the vocabulary"))
                 );
             }
-            // by number, as the enum has no name for what this runtime does not know
+            // by number, since the enum has no name for an unknown capability
             "can" => aici::log!("{}", unsafe { aici::abi::capability(word(2).parse().expect("a number")) }),
             "vocabulary" => aici::log!("{}", vocabulary()),
             "log" => aici::log("logged\n"),

@@ -1,7 +1,7 @@
 //! A recognizer whose automaton is the controller argument, walked in every way that the crate offers.
 //!
-//! Argument: the way (1 byte), a byte that means nothing, for each state a byte of flags (1 << SpecialToken) and
-//! 256 bytes of next states. State 0 is dead, state 1 is where it starts.
+//! Argument: the way (1 byte), an unused byte, for each state a byte of flags (1 << SpecialToken) and
+//! 256 bytes of next states. State 0 is dead, state 1 is the start.
 
 use std::rc::Rc;
 
@@ -37,7 +37,7 @@ impl FunctionalRecognizer<u8> for Table {
     }
 }
 
-/// A byte stack of its own, without anything optional.
+/// A byte stack without optional functions.
 struct Plain {
     table: Table,
     stack: Vec<u8>,
@@ -64,7 +64,7 @@ impl Recognizer for Plain {
     }
 }
 
-/// Allows what the recognizer allows, and goes on with any text.
+/// Allows what the recognizer allows, followed by any text.
 struct Walker(Box<dyn Recognizer>);
 
 impl AiciCtrl for Walker {
@@ -86,7 +86,7 @@ enum Tester {
 
 impl Tester {
     fn new(argument: &[u8]) -> Result<Self, String> {
-        aici::vocabulary(); // mapped here, where there is time
+        aici::vocabulary(); // maps the vocabulary here, where time is not critical
         let table = Table { rows: argument[2..].into(), signatures: argument[0] != 0 };
         Ok(match argument[0] {
             0 | 1 => Tester::Walker(Walker(Box::new(StackRecognizer::new(table)))),

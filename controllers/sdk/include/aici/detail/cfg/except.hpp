@@ -1,0 +1,57 @@
+// except.hpp - the texts of a regular expression except those in a list, such as names.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aici/detail/hash_index.hpp"
+#include "aici/regex/regex.hpp"
+
+namespace aici::cfg {
+
+/// The regex and, in parallel, a trie of the excluded texts. Excluded texts that the regex does not match have no
+/// effect.
+class Except {
+ public:
+  /// 0 is dead, 1 the first.
+  using State = std::uint32_t;
+
+  Except(regex::Regex regex, std::span<const std::string> texts);
+
+  State append(State state, std::uint8_t byte);
+  bool accepting(State state) const;
+  bool ended(State state);
+  /// Returns the regex if no excluded text can follow, otherwise null.
+  const regex::Regex* free(State state) const { return pairs_[state].node == kNone ? &regex_ : nullptr; }
+  regex::Regex::State regex_state(State state) const { return pairs_[state].regex; }
+  regex::Regex& regex() { return regex_; }
+  const char* failure() const { return regex_.failure(); }
+
+ private:
+  static constexpr std::uint32_t kNone = 0, kRoot = 1;
+  struct Node {
+    std::vector<std::pair<std::uint8_t, std::uint32_t>> children;
+    bool ends = false;
+  };
+  struct Pair {
+    regex::Regex::State regex;
+    std::uint32_t node;
+    /// Whether a text can still be completed; -1: not computed yet.
+    std::int8_t alive;
+  };
+
+  std::uint32_t child(std::uint32_t node, std::uint8_t byte) const;
+  State intern(regex::Regex::State regex, std::uint32_t node);
+  bool alive(State state);
+
+  regex::Regex regex_;
+  std::vector<Node> trie_{2};
+  std::vector<Pair> pairs_;
+  HashIndex ids_;
+};
+
+}  // namespace aici::cfg

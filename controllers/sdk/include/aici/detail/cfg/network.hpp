@@ -1,0 +1,101 @@
+// network.hpp - a grammar as automata that call each other: a recursive transition network without left recursion.
+//
+// Each rule is a nondeterministic automaton whose edges are terminals and calls of rules. Equal suffixes are shared,
+// also between rules. Rules that are left-recursive, directly or through other rules, are rewritten: `list : list ","
+// item | item` becomes the loop `item ("," item)*`. So a walk along calls from the start of a rule ends, which is all
+// that the engine (columns.hpp) needs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aici/cfg/grammar.hpp"
+#include "aici/cfg/limits.hpp"
+
+namespace aici::cfg {
+
+/// The number of a place in an automaton.
+using Place = std::uint32_t;
+/// The end of a rule, and a place without any text.
+inline constexpr Place kEnd = 0, kNowhere = 1;
+
+class Network {
+ public:
+  struct Edge {
+    std::uint32_t label;  ///< a terminal, or a rule
+    Place next;
+  };
+  /// The edges that leave a place directly: `first` to `calls` are terminals, `calls` to `last` are rules.
+  struct Exits {
+    std::uint32_t first, calls, last;
+    bool ends;  ///< whether the rule may end here
+    /// Returns whether only the end is possible, so that a call here is a tail call.
+    bool only_end() const { return ends && first == last; }
+  };
+
+  /// Returns an error message, or null.
+  const char* build(const Grammar& grammar, Rule start, const Limits& limits);
+
+  /// The place where a text begins: a call of the start rule.
+  Place start() const { return start_; }
+  const Exits& exits(Place place) {
+    if (exits_[place].first == kUnknown) find_exits(place);
+    return exits_[place];
+  }
+  /// Returns the exits of a rule's first place, without its end: callers skip an empty rule by themselves.
+  const Exits& entry(Rule rule) { return exits(entries_[rule]); }
+  const Edge& edge(std::uint32_t number) const { return edges_[number]; }
+  /// Rules that are called from the entry of another one have a higher rank.
+  std::uint32_t rank(Rule rule) const { return ranks_[rule]; }
+  Rule rule_of_rank(std::uint32_t rank) const { return by_rank_[rank]; }
+  std::size_t num_rules() const { return entries_.size(); }
+  /// Returns whether the place is in a rule of Lexemes::kLongest; also true for the end of the text if the start rule
+  /// is.
+  bool longest(Place place) const { return places_[place].longest; }
+
+ private:
+  static constexpr std::uint32_t kUnknown = 0xffffffff;
+  struct Node {
+    enum class Kind : std::uint8_t { kEnd, kNowhere, kTerminal, kCall, kSplit };
+    Kind kind;
+    std::uint32_t label = 0;
+    Place a = kNowhere, b = kNowhere;  ///< next places; a split leads to both
+    bool longest = false;
+    bool operator==(const Node&) const = default;
+  };
+
+  Place add(Node node);
+  void enter(Rule rule) { longest_ = grammar_->lexemes(rule) == Lexemes::kLongest; }
+  Place open();
+  Place build(Expr expr, Place next, std::uint32_t depth);
+  Place build_repeat(const Grammar::Node& node, Place next, std::uint32_t depth);
+  Place split(Place a, Place b);
+  void find_exits(Place place);
+  void store(Place place, std::vector<Edge> terminals, std::vector<Edge> calls, bool ends);
+
+  // left_recursion.cpp
+  class Copies;
+  void remove_left_recursion();
+  void rewrite(std::span<const Rule> members);
+  void fill(Place place, std::span<const Place> targets);
+
+  const Grammar* grammar_ = nullptr;
+  Limits limits_;
+  std::vector<bool> productive_, nullable_;
+  std::vector<Node> places_;
+  HashIndex ids_;
+  std::vector<Place> entries_;
+  std::vector<bool> empty_rules_;  ///< by rule: whether it may be empty
+  std::vector<std::uint32_t> ranks_;
+  std::vector<Rule> by_rank_;
+  std::vector<Exits> exits_;
+  std::vector<Place> seen_at_;  ///< the place for which `find_exits` has last visited each place
+  std::vector<Edge> edges_;
+  Place start_ = kNowhere;
+  bool longest_ = false;  ///< Lexemes of the rule that is being built
+  const char* problem_ = nullptr;
+};
+
+}  // namespace aici::cfg

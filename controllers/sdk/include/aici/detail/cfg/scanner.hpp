@@ -1,0 +1,95 @@
+// scanner.hpp - reads several terminals at once, byte by byte: one deterministic automaton for each set of them.
+//
+// A state consists of the terminals that are still possible, each with its own state. States and their rows of next
+// states are built lazily and shared by all columns that allow the same terminals.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aici/detail/cfg/terminals.hpp"
+#include "aici/detail/hash_index.hpp"
+
+namespace aici::cfg {
+
+class Scanner {
+ public:
+  using State = std::uint32_t;
+  static constexpr State kDead = 0;
+  static constexpr std::uint32_t kBits = 14, kMost = 1u << kBits;
+
+  explicit Scanner(Terminals* terminals);
+
+  /// The state before the first byte of any of these terminals, which are sorted and read in the same way (Lexemes).
+  State start(std::span<const Terminal> terminals);
+  /// Returns kDead if none of the terminals continues with the byte. kDead stays dead.
+  State append(State state, std::uint8_t byte) {
+    const std::uint16_t next = table_[state << 8 | byte];
+    return next != kUnknown ? next : append_slowly(state, byte);
+  }
+  /// Returns whether these are terminals of Lexemes::kLongest.
+  bool longest(State state) const { return rows_[state].longest; }
+  /// Returns whether no byte has been read.
+  bool fresh(State state) const { return rows_[state].fresh; }
+  /// Returns whether one of the terminals is complete.
+  bool accepting(State state) const { return rows_[state].num_accepted != 0; }
+  /// Returns the complete terminals.
+  std::span<const Terminal> accepted(State state) const {
+    return {accepted_.data() + rows_[state].first_accepted, rows_[state].num_accepted};
+  }
+  /// Returns whether a byte may follow.
+  bool goes_on(State state) const { return rows_[state].count != 0; }
+  /// Returns the state without complete terminals: states with equal continuations become one.
+  State silent(State state);
+  /// As in functional.hpp: kinds of bytes that keep one of the terminals going, for *length bytes.
+  Signature loop_signature(State state, std::uint32_t* length) {
+    if (!rows_[state].has_loop) find_loop(state);
+    *length = rows_[state].loop_length;
+    return rows_[state].loop;
+  }
+
+  /// A byte that the caller stores with a state; 0 at first.
+  std::uint8_t& note(State state) { return notes_[state]; }
+
+  std::size_t size() const { return rows_.size(); }
+  std::size_t bytes() const { return table_.size() * 2 + parts_.size() * sizeof(Part) + rows_.size() * sizeof(Row); }
+  /// Drops all states except those in `kept`, which get new numbers.
+  void keep_only(std::span<State> kept);
+  const char* failure() const { return full_ ? "the terminals of the grammar have too many states" : nullptr; }
+
+ private:
+  static constexpr std::uint16_t kUnknown = 0xffff;
+  /// Most grammars have fewer states.
+  static constexpr std::size_t kUsual = 1024;
+  struct Part {
+    Terminal terminal;
+    Terminals::State state;
+    bool operator==(const Part&) const = default;
+  };
+  struct Row {
+    std::uint32_t first, count;
+    std::uint32_t first_accepted, num_accepted;
+    bool fresh, longest, has_loop = false;
+    Signature loop = 0;
+    std::uint32_t loop_length = kUnlimited;
+  };
+
+  State append_slowly(State state, std::uint8_t byte);
+  State intern(bool fresh, std::span<const Part> parts, std::span<const Terminal> accepted);
+  void find_loop(State state);
+
+  Terminals* terminals_;
+  std::vector<Part> parts_;
+  std::vector<Terminal> accepted_;
+  std::vector<Row> rows_;
+  std::vector<std::uint16_t> table_;
+  std::vector<std::uint8_t> notes_;
+  HashIndex ids_;
+  std::vector<Part> next_;
+  std::vector<Terminal> next_accepted_;
+  bool full_ = false;
+};
+
+}  // namespace aici::cfg

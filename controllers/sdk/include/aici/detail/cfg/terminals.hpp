@@ -1,0 +1,89 @@
+// terminals.hpp - the terminals of a grammar: literal bytes, regular expressions, substrings.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "aici/cfg/counted.hpp"
+#include "aici/detail/cfg/except.hpp"
+#include "aici/functional.hpp"
+#include "aici/regex/regex.hpp"
+#include "aici/substring.hpp"
+
+namespace aici::cfg {
+
+/// The number of a terminal.
+using Terminal = std::uint32_t;
+
+/// How a part of a grammar is read.
+enum class Lexemes : std::uint8_t {
+  /// A terminal ends wherever it is complete, and nothing stands between terminals: the texts are exactly those of
+  /// the rules.
+  kAnywhere,
+  /// As in a lexer: a terminal ends where none of the terminals that were possible at its start can continue. Ignored
+  /// text may stand between terminals. A terminal that ends early ends for all of them.
+  kLongest,
+};
+
+/// All terminals of a grammar, each with a deterministic automaton.
+class Terminals {
+ public:
+  /// 0 is dead.
+  using State = std::uint32_t;
+  static constexpr State kDead = 0;
+
+  Terminal add_literal(std::string_view bytes);
+  /// With `early`, a text ends where it first matches, and has at least one byte.
+  Terminal add_regex(regex::Regex regex, bool early);
+  Terminal add_substring(Substrings substrings);
+  Terminal add_except(Except except);
+  Terminal add_counted(Counted counted);
+
+  /// Sets how a terminal is read; the default is kAnywhere.
+  void set_lexemes(Terminal terminal, Lexemes lexemes) {
+    longest_.resize(size());
+    longest_[terminal] = lexemes == Lexemes::kLongest;
+  }
+  bool any_longest() const { return std::ranges::find(longest_, true) != longest_.end(); }
+  bool longest(Terminal terminal) const { return terminal < longest_.size() && longest_[terminal]; }
+
+  /// Sets the byte classes that `loop_signature` needs.
+  void set_byte_classes(ByteClasses classes);
+
+  std::size_t size() const { return all_.size(); }
+  bool early(Terminal terminal) const {
+    const auto* pattern = std::get_if<Pattern>(&all_[terminal]);
+    return pattern != nullptr && pattern->early;
+  }
+  State initial(Terminal terminal) const;
+  State append(Terminal terminal, State state, std::uint8_t byte);
+  /// Returns whether the text so far is a text of the terminal; for the initial state, whether the empty text is.
+  bool accepting(Terminal terminal, State state) const;
+  /// Returns whether no byte can follow.
+  bool ended(Terminal terminal, State state);
+  /// As in functional.hpp: kinds of bytes that may follow in any number, or for *length bytes.
+  Signature loop_signature(Terminal terminal, State state, std::uint32_t* length) const;
+  /// Returns why the answers are invalid, or null.
+  const char* failure() const;
+
+ private:
+  /// The state of a literal is the number of bytes read, plus one.
+  using Literal = std::string;
+  /// The state is that of the regex; kStopped where a pattern has ended early.
+  struct Pattern {
+    regex::Regex regex;
+    bool early;
+  };
+  static constexpr State kStopped = 0xffffffff;
+
+  std::vector<std::variant<Literal, Pattern, Substrings, Except, Counted>> all_;
+  std::vector<bool> longest_;
+};
+
+}  // namespace aici::cfg

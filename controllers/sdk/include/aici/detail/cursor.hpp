@@ -1,0 +1,182 @@
+// cursor.hpp - a recognizer with its current state: one interface for both kinds of recognizer.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "aici/bias.hpp"
+#include "aici/detail/forced_text.hpp"
+#include "aici/functional.hpp"
+#include "aici/recognizer.hpp"
+#include "aici/signature.hpp"
+#include "aici/token_set.hpp"
+#include "aici/types.hpp"
+
+namespace aici::detail {
+
+template <class R>
+class Cursor;
+
+template <FunctionalRecognizer F>
+class Cursor<F> {
+ public:
+  using State = typename F::State;
+  explicit Cursor(F f) : f_(std::move(f)), state_(f_.initial()) {}
+
+  bool append(std::string_view text) {
+    for (char byte : text)
+      if (State next = state_; try_append(f_, state_, static_cast<std::uint8_t>(byte), &next))
+        state_ = next;
+      else
+        return false;
+    return true;
+  }
+  /// Returns whether earlier keys have become invalid.
+  bool compact() {
+    if constexpr (HasCompact<F>)
+      return f_.compact(&state_);
+    else
+      return false;
+  }
+  const char* failure() const {
+    if constexpr (HasFailure<F>)
+      return f_.failure();
+    else
+      return nullptr;
+  }
+  /// Moves to the state to which most bytes lead, if any byte is allowed.
+  bool follow_most() {
+    if constexpr (std::equality_comparable<State>)
+      return detail::favourite(f_, state_, &state_);
+    else
+      return false;
+  }
+  void back_to_start() { state_ = f_.initial(); }
+  State state() const { return state_; }
+  void go_to(State state) { state_ = state; }
+  bool special_allowed(SpecialToken which) { return f_.special_allowed(state_, which); }
+  /// Returns the length of the longest allowed prefix of `text` after which the text may end; 0 if there is none.
+  std::size_t longest_end(std::string_view text) {
+    std::size_t end = 0;
+    State at = state_;
+    for (std::size_t i = 0; i < text.size(); i++) {
+      if (State next = at; try_append(f_, at, static_cast<std::uint8_t>(text[i]), &next))
+        at = next;
+      else
+        break;
+      if (f_.special_allowed(at, SpecialToken::eos)) end = i + 1;
+    }
+    return end;
+  }
+  void compute_bias(TokenSet& out) { aici::compute_bias(f_, state_, out); }
+  /// Returns the key of the state; 0 if it has none.
+  std::uint64_t key() const {
+    if constexpr (std::convertible_to<State, std::uint32_t>)
+      return static_cast<std::uint64_t>(static_cast<std::uint32_t>(state_)) + 1;
+    else
+      return 0;
+  }
+  ForcedText forced_text() {
+    ForcedText text;
+    State at = state_;
+    std::uint8_t byte = 0;
+    while (text.bytes.size() < ForcedText::kMost && aici::forced_byte(f_, at, &byte)) {
+      text.bytes.push_back(static_cast<char>(byte));
+      at = f_.append(at, byte);
+    }
+    if (!text.bytes.empty())
+      for (unsigned b = 0; b < 256; b++)
+        if (State next = at; try_append(f_, at, static_cast<std::uint8_t>(b), &next))
+          text.next.add(static_cast<std::uint8_t>(b));
+    return text;
+  }
+  F& recognizer() { return f_; }
+
+ private:
+  F f_;
+  State state_;
+};
+
+template <ByteStack R>
+  requires(!FunctionalRecognizer<R>)
+class Cursor<R> {
+ public:
+  explicit Cursor(R r) : r_(std::move(r)) {}
+
+  bool append(std::string_view text) {
+    for (char byte : text)
+      if (r_.try_push_byte(static_cast<std::uint8_t>(byte)))
+        height_++;
+      else
+        return false;
+    if constexpr (StackRestart<R>) r_.collapse();
+    return true;
+  }
+  void back_to_start() {
+    if constexpr (StackRestart<R>)
+      r_.restart();
+    else if (height_ != 0)
+      r_.pop_bytes(height_);
+    height_ = 0;
+  }
+  bool compact() { return false; }
+  const char* failure() const { return nullptr; }
+  bool special_allowed(SpecialToken which) { return r_.special_allowed(which); }
+  std::size_t longest_end(std::string_view text) {
+    std::size_t end = 0;
+    std::uint32_t pushed = 0;
+    for (; pushed < text.size() && r_.try_push_byte(static_cast<std::uint8_t>(text[pushed])); pushed++)
+      if (r_.special_allowed(SpecialToken::eos)) end = pushed + 1;
+    r_.pop_bytes(pushed);
+    r_.trie_finished();
+    return end;
+  }
+  void compute_bias(TokenSet& out) { aici::compute_bias(r_, out); }
+  std::uint64_t key() {
+    if constexpr (StackStateKey<R>)
+      return r_.state_key();
+    else
+      return 0;
+  }
+  ForcedText forced_text() {
+    ForcedText text;
+    std::uint8_t byte = 0;
+    while (text.bytes.size() < ForcedText::kMost && forced_byte(&byte)) {
+      text.bytes.push_back(static_cast<char>(byte));
+      r_.push_byte(byte);
+    }
+    if (text.bytes.empty()) return text;
+    for (unsigned b = 0; b < 256; b++)
+      if (r_.byte_allowed(static_cast<std::uint8_t>(b))) text.next.add(static_cast<std::uint8_t>(b));
+    r_.pop_bytes(static_cast<std::uint32_t>(text.bytes.size()));
+    r_.trie_finished();
+    return text;
+  }
+  R& recognizer() { return r_; }
+
+ private:
+  bool forced_byte(std::uint8_t* byte) {
+    if constexpr (StackForcedByte<R>) {
+      return r_.forced_byte(byte);
+    } else {
+      if (r_.special_allowed(SpecialToken::eos)) return false;
+      int found = -1;
+      for (int b = 0; b < 256; b++) {
+        if (!r_.byte_allowed(static_cast<std::uint8_t>(b))) continue;
+        if (found >= 0) return false;
+        found = b;
+      }
+      *byte = static_cast<std::uint8_t>(found);
+      return found >= 0;
+    }
+  }
+
+  R r_;
+  /// Number of bytes pushed since the start: those on the stack, if it is not collapsed.
+  std::uint32_t height_ = 0;
+};
+
+}  // namespace aici::detail

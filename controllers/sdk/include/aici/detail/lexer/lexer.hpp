@@ -1,0 +1,122 @@
+// lexer.hpp - one lazily built deterministic automaton for all terminals of a grammar.
+//
+// It reads a lexeme byte by byte until no terminal can continue. The lexeme ends before that byte, and belongs to the
+// terminal that matches there. A keyword wins over a pattern, and the pattern that was added first wins over others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "aici/detail/hash_index.hpp"
+#include "aici/detail/lexer/terminal_set.hpp"
+#include "aici/functional.hpp"
+#include "aici/regex/regex.hpp"
+
+namespace aici::lexer {
+
+class Lexer {
+ public:
+  using State = std::uint32_t;
+  static constexpr State kDead = 0, kInitial = 1;
+  /// Maximum number of states.
+  static constexpr State kMostStates = 1 << 14;
+
+  explicit Lexer(std::size_t terminals) : sets_(terminals) {}
+
+  /// Adds a nonempty keyword; returns false if it exists already. Call it before any query.
+  bool add_keyword(std::string_view text, Terminal terminal);
+  void add_pattern(regex::Regex pattern, Terminal terminal);
+  /// Call it after the last terminal was added. `ignored` is the terminal that may stand between lexemes, such as
+  /// blanks, or kNoTerminal.
+  void finish(Terminal ignored);
+
+  /// Returns the state after `byte`; kDead if no terminal continues. kDead stays dead.
+  State append(State state, std::uint8_t byte) {
+    const State next = table_[state << 8 | byte];
+    return next != kUnknown ? next : append_slowly(state, byte);
+  }
+  /// Returns the terminal of the lexeme if it ends here, or kNoTerminal.
+  Terminal accepted(State state) const { return rows_[state].accepted; }
+  /// Returns the set of terminals that the lexeme can still become: for each of them, some text leads to a state
+  /// where it is `accepted`.
+  std::uint32_t reachable(State state) {
+    const std::uint32_t known = rows_[state].reachable;
+    return known != kUnknown ? known : find_reachable(state);
+  }
+  /// Those of them that what is ignored can follow: some text leads to where they are `accepted` and a byte that
+  /// ends the lexeme begins one that is ignored.
+  std::uint32_t separable(State state) {
+    reachable(state);
+    return rows_[state].separable;
+  }
+
+  /// A way in which a lexeme may end.
+  struct Ending {
+    Terminal terminal;
+    std::vector<State> next;  ///< states after the first byte of the next lexeme
+    bool operator==(const Ending&) const = default;
+  };
+  /// Returns all ways in which the lexeme may end, each once.
+  std::vector<Ending> endings(State state);
+
+  /// Bytes such that any text made of them (of at most *length bytes) leads to states from which a terminal of the
+  /// set `wanted` can be reached.
+  Signature loop_signature(State state, std::uint32_t wanted, std::uint32_t* length);
+
+  TerminalSets& sets() { return sets_; }
+  std::size_t num_states() const { return rows_.size(); }
+  /// Returns why the answers so far are invalid, or null.
+  const char* failure() const;
+
+ private:
+  static constexpr std::uint32_t kUnknown = 0xffffffff;
+  /// A node of the trie of keywords.
+  struct Node {
+    std::vector<std::pair<std::uint8_t, std::uint32_t>> children;
+    Terminal terminal = kNoTerminal;
+    bool separable = false;
+  };
+  struct Pattern {
+    regex::Regex regex;
+    Terminal terminal;
+  };
+  /// A state is a node of the trie (0: none), and the live patterns with their states.
+  struct Part {
+    std::uint32_t pattern;
+    regex::Regex::State state;
+    bool operator==(const Part&) const = default;
+  };
+  struct Row {
+    std::uint32_t node, first, count;
+    Terminal accepted = kNoTerminal;
+    std::uint32_t reachable = kUnknown, separable = 0;
+  };
+
+  State append_slowly(State state, std::uint8_t byte);
+  State intern(std::uint32_t node, std::span<const Part> parts);
+  std::uint32_t find_reachable(State state);
+  void mark_keywords(std::uint32_t node, State state);
+  bool can_be_separated(State state);
+  std::vector<State> next_lexemes(State state);
+  std::uint32_t child(std::uint32_t node, std::uint8_t byte) const;
+  /// Adds the keywords of a node and those that it is the beginning of, and to `separable` those that can be separated.
+  void add_keywords(std::uint32_t node, std::vector<std::uint32_t>& all, std::vector<std::uint32_t>& separable) const;
+
+  /// Adds the live patterns of a state.
+  void add_patterns(const Row& row, std::vector<std::uint32_t>& set) const;
+
+  TerminalSets sets_;
+  std::vector<Node> trie_{2};
+  std::vector<Pattern> patterns_;
+  std::vector<Part> parts_;
+  std::vector<Row> rows_;
+  std::vector<State> table_;
+  HashIndex ids_;
+  std::vector<std::uint8_t> ignored_bytes_;  ///< the first bytes of ignored lexemes
+  bool full_ = false;
+};
+
+}  // namespace aici::lexer

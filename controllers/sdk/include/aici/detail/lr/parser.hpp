@@ -1,0 +1,153 @@
+// parser.hpp - an LR(1) grammar with its lexer as a functional recognizer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "aici/detail/inner.hpp"
+#include "aici/detail/lexer/lexer.hpp"
+#include "aici/detail/lr/stacks.hpp"
+#include "aici/detail/lr/tables.hpp"
+#include "aici/functional.hpp"
+
+namespace aici::lr {
+
+/// A state is a stack of the parser and a state of the lexer within a lexeme. A byte is allowed if the lexeme can still
+/// become a terminal that is possible next. At the end of the lexeme the parser reads its terminal.
+class Parser {
+ public:
+  /// The numbers of the stack and of the lexer's state, packed; 0 is dead.
+  using State = std::uint32_t;
+
+  Parser(Tables tables, lexer::Lexer lexer, lexer::Terminal ignored);
+
+  State initial() const { return pack(Stacks::kInitial, lexer::Lexer::kInitial); }
+  State append(State state, std::uint8_t byte) { return own_->append(state, byte); }
+  bool dead(State state) const { return state == 0; }
+  bool byte_allowed(State state, std::uint8_t byte) { return append(state, byte) != 0; }
+  /// The text may end where the lexeme may end, if the parser accepts the text up to there.
+  bool special_allowed(State state, SpecialToken token) {
+    return token == SpecialToken::eos && own_->complete(state);
+  }
+  Signature loop_signature(State state) { return own_->loop(state).signature; }
+  std::uint32_t loop_length(State state) { return own_->loop(state).length; }
+
+  class Inner;
+  /// A mask depends mostly on the viable terminals and the lexer's state.
+  std::uint32_t inner(State state) { return own_->inner(state); }
+  Inner inside();
+  State outer(State state, std::uint32_t inner) {
+    return pack(state >> kLexerBits, inner & kLexerMask);
+  }
+  State restart(State state, std::uint8_t byte) { return own_->restart(state, byte); }
+  InnerMasks& inner_masks() { return own_->inner_masks(); }
+
+  /// Drops stacks, between masks, if there are many.
+  bool compact(State* state) { return own_->compact(state); }
+  const char* failure() const { return own_->failure(); }
+
+ private:
+  static constexpr std::uint32_t kLexerBits = 14, kLexerMask = (1u << kLexerBits) - 1;
+  static constexpr std::size_t kInnerBytes = 256 << 10;
+  static constexpr std::uint32_t kMostStacks = 1u << (32 - kLexerBits);
+  static_assert(lexer::Lexer::kMostStates == 1u << kLexerBits);
+  static constexpr State pack(Stacks::Stack stack, lexer::Lexer::State lexer) { return stack << kLexerBits | lexer; }
+
+  struct Loop {
+    Signature signature;
+    std::uint32_t length;
+    bool operator==(const Loop&) const = default;
+  };
+
+  /// On the heap, since parts refer to each other.
+  class Own {
+   public:
+    Own(Tables tables, lexer::Lexer lexer, lexer::Terminal ignored);
+    State append(State state, std::uint8_t byte);
+    bool complete(State state);
+    const Loop& loop(State state) {
+      return state == 0 ? loops_[1] : loop(stacks_.viable(state >> kLexerBits), state & kLexerMask);
+    }
+    const Loop& loop(std::uint32_t viable, lexer::Lexer::State lexer);
+    std::uint32_t inner(State state) {
+      return state == 0 ? 0 : stacks_.viable(state >> kLexerBits) << kLexerBits | (state & kLexerMask);
+    }
+    State restart(State state, std::uint8_t byte);
+    std::uint32_t append_inside(std::uint32_t state, std::uint8_t byte);
+    InnerMasks& inner_masks() { return inner_masks_; }
+    bool compact(State* state);
+    const char* failure() const;
+
+   private:
+    enum class Known : std::uint8_t { kNothing, kDead, kAlive, kDependsOnStack };
+    /// Cached facts about a lexeme and the terminals that are viable after it.
+    struct Outlook {
+      Known known = Known::kNothing;
+      std::uint16_t loop = 0;  ///< number in `loops_`; 0: not computed yet
+    };
+
+    /// Returns whether the lexeme can become a terminal that is possible on this stack, and the text can continue
+    /// after it.
+    bool alive(Stacks::Stack stack, lexer::Lexer::State lexer);
+    Known at_once(Stacks::Stack stack, lexer::Lexer::State lexer) { return outlook(stacks_.viable(stack), lexer).known; }
+    Outlook& outlook(std::uint32_t viable, lexer::Lexer::State lexer) {
+      if (viable < outlooks_.size() && lexer < outlooks_[viable].size())
+        if (Outlook& found = outlooks_[viable][lexer]; found.known != Known::kNothing) return found;
+      return find_outlook(viable, lexer);
+    }
+    Outlook& find_outlook(std::uint32_t viable, lexer::Lexer::State lexer);
+    std::uint16_t find_loop(std::uint32_t viable, lexer::Lexer::State lexer);
+    bool search(State state);
+    const std::vector<lexer::Lexer::Ending>& endings(lexer::Lexer::State lexer);
+    Stacks::Stack after_lexeme(State state);
+
+    Tables tables_;
+    lexer::Lexer lexer_;
+    Stacks stacks_;
+    /// By set of viable terminals and state of the lexer.
+    std::vector<std::vector<Outlook>> outlooks_;
+    /// Each once.
+    std::vector<Loop> loops_{{0, 0}, {0, kUnlimited}};
+    /// Where it depends on the stack.
+    std::unordered_map<State, bool> has_end_;
+    std::unordered_map<lexer::Lexer::State, std::vector<lexer::Lexer::Ending>> endings_;
+    lexer::Terminal ignored_;
+    InnerMasks inner_masks_{kInnerBytes};
+    bool full_ = false;
+  };
+
+  std::unique_ptr<Own> own_;
+};
+
+/// Lexemes while the stack stays the same and a set of terminals is viable: the current lexeme, and the ignored text
+/// before and after it. A state is the number of the set and the state of the lexer.
+class Parser::Inner {
+ public:
+  using State = std::uint32_t;
+
+  explicit Inner(Own* own) : own_(own) {}
+
+  State initial() const { return 0; }
+  State append(State state, std::uint8_t byte) { return own_->append_inside(state, byte); }
+  bool dead(State state) const { return state == 0; }
+  bool leaves(State state) const { return state == kLeaves; }
+  bool byte_allowed(State state, std::uint8_t byte) { return append(state, byte) != 0; }
+  bool special_allowed(State, SpecialToken) { return false; }
+  Signature loop_signature(State state) { return own_->loop(state >> kLexerBits, state & kLexerMask).signature; }
+  std::uint32_t loop_length(State state) { return own_->loop(state >> kLexerBits, state & kLexerMask).length; }
+
+ private:
+  friend class Own;
+  static constexpr State kLeaves = 0xffffffff;
+
+  Own* own_;
+};
+
+inline Parser::Inner Parser::inside() { return Inner(own_.get()); }
+
+static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
+static_assert(HasRestart<Parser> && HasCompact<Parser> && HasFailure<Parser>);
+
+}  // namespace aici::lr

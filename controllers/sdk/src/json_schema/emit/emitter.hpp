@@ -1,0 +1,134 @@
+// emitter.hpp - writes goals as rules of a grammar.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "aici/cfg/grammar.hpp"
+#include "../expand/expander.hpp"
+
+namespace aici::json_schema {
+
+/// The marks of JSON with the blanks that may be around them, each made when it is first needed.
+class Marks {
+ public:
+  Marks(cfg::Grammar& grammar, Whitespace whitespace) : grammar_(grammar), whitespace_(whitespace) {}
+
+  cfg::Expr comma();
+  cfg::Expr colon();
+  cfg::Expr open_array();
+  cfg::Expr close_array();
+  cfg::Expr empty_array();
+  cfg::Expr open_object();
+  cfg::Expr close_object();
+  cfg::Expr empty_object();
+
+ private:
+  /// `plain` is what it is without blanks of choice.
+  cfg::Expr mark(std::size_t number, std::initializer_list<std::string_view> pattern, std::string_view plain);
+
+  cfg::Grammar& grammar_;
+  Whitespace whitespace_;
+  std::optional<cfg::Expr> made_[8];
+};
+
+class Emitter {
+ public:
+  Emitter(cfg::Grammar& grammar, const Schemas& schemas, Expander& expander, Strings& strings, Problems& problems,
+          const Options& options)
+      : grammar_(grammar),
+        document_(schemas.document()),
+        expander_(expander),
+        strings_(strings),
+        problems_(problems),
+        limits_(options.limits),
+        warn_(options.warn),
+        plain_(options.plain),
+        marks_(grammar, options.whitespace) {}
+
+  /// Returns the texts of all values that satisfy the whole schema.
+  cfg::Expr run();
+
+ private:
+  using Expr = cfg::Expr;
+  using Kind = Document::Kind;
+
+  // emitter.cpp
+  Expr value(Goal goal);
+  bool only_strings(const Shape& shape) const;
+  Expr build(const Shape& shape);
+  Expr build(const Branch& branch);
+  Expr if_possible(const Branch& branch, Expr (Emitter::*build)(const Branch&));
+  Expr literal(Value value, std::uint32_t depth);
+  Expr rule(std::string_view name, Expr body);
+  Expr joined(const std::vector<Expr>& parts, Expr open, Expr close, Expr empty);
+  Expr pattern(const std::string& pattern, Value where);
+  Expr exactly(Expr expr, std::uint32_t count);
+  Expr at_most(Expr expr, std::uint32_t count);
+  /// From `least` to `most` times, in rules of modest number.
+  Expr between(Expr expr, std::uint32_t least, std::uint32_t most);
+
+  // emit_scalar.cpp
+  /// A pattern whose characters are counted.
+  struct Countable {
+    /// No text matches it, whatever the length.
+    bool empty = false;
+    /// Without bounds; nothing if it is too large.
+    std::optional<cfg::Counted> texts;
+    /// By the bounds that it was wanted with.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Expr> made;
+  };
+  Expr string(const Branch& branch);
+  std::optional<Expr> pattern_except(const std::string& pattern, const std::vector<std::string_view>& texts,
+                                     bool unquoted, std::string* problem);
+  std::optional<Expr> counted_pattern(const std::string& pattern, std::uint32_t least, std::uint32_t most,
+                                      std::string* problem);
+  Expr number(const Branch& branch);
+
+  // emit_multiples.cpp
+  Expr multiples(const Branch& branch, const std::string& pattern);
+
+  // emit_array.cpp
+  Expr array(const Branch& branch);
+  Expr plain_array(const Branch& branch);
+  Expr counted_array(const Branch& branch);
+  Expr unique_array(const Branch& branch);
+  Goal item_goal(const Branch& branch, std::uint32_t index) const;
+  std::uint32_t last_named_item(const Branch& branch) const;
+
+  // emit_object.cpp
+  struct Member {
+    Expr expr;
+    bool required;
+  };
+  Expr object(const Branch& branch);
+  bool members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out);
+  Expr free_members(const Branch& branch, const std::vector<std::string_view>& names);
+  Expr uncounted(const std::vector<Member>& members, Expr free);
+  Expr counted(const Branch& branch, const std::vector<Member>& members, Expr free);
+  bool may_be_named(const Branch& branch, std::string_view name);
+  Expr keys(const Branch& like, const Branch& branch, const std::vector<std::string_view>& names);
+
+  cfg::Grammar& grammar_;
+  const Document& document_;
+  Expander& expander_;
+  Strings& strings_;
+  Problems& problems_;
+  const Limits& limits_;
+  /// Ignore constraints that cannot be enforced.
+  bool warn_;
+  /// Write strings without quotes and escapes.
+  bool plain_;
+  Marks marks_;
+  std::map<Goal, Expr> known_;
+  std::map<std::string, Expr> patterns_;
+  std::map<std::string, Countable> counted_;
+  std::vector<std::pair<Goal, cfg::Rule>> work_;
+};
+
+}  // namespace aici::json_schema

@@ -1,0 +1,200 @@
+// expander.hpp - expands goals: all ways to satisfy schemas that apply together.
+//
+// The keywords of a schema narrow a list of branches, one after the other. Keywords with a choice (anyOf, oneOf, if,
+// negations) split the list into several. The contents of arrays and objects are not expanded here: they become goals
+// of their own, so recursive schemas need no special treatment.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aici/json_schema/limits.hpp"
+#include "../branch.hpp"
+#include "../problems.hpp"
+#include "../read/schemas.hpp"
+#include "../strings/strings.hpp"
+#include "../validator.hpp"
+
+namespace aici::json_schema {
+
+/// All values that satisfy a goal: `values`, and the values that the branches allow. No branch has `values`.
+struct Shape {
+  std::vector<Value> literals;
+  std::vector<Branch> branches;
+  /// The parts of the goal that are not enforced.
+  std::vector<std::pair<Value, std::string>> problems;
+
+  bool empty() const { return literals.empty() && branches.empty(); }
+};
+
+/// The properties of a branch by name: its numbers in Branch::properties.
+using PropertyIndex = std::vector<std::pair<std::string_view, std::uint32_t>>;
+PropertyIndex index_properties(const Branch& branch);
+
+class Expander {
+ public:
+  Expander(const Schemas& schemas, Strings& strings, Problems& problems, const Limits& limits)
+      : schemas_(schemas),
+        document_(schemas.document()),
+        strings_(strings),
+        problems_(problems),
+        limits_(limits),
+        validator_(schemas, strings, limits) {}
+
+  /// Computed once; stays where it is. Its problems become those of the schema.
+  const Shape& use(const Goal& goal);
+  /// Returns whether certainly no value satisfies this; false if that is hard to decide.
+  bool empty(const Goal& goal);
+  /// Returns an equivalent smaller goal: without schemas that always hold, and with references resolved.
+  Goal simplify(Goal goal) const;
+  /// Returns the goal of a property's value in a branch.
+  Goal property_goal(const Branch& branch, const PropertyIndex& own, std::string_view name);
+
+ private:
+  using Kind = Document::Kind;
+  using Branches = std::vector<Branch>;
+  using Rule = void (Expander::*)(Value schema, Value keyword, Branches& branches);
+  struct Keyword {
+    std::string_view name;
+    Rule positive, negative;
+  };
+  static const Keyword* find_keyword(std::string_view name);
+
+  // expander.cpp
+  const Shape& shape(const Goal& goal);
+  void apply(Atom atom, Branches& branches);
+  void apply_all(Value schema, Branches& branches);
+  void apply_negated(Value schema, Branches& branches);
+  bool counts(Value schema, Value member) const;
+  void finish(const Goal& goal, Branches branches, Shape* shape);
+  bool drop_impossible(Branch& branch);
+  /// A copy, as far as the budget goes.
+  Branches copy(const Branches& branches);
+  Atom simplify(Atom atom) const;
+  static void append(Branches&& from, Branches& to);
+  static void prune(Branches& branches);
+  template <class Change>
+  static void each(Branches& branches, Change change) {
+    for (Branch& branch : branches) change(branch);
+    prune(branches);
+  }
+  static void problem(Branches& branches, Types types, Value where, const char* reason) {
+    for (Branch& branch : branches) branch.problems.push_back({types, where, reason});
+  }
+  bool is_list(Value keyword, std::string_view what);
+  bool is_map(Value keyword);
+  std::optional<std::uint32_t> count(Value keyword);
+  std::optional<Decimal> number(Value keyword);
+  bool is_older(Value schema, Draft than) const { return schemas_.draft(schema) < than; }
+  bool evaluates() const;
+
+  // keywords_logic.cpp
+  void ref(Value schema, Value keyword, Branches& branches);
+  void not_ref(Value schema, Value keyword, Branches& branches);
+  void dynamic_ref(Value schema, Value keyword, Branches& branches);
+  void not_dynamic_ref(Value schema, Value keyword, Branches& branches);
+  using Resolve = Value (Schemas::*)(Value, std::string_view, std::string*) const;
+  void follow(Value schema, Value keyword, Resolve resolve, bool negated, Branches& branches);
+  void all_of(Value schema, Value keyword, Branches& branches);
+  void not_all_of(Value schema, Value keyword, Branches& branches);
+  void any_of(Value schema, Value keyword, Branches& branches);
+  void not_any_of(Value schema, Value keyword, Branches& branches);
+  void one_of(Value schema, Value keyword, Branches& branches);
+  void not_one_of(Value schema, Value keyword, Branches& branches);
+  void negation(Value schema, Value keyword, Branches& branches);
+  void not_negation(Value schema, Value keyword, Branches& branches);
+  void condition(Value schema, Value keyword, Branches& branches);
+  void not_condition(Value schema, Value keyword, Branches& branches);
+  bool disjoint(Value a, Value b);
+
+  // keywords_values.cpp
+  void type(Value schema, Value keyword, Branches& branches);
+  void not_type(Value schema, Value keyword, Branches& branches);
+  std::optional<Types> types(Value keyword);
+  void enumeration(Value schema, Value keyword, Branches& branches);
+  void not_enumeration(Value schema, Value keyword, Branches& branches);
+  void constant(Value schema, Value keyword, Branches& branches);
+  void not_constant(Value schema, Value keyword, Branches& branches);
+  void keep_values(const std::vector<Value>& values, Branches& branches);
+  void drop_value(Value value, Branches& branches);
+  void minimum(Value schema, Value keyword, Branches& branches);
+  void not_minimum(Value schema, Value keyword, Branches& branches);
+  void maximum(Value schema, Value keyword, Branches& branches);
+  void not_maximum(Value schema, Value keyword, Branches& branches);
+  void exclusive_minimum(Value schema, Value keyword, Branches& branches);
+  void not_exclusive_minimum(Value schema, Value keyword, Branches& branches);
+  void exclusive_maximum(Value schema, Value keyword, Branches& branches);
+  void not_exclusive_maximum(Value schema, Value keyword, Branches& branches);
+  void low(Value keyword, bool open, Branches& branches);
+  void high(Value keyword, bool open, Branches& branches);
+  void multiple_of(Value schema, Value keyword, Branches& branches);
+  void not_multiple_of(Value schema, Value keyword, Branches& branches);
+  void min_length(Value schema, Value keyword, Branches& branches);
+  void not_min_length(Value schema, Value keyword, Branches& branches);
+  void max_length(Value schema, Value keyword, Branches& branches);
+  void not_max_length(Value schema, Value keyword, Branches& branches);
+  void pattern(Value schema, Value keyword, Branches& branches);
+  void not_pattern(Value schema, Value keyword, Branches& branches);
+  void format(Value schema, Value keyword, Branches& branches);
+  void not_format(Value schema, Value keyword, Branches& branches);
+  void content(Value schema, Value keyword, Branches& branches);
+  void not_content(Value schema, Value keyword, Branches& branches);
+  void add_text(Value keyword, bool format, bool negated, Branches& branches);
+
+  // keywords_arrays.cpp
+  void items(Value schema, Value keyword, Branches& branches);
+  void not_items(Value schema, Value keyword, Branches& branches);
+  void prefix_items(Value schema, Value keyword, Branches& branches);
+  void not_prefix_items(Value schema, Value keyword, Branches& branches);
+  void additional_items(Value schema, Value keyword, Branches& branches);
+  void not_additional_items(Value schema, Value keyword, Branches& branches);
+  std::uint32_t prefix_size(Value schema) const;
+  void rest_of_items(std::uint32_t from, Value keyword, bool negated, Branches& branches);
+  void contains(Value schema, Value keyword, Branches& branches);
+  void not_contains(Value schema, Value keyword, Branches& branches);
+  void min_items(Value schema, Value keyword, Branches& branches);
+  void not_min_items(Value schema, Value keyword, Branches& branches);
+  void max_items(Value schema, Value keyword, Branches& branches);
+  void not_max_items(Value schema, Value keyword, Branches& branches);
+  void unique_items(Value schema, Value keyword, Branches& branches);
+  void not_unique_items(Value schema, Value keyword, Branches& branches);
+  void unevaluated_items(Value schema, Value keyword, Branches& branches);
+
+  // keywords_objects.cpp
+  void properties(Value schema, Value keyword, Branches& branches);
+  void not_properties(Value schema, Value keyword, Branches& branches);
+  void required(Value schema, Value keyword, Branches& branches);
+  void not_required(Value schema, Value keyword, Branches& branches);
+  void pattern_properties(Value schema, Value keyword, Branches& branches);
+  void additional_properties(Value schema, Value keyword, Branches& branches);
+  void property_names(Value schema, Value keyword, Branches& branches);
+  void not_some_property(Value schema, Value keyword, Branches& branches);
+  void min_properties(Value schema, Value keyword, Branches& branches);
+  void not_min_properties(Value schema, Value keyword, Branches& branches);
+  void max_properties(Value schema, Value keyword, Branches& branches);
+  void not_max_properties(Value schema, Value keyword, Branches& branches);
+  void dependent(Value schema, Value keyword, Branches& branches);
+  void not_dependent(Value schema, Value keyword, Branches& branches);
+  void unevaluated_properties(Value schema, Value keyword, Branches& branches);
+  void not_unevaluated(Value schema, Value keyword, Branches& branches);
+  void require_names(Value list, Branches& branches);
+
+  const Schemas& schemas_;
+  const Document& document_;
+  Strings& strings_;
+  Problems& problems_;
+  const Limits& limits_;
+  Validator validator_;
+
+  std::map<Goal, std::unique_ptr<Shape>> shapes_;
+  std::map<std::pair<Value, Value>, bool> disjoint_;
+  /// Schemas that are being applied to one value, in one another.
+  std::vector<Atom> inside_;
+  std::uint32_t copied_ = 0, all_copied_ = 0;
+  /// How deep goals are looked into, to see whether they are empty.
+  std::uint32_t looking_ = 0;
+};
+
+}  // namespace aici::json_schema

@@ -1,0 +1,198 @@
+#include "aici/detail/answer_cache.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace aici {
+
+namespace {
+
+constexpr std::size_t kWord = sizeof(std::uint32_t);
+/// Words of a mask whose tokens differ in the lower 16 bits only.
+constexpr std::size_t kBlock = 2048;
+/// A mask that takes long to put together is kept whole from this use on, if there is room.
+constexpr std::uint32_t kOften = 3, kLong = 256;
+
+/// Tokens in which a mask differs from another, or from nothing. It does not count on where there are more than `most`.
+std::uint32_t differences(std::span<const std::uint32_t> mask, const std::uint32_t* base, std::uint32_t most) {
+  constexpr std::size_t kAtOnce = 128;
+  std::uint32_t count = 0;
+  for (std::size_t from = 0; from < mask.size() && count <= most; from += kAtOnce) {
+    const std::size_t to = std::min(from + kAtOnce, mask.size());
+    for (std::size_t w = from; w < to; w++)
+      count += static_cast<std::uint32_t>(__builtin_popcount(mask[w] ^ (base != nullptr ? base[w] : 0)));
+  }
+  return count;
+}
+
+std::size_t blocks(std::size_t mask_words) { return (mask_words + kBlock - 1) / kBlock; }
+
+}  // namespace
+
+AnswerCache::Entry* AnswerCache::look(std::uint64_t key) {
+  for (std::size_t i = 0; i < kept_keys_.size(); i++)
+    if (kept_keys_[i] == key) return &kept_[i];
+  for (Entry& entry : entries_)
+    if (entry.key == key) return &entry;
+  return nullptr;
+}
+
+const Answer* AnswerCache::find(std::uint64_t key, TokenSet& scratch) {
+  Entry* const found = look(key);
+  if (found == nullptr) return nullptr;
+  Entry& entry = *found;
+  // What is kept lies in shared memory: the fewer of its pages are written to, the better.
+  const bool kept = is_kept(entry);
+  if (!kept) entry.last_use = ++now_;
+  if (entry.form == Form::stop) {
+    found_ = {Answer::Kind::stop, {}};
+  } else if (entry.form == Form::tokens) {
+    found_ = {Answer::Kind::tokens, {entry.data.get(), entry.count}};
+  } else if (entry.base == Base::whole && entry.count == 0) {
+    found_ = {Answer::Kind::mask, {wholes_[entry.whole].words.get(), mask_words_}};
+  } else {
+    unpack(entry, scratch);
+    found_ = {Answer::Kind::mask, scratch.words()};
+    // The whole mask of one that is kept will never make room again, so such masks take no more than half.
+    const std::size_t room = kept ? budget_ / 2 : budget_;
+    if (entry.count >= kLong && ++entry.uses >= kOften && bytes_ + mask_words_ * kWord <= room) {
+      if (kept) bytes_ += entry.data_words * kWord;  // it was not of the budget
+      make_whole(entry, scratch);
+    }
+  }
+  return &found_;
+}
+
+void AnswerCache::keep(std::size_t room, TokenSet& scratch) {
+  for (Entry& entry : entries_) {
+    if (entry.form == Form::mask && entry.count >= kLong && kept_bytes_ + bytes_ + mask_words_ * kWord <= room) {
+      unpack(entry, scratch);
+      make_whole(entry, scratch);
+    }
+    kept_keys_.push_back(entry.key);
+    kept_.push_back(std::move(entry));
+  }
+  entries_.clear();
+  kept_bytes_ += bytes_;
+  bytes_ = 0;
+}
+
+void AnswerCache::put(std::uint64_t key, const Answer& answer) {
+  Entry entry;
+  if (answer.kind == Answer::Kind::mask) {
+    mask_words_ = static_cast<std::uint32_t>(answer.words.size());
+    entry = pack(answer.words);
+  } else if (answer.kind == Answer::Kind::tokens) {
+    entry.form = Form::tokens;
+    entry.count = entry.data_words = static_cast<std::uint32_t>(answer.words.size());
+    entry.data.reset(new std::uint32_t[answer.words.size()]);
+    std::memcpy(entry.data.get(), answer.words.data(), answer.words.size_bytes());
+  }
+  entry.key = key;
+  entry.last_use = ++now_;
+  bytes_ += sizeof(Entry) + entry.data_words * kWord;
+  entries_.push_back(std::move(entry));
+  while (bytes_ > budget_ && !entries_.empty()) drop_oldest();
+}
+
+void AnswerCache::clear() {
+  entries_.clear();
+  kept_.clear();
+  kept_keys_.clear();
+  wholes_.clear();
+  bytes_ = kept_bytes_ = 0;
+}
+
+const std::uint32_t* AnswerCache::base_of(const Entry& entry) const {
+  if (entry.base == Base::nothing) return nullptr;
+  return entry.base == Base::text ? vocabulary().text_mask() : wholes_[entry.whole].words.get();
+}
+
+AnswerCache::Entry AnswerCache::pack(std::span<const std::uint32_t> mask) {
+  Entry entry;
+  entry.form = Form::mask;
+  // with more it is kept whole
+  const auto most = static_cast<std::uint32_t>(mask.size());
+  entry.count = differences(mask, nullptr, most);
+  if (const std::uint32_t count = differences(mask, vocabulary().text_mask(), std::min(most, entry.count));
+      count < entry.count) {
+    entry.count = count;
+    entry.base = Base::text;
+  }
+  for (std::uint32_t i = 0; i < wholes_.size(); i++) {
+    if (wholes_[i].users == 0) continue;
+    if (const std::uint32_t count = differences(mask, wholes_[i].words.get(), std::min(most, entry.count));
+        count < entry.count) {
+      entry.count = count;
+      entry.base = Base::whole;
+      entry.whole = i;
+    }
+  }
+  const std::size_t words = blocks(mask.size()) + (entry.count + 1) / 2;
+  if (words * 2 > mask.size()) {
+    keep_whole(&entry, mask);
+    return entry;
+  }
+  entry.data_words = static_cast<std::uint32_t>(words);
+  entry.data.reset(new std::uint32_t[words]());
+  auto* places = reinterpret_cast<std::uint16_t*>(entry.data.get() + blocks(mask.size()));
+  const std::uint32_t* const base = base_of(entry);
+  for (std::size_t w = 0; w < mask.size(); w++)
+    for (std::uint32_t left = mask[w] ^ (base != nullptr ? base[w] : 0); left != 0; left &= left - 1) {
+      *places++ = static_cast<std::uint16_t>(w * 32 + static_cast<std::uint32_t>(__builtin_ctz(left)));
+      entry.data[w / kBlock]++;
+    }
+  if (entry.base == Base::whole) wholes_[entry.whole].users++;
+  return entry;
+}
+
+void AnswerCache::unpack(const Entry& entry, TokenSet& out) const {
+  const std::uint32_t* const base = base_of(entry);
+  base != nullptr ? std::memcpy(out.data(), base, mask_words_ * kWord)
+                  : std::memset(out.data(), 0, mask_words_ * kWord);
+  const auto* place = reinterpret_cast<const std::uint16_t*>(entry.data.get() + blocks(mask_words_));
+  for (std::size_t block = 0; block < blocks(mask_words_); block++) {
+    std::uint32_t* const words = out.data() + block * kBlock;
+    for (std::uint32_t left = entry.data[block]; left != 0; left--, place++)
+      words[*place >> 5] ^= 1u << (*place & 31);
+  }
+}
+
+void AnswerCache::make_whole(Entry& entry, const TokenSet& mask) {
+  bytes_ -= entry.data_words * kWord;
+  release_base(entry);
+  keep_whole(&entry, mask.words());
+}
+
+void AnswerCache::keep_whole(Entry* entry, std::span<const std::uint32_t> mask) {
+  std::uint32_t at = 0;
+  while (at < wholes_.size() && wholes_[at].users != 0) at++;
+  if (at == wholes_.size()) wholes_.push_back({});
+  wholes_[at].users = 1;
+  wholes_[at].words.reset(new std::uint32_t[mask.size()]);
+  std::memcpy(wholes_[at].words.get(), mask.data(), mask.size_bytes());
+  bytes_ += mask.size_bytes();
+  entry->base = Base::whole;
+  entry->whole = at;
+  entry->count = entry->data_words = 0;
+  entry->data.reset();
+}
+
+void AnswerCache::release_base(const Entry& entry) {
+  if (entry.base != Base::whole || --wholes_[entry.whole].users != 0) return;
+  wholes_[entry.whole].words.reset();
+  bytes_ -= mask_words_ * kWord;
+}
+
+void AnswerCache::drop_oldest() {
+  std::size_t oldest = 0;
+  for (std::size_t i = 1; i < entries_.size(); i++)
+    if (entries_[i].last_use < entries_[oldest].last_use) oldest = i;
+  bytes_ -= sizeof(Entry) + entries_[oldest].data_words * kWord;
+  release_base(entries_[oldest]);
+  if (oldest + 1 != entries_.size()) entries_[oldest] = std::move(entries_.back());
+  entries_.pop_back();
+}
+
+}  // namespace aici

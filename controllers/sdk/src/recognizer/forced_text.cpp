@@ -1,0 +1,168 @@
+#include "aici/detail/forced_text.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "aici/host.hpp"
+#include "aici/vocabulary.hpp"
+
+namespace aici {
+
+namespace {
+
+/// Kinds of text that patterns for words tell apart: one of some bytes, and what comes after it.
+struct Kind {
+  std::string_view first, rest;
+};
+constexpr Kind kKinds[] = {
+    {"etaoinsrhldcumfpgwybvkxjqz", ""},
+    {"ETAOINSRHLDCUMFPGWYBVKXJQZ", ""},
+    {"0123456789", ""},
+    {" ", ""},
+    {" ", "a"},
+    {" ", " a"},
+    {"\n", ""},
+    {"\n", "\na"},
+    {"\t", "a"},
+    {"\r", "\n"},
+    {"'", "s"},
+    {"'\"`", ""},
+    {".,:;!?", ""},
+    {"()[]{}<>", ""},
+    {"-_/\\|@#$%^&*+=~", ""},
+};
+/// The same beyond ASCII: letters of both cases and of neither, marks, digits, punctuation, spaces, symbols.
+constexpr std::string_view kCharacters[] = {
+    "é", "É",      "\u00a0", "\u0301", "а",  "ب",  "٣",      "ब",
+    "—", "\u2028", "あ",     "\u3000", "中", "한", "\uff21", "😀",
+};
+
+/// Samples of the texts that may follow.
+std::vector<std::string> samples(const ByteSet& next) {
+  std::vector<std::string> found;
+  for (const Kind& kind : kKinds)
+    for (char first : kind.first)
+      if (next.has(static_cast<std::uint8_t>(first))) {
+        found.push_back(first + std::string(kind.rest));
+        break;
+      }
+  bool any = false;
+  for (std::string_view character : kCharacters)
+    if (next.has(static_cast<std::uint8_t>(character[0]))) {
+      found.emplace_back(character);
+      any = true;
+    }
+  // Some character with another first byte, if there are only such.
+  for (unsigned lead = 0xC2; lead < 0xF5 && !any; lead++)
+    if (next.has(static_cast<std::uint8_t>(lead))) {
+      std::string character(1, static_cast<char>(lead));
+      character.append(lead >= 0xF0 ? "\x90\x80\x80" : lead >= 0xE0 ? "\xa0\x80" : "\x80");
+      if (lead == 0xED || lead == 0xF4) character[1] = '\x80';
+      found.push_back(std::move(character));
+      any = true;
+    }
+  return found;
+}
+
+bool inside_character(std::string_view text, std::size_t at) {
+  return at < text.size() && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80;
+}
+
+/// Where a character begins that the end of the text cuts short; the text's size if none does.
+std::size_t whole_characters(std::string_view text) {
+  for (std::size_t back = 1; back <= 3 && back <= text.size(); back++) {
+    const auto byte = static_cast<std::uint8_t>(text[text.size() - back]);
+    if (byte < 0x80) break;
+    if (byte < 0xC0) continue;
+    const std::size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
+    return length > back ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
+/// The child of `node` by `byte`, or null.
+const TrieNode* child(const TrieNode* node, std::uint8_t byte) {
+  const TrieNode* const end = node + node->subtree_size();
+  for (const TrieNode* c = node + 1; c < end; c += c->subtree_size())
+    if (c->byte() >= byte) return c->byte() == byte ? c : nullptr;
+  return nullptr;
+}
+
+/// The node that `text` leads to, or null.
+const TrieNode* find_node(std::string_view text) {
+  const TrieNode* node = vocabulary().nodes();
+  for (std::size_t i = 0; i < text.size() && node != nullptr; i++)
+    node = child(node, static_cast<std::uint8_t>(text[i]));
+  return node;
+}
+
+bool is_token(std::string_view text) {
+  const TrieNode* node = find_node(text);
+  return node != nullptr && node->token() != TrieNode::kNoToken;
+}
+
+/// Does a token begin with `text` and go on with one of `next`?
+bool goes_on(std::string_view text, const ByteSet& next) {
+  if (const TrieNode* node = find_node(text)) {
+    const TrieNode* const end = node + node->subtree_size();
+    for (const TrieNode* c = node + 1; c < end; c += c->subtree_size())
+      if (next.has(c->byte())) return true;
+  }
+  const Vocabulary& vocab = vocabulary();
+  for (TokenId token : vocab.long_tokens()) {
+    const std::string_view bytes = vocab.token(token);
+    if (bytes.size() > text.size() && bytes.starts_with(text) &&
+        next.has(static_cast<std::uint8_t>(bytes[text.size()])))
+      return true;
+  }
+  return false;
+}
+
+/// Offsets, each the end of a text whose tokens may be all that is left of F's.
+std::vector<bool> possible_ends(std::string_view text, const ByteSet& next) {
+  std::vector<bool> ends(text.size(), false);
+  const std::size_t longest = vocabulary().max_token_len();
+  const std::size_t first = text.size() > longest ? text.size() - longest : 0;
+  for (std::size_t j = first; j < text.size(); j++) ends[j] = goes_on(text.substr(j), next);
+  for (std::size_t j = text.size(); j-- > 0;) {
+    if (!ends[j] || !inside_character(text, j)) continue;
+    ends[j] = false;
+    for (std::size_t i = j > longest ? j - longest : 0; i < j; i++)
+      if (is_token(text.substr(i, j - i))) ends[i] = true;
+  }
+  return ends;
+}
+
+void keep_common(std::vector<TokenId>* settled, const std::vector<TokenId>& other) {
+  const auto [end, _] = std::mismatch(settled->begin(), settled->end(), other.begin(), other.end());
+  settled->erase(end, settled->end());
+}
+
+}  // namespace
+
+std::vector<TokenId> settled_tokens(ForcedText text) {
+  const std::size_t whole = whole_characters(text.bytes);
+  if (whole < text.bytes.size()) {
+    text.next = {};
+    text.next.add(static_cast<std::uint8_t>(text.bytes[whole]));
+    text.bytes.resize(whole);
+  }
+  const bool last = text.next.empty();
+  std::vector<bool> ends;
+  if (!last) {
+    ends = possible_ends(text.bytes, text.next);
+    if (text.bytes.empty() || ends[0]) return {};  // one token may cover all of it
+  }
+  std::vector<TokenId> settled = tokenize(text.bytes);
+  if (last) return settled;
+  for (std::size_t j = 1; j < ends.size() && !settled.empty(); j++)
+    if (ends[j]) keep_common(&settled, tokenize(std::string_view(text.bytes).substr(0, j)));
+  for (const std::string& sample : samples(text.next)) {
+    if (settled.empty()) break;
+    keep_common(&settled, tokenize(text.bytes + sample));
+  }
+  return settled;
+}
+
+}  // namespace aici

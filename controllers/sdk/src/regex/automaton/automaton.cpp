@@ -1,0 +1,148 @@
+#include "aici/detail/regex/automaton.hpp"
+
+#include <algorithm>
+
+#include "../sort.hpp"
+#include "subset.hpp"
+
+namespace aici::regex {
+Automaton::Automaton(std::unique_ptr<Program> program, const Limits& limits)
+    : program_(std::move(program)),
+      limits_(limits),
+      stepper_(std::make_unique<SubsetStepper>(&program_->nfa, &program_->sets, program_->alphabet.size())),
+      steps_(program_->alphabet.steps()),
+      kind_bits_below_(program_->alphabet.kind_bits_below()),
+      num_dense_(program_->alphabet.dense()),
+      stride_(kHeaderWords + num_dense_) {
+  for (std::uint32_t b = 0; b < 256; b++) {
+    const Kind kind = b < 0x80 ? program_->alphabet.ascii(static_cast<std::uint8_t>(b)) : Kind{0};
+    slot_[b] = static_cast<std::uint8_t>(b < 0x80 ? kHeaderWords + kind : kBeyondAscii);
+  }
+  start_over();
+  const StateSet start = stepper_->start();
+  if (!start.empty()) initial_ = intern(start);
+}
+
+Automaton::~Automaton() = default;
+
+void Automaton::start_over() {
+  ids_.clear();
+  arena_.clear();
+  runs_.assign(1, {kLastKind, kDead});
+  table_.assign(stride_, kDead);  // the dead row
+}
+
+std::size_t Automaton::bytes() const {
+  return table_.size() * sizeof(State) + arena_.size() * sizeof(NfaId) + runs_.size() * sizeof(Run) +
+         ids_.bytes();
+}
+
+Automaton::State Automaton::intern(std::span<const NfaId> set) {
+  Hasher hash;
+  for (const NfaId id : set) hash.add(id);
+  const State known = ids_.find(hash.bits(), [&](State row) {
+    const auto other = set_of(row);
+    return std::equal(set.begin(), set.end(), other.begin(), other.end());
+  });
+  return known != HashIndex::kNone ? known : add_row(set, hash.bits());
+}
+
+Automaton::State Automaton::add_row(std::span<const NfaId> set, std::uint32_t hash) {
+  if (bytes() > limits_.automaton_bytes || num_states() >= kMostRows) {
+    exhausted_ = true;
+    return kDead;
+  }
+  const auto row = static_cast<State>(table_.size());
+  table_.resize(table_.size() + stride_, kUnknown);
+  table_[row + kFlags] = row / stride_ | (set.front() == Nfa::kMatch ? kAccepting : 0);
+  table_[row + kSet] = static_cast<std::uint32_t>(arena_.size());
+  arena_.push_back(static_cast<NfaId>(set.size()));
+  regex::append(&arena_, set);
+  ids_.insert(hash, row);
+  return row;
+}
+
+void Automaton::build(State row) {
+  // The set is copied: new rows may move the arena.
+  const auto set = set_of(row);
+  stepper_->partition(std::vector<NfaId>(set.begin(), set.end()));
+  group_target_.assign(stepper_->num_groups(), kUnknown);
+  group_target_[0] = kDead;
+  std::vector<Run> runs;
+  std::uint32_t live = 0;
+  for (std::uint32_t kind = 0; kind < program_->alphabet.size(); kind++) {
+    State& target = group_target_[stepper_->group(kind)];
+    if (target == kUnknown) {
+      const StateSet& next = stepper_->target(stepper_->group(kind));
+      target = next.empty() ? kDead : intern(next);
+    }
+    if (target != kDead) live |= Alphabet::kind_bit(kind);
+    if (kind < num_dense_)
+      table_[row + kHeaderWords + kind] = target;
+    else if (runs.empty() || runs.back().target != target)
+      runs.push_back({kind, target});
+  }
+  runs.push_back({kLastKind, kDead});
+  table_[row + kLive] = live;
+  table_[row + kRuns] = static_cast<std::uint32_t>(runs_.size());
+  for (const Run& run : runs) runs_.push_back(run);
+}
+
+Automaton::State Automaton::append_slowly(State state, std::uint8_t byte) {
+  if (!built(state)) build(state);
+  if (byte < 0x80) return table_[state + slot_[byte]];
+  const State prefix = kInside | (table_[state + kFlags] & kRowMask) << kNodeBits;
+  return inside(state, prefix, program_->alphabet.leads()[byte]);
+}
+
+Automaton::State Automaton::next_by_kind(State row, std::uint32_t kind) const {
+  const Run* run = &runs_[table_[row + kRuns]];
+  while ((run + 1)->kind <= kind) run++;
+  return run->target;
+}
+
+/// Does a character below the decoder's node lead anywhere from `row`?
+bool Automaton::can_take_any(State row, std::uint32_t node) const {
+  const auto kinds = program_->alphabet.kinds_below(node);
+  auto kind = kinds.begin();
+  for (; kind != kinds.end() && *kind < num_dense_; ++kind)
+    if (table_[row + kHeaderWords + *kind] != kDead) return true;
+  for (const Run* run = &runs_[table_[row + kRuns]]; run->kind != kLastKind && kind != kinds.end(); run++) {
+    kind = std::lower_bound(kind, kinds.end(), run->kind);
+    if (run->target != kDead && kind != kinds.end() && *kind < (run + 1)->kind) return true;
+  }
+  return false;
+}
+
+bool Automaton::forced_byte(State state, std::uint8_t* byte) {
+  if (accepting(state)) return false;
+  bool found = false;
+  for (std::uint32_t b = 0; b < 256; b++) {
+    if (append(state, static_cast<std::uint8_t>(b)) == kDead) continue;
+    if (found) return false;
+    found = true;
+    *byte = static_cast<std::uint8_t>(b);
+  }
+  return found;
+}
+
+bool Automaton::compact(State* state) {
+  if (bytes() <= limits_.kept_bytes && !exhausted_) return false;
+  const bool within = *state >= kInside;
+  const State row = within ? (*state >> kNodeBits & kRowMask) * stride_ : *state;
+  std::vector<NfaId> set;
+  if (row != kDead) regex::append(&set, set_of(row));
+  start_over();
+  exhausted_ = false;
+  initial_ = intern(stepper_->start());
+  const State kept = set.empty() ? kDead : intern(set);
+  if (within && kept != kDead) {
+    build(kept);  // states inside characters look at the row before them
+    *state = kInside | (table_[kept + kFlags] & kRowMask) << kNodeBits | (*state & kNodeMask);
+  } else {
+    *state = kept;
+  }
+  return true;
+}
+
+}  // namespace aici::regex

@@ -1,0 +1,179 @@
+// loop_signature: which kinds of bytes can follow a state in any number and order.
+//
+// Searched is a set of states with a set of signature bits such that every character with these bits leads
+// from each of the states to one of them. All strings of such characters are then allowed. There are many such
+// pairs; a state that characters lead out to is either taken in, which may cost bits that it does not allow, or
+// the characters are given up, whichever costs less. A state need not be taken in if it covers one that was: if
+// its set of nondeterministic states holds all of the other's, it allows all that the other allows.
+#include <algorithm>
+
+#include "aici/detail/regex/automaton.hpp"
+#include "subset.hpp"
+
+namespace aici::regex {
+namespace {
+
+/// How much a bit is worth: roughly, how many tokens have one of its bytes.
+constexpr std::uint8_t kLetterWeight = 10, kDigitWeight = 3, kOtherWeight = 1, kUtf8Weight = 40;
+
+}  // namespace
+
+void Automaton::set_byte_classes(ByteClasses classes) {
+  const Alphabet& alphabet = program_->alphabet;
+  kind_bits_.assign(alphabet.dense(), 0);
+  for (std::uint32_t kind = 0; kind < alphabet.dense(); kind++)
+    if (alphabet.beyond_ascii(static_cast<Kind>(kind))) kind_bits_[kind] = kWellFormedUtf8;
+  std::fill(bit_weight_, bit_weight_ + 32, std::uint8_t{0});
+  bit_weight_[30] = kUtf8Weight;
+  known_bits_ = kWellFormedUtf8;
+  for (std::uint32_t b = 0; b < 0x80; b++) {
+    const std::uint8_t bit = classes.of[b];
+    kind_bits_[alphabet.ascii(static_cast<std::uint8_t>(b))] |= 1u << bit;
+    known_bits_ |= 1u << bit;
+    const bool letter = ((b | 32) >= 'a' && (b | 32) <= 'z') || b == ' ';
+    const std::uint8_t weight = letter ? kLetterWeight : b >= '0' && b <= '9' ? kDigitWeight : kOtherWeight;
+    bit_weight_[bit] = std::max(bit_weight_[bit], weight);
+  }
+  for (State row = 0; row < table_.size(); row += stride_) table_[row + kFlags] &= ~kHasLoop;
+}
+
+std::uint32_t Automaton::weight(Signature bits) const {
+  std::uint32_t sum = 0;
+  for (; bits; bits &= bits - 1) sum += bit_weight_[__builtin_ctz(bits)];
+  return sum;
+}
+
+/// visit(bits, target) for groups of characters that have these bits and lead to this row.
+template <class Visit>
+void Automaton::each_transition(State row, Visit visit) {
+  if (!built(row)) build(row);
+  const std::uint32_t dense = program_->alphabet.dense();
+  // By index: a visit may build rows and move the table.
+  for (std::uint32_t kind = 0; kind < dense; kind++) visit(kind_bits_[kind], table_[row + kHeaderWords + kind]);
+  for (std::uint32_t run = table_[row + kRuns]; runs_[run].kind != kLastKind; run++)
+    visit(kWellFormedUtf8, runs_[run].target);
+}
+
+bool Automaton::covered(State row, const std::vector<State>& home) const {
+  const auto set = set_of(row);
+  return std::any_of(home.begin(), home.end(), [&](State other) {
+    const auto part = set_of(other);
+    return row == other || std::includes(set.begin(), set.end(), part.begin(), part.end());
+  });
+}
+
+Signature Automaton::allowed_bits(State row) {
+  Signature allowed = known_bits_;
+  each_transition(row, [&](Signature bits, State target) {
+    if (target == kDead) allowed &= ~bits;
+  });
+  return allowed;
+}
+
+Signature Automaton::find_closed(State row, std::size_t most_states) {
+  Signature inside = allowed_bits(row);
+  std::vector<State> home{row};
+  for (std::size_t i = 0; i < home.size() && inside; i++) {
+    inside &= allowed_bits(home[i]);
+    each_transition(home[i], [&](Signature bits, State target) {
+      bits &= inside;
+      if (!bits || covered(target, home)) return;
+      if (home.size() < most_states) {
+        const Signature kept = inside & allowed_bits(target);
+        if (weight(inside & ~kept) < weight(bits)) {
+          home.push_back(target);
+          inside = kept;
+          return;
+        }
+      }
+      inside &= ~bits;
+    });
+  }
+  return inside;
+}
+
+/// The bits of one nondeterministic state that leads to itself: whatever else the set holds, it stays.
+Signature Automaton::find_repeating(State row) {
+  const Alphabet& alphabet = program_->alphabet;
+  repeats_.resize(program_->nfa.states.size(), -1);
+  Signature best = 0;
+  for (const NfaId id : set_of(row)) {
+    const NfaState& state = program_->nfa.states[id];
+    if (state.op != NfaState::Op::kKinds) continue;
+    if (repeats_[id] < 0) repeats_[id] = stepper_->repeats(id);
+    if (repeats_[id] == 0) continue;
+    const auto kinds = program_->sets[state.kinds];
+    Signature bits = known_bits_;
+    for (std::uint32_t kind = 0; kind < alphabet.size() && bits; kind++)
+      if (!(kinds[kind / 32] >> (kind % 32) & 1))
+        bits &= ~(kind < alphabet.dense() ? kind_bits_[kind] : kWellFormedUtf8);
+    if (weight(bits) > weight(best)) best = bits;
+  }
+  return best;
+}
+
+/// Bits that hold for a bounded number of characters, as after `.{0,50}`: goes through the states level by level.
+Signature Automaton::find_bounded(State row, std::uint32_t* length) {
+  constexpr std::uint32_t kMostLevels = 40;  // few tokens are longer
+  constexpr std::size_t kMostStates = 160;
+  constexpr std::uint32_t kShort = 8;
+  Signature inside = allowed_bits(row);
+  std::vector<State> home{row};
+  std::size_t next = 0;
+  for (std::uint32_t level = 1; next < home.size() && inside; level++) {
+    bool end = level == kMostLevels;
+    for (const std::size_t last = home.size(); next < last; next++) {
+      each_transition(home[next], [&](Signature bits, State target) {
+        bits &= inside;
+        if (!bits || end || covered(target, home)) return;
+        const Signature kept = inside & allowed_bits(target);
+        const std::uint32_t lost = weight(inside & ~kept), given_up = weight(bits);
+        // At first much may be lost for the sake of length, later little.
+        const std::uint32_t lose_at_most = weight(inside) * (level < kShort ? 3 : 1) / 4;
+        if (home.size() == kMostStates || std::min(lost, given_up) > lose_at_most) {
+          end = true;
+        } else if (lost <= given_up) {
+          home.push_back(target);
+          inside = kept;
+        } else {
+          inside &= ~bits;
+        }
+      });
+    }
+    if (end) {
+      *length = level;
+      return inside;
+    }
+  }
+  *length = kUnlimited;
+  return inside;
+}
+
+/// Fills in kLoop and kLoopLength; without byte classes, or for the dead state, with nothing.
+void Automaton::find_loop(State state) {
+  table_[state + kLoop] = 0;
+  if (state == kDead || kind_bits_.empty()) return;
+  // Few states give up more characters at once, many may lead to a state that allows little.
+  constexpr std::size_t kTries[] = {1, 2, 12};
+  Signature best = find_repeating(state);
+  std::uint32_t length = kUnlimited;
+  const std::uint32_t most = weight(allowed_bits(state));
+  for (const std::size_t most_states : kTries) {
+    if (weight(best) == most) break;
+    const Signature found = find_closed(state, most_states);
+    if (weight(found) > weight(best)) best = found;
+  }
+  if (weight(best) * 2 < most) {
+    // A length that most tokens exceed is worth little.
+    constexpr std::uint32_t kWorth = 32;
+    std::uint32_t found_length = 0;
+    const Signature found = find_bounded(state, &found_length);
+    if (weight(found) * std::min(found_length, kWorth) > weight(best) * kWorth)
+      best = found, length = found_length;
+  }
+  table_[state + kLoop] = best;
+  table_[state + kLoopLength] = length;
+  table_[state + kFlags] |= kHasLoop;
+}
+
+}  // namespace aici::regex

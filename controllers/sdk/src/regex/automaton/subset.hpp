@@ -1,0 +1,54 @@
+// subset.hpp - one step of the subset construction: sets of nondeterministic states and their successors.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aici/detail/regex/kind_sets.hpp"
+#include "aici/detail/regex/nfa.hpp"
+
+namespace aici::regex {
+
+/// A set: sorted live states of kind kKinds or kMatch. It may accept if its first member is Nfa::kMatch.
+using StateSet = std::vector<NfaId>;
+
+class SubsetStepper {
+ public:
+  SubsetStepper(const Nfa* nfa, const KindSets* sets, std::uint32_t num_kinds)
+      : nfa_(nfa), sets_(sets), marks_(nfa->states.size()), group_(num_kinds) {}
+
+  StateSet start();
+  /// Returns whether the state leads to itself by each of its kinds.
+  bool repeats(NfaId state);
+  /// Sorts the kinds into groups: all kinds of a group lead from `set` to the same set.
+  void partition(std::span<const NfaId> set);
+  /// After `partition`: the group of a kind. Group 0 leads nowhere.
+  std::uint32_t group(std::uint32_t kind) const { return group_[kind]; }
+  std::uint32_t num_groups() const { return static_cast<std::uint32_t>(parts_.size()); }
+  /// After `partition`: where a group leads.
+  const StateSet& target(std::uint32_t group);
+  std::size_t bytes() const { return marks_.size() * 4 + group_.size() * 4; }
+
+ private:
+  /// A group is `parent` with one more successor.
+  struct Part {
+    std::uint32_t parent;
+    NfaId next;
+  };
+
+  void follow(NfaId state);
+  const StateSet& sorted();
+
+  const Nfa* nfa_;
+  const KindSets* sets_;
+  std::vector<std::uint32_t> marks_;  ///< the walk in which a state was met last
+  std::uint32_t walk_ = 0;
+  std::vector<std::uint32_t> group_;
+  std::vector<Part> parts_;
+  std::vector<std::uint32_t> moved_;  ///< per group, the group that its members move to in this round, or 0
+  StateSet out_;
+  std::vector<NfaId> stack_;
+};
+
+}  // namespace aici::regex

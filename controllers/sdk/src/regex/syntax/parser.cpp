@@ -1,0 +1,227 @@
+#include "parser.hpp"
+
+#include <algorithm>
+
+#include "aici/number.hpp"
+#include "../unicode/unicode.hpp"
+#include "../unicode/utf8.hpp"
+
+namespace aici::regex {
+
+bool Parser::fail(std::size_t offset, std::initializer_list<std::string_view> message) {
+  error_ = Error{.offset = static_cast<std::uint32_t>(offset)};
+  for (const std::string_view part : message) error_.message += part;
+  for (const char c : text_.substr(0, offset)) {
+    if (c == '\n')
+      error_.line++, error_.column = 1;
+    else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80)
+      error_.column++;
+  }
+  return false;
+}
+
+std::uint32_t Parser::take() { return decode_utf8(text_, &at_); }
+
+bool Parser::check_utf8() {
+  for (std::size_t at = 0; at < text_.size();) {
+    const std::size_t start = at;
+    if (decode_utf8(text_, &at) == kInvalidUtf8) return fail(start, {"the pattern is not valid UTF-8 here"});
+  }
+  return true;
+}
+
+void Parser::skip_space() {
+  while (flags_.extended && !at_end()) {
+    const std::size_t start = at_;
+    const std::uint32_t c = take();
+    const bool space = (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0x200E || c == 0x200F ||
+                       c == 0x2028 || c == 0x2029;
+    if (c == '#') {
+      at_ = std::min(text_.find('\n', at_), text_.size());
+    } else if (!space) {
+      at_ = start;
+      return;
+    }
+  }
+}
+
+bool Parser::parse() {
+  if (text_.size() > limits_.pattern_bytes)
+    return fail(limits_.pattern_bytes,
+                {"the pattern is longer than ", Number(limits_.pattern_bytes).text(), " bytes"});
+  if (!check_utf8()) return false;
+  push_group(0, Node::Kind::kConcat);
+  if (!parse_items()) return false;
+  if (groups_.size() > 1) return fail(groups_.back().offset, {"this group is not closed: ')' is missing"});
+  ast_.root = finish_alternatives(groups_.back());
+  return true;
+}
+
+bool Parser::parse_items() {
+  for (;;) {
+    skip_space();
+    if (at_end()) return true;
+    if (!parse_item()) return false;
+  }
+}
+
+bool Parser::parse_item() {
+  const std::size_t start = at_;
+  switch (byte()) {
+    case '(': return open_group();
+    case ')': return close_group();
+    case '*':
+    case '+':
+    case '?':
+    case '{': return parse_repetition();
+    case '|':
+      at_++;
+      alternatives_.push_back(finish_concat(groups_.back()));
+      last_ = Last::kNothing;
+      return true;
+    case '[': {
+      CodepointSet set;
+      if (!parse_class(&set)) return false;
+      push_node(ast_.add_class(static_cast<std::uint32_t>(start), set));
+      return true;
+    }
+    case '.': {
+      at_++;
+      const CodepointSet all = CodepointSet::all();
+      push_node(ast_.add_class(static_cast<std::uint32_t>(start),
+                               flags_.dot_all ? all : all - CodepointSet('\n', '\n')));
+      return true;
+    }
+    case '^':
+    case '$': {
+      const bool left = byte() == '^';
+      at_++;
+      const Assertion line = left ? Assertion::kLineStart : Assertion::kLineEnd;
+      const Assertion text = left ? Assertion::kTextStart : Assertion::kTextEnd;
+      push_node(ast_.add({.kind = Node::Kind::kAssertion,
+                          .assertion = flags_.multi_line ? line : text,
+                          .offset = static_cast<std::uint32_t>(start)}));
+      return true;
+    }
+    case '\\': {
+      if (accept("\\Q")) return parse_quoted();
+      Atom atom;
+      if (!parse_escape(false, &atom)) return false;
+      if (atom.kind == Atom::kCharacter) {
+        push_character(start, atom.character);
+      } else if (atom.kind == Atom::kSet) {
+        push_node(ast_.add_class(static_cast<std::uint32_t>(start), atom.set));
+      } else {
+        push_node(ast_.add({.kind = Node::Kind::kAssertion,
+                            .assertion = atom.assertion,
+                            .offset = static_cast<std::uint32_t>(start)}));
+      }
+      return true;
+    }
+    default: push_character(start, take()); return true;
+  }
+}
+
+void Parser::push_node(NodeId node) {
+  items_.push_back(node);
+  last_ = Last::kItem;
+}
+
+void Parser::push_character(std::size_t offset, std::uint32_t character) {
+  const CodepointSet set(character, character);
+  push_node(ast_.add_class(static_cast<std::uint32_t>(offset), folded(set)));
+}
+
+bool Parser::parse_quoted() {
+  while (!at_end() && !accept("\\E")) {
+    const std::size_t start = at_;
+    push_character(start, take());
+  }
+  return true;
+}
+
+void Parser::push_group(std::size_t offset, Node::Kind kind) {
+  groups_.push_back({offset, flags_, kind, alternatives_.size(), items_.size()});
+  last_ = Last::kNothing;
+}
+
+NodeId Parser::finish_concat(const Group& group) {
+  const auto count = static_cast<std::uint32_t>(items_.size() - group.items);
+  const NodeId node = ast_.add(Node::Kind::kConcat, static_cast<std::uint32_t>(group.offset),
+                               items_.data() + group.items, count);
+  items_.resize(group.items);
+  return node;
+}
+
+NodeId Parser::finish_alternatives(const Group& group) {
+  alternatives_.push_back(finish_concat(group));
+  const auto count = static_cast<std::uint32_t>(alternatives_.size() - group.alternatives);
+  const NodeId node = ast_.add(Node::Kind::kAlternate, static_cast<std::uint32_t>(group.offset),
+                               alternatives_.data() + group.alternatives, count);
+  alternatives_.resize(group.alternatives);
+  return node;
+}
+
+bool Parser::close_group() {
+  if (groups_.size() == 1) return fail(at_, {"')' without a group; write \\) for the character"});
+  at_++;
+  const Group group = groups_.back();
+  NodeId node = finish_alternatives(group);
+  if (group.kind != Node::Kind::kConcat)
+    node = ast_.add(group.kind, static_cast<std::uint32_t>(group.offset), &node, 1);
+  groups_.pop_back();
+  flags_ = group.outer;
+  push_node(node);
+  return true;
+}
+
+bool Parser::parse_repetition() {
+  const std::size_t start = at_++;
+  const std::string_view op = since(start);
+  if (last_ == Last::kNothing)
+    return fail(start, {"there is nothing to repeat before '", op, "'; write \\", op, " for the character"});
+  if (last_ == Last::kRepetition)
+    return fail(start,
+                {"a repetition directly after a repetition means different things in different dialects; "
+                 "put the first one into a group: (?:...)",
+                 op});
+  std::uint32_t min = 0, max = Node::kNoMax;
+  if (op == "+") min = 1;
+  if (op == "?") max = 1;
+  if (op == "{" && !parse_counts(start, &min, &max)) return false;
+  accept("?");  // lazy: the same texts match
+  const NodeId child = items_.back();
+  const auto first = static_cast<std::uint32_t>(ast_.children.size());
+  ast_.children.push_back(child);
+  items_.back() = ast_.add({.kind = Node::Kind::kRepeat,
+                            .offset = static_cast<std::uint32_t>(start),
+                            .index = first,
+                            .count = 1,
+                            .min = min,
+                            .max = max});
+  last_ = Last::kRepetition;
+  return true;
+}
+
+bool Parser::parse_counts(std::size_t start, std::uint32_t* min, std::uint32_t* max) {
+  constexpr std::uint32_t kMostDigits = 9;  // more would not fit, and is far beyond any limit
+  const auto number = [&](std::uint32_t* out) {
+    const std::size_t first = at_;
+    for (*out = 0; byte() >= '0' && byte() <= '9' && at_ - first < kMostDigits; at_++)
+      *out = *out * 10 + static_cast<std::uint32_t>(byte() - '0');
+    return at_ > first;
+  };
+  const auto refuse = [&](const char* why) {
+    return fail(start, {why, "; allowed are {2}, {2,} and {2,5} without spaces, and \\{ for the character"});
+  };
+  if (byte() == ',') return refuse("the lower bound of this repetition is missing: write {0,...}");
+  if (!number(min)) return refuse("this is no repetition");
+  *max = *min;
+  if (accept(",") && !number(max)) *max = Node::kNoMax;
+  if (byte() >= '0' && byte() <= '9') return fail(start, {"the count of this repetition is too large"});
+  if (!accept("}")) return refuse("this repetition is not closed");
+  if (*max < *min) return fail(start, {"the upper bound of this repetition is less than the lower one"});
+  return true;
+}
+
+}  // namespace aici::regex

@@ -1,0 +1,124 @@
+// parser.hpp - turns the text of a pattern into an Ast. docs/regex.md describes the syntax.
+//
+// The parser keeps its own stacks, so the depth of a pattern costs no call stack. It is in three files:
+// parser.cpp (groups, alternatives, repetition), parser_class.cpp (brackets), parser_escape.cpp (backslashes).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "aici/detail/regex/ast.hpp"
+#include "aici/regex/error.hpp"
+#include "aici/regex/limits.hpp"
+
+namespace aici::regex {
+
+class Parser {
+ public:
+  Parser(std::string_view pattern, const Limits& limits, Ast* ast, Error* error)
+      : text_(pattern), limits_(limits), ast_(*ast), error_(*error) {}
+
+  /// False with `error` filled in if the pattern is refused.
+  bool parse();
+  /// Fills in `error` and returns false.
+  bool fail(std::size_t offset, std::initializer_list<std::string_view> message);
+
+ private:
+  struct Flags {
+    bool ignore_case = false, multi_line = false, dot_all = false, extended = false, unicode = true;
+  };
+  struct Group {
+    std::size_t offset;
+    Flags outer;               ///< flags after the group
+    Node::Kind kind;           ///< kConcat for a plain group
+    std::size_t alternatives;  ///< where its alternatives begin in alternatives_
+    std::size_t items;         ///< where the present alternative begins in items_
+  };
+  /// What a repetition operator would apply to.
+  enum class Last { kNothing, kItem, kRepetition };
+  /// What an escape stands for.
+  struct Atom {
+    enum Kind { kCharacter, kSet, kAssertion } kind = kCharacter;
+    std::uint32_t character = 0;
+    CodepointSet set;
+    Assertion assertion = Assertion::kTextStart;
+  };
+  enum class SetOperator { kUnion, kIntersection, kDifference, kSymmetricDifference };
+  struct Bracket {
+    std::size_t offset;
+    bool negated;
+    SetOperator pending;  ///< joins `left` with `current`
+    CodepointSet left, current;
+    bool has_items;  ///< in `current`
+  };
+
+  // parser.cpp
+  bool parse_items();
+  bool parse_item();
+  bool check_utf8();
+  bool open_group();
+  bool open_special_group(std::size_t start);
+  bool parse_flags(std::size_t start);
+  bool parse_group_name(std::size_t start);
+  bool close_group();
+  void push_group(std::size_t offset, Node::Kind kind);
+  NodeId finish_alternatives(const Group& group);
+  NodeId finish_concat(const Group& group);
+  bool parse_repetition();
+  bool parse_counts(std::size_t start, std::uint32_t* min, std::uint32_t* max);
+  bool parse_quoted();
+  void push_node(NodeId node);
+  void push_character(std::size_t offset, std::uint32_t character);
+
+  // parser_class.cpp
+  bool parse_class(CodepointSet* out);
+  bool open_bracket(std::vector<Bracket>* stack);
+  bool close_bracket(std::vector<Bracket>* stack, CodepointSet* out);
+  bool parse_class_item(Bracket* bracket);
+  bool parse_class_atom(Atom* out);
+  bool parse_posix(Bracket* bracket);
+  bool parse_set_operator(Bracket* bracket);
+  bool apply_operator(Bracket* bracket);
+  CodepointSet folded(const CodepointSet& set) const;
+
+  // parser_escape.cpp
+  bool parse_escape(bool in_class, Atom* out);
+  bool parse_letter_escape(std::size_t start, bool in_class, Atom* out);
+  bool refuse_escape(std::size_t start, std::uint32_t letter);
+  bool parse_hex(std::size_t start, std::uint32_t letter, Atom* out);
+  bool parse_surrogate_pair(std::size_t start, std::uint32_t* value);
+  bool parse_property(std::size_t start, bool negated, Atom* out);
+  bool parse_boundary(std::size_t start, Atom* out);
+  CodepointSet perl_class(char letter);
+
+  bool at_end() const { return at_ >= text_.size(); }
+  bool next_is(std::string_view what) const { return text_.substr(at_).starts_with(what); }
+  bool accept(std::string_view what) {
+    if (!next_is(what)) return false;
+    at_ += what.size();
+    return true;
+  }
+  char byte() const { return at_end() ? '\0' : text_[at_]; }
+  /// The character here; moves past it. Only for text that check_utf8 has seen.
+  std::uint32_t take();
+  /// The pattern's text from `from` to here.
+  std::string_view since(std::size_t from) const { return text_.substr(from, at_ - from); }
+  void skip_space();
+
+  std::string_view text_;
+  const Limits& limits_;
+  Ast& ast_;
+  Error& error_;
+  std::size_t at_ = 0;
+  Flags flags_;
+  Last last_ = Last::kNothing;
+  std::vector<Group> groups_;
+  std::vector<NodeId> items_, alternatives_;
+  std::vector<std::string_view> names_;
+  CodepointSet perl_classes_[3];  ///< \d, \s, \w of Unicode once they were asked for
+};
+
+}  // namespace aici::regex
