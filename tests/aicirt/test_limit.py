@@ -1,4 +1,4 @@
-"""Limits: what the help and the documents say of them is what they are."""
+"""Limits: their descriptions in the help and in the docs match their values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.settings import DaemonSettings, RequestLimits, WorkerConfig, WorkerSettings, describe, limit
 from aicirt.wasm import Limits
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "controllers.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "guide" / "limits.md"
 GROUPS = (Limits, RequestLimits, WorkerSettings, DaemonSettings)
 DEFAULTS = {item.name: item.default for group in GROUPS for item in dataclasses.fields(group)}
 
@@ -22,7 +22,7 @@ def codes(base: type[AiciError] = AiciError) -> set[str]:
     return {base.code}.union(*(codes(sub) for sub in base.__subclasses__()))
 
 
-def test_the_help_lists_every_limit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_limit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     listed = re.findall(r"^    ([a-z_]+) +([0-9.]+) (\S.*)$", capsys.readouterr().out, re.MULTILINE)
@@ -31,7 +31,7 @@ def test_the_help_lists_every_limit(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 114 for line in limits_help().splitlines())
 
 
-def test_each_says_its_unit_and_what_happens() -> None:
+def test_every_limit_names_its_unit_and_known_errors() -> None:
     for group in GROUPS:
         for name, amount, beyond in describe(group):
             assert re.match(r"[0-9.]+ [a-z]", amount) and beyond, name
@@ -68,7 +68,7 @@ def test_every_limit_can_be_set(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "message"),
     [
         ("max_forks", -1, "max_forks is -1; it must be 0 or a positive number"),
         ("max_forks", 2.5, "max_forks is 2.5; it must be a whole number"),
@@ -77,15 +77,15 @@ def test_every_limit_can_be_set(name: str) -> None:
         ("luck", 7, "there is no limit 'luck'"),
     ],
 )
-def test_what_is_no_limit(name: str, value: float, says: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(says)):
+def test_invalid_limits_are_refused(name: str, value: float, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         WorkerConfig.with_overrides({name: value})
     assert WorkerConfig.with_overrides({"mid_ms": 2.5}).limits.mid_ms == 2.5
 
 
-def test_the_document_says_the_same() -> None:
-    """The table of docs/controllers.md: `name` | default | what happens."""
-    section = DOCUMENT.read_text().partition("## Limits and errors")[2].partition("\n## ")[0]
+def test_defaults_in_the_docs_match() -> None:
+    """Reads the table in docs/guide/limits.md: `name` | default | consequence."""
+    section = DOCUMENT.read_text().partition("## Limits\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| .*`([a-z_]+)` \| ([0-9]+) ?(KiB|MiB)?", section, re.MULTILINE)
     assert len(rows) > 10
     for name, amount, unit in rows:

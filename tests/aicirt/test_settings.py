@@ -11,14 +11,14 @@ def test_memory_limits_are_shares_of_the_free_memory() -> None:
     assert found.snapshot_bytes == WorkerSettings().snapshot_bytes
 
 
-def test_snapshots_take_no_more_than_a_worker_of_a_small_machine() -> None:
+def test_snapshot_limit_is_at_most_the_worker_memory_limit() -> None:
     found = share_memory(WorkerSettings(), processes=2, free=GIB // 2)
     assert found.worker_memory_bytes == found.snapshot_bytes == GIB // 12
     assert found.owner_snapshot_bytes < found.snapshot_bytes
     assert share_memory(WorkerSettings(), processes=2, free=0).worker_memory_bytes == LEAST_WORKER_MEMORY
 
 
-def test_limits_that_are_set_stay() -> None:
+def test_limits_set_explicitly_stay() -> None:
     settings = WorkerSettings(worker_memory_bytes=100, snapshot_bytes=GIB)
     found = share_memory(settings, processes=3, free=0)
     assert (found.worker_memory_bytes, found.owner_memory_bytes) == (100, 50)

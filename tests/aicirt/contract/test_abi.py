@@ -1,4 +1,4 @@
-"""aicirt/contract/abi.py says the same as aici.h."""
+"""aicirt/contract/abi.py matches aici.h."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ STRUCTS = {
     "Bias": abi.BIAS,
     "Top": abi.TOP_ENTRY,
 }
-#: constants of the header that nothing in Python needs: those of the vocabulary image are in aicirt/vocab
+#: constants of the header that abi.py does not define: aicirt/vocab has those of the vocabulary image
 ELSEWHERE = {"VOCABULARY_MAGIC", "VOCABULARY_VERSION"}
 
 
-def test_every_constant() -> None:
+def test_every_constant_matches_the_header() -> None:
     ours = {name: value for name, value in vars(abi).items() if name in HEADER.constants}
     assert ours == {name: value for name, value in HEADER.constants.items() if name not in ELSEWHERE}
 
 
-def test_verbs_and_row_kinds() -> None:
+def test_verbs_and_row_kinds_match_the_header() -> None:
     runtime_only = {Verb.LATE, Verb.ERROR}
     assert {verb.name: int(verb) for verb in Verb if verb not in runtime_only} == {
         name: value for name, value in HEADER.constants.items() if name in Verb.__members__
@@ -34,7 +34,7 @@ def test_verbs_and_row_kinds() -> None:
     }
 
 
-def test_every_struct() -> None:
+def test_every_struct_matches_the_header() -> None:
     assert STRUCTS.keys() == HEADER.structs.keys() - {"VocabularyHeader"}
     for name, ours in STRUCTS.items():
         assert [(field, _zig(form)) for field, form in ours.fields.items()] == [
@@ -43,11 +43,11 @@ def test_every_struct() -> None:
         ], name
 
 
-def test_every_import() -> None:
+def test_imports_match_the_header() -> None:
     assert list(abi.IMPORTS) == HEADER.imports
 
 
-def test_offsets() -> None:
+def test_struct_offsets_and_partial_packing() -> None:
     struct = CStruct(size="I", many="3I", last="f")
     assert struct.size == 20
     assert struct.offsets == {"size": 0, "many": 4, "last": 16}

@@ -13,7 +13,7 @@ def resolve(name: str, tags: dict[str, str] | None = None, shortest: int = 12) -
     return resolve_name(name, lambda: [ONE, TWO, OTHER], lambda: tags or {}, shortest)
 
 
-def test_ids_and_their_beginnings_win_over_tags() -> None:
+def test_id_or_id_prefix_takes_precedence_over_tag() -> None:
     for name in (OTHER, OTHER[:63], OTHER[:12]):
         assert resolve(name, {name: ONE}) == OTHER
     assert resolve("f" * 8, {"f" * 8: ONE}, SHORTEST_ID) == OTHER
@@ -21,7 +21,7 @@ def test_ids_and_their_beginnings_win_over_tags() -> None:
     assert resolve("f" * 7, {"f" * 7: ONE}, SHORTEST_ID) == ONE
 
 
-def test_several_ids_that_begin_alike_are_no_reason_to_take_a_tag() -> None:
+def test_ambiguous_id_prefix_is_refused_even_if_a_tag_matches() -> None:
     with pytest.raises(UnknownModuleError, match="2 modules begin with '41d0f2c9aa17'"):
         resolve("41d0f2c9aa17", {"41d0f2c9aa17": OTHER})
     assert resolve(ONE[:13]) == ONE
@@ -33,13 +33,13 @@ def test_unknown_names_are_refused() -> None:
             resolve(name)
 
 
-def test_nothing_is_listed_for_a_whole_id() -> None:
+def test_complete_id_needs_no_listing() -> None:
     def never() -> dict[str, str]:
-        raise AssertionError("it was listed")
+        raise AssertionError("modules or tags were listed")
 
     assert resolve_name(ONE, never, never) == ONE
 
 
 @pytest.mark.parametrize(("name", "looks"), [("f" * 7, False), ("f" * 8, True), ("f" * 65, False)])
-def test_lengths_that_count_as_ids(name: str, looks: bool) -> None:
+def test_looks_like_id_depends_on_the_length(name: str, looks: bool) -> None:
     assert looks_like_id(name) == looks

@@ -35,7 +35,7 @@ def test_errors_keep_type_message_and_detail() -> None:
     assert (str(error), error.detail) == ("bad regex", {"position": 3})
 
 
-def test_frames_carry_descriptors_and_survive_any_cut() -> None:
+def test_frames_carry_descriptors_and_arrive_in_parts() -> None:
     ours, theirs = socket.socketpair()
     left, right = FrameSocket(ours), FrameSocket(theirs)
     read_fd, write_fd = os.pipe()
@@ -69,8 +69,10 @@ def test_frames_carry_descriptors_and_survive_any_cut() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 10, 30_000])), min_size=1, max_size=12),
     st.data(),
 )
-def test_descriptors_stay_with_their_message(messages: list[tuple[int, int]], data: st.DataObject) -> None:
-    """However many messages are glued or cut, and also when some descriptors found no room."""
+def test_descriptors_arrive_with_their_own_message(
+    messages: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Holds also for messages that arrive together or in parts, and if the process can take no descriptor."""
     ours, theirs = socket.socketpair()
     left, right = FrameSocket(ours), FrameSocket(theirs)
     ours.settimeout(5)
@@ -78,7 +80,7 @@ def test_descriptors_stay_with_their_message(messages: list[tuple[int, int]], da
     received: dict[str, list[bytes]] = {}
     pending: list[str] = []
     files = []
-    crowd: list[int] = []
+    fillers: list[int] = []
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def drain() -> None:
@@ -102,10 +104,10 @@ def test_descriptors_stay_with_their_message(messages: list[tuple[int, int]], da
                 room = data.draw(st.integers(0, count - 1))
                 highest = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir())
                 while (fd := os.dup(0)) < highest:
-                    crowd.append(fd)
-                crowd.append(fd)
+                    fillers.append(fd)
+                fillers.append(fd)
                 resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1 + room, limits[1]))
-            if size > 1000 and pending:  # what waits must find room in the socket
+            if size > 1000 and pending:  # pending messages must fit into the socket's buffer
                 drain()
             left.send(Call(number, name, {"x": b"-" * size}), mine or None)
             pending.append(name)
@@ -122,13 +124,13 @@ def test_descriptors_stay_with_their_message(messages: list[tuple[int, int]], da
         }
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for fd in (*files, *crowd):
+        for fd in (*files, *fillers):
             os.close(fd)
         left.close()
         right.close()
 
 
-def test_what_nobody_took_is_closed() -> None:
+def test_close_closes_descriptors_that_were_not_taken() -> None:
     ours, theirs = socket.socketpair()
     left, right = FrameSocket(ours), FrameSocket(theirs)
     before = list(Path("/proc/self/fd").iterdir())
@@ -149,7 +151,7 @@ def test_a_doorbell_wakes_and_times_out() -> None:
     other.ring()
     other.ring()
     assert bell.rung and bell.wait(1)
-    assert not bell.rung, "both rings were for one look"
+    assert not bell.rung, "one wait consumes both rings"
     started = time.monotonic()
     assert not bell.wait(0.05)
     assert time.monotonic() - started >= 0.04

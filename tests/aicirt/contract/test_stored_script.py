@@ -1,4 +1,4 @@
-"""Scripts as they are kept: what is one, by what it is found, and what its interpreter gets."""
+"""Stored scripts: validation, ids, the file format, and the argument of the interpreter."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     [
         ("interpreter", "pyctrl", "id of a module"),
         ("interpreter", "A1" * 32, "id of a module"),
-        ("interpreter", 7, "has texts"),
-        ("language", "", "word of small letters"),
-        ("language", "Python", "word of small letters"),
+        ("interpreter", 7, "must be texts"),
+        ("language", "", "letters from a to z"),
+        ("language", "Python", "letters from a to z"),
         ("name", "", "the name of a script"),
         ("name", "a\nb", "the name of a script"),
         ("name", "a" * (MAX_NAME + 1), "the name of a script"),
@@ -33,27 +33,27 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
         ("name", None, "the name of a script"),
         ("source", "", "is empty"),
         ("source", "\udfff", "surrogate"),
-        ("source", b"x", "has texts"),
+        ("source", b"x", "must be texts"),
         ("source", "é" * (MAX_SOURCE // 2 + 1), f"{MAX_SOURCE + 2} bytes"),
     ],
 )
-def test_what_is_no_script(field: str, value: Any, message: str) -> None:
+def test_invalid_scripts_are_refused(field: str, value: Any, message: str) -> None:
     SCRIPT.check()
     with pytest.raises(ModuleError, match=message):
         replace(SCRIPT, **{field: value}).check()
 
 
-def test_the_longest_script_is_one() -> None:
+def test_longest_name_and_source_are_accepted() -> None:
     replace(SCRIPT, name="a" * MAX_NAME, source="é" * (MAX_SOURCE // 2)).check()
 
 
 @given(TEXT.filter(lambda text: text.isprintable() and text), TEXT.filter(bool))
-def test_files_are_read_as_they_were_written(name: str, source: str) -> None:
+def test_pack_and_unpack_round_trip(name: str, source: str) -> None:
     script = replace(SCRIPT, name=name, source=source)
     assert StoredScript.unpack(script.pack()) == script
 
 
-def test_each_part_counts_for_the_id() -> None:
+def test_id_depends_on_every_field() -> None:
     others = [replace(SCRIPT, **{field.name: "b2" * 32}).id for field in fields(StoredScript)]
     assert len({SCRIPT.id, *others}) == 5
     assert replace(SCRIPT).id == SCRIPT.id
@@ -69,7 +69,7 @@ def test_each_part_counts_for_the_id() -> None:
         json.dumps({**asdict(SCRIPT), "name": 7}).encode(),
     ],
 )
-def test_what_is_no_file_of_one(data: bytes) -> None:
+def test_invalid_script_files_are_refused(data: bytes) -> None:
     with pytest.raises(ModuleError):
         StoredScript.unpack(data)
 
@@ -92,21 +92,26 @@ def test_what_is_no_file_of_one(data: bytes) -> None:
         (b"[" * 100_000, "[" * 100_000),
     ],
 )
-def test_what_the_interpreter_gets(arg: bytes, value: Any) -> None:
+def test_argument_for_the_interpreter(arg: bytes, value: Any) -> None:
     assert json.loads(SCRIPT.argument(arg)) == {"script": SCRIPT.source, "name": "story.py", "arg": value}
 
 
-def test_what_is_no_argument() -> None:
+def test_argument_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(ArgumentError, match="UTF-8"):
         SCRIPT.argument(b"\xff")
 
 
-def test_no_depth_is_a_defect() -> None:
-    """What can be read may be too deep to be written."""
+def test_argument_of_any_depth_is_passed_or_refused() -> None:
+    """Values that can be parsed may be too deep to be written."""
+    passed = []
     for depth in range(100, 2000, 20):
+        text = "[" * depth + "]" * depth
         with contextlib.suppress(ArgumentError):
-            SCRIPT.argument(b"[" * depth + b"]" * depth)
+            argument = SCRIPT.argument(text.encode()).decode()
+            assert argument.endswith((f'"arg": {text}}}', f'"arg": "{text}"}}')), depth
+            passed.append(depth)
+    assert passed[0] == 100
 
 
-def test_no_argument_is_no_value() -> None:
+def test_missing_argument_is_none_and_empty_argument_is_empty() -> None:
     assert script_value(None) is None and script_value("") == ""

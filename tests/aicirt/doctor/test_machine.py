@@ -1,4 +1,4 @@
-"""Each check on a machine that has the thing, and on one that lacks it."""
+"""Each check, on a machine that passes it and on one that does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def put(root: Path, name: str, text: str) -> Path:
     return root
 
 
-def test_the_machine_that_runs_the_tests_has_all_that_is_needed() -> None:
+def test_this_machine_lacks_nothing_required() -> None:
     findings = examine()
     assert [finding for finding in findings if finding.state == State.MISSING] == []
     assert len({finding.name for finding in findings}) == len(findings) >= 14
@@ -26,7 +26,7 @@ def test_the_machine_that_runs_the_tests_has_all_that_is_needed() -> None:
     assert all(finding.cost for finding in findings if finding.state != State.OK)
 
 
-def test_a_check_that_breaks_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_that_raises_is_reported_as_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     def mappings() -> machine.Finding:
         raise RuntimeError("out of luck")
 
@@ -35,7 +35,7 @@ def test_a_check_that_breaks_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (broken.name, broken.state) == ("mappings", State.NOTE)
 
 
-def test_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_memory_check_requires_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.shared_memory(tmp_path).state == State.OK
     missing = machine.shared_memory(tmp_path / "none")
     assert missing.state == State.MISSING and "--shm-size" in missing.cure
@@ -49,21 +49,23 @@ def test_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("soft", "state"), [(64 << 10, State.MISSING), (8 << 20, State.OK), (resource.RLIM_INFINITY, State.OK)]
 )
-def test_stack(soft: int, state: State) -> None:
+def test_stack_check_requires_a_large_enough_stack(soft: int, state: State) -> None:
     assert machine.stack(soft).state == state
 
 
 @pytest.mark.parametrize(("soft", "state"), [(256, State.NOTE), (1024, State.OK)])
-def test_open_files(soft: int, state: State) -> None:
+def test_open_files_check_notes_a_low_limit(soft: int, state: State) -> None:
     assert machine.open_files(soft).state == state
 
 
 @pytest.mark.parametrize(("most", "state"), [(1000, State.NOTE), (65530, State.OK)])
-def test_mappings(tmp_path: Path, most: int, state: State) -> None:
+def test_mappings_check_notes_a_low_limit(tmp_path: Path, most: int, state: State) -> None:
     assert machine.mappings(put(tmp_path, "proc/sys/vm/max_map_count", f"{most}\n")).state == state
 
 
-def test_address_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_space_check_estimates_how_many_sequences_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = put(tmp_path, "proc/sys/vm/overcommit_memory", "2\n")
     assert "mode 2" in machine.overcommit(root).found
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (64 << 30, 64 << 30))
@@ -71,17 +73,17 @@ def test_address_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("free", "state"), [(100 << 20, State.NOTE), (8 << 30, State.OK)])
-def test_memory(free: int, state: State) -> None:
+def test_memory_check_notes_little_free_memory(free: int, state: State) -> None:
     found = machine.memory(free)
     assert found.state == state and f"{free >> 20} MiB free" in found.found
 
 
-def test_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_check_notes_too_few_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "usable_cpus", lambda: 1.5)
     assert machine.processors().state == State.NOTE
 
 
-def test_worker_user() -> None:
+def test_worker_user_check_needs_root_and_an_existing_user() -> None:
     found = machine.worker_user()
     assert (found.state, "not possible" in found.found) == (
         (State.OK, False) if os.geteuid() == 0 else (State.NOTE, True)
@@ -90,7 +92,9 @@ def test_worker_user() -> None:
     assert found.state == State.NOTE and "there is no user" in found.found and "as root" in found.cure
 
 
-def test_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_check_needs_free_space_and_private_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert machine.store(tmp_path / "store").state == State.OK
     usage = machine.shutil.disk_usage(tmp_path)
     with monkeypatch.context() as patch:
@@ -101,7 +105,7 @@ def test_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.state == State.MISSING and "open to other users" in found.found
 
 
-def test_what_guests_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guest_checks_report_what_the_child_process_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     def program(text: str) -> None:
         monkeypatch.setattr(guests, "_COMMAND", [sys.executable, "-c", text])
         guests._ask.cache_clear()
@@ -113,5 +117,5 @@ def test_what_guests_say(monkeypatch: pytest.MonkeyPatch) -> None:
     assert guests.run_guests().found == "no thread can be made"
     assert guests.changed_pages().state == State.MISSING
     program("import os; os.kill(os.getpid(), 9)")
-    assert guests.run_guests().found == "it ended with status -9"
+    assert guests.run_guests().found == "the check ended with status -9"
     guests._ask.cache_clear()

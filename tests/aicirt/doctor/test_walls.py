@@ -1,4 +1,4 @@
-"""What is said of each wall, where it stands and where it does not."""
+"""Reports on each wall, where it is active and where it is not."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ ALL = {"landlock": 7, "seccomp": True, "namespaces": ["user", "network"], "oom_s
 
 
 def found(monkeypatch: pytest.MonkeyPatch, check: str, **changed: object) -> Finding:
-    """What `check` says where a worker has `changed` walls."""
-    told: dict[str, Any] = {**ALL, **changed}
-    monkeypatch.setattr(walls, "_walls", lambda: told)
+    """Returns the finding of `check` for a worker whose walls differ from ALL by `changed`."""
+    reported: dict[str, Any] = {**ALL, **changed}
+    monkeypatch.setattr(walls, "_walls", lambda: reported)
     finding: Finding = getattr(walls, check)()
     return finding
 
 
-def test_the_walls_of_this_machine_are_those_that_a_worker_gets() -> None:
+def test_reported_landlock_version_is_the_kernels() -> None:
     walls._walls.cache_clear()
     assert walls._walls()["landlock"] == landlock.version()
 
 
 @pytest.mark.parametrize("check", ["landlock", "seccomp", "namespaces", "out_of_memory"])
-def test_walls_that_stand(monkeypatch: pytest.MonkeyPatch, check: str) -> None:
+def test_active_walls_are_ok(monkeypatch: pytest.MonkeyPatch, check: str) -> None:
     assert found(monkeypatch, check).state == State.OK
 
 
-def test_an_older_landlock_is_enough_beside_seccomp(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_landlock_suffices_with_seccomp(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(monkeypatch, "landlock", landlock=3).state == State.OK
 
 
@@ -42,12 +42,12 @@ def test_an_older_landlock_is_enough_beside_seccomp(monkeypatch: pytest.MonkeyPa
         ("landlock", {"landlock": 3, "seccomp": False}, "reach TCP"),
         ("landlock", {"landlock": 5, "seccomp": False}, "signal"),
         ("seccomp", {"seccomp": False}, "every system call"),
-        ("namespaces", {"namespaces": []}, "one wall less"),
+        ("namespaces", {"namespaces": []}, "one wall fewer"),
         ("namespaces", {"namespaces": [], "seccomp": False}, "reach the network"),
         ("out_of_memory", {"oom_score_adj": 0}, "end the engine"),
     ],
 )
-def test_walls_that_are_missing(
+def test_missing_walls_are_notes(
     monkeypatch: pytest.MonkeyPatch, check: str, changed: dict[str, object], words: str
 ) -> None:
     finding = found(monkeypatch, check, **changed)

@@ -1,9 +1,11 @@
-"""Runs real code of two processes in every order in which its accesses to shared memory can happen.
+"""Runs the code of two processes in every order in which their accesses to shared memory can happen.
 
-Each process is a thread of which one runs at a time. Before every access to shared memory, and at every
-operation of a semaphore, another may come first. All orders with up to a number of preemptions are tried, one
-run for each: what goes wrong with few switches is found, and the list of choices says how. An access is seen
-by all at once: x86 delays stores at most until the next operation of a semaphore; one follows every message.
+Each process is a thread, and one thread runs at a time. Before every access to shared memory and every
+operation on a semaphore, the explorer may switch to another thread. It tries all orders with at most a given
+number of preemptions, one run per order. A lost wake-up is reported with the choices that led to it.
+
+The model is sequentially consistent: every thread sees an access at once. x86 delays a store at most until
+the next operation on a semaphore, and one follows every message.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from aicirt.ipc.ring import HEADER_BYTES, Ring
 
 
 class StuckError(AssertionError):
-    """Nobody can go on, and not everybody has ended: a wake-up was lost."""
+    """No program can continue, and not all have ended: a wake-up was lost."""
 
 
 class _Abandoned(BaseException):
@@ -27,7 +29,7 @@ class _Abandoned(BaseException):
 
 
 class Run:
-    """One execution; `choices` says who goes on where there is a choice: 0 = whoever ran last."""
+    """An execution. `choices` selects the program that continues at each point; 0 = the one that ran last."""
 
     def __init__(self, choices: Sequence[int], preemptions: int) -> None:
         self._given = list(choices)
@@ -42,7 +44,7 @@ class Run:
         self._failure: BaseException | None = None
 
     def execute(self, programs: Sequence[Callable[[], None]]) -> None:
-        """Raises what a program raises, or StuckError."""
+        """Runs the programs to their end. Raises what a program raises, or StuckError."""
         self._turns = [threading.Semaphore(0) for _ in programs]
         self._ready = [_always] * len(programs)
         threads = [
@@ -54,7 +56,7 @@ class Run:
         while self._failure is None and any(ready is not None for ready in self._ready):
             runnable = [n for n, ready in enumerate(self._ready) if ready is not None and ready()]
             if not runnable:
-                self._failure = StuckError(f"nobody can go on after {self.made}")
+                self._failure = StuckError(f"no program can continue after {self.made}")
                 break
             self._current = self._choose(runnable)
             self._turns[self._current].release()
@@ -67,7 +69,7 @@ class Run:
             raise self._failure
 
     def access(self, until: Callable[[], bool] | None = None) -> None:
-        """A point where others may come first; with `until`, where the caller waits for it."""
+        """Lets other programs run first; with `until`, blocks the caller until it is true."""
         me = self._current
         self._ready[me] = until or _always
         self._main.release()
@@ -109,7 +111,7 @@ def _always() -> bool:
 
 
 def explore(make: Callable[[Run], Sequence[Callable[[], None]]], preemptions: int = 2) -> int:
-    """Every run of the programs that `make` returns, made anew for each; returns how many there were."""
+    """Calls `make` and runs the programs that it returns, once per order; returns the number of orders."""
     choices: list[int] = []
     for count in range(1, 1_000_000):
         run = Run(choices, preemptions)
@@ -125,7 +127,7 @@ def explore(make: Callable[[Run], Sequence[Callable[[], None]]], preemptions: in
 
 
 class SharedArray:
-    """Memory whose every access is a point of its own."""
+    """Memory in which every access is a possible switch."""
 
     def __init__(self, run: Run, memory: Any) -> None:
         self._run = run
@@ -144,7 +146,7 @@ class SharedArray:
 
 
 class SharedSemaphore:
-    """As posix_ipc's, without its timeouts: who waits in vain waits for ever, and is found out."""
+    """A semaphore like posix_ipc's, without timeouts: a lost wake-up blocks for ever, so that it is found."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -170,7 +172,7 @@ class SharedSemaphore:
 
 
 class SharedLock:
-    """A lock that is used as a semaphore, taken at first."""
+    """A lock that serves as a semaphore; it starts locked."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -188,7 +190,7 @@ class SharedLock:
 
 
 def shared_ring(run: Run, capacity: int) -> tuple[Ring, Ring]:
-    """The writer's and the reader's view of one ring."""
+    """Returns the writer's and the reader's view of one ring."""
     memory = bytearray(HEADER_BYTES + capacity)
     ends = Ring(memoryview(memory)), Ring(memoryview(memory))
     for ring in ends:
@@ -198,5 +200,5 @@ def shared_ring(run: Run, capacity: int) -> tuple[Ring, Ring]:
 
 
 def shared_bell(run: Run) -> Doorbell:
-    """One for both sides."""
+    """Returns one doorbell for both sides."""
     return Doorbell(SharedSemaphore(run), "shared", owner=False)  # type: ignore[arg-type]

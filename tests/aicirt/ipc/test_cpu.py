@@ -12,19 +12,19 @@ import pytest
 
 from aicirt.ipc.cpu import Placement, current_cpu, take_short_turns
 
-#: kernels before 6.12 accept the wish and do nothing; some builds do not tell
-TELLS = Path("/proc/self/sched").exists() and tuple(map(int, platform.release().split(".")[:2])) >= (6, 12)
+#: whether the kernel shows requested slices: kernels before 6.12 ignore requests, some builds lack the file
+SHOWN = Path("/proc/self/sched").exists() and tuple(map(int, platform.release().split(".")[:2])) >= (6, 12)
 
 
 @pytest.fixture
 def allowed() -> Iterator[set[int]]:
-    """The processors of this thread, which it has again afterwards."""
+    """Returns the processors of this thread, and restores them after the test."""
     before = os.sched_getaffinity(0)
     yield set(before)
     os.sched_setaffinity(0, before)
 
 
-def test_one_leaves_the_processors_of_others_and_comes_back(allowed: set[int]) -> None:
+def test_leave_moves_off_the_given_processors_and_restore_returns(allowed: set[int]) -> None:
     placement = Placement()
     for _ in range(20):
         here = current_cpu()
@@ -35,7 +35,7 @@ def test_one_leaves_the_processors_of_others_and_comes_back(allowed: set[int]) -
         assert os.sched_getaffinity(0) == allowed
 
 
-def test_leaving_twice_forgets_the_first(allowed: set[int]) -> None:
+def test_leaving_again_replaces_the_earlier_exclusion(allowed: set[int]) -> None:
     placement = Placement()
     for cpu in sorted(allowed):
         placement.leave([cpu])
@@ -45,7 +45,7 @@ def test_leaving_twice_forgets_the_first(allowed: set[int]) -> None:
     assert os.sched_getaffinity(0) == allowed
 
 
-def test_where_there_is_nowhere_to_go_nothing_changes(allowed: set[int]) -> None:
+def test_leave_keeps_the_affinity_if_no_processor_would_remain(allowed: set[int]) -> None:
     placement = Placement()
     placement.leave(allowed)
     assert os.sched_getaffinity(0) == allowed
@@ -53,9 +53,9 @@ def test_where_there_is_nowhere_to_go_nothing_changes(allowed: set[int]) -> None
     assert os.sched_getaffinity(0) == allowed
 
 
-def test_what_somebody_else_decided_meanwhile_stays(allowed: set[int]) -> None:
+def test_restore_keeps_an_affinity_that_was_set_meanwhile(allowed: set[int]) -> None:
     if len(allowed) < 2:
-        return  # nothing can be left, and nothing decided
+        pytest.skip("needs two processors, to exclude one")
     placement = Placement()
     placement.leave([max(allowed)])
     os.sched_setaffinity(0, {max(allowed)})
@@ -63,21 +63,21 @@ def test_what_somebody_else_decided_meanwhile_stays(allowed: set[int]) -> None:
     assert os.sched_getaffinity(0) == {max(allowed)}
 
 
-def wish() -> int:
-    """What the kernel has noted for this thread, ns."""
-    if not TELLS:
+def requested_slice() -> int:
+    """Returns the scheduler slice that the kernel has noted for this thread, in ns."""
+    if not SHOWN:
         return 500_000
     lines = Path(f"/proc/self/task/{threading.get_native_id()}/sched").read_text().splitlines()
     return next(round(float(line.split(":")[1])) for line in lines if line.startswith("se.slice"))
 
 
-def test_a_thread_and_those_that_it_makes_have_short_turns() -> None:
+def test_short_turns_apply_to_a_thread_and_its_child_threads() -> None:
     found: list[int] = []
 
     def work() -> None:
         assert take_short_turns(0.0005)
-        found.append(wish())
-        child = threading.Thread(target=lambda: found.append(wish()))
+        found.append(requested_slice())
+        child = threading.Thread(target=lambda: found.append(requested_slice()))
         child.start()
         child.join()
 
@@ -87,6 +87,6 @@ def test_a_thread_and_those_that_it_makes_have_short_turns() -> None:
     assert found == [500_000, 500_000]
 
 
-def test_whoever_gives_way_does_not_come_back() -> None:
+def test_give_way_never_raises_the_priority_again() -> None:
     code = "import os; from aicirt.ipc.cpu import give_way; give_way(12); give_way(11); print(os.nice(0))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "12\n"

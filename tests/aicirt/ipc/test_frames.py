@@ -1,4 +1,4 @@
-"""Waiting for messages on a socket until a deadline."""
+"""Messages on a socket: deadlines, the end of the stream, and replies that cannot be sent."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def pair() -> Iterator[tuple[FrameSocket, socket.socket]]:
     theirs.close()
 
 
-def test_a_deadline_is_kept(pair: tuple[FrameSocket, socket.socket]) -> None:
-    """Also one that is over, though the socket has a longer timeout."""
+def test_receive_ends_at_its_deadline(pair: tuple[FrameSocket, socket.socket]) -> None:
+    """Holds also for a deadline in the past, and for a socket with a longer timeout."""
     frames, other = pair
     for seconds in (0.0, -1.0, 0.05):
         started = time.monotonic()
@@ -34,7 +34,7 @@ def test_a_deadline_is_kept(pair: tuple[FrameSocket, socket.socket]) -> None:
     assert frames.receive(time.monotonic()) == [1, None, "late", 0]
 
 
-def test_what_has_been_read_along_needs_no_waiting(pair: tuple[FrameSocket, socket.socket]) -> None:
+def test_buffered_messages_are_returned_after_the_deadline(pair: tuple[FrameSocket, socket.socket]) -> None:
     frames, other = pair
     other.sendall(frame(Reply(1, None, "a")) + frame(Reply(2, None, "b")))
     assert [frames.receive(time.monotonic()), frames.receive(0.0)] == [[1, None, "a", 0], [2, None, "b", 0]]
@@ -42,13 +42,13 @@ def test_what_has_been_read_along_needs_no_waiting(pair: tuple[FrameSocket, sock
         frames.receive(0.0)
 
 
-def test_the_end_is_no_timeout(pair: tuple[FrameSocket, socket.socket]) -> None:
+def test_closed_socket_returns_none_instead_of_a_timeout(pair: tuple[FrameSocket, socket.socket]) -> None:
     frames, other = pair
     other.close()
     assert frames.receive(time.monotonic()) is None
 
 
-def test_a_reply_that_cannot_be_sent_is_an_error_to_its_caller_only(
+def test_unsendable_reply_becomes_an_error_for_its_caller_only(
     pair: tuple[FrameSocket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames, other = pair

@@ -15,19 +15,19 @@ from tests.aicirt.ipc.interleavings import Run, SharedArray, StuckError, explore
 
 
 def receive(ring: Ring, bell: Doorbell) -> bytes:
-    """As `WorkerLink.expect` and the worker's loop do: look, sleep, look again."""
+    """Receives as `WorkerLink.expect` and the worker's loop do: check, sleep, check again."""
     while (message := ring.read()) is None:
         bell.wait(1)
     return message
 
 
 def send(ring: Ring, bell: Doorbell, message: bytes) -> None:
-    """As `WorkerLink.send` does; a full ring is tried again when its reader has answered."""
+    """Sends as `WorkerLink.send` does. The messages of these tests always fit into the ring."""
     assert ring.try_write(message)
     bell.ring()
 
 
-def test_messages_in_one_direction() -> None:
+def test_messages_in_one_direction_arrive_in_order() -> None:
     texts = [b"one", b"two two two two two", b"3"]
 
     def make(run: Run) -> list[Callable[[], None]]:
@@ -44,8 +44,8 @@ def _same(found: object, expected: object) -> None:
     assert found == expected
 
 
-def test_a_message_in_frames_through_a_ring_that_is_too_small() -> None:
-    """The writer waits for room; it looks for it, since a reader rings for messages only."""
+def test_message_larger_than_the_ring_arrives_in_frames() -> None:
+    """The writer polls for room, since a reader does not ring when it has made room."""
     text = bytes(range(50))
 
     def make(run: Run) -> list[Callable[[], None]]:
@@ -63,24 +63,24 @@ def test_a_message_in_frames_through_a_ring_that_is_too_small() -> None:
     assert explore(make, preemptions=3) > 2000
 
 
-def test_questions_and_answers() -> None:
-    """Two rings, two bells, and a worker that serves until there is nothing left before it sleeps."""
+def test_requests_and_responses_in_both_directions() -> None:
+    """Uses two rings and two bells; the worker empties its ring before it sleeps."""
 
     def make(run: Run) -> list[Callable[[], None]]:
-        (ask, hear_asked), (answer, hear_answer) = shared_ring(run, 64), shared_ring(run, 64)
+        (ask, requests), (answer, responses) = shared_ring(run, 64), shared_ring(run, 64)
         to_worker, to_client = shared_bell(run), shared_bell(run)
 
         def client() -> None:
             for number in range(2):
                 send(ask, to_worker, b"question %d" % number)
                 to_worker.ring()  # as `wake` does, with nothing to read
-                assert receive(hear_answer, to_client) == b"answer to question %d" % number
+                assert receive(responses, to_client) == b"answer to question %d" % number
 
         def worker() -> None:
             served = 0
             while served < 2:
                 to_worker.wait(1)
-                while (message := hear_asked.read()) is not None:
+                while (message := requests.read()) is not None:
                     send(answer, to_client, b"answer to " + message)
                     served += 1
 
@@ -89,29 +89,27 @@ def test_questions_and_answers() -> None:
     assert explore(make, preemptions=3) > 2000
 
 
-def test_rows_are_not_written_while_they_are_read() -> None:
-    """With the least number of rows: the worker takes back what came with the message before it takes one."""
+def test_row_is_not_written_while_the_client_reads_it() -> None:
+    """Uses as few rows as possible. The worker frees the row named in a message before it allocates one."""
     layout = Layout(64, num_rows=2, num_dense=0, ring_bytes=1 << 12)
 
     def make(run: Run) -> list[Callable[[], None]]:
         pool = RowPool(memoryview(bytearray(layout.total)), layout, dense=False)
         rows = SharedArray(run, [b""] * 2)
-        (ask, hear_asked), (answer, hear_answer) = shared_ring(run, 64), shared_ring(run, 64)
+        (ask, requests), (answer, responses) = shared_ring(run, 64), shared_ring(run, 64)
         to_worker, to_client = shared_bell(run), shared_bell(run)
 
         def client() -> None:
             held = b""
             for number in range(3):
                 send(ask, to_worker, held or b"none")
-                if held:
-                    pass  # given back: not looked at again
-                held = receive(hear_answer, to_client)
+                held = receive(responses, to_client)
                 stamp = b"mask %d" % number
                 assert [rows[held[0]], rows[held[0]]] == [stamp, stamp]
 
         def worker() -> None:
             for number in range(3):
-                message = receive(hear_asked, to_worker)
+                message = receive(requests, to_worker)
                 if message != b"none":
                     pool.give_back(message[0], message[1])
                 row, generation, _ = pool.take()
@@ -123,11 +121,11 @@ def test_rows_are_not_written_while_they_are_read() -> None:
     assert explore(make) > 300
 
 
-# -- the explorer itself finds what is wrong ------------------------------------------------------
+# -- the explorer finds errors that are made on purpose --------------------------------------------
 
 
-def test_a_lost_wake_up_is_found() -> None:
-    """A reader that forgets rings after it has looked sleeps through a message."""
+def test_explorer_finds_a_lost_wake_up() -> None:
+    """A reader that discards rings after it has checked the ring misses a message."""
 
     def make(run: Run) -> list[Callable[[], None]]:
         (writer, reader), bell = shared_ring(run, 64), shared_bell(run)
@@ -140,11 +138,11 @@ def test_a_lost_wake_up_is_found() -> None:
 
         return [lambda: send(writer, bell, b"x"), read]
 
-    with pytest.raises(StuckError, match="nobody can go on"):
+    with pytest.raises(StuckError, match="no program can continue"):
         explore(make)
 
 
-def test_a_position_that_is_published_too_early_is_found() -> None:
+def test_explorer_finds_a_position_that_is_published_too_early() -> None:
     def make(run: Run) -> list[Callable[[], None]]:
         (writer, reader), bell = shared_ring(run, 64), shared_bell(run)
 
@@ -159,7 +157,7 @@ def test_a_position_that_is_published_too_early_is_found() -> None:
         explore(make)
 
 
-def test_a_row_that_is_written_too_early_is_found() -> None:
+def test_explorer_finds_a_row_that_is_written_too_early() -> None:
     def make(run: Run) -> list[Callable[[], None]]:
         row, (writer, reader), bell = SharedArray(run, [b"old"]), shared_ring(run, 64), shared_bell(run)
 
@@ -178,7 +176,7 @@ def test_a_row_that_is_written_too_early_is_found() -> None:
         explore(make)
 
 
-def test_every_order_is_tried_once() -> None:
+def test_explorer_tries_every_order() -> None:
     """Two programs of two steps each: 6 orders, and with no preemption 2."""
     seen: list[str] = []
 

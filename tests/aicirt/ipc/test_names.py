@@ -51,9 +51,9 @@ def test_entries_of_another_user_are_neither_removed_nor_opened(cleared: None) -
     assert [name for name in names.sweep_orphans() if GONE in name] == [mine.name]
     assert len(list(SHM.glob(f"*{GONE}*"))) == 5, "entries of another user stay"
     for end in ("ab", "ac", "ad", "ae"):
-        with pytest.raises(ProtocolError, match=r"is no file of this user|cannot be opened"):
+        with pytest.raises(ProtocolError, match=r"is not a regular file of this user|cannot be opened"):
             names.open_shared_memory(f"/{GONE}-{end}")
-    with pytest.raises(ProtocolError, match="is no file of this user"):
+    with pytest.raises(ProtocolError, match="is not a regular file of this user"):
         names.share_semaphore(f"/{GONE}-ab", 0)
     assert (SHM / f"sem.{GONE}-ab").stat().st_gid != 0
 

@@ -15,7 +15,7 @@ def both_ends(capacity: int) -> tuple[Ring, Ring, bytearray]:
 
 @given(st.lists(st.one_of(st.binary(max_size=300), st.none()), max_size=60))
 def test_messages_arrive_whole_and_in_order(actions: list[bytes | None]) -> None:
-    """None = the reader reads one message; long messages are split and put together again."""
+    """An action of None means that the reader reads one message. Long messages are split into frames."""
     writer, reader, _ = both_ends(128)
     waiting: list[tuple[bytes, bool]] = []
     sent: list[bytes] = []
@@ -28,13 +28,13 @@ def test_messages_arrive_whole_and_in_order(actions: list[bytes | None]) -> None
             message = reader.read()
             if message is not None:
                 got.append(message)
-            assert reader.in_pieces <= (message is None), "only between the frames of one message"
+            assert reader.in_pieces <= (message is None), "true only between frames of a message"
         while waiting and writer.try_write(*waiting[0]):
             del waiting[0]
     assert got == sent
 
 
-def test_a_full_ring_takes_nothing() -> None:
+def test_full_ring_accepts_no_message() -> None:
     writer, reader, _ = both_ends(64)
     assert writer.try_write(b"x" * 28)
     assert writer.try_write(b"y" * 28)
@@ -45,7 +45,7 @@ def test_a_full_ring_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("written,read", [(5, 0), (1 << 40, 0), (0, 8)])
-def test_nonsense_positions_are_refused(written: int, read: int) -> None:
+def test_impossible_positions_are_refused(written: int, read: int) -> None:
     _, reader, memory = both_ends(64)
     memory[0:8] = written.to_bytes(8, "little")
     memory[64:72] = read.to_bytes(8, "little")
@@ -61,7 +61,7 @@ def test_a_position_that_would_overflow_is_refused() -> None:
         writer.try_write(b"x")
 
 
-def test_a_frame_longer_than_what_is_there_is_refused() -> None:
+def test_frame_longer_than_the_written_bytes_is_refused() -> None:
     _, reader, memory = both_ends(64)
     memory[HEADER_BYTES : HEADER_BYTES + 4] = (1000).to_bytes(4, "little")
     memory[0:8] = (16).to_bytes(8, "little")

@@ -24,16 +24,16 @@ def shm_names(pid: int | None = None) -> list[Path]:
 
 
 def opened(name: str, layout: Layout = LAYOUT) -> Segment:
-    """As a worker has it: the supervisor has opened it."""
+    """Opens a segment as a worker does, from a descriptor."""
     file = Descriptor(open_shared_memory(name))
     return Segment.of_file(file.fd, layout)
 
 
-def test_both_sides_see_the_same_and_nothing_is_left() -> None:
+def test_both_sides_share_memory_and_unlink_leaves_no_name() -> None:
     segment = Segment.create(LAYOUT)
     path = SHM / segment.name.lstrip("/")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.stat().st_blocks * 512 >= LAYOUT.total, "the memory is not reserved"
+    assert path.stat().st_blocks * 512 >= LAYOUT.total, "the memory must be reserved"
     other = opened(segment.name)
     segment.unlink()
     assert not shm_names()
@@ -50,17 +50,17 @@ def test_regions_do_not_overlap() -> None:
     assert LAYOUT.total - LAYOUT.dense >= 2 * 1000 * 4
 
 
-def test_another_size_or_a_missing_segment_is_refused() -> None:
+def test_segment_of_another_size_or_missing_is_refused() -> None:
     segment = Segment.create(LAYOUT)
     with pytest.raises(ProtocolError, match="bytes"):
         opened(segment.name, Layout(1000, num_rows=80, num_dense=2, ring_bytes=4096))
     segment.close()
-    with pytest.raises(ProtocolError, match="there is no aici-"):
+    with pytest.raises(ProtocolError, match=r"/aici-.* does not exist"):
         opened(segment.name)
 
 
-def test_too_little_space_is_an_error_not_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fake: filling the real /dev/shm would take the machine's memory."""
+def test_lack_of_space_raises_an_error_instead_of_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replaces posix_fallocate, since filling the real /dev/shm would use up the machine's memory."""
 
     def full(fd: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -71,11 +71,10 @@ def test_too_little_space_is_an_error_not_a_signal(monkeypatch: pytest.MonkeyPat
     assert not shm_names()
 
 
-def test_a_killed_process_leaves_nothing_for_long() -> None:
+def test_sweep_removes_segments_of_an_ended_process() -> None:
     pid = os.fork()
     if pid == 0:
         segment = Segment.create(LAYOUT)
-        os.write(1, b"")
         os._exit(0 if segment else 1)
     os.waitpid(pid, 0)
     assert shm_names(pid)
@@ -89,7 +88,7 @@ def test_bad_layouts_are_refused(wire: object) -> None:
         Layout.from_wire(wire)  # type: ignore[arg-type]
 
 
-def test_a_row_is_out_until_it_is_given_back_once() -> None:
+def test_row_is_allocated_until_it_is_given_back_once() -> None:
     pool = RowPool(memoryview(bytearray(LAYOUT.total)), LAYOUT, dense=False)
     rows = [pool.take() for _ in range(4)]
     assert len({row for row, _, _ in rows}) == 4
@@ -100,7 +99,7 @@ def test_a_row_is_out_until_it_is_given_back_once() -> None:
     with pytest.raises(ProtocolError):
         pool.give_back(row, generation + 2)
     pool.give_back(row, generation)
-    with pytest.raises(ProtocolError, match="not out"):
+    with pytest.raises(ProtocolError, match="not in use"):
         pool.give_back(row, generation)
     again, newer, _ = pool.take()
     assert again == row and newer == generation + 2
@@ -108,8 +107,8 @@ def test_a_row_is_out_until_it_is_given_back_once() -> None:
         pool.give_back(99, 1)
 
 
-def test_what_a_zombie_has_left_is_swept() -> None:
-    """Its parent may take long to notice that it has ended."""
+def test_sweep_removes_segments_of_a_zombie() -> None:
+    """The parent may reap the zombie much later."""
     pid = os.fork()
     if pid == 0:
         segment = Segment.create(LAYOUT)

@@ -1,4 +1,4 @@
-"""Waits last as long as they are told to, whatever happens to the time of day."""
+"""Waits on semaphores, also while the system's clock is set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITS = """
 import time
 from aicirt.ipc.doorbell import Doorbell
 readings = [time.time() for _ in range(4)]
-assert max(readings) - min(readings) > 3000, "the clock does not jump"
+assert max(readings) - min(readings) > 3000, "the clock must jump"
 bell = Doorbell.create()
 start = time.monotonic()
 for _ in range(4):
@@ -40,7 +40,7 @@ def semaphore() -> Semaphore:
     return made
 
 
-def test_it_waits_and_is_woken(semaphore: Semaphore) -> None:
+def test_acquire_times_out_or_is_woken(semaphore: Semaphore) -> None:
     start = time.monotonic()
     with pytest.raises(posix_ipc.BusyError):
         semaphore.acquire(0.05)
@@ -55,18 +55,18 @@ def test_it_waits_and_is_woken(semaphore: Semaphore) -> None:
     semaphore.close()
 
 
-def test_it_is_closed_once(semaphore: Semaphore) -> None:
+def test_closing_twice_is_an_error(semaphore: Semaphore) -> None:
     semaphore.close()
     with pytest.raises(posix_ipc.ExistentialError):
         semaphore.close()
 
 
-def test_there_is_none_of_this_name() -> None:
+def test_opening_an_unknown_name_is_an_error() -> None:
     with pytest.raises(posix_ipc.ExistentialError):
         Semaphore(names.fresh_name())
 
 
-def test_a_clock_that_is_set_back_prolongs_no_wait(tmp_path: Path) -> None:
+def test_setting_the_clock_back_does_not_prolong_a_wait(tmp_path: Path) -> None:
     library = jumping_clock(tmp_path)
     environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

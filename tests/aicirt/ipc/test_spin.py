@@ -12,7 +12,7 @@ from aicirt.ipc.ring import HEADER_BYTES, Ring
 
 @pytest.fixture(autouse=True)
 def any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number and kind of processors."""
+    """Allows spinning, whatever the number and kind of processors."""
     monkeypatch.setattr(module, "_MAY_SPIN", True)
 
 
@@ -21,7 +21,7 @@ def both_ends() -> tuple[Ring, Ring]:
     return Ring(memoryview(memory)), Ring(memoryview(memory))
 
 
-def test_spinning_ends_with_a_message_or_in_time() -> None:
+def test_spinning_ends_with_a_message_or_at_its_time_limit() -> None:
     writer, reader = both_ends()
     _, empty = both_ends()
     start = time.monotonic()
@@ -32,7 +32,7 @@ def test_spinning_ends_with_a_message_or_in_time() -> None:
     assert reader.read() == b"here" and not reader.waiting
 
 
-def test_a_message_that_comes_meanwhile_is_seen() -> None:
+def test_message_that_arrives_while_spinning_is_noticed() -> None:
     writer, reader = both_ends()
     timer = threading.Timer(0.05, writer.try_write, [b"late"])
     timer.start()
@@ -42,16 +42,16 @@ def test_a_message_that_comes_meanwhile_is_seen() -> None:
     timer.join()
 
 
-def test_nobody_spins_where_the_peer_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_spinning_where_the_peer_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAY_SPIN", False)
     writer, reader = both_ends()
     writer.try_write(b"here")
     assert not spin((reader,), 10.0)
 
 
-def test_the_writer_says_where_it_runs() -> None:
+def test_writer_publishes_its_processor() -> None:
     writer, reader = both_ends()
     assert reader.writer_cpu == -1
-    writer.tell_cpu(3)
+    writer.publish_cpu(3)
     assert reader.writer_cpu == 3
     assert reader.read() is None

@@ -18,7 +18,9 @@ _CHANGES = st.tuples(st.sampled_from(["add", "drop", "forget"]), _MODULES, _OWNE
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(_CHANGES, max_size=8))
-def test_claims_are_those_that_were_made(tmp_path: Path, changes: list[tuple[str, str, str]]) -> None:
+def test_claims_equal_those_added_and_not_removed(
+    tmp_path: Path, changes: list[tuple[str, str, str]]
+) -> None:
     claims = Claims(tmp_path)
     with claims.changing() as change:
         for module in list(claims.read()):
@@ -44,19 +46,19 @@ def test_claims_are_those_that_were_made(tmp_path: Path, changes: list[tuple[str
             assert claim.created == created.setdefault(module, claim.created) > 0
 
 
-def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
+def test_failed_change_leaves_the_table_as_it_was(tmp_path: Path) -> None:
     claims = Claims(tmp_path)
     with claims.changing() as change:
         change.add("m", "ann")
     before = claims.read()
-    with pytest.raises(ModuleError, match="owner 'bob' has not uploaded module m, 1 others have"):
+    with pytest.raises(ModuleError, match="owner 'bob' has not uploaded module m; 1 other owners have"):
         with claims.changing() as change:
             change.add("other", "bob")
             change.require("m", "bob")
     assert claims.read() == before and before["m"] == Claim(before["m"].created, {"ann": before["m"].created})
 
 
-def test_several_processes_claim_at_once(tmp_path: Path) -> None:
+def test_concurrent_processes_lose_no_claims(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path

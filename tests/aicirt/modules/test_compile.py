@@ -53,7 +53,9 @@ def test_a_compiled_module_runs_in_another_process(tmp_path: Path) -> None:
         (bytes(wat2wasm(GOOD.format("")))[:-3], "truncated"),
     ],
 )
-def test_a_refused_module_says_why_and_leaves_nothing(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_refused_module_gives_a_reason_and_leaves_no_artifact(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
     wasm, artifact = tmp_path / "m.wasm", tmp_path / "m.compiled"
     wasm.write_bytes(content)
     with pytest.raises(ModuleError, match=reason):
@@ -81,7 +83,7 @@ def test_too_much_memory_is_an_error(tmp_path: Path) -> None:
     assert caught.value.detail["limit"] == "memory_bytes"
 
 
-def test_too_much_time_is_an_error_and_the_child_is_gone(tmp_path: Path) -> None:
+def test_too_much_time_is_an_error_and_ends_the_child(tmp_path: Path) -> None:
     wasm, artifact = _write(tmp_path, BOMB)
     for compile_it in (
         lambda cost: compile_in_child(wasm, artifact, cost=cost),
@@ -99,7 +101,9 @@ def test_cancelling_ends_the_child(tmp_path: Path) -> None:
 
     async def cancel() -> None:
         task = asyncio.create_task(compile_in_child_async(wasm, artifact))
-        await asyncio.sleep(0.4)
+        async with asyncio.timeout(20):
+            while not _children():
+                await asyncio.sleep(0.02)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -121,14 +125,14 @@ compile_in_child(Path({str(wasm)!r}), Path({str(artifact)!r}))
     while not (children := _children(parent.pid)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    parent.kill()  # perhaps before the child has said whom to die with
+    parent.kill()  # perhaps before the child has asked to die with its parent
     parent.wait()
     while any(Path(f"/proc/{pid}/stat").exists() and _state(pid) != "Z" for pid in children):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_async_gives_the_same(tmp_path: Path) -> None:
+def test_async_compilation_gives_the_same_description(tmp_path: Path) -> None:
     wasm, artifact = _write(tmp_path, GOOD.format(""))
     one = asyncio.run(compile_in_child_async(wasm, artifact))
     artifact.unlink()
@@ -152,30 +156,30 @@ def test_a_compiler_that_breaks_is_a_runtime_failure(tmp_path: Path, monkeypatch
     "answer",
     ["5", "[]", "{}", '{"info": 3}', '{"info": {"compiled_size": "x"}}', '{"error": 1}', "[" * 100_000],
 )
-def test_an_answer_that_is_none_is_a_runtime_failure(
+def test_invalid_answer_of_the_compiler_is_a_runtime_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     wasm, artifact = _write(tmp_path, GOOD.format(""))
-    _pretend(tmp_path, monkeypatch, answer)
+    _fake_compiler(tmp_path, monkeypatch, answer)
     with pytest.raises(RuntimeFailure, match="the compiler process failed"):
         compile_in_child(wasm, artifact)
     assert not artifact.exists()
 
 
-def test_a_compiler_cannot_say_that_it_compiled_another_module(
+def test_compiler_cannot_claim_to_have_compiled_another_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its machine code would be run for whoever uses that one."""
+    """Otherwise clients of the other module would run this compiler's machine code."""
     wasm, artifact = _write(tmp_path, GOOD.format(""))
     info = compile_in_child(wasm, artifact).to_wire()
     artifact.unlink()
     lie = {**info, "id": "0" * 64, "size": 1, "tags": ["a"], "owners": ["b"], "interpreter": "c"}
-    _pretend(tmp_path, monkeypatch, json.dumps({"info": lie}))
+    _fake_compiler(tmp_path, monkeypatch, json.dumps({"info": lie}))
     assert compile_in_child(wasm, artifact).to_wire() == info
 
 
-def _pretend(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    """Has something else compile, which only answers."""
+def _fake_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """Replaces the compiler by a program that only prints `answer`."""
     (folder / "answer").write_text(answer)
     program = folder / "program"
     program.write_text(f"#!/bin/sh\ncat {folder}/answer\n")
@@ -192,7 +196,7 @@ def test_too_much_machine_code_is_an_error(tmp_path: Path) -> None:
 
 
 def _children(pid: int | None = None) -> list[int]:
-    """Living children that compile; other tests in this process may have others, a daemon for instance."""
+    """Returns the living children that compile. Other tests in this process may have other children."""
     pid = pid or os.getpid()
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():

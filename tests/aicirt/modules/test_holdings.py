@@ -1,4 +1,4 @@
-"""On whose account what is stored counts."""
+"""Accounting: to which owner the bytes of a stored module are charged."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def store(tmp_path: Path) -> ModuleStore:
 
 
 def accounts(store: ModuleStore) -> dict[str, int]:
-    """In units of the least that anything counts."""
+    """Returns the charge of each owner, in units of LEAST_UPLOAD, the minimum charge of a module."""
     return {name: store.ownership.bytes_of(name) // LEAST_UPLOAD for name in ("ann", "bob", "cleo")}
 
 
-def test_the_first_to_upload_has_it_on_their_account(store: ModuleStore) -> None:
+def test_first_uploader_is_charged_until_they_remove_the_module(store: ModuleStore) -> None:
     one, two = store.add(small_module(1), "ann").id, store.add(small_module(2), "bob").id
     store.add(small_module(1), "bob")
     assert accounts(store) == {"ann": 1, "bob": 1, "cleo": 0}
@@ -33,8 +33,8 @@ def test_the_first_to_upload_has_it_on_their_account(store: ModuleStore) -> None
     assert accounts(store) == {"ann": 0, "bob": 0, "cleo": 0}
 
 
-def test_what_is_kept_counts_for_who_keeps_it(store: ModuleStore) -> None:
-    """Nobody stores more by having others name it."""
+def test_owner_of_a_tag_or_script_is_charged_for_the_module_it_keeps(store: ModuleStore) -> None:
+    """A module is charged to an owner as long as it is stored."""
     module = store.add(small_module(1), "ann").id
     script = store.add_script(StoredScript(module, "python", "s", "# x"), "cleo").id
     store.tag("t", module, "bob")
@@ -45,7 +45,7 @@ def test_what_is_kept_counts_for_who_keeps_it(store: ModuleStore) -> None:
     assert store.remove(script, "cleo") and store.count() == 0
 
 
-def test_large_files_count_as_they_are(store: ModuleStore) -> None:
+def test_large_files_are_charged_by_size(store: ModuleStore) -> None:
     wasm = small_module() + b"\0" + b"\x83\x80\x08" + b"\x02xx" + bytes(131072)
     store.add(wasm, "ann")
     assert store.ownership.bytes_of("ann") == len(wasm)

@@ -1,4 +1,4 @@
-"""Lists of what is stored: bounded descriptions, page by page."""
+"""Lists of stored modules: bounded descriptions and pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> ModuleStore:
 
 
 def with_exports(count: int, length: int) -> bytes:
-    """A controller with so many more exports, whose names have so many characters."""
+    """Returns a controller with `count` more exports, whose names have `length` characters."""
     more = "".join(f'(export "{number:0{length}d}" (func 0))' for number in range(count))
     return bytes(
         wat2wasm(
@@ -39,7 +39,6 @@ def stored_scripts(store: ModuleStore, count: int, owner: str = "ann") -> list[s
 
 
 def test_descriptions_are_bounded(store: ModuleStore) -> None:
-    """They are in every list."""
     info = store.add(with_exports(490, 130), "ann")
     assert len(info.exports) == DESCRIBED_NAMES and info.more_exports == 494 - DESCRIBED_NAMES
     assert {"aici_abi_v1", "aici_arg", "aici_mid_process", "memory"} < set(info.exports)
@@ -51,7 +50,7 @@ def test_descriptions_are_bounded(store: ModuleStore) -> None:
     assert plain.exports[:3] == ["aici_abi_v1", "00000", "00001"] and plain.more_exports == 0
 
 
-def test_a_file_too_large_for_a_description_is_none(store: ModuleStore) -> None:
+def test_oversized_description_is_ignored_and_made_again(store: ModuleStore) -> None:
     info = store.add(small_module())
     path = store.artifact_path(info.id).with_suffix(".json")
     wire = {**info.to_wire(), "exports": ["x" * MOST_DESCRIPTION]}
@@ -60,7 +59,7 @@ def test_a_file_too_large_for_a_description_is_none(store: ModuleStore) -> None:
     assert store.get(info.id).exports == info.exports and store.list() == [info]
 
 
-def test_pages_follow_each_other(store: ModuleStore) -> None:
+def test_pages_contain_every_module_once(store: ModuleStore) -> None:
     ids = stored_scripts(store, 30)
     found: list[str] = []
     while page := store.page(found[-1] if found else "", 7):
@@ -77,10 +76,10 @@ def test_pages_are_bounded_in_bytes(store: ModuleStore, monkeypatch: pytest.Monk
     monkeypatch.setattr("aicirt.modules.store.LIST_PAGE_BYTES", 4000)
     assert [info.id for info in store.page()] == ids[:4]
     monkeypatch.setattr("aicirt.modules.store.LIST_PAGE_BYTES", 1)
-    assert len(store.page()) == 1, "one at least, or there would be no end"
+    assert len(store.page()) == 1, "a page has at least one entry, so that listing ends"
 
 
-def test_what_an_owner_may_find(store: ModuleStore) -> None:
+def test_owner_finds_own_and_tagged_modules(store: ModuleStore) -> None:
     mine = stored_scripts(store, 3)
     theirs = StoredScript(store.add(small_module(1), "bob").id, "python", "s", "# bob")
     shown = store.add_script(theirs, "bob").id

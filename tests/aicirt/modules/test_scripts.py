@@ -1,4 +1,4 @@
-"""Scripts in the store: found as modules are, held as modules are, and run by one."""
+"""Scripts in the store: they are found and kept like modules, and an interpreter, a module, runs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def script(store: ModuleStore) -> StoredScript:
     return StoredScript(store.add(small_module(), "ann").id, "python", "story.py", "x = 1\n")
 
 
-def test_a_script_is_found_and_described_as_its_interpreter(store: ModuleStore, script: StoredScript) -> None:
+def test_script_has_a_description_derived_from_its_interpreter(
+    store: ModuleStore, script: StoredScript
+) -> None:
     info = store.add_script(script, "bob")
     interpreter = store.get(script.interpreter)
     own = {"id": script.id, "size": 6, "compiled_size": 0, "compiled_sha256": "", "owners": ["bob"]}
@@ -42,7 +44,7 @@ def test_a_script_is_found_and_described_as_its_interpreter(store: ModuleStore, 
     assert asyncio.run(store.describe_async("story")).tags == ["story"]
 
 
-def test_its_interpreter_runs_with_it_as_the_argument(store: ModuleStore, script: StoredScript) -> None:
+def test_find_call_returns_the_interpreter_and_its_argument(store: ModuleStore, script: StoredScript) -> None:
     store.tag("story", store.add_script(script, "bob").id, "bob")
     module, argument = store.find_call("story", b'{"n": 3}')
     assert module == script.interpreter
@@ -50,7 +52,9 @@ def test_its_interpreter_runs_with_it_as_the_argument(store: ModuleStore, script
     assert store.find_call(script.interpreter, b"as it is") == (script.interpreter, b"as it is")
 
 
-def test_without_its_interpreter_there_is_none(store: ModuleStore, script: StoredScript) -> None:
+def test_script_without_its_interpreter_cannot_be_added_or_run(
+    store: ModuleStore, script: StoredScript
+) -> None:
     stored = store.add_script(script, "bob").id
     for interpreter in ("c3" * 32, stored):
         with pytest.raises(ModuleError, match="needs its interpreter"):
@@ -62,31 +66,33 @@ def test_without_its_interpreter_there_is_none(store: ModuleStore, script: Store
     assert (left.id, left.script, left.abi_version) == (stored, "story.py", 0)
 
 
-def test_an_interpreter_stays_as_long_as_a_script_needs_it(store: ModuleStore, script: StoredScript) -> None:
-    gone: list[str] = []
-    store.on_gone = gone.append
+def test_interpreter_stays_while_a_script_needs_it(store: ModuleStore, script: StoredScript) -> None:
+    removed: list[str] = []
+    store.on_gone = removed.append
     other = replace(script, source="x = 2\n")
     for one in (script, other):
         store.add_script(one, "bob")
     assert not store.remove(script.interpreter, "ann"), "scripts need it"
     with pytest.raises(NotOwnerError):
         store.remove(script.id, "ann")
-    assert store.remove(script.id, "bob") and gone == [script.id]
+    assert store.remove(script.id, "bob") and removed == [script.id]
     store.tag("story", other.id, "cleo")
-    assert not store.remove(other.id, "bob"), "another's tag names it"
-    assert gone == [script.id] and store.has(script.interpreter)
+    assert not store.remove(other.id, "bob"), "another owner's tag names it"
+    assert removed == [script.id] and store.has(script.interpreter)
     assert store.untag("story", "cleo") == other.id
-    assert gone == [script.id, other.id, script.interpreter] and store.list() == []
+    assert removed == [script.id, other.id, script.interpreter] and store.list() == []
     assert list(store.code.glob("*.compiled")) == [] and store.claims.read() == {}
 
 
-def test_an_interpreter_that_somebody_wants_stays(store: ModuleStore, script: StoredScript) -> None:
+def test_claimed_interpreter_stays_when_its_last_script_is_removed(
+    store: ModuleStore, script: StoredScript
+) -> None:
     store.add_script(script, "bob")
     assert store.remove(script.id, "bob")
     assert [info.id for info in store.list()] == [script.interpreter]
 
 
-def test_what_is_no_script_is_not_kept(store: ModuleStore, script: StoredScript) -> None:
+def test_invalid_script_is_not_stored(store: ModuleStore, script: StoredScript) -> None:
     with pytest.raises(ModuleError):
         store.add_script(replace(script, source=""), "bob")
     assert [info.id for info in store.list()] == [script.interpreter]
@@ -96,7 +102,7 @@ def test_a_damaged_script_is_not_run(store: ModuleStore, script: StoredScript, t
     store.add_script(script, "bob")
     file = tmp_path / "cache" / "modules" / f"{script.id}.script"
     file.write_bytes(replace(script, source="evil").pack())
-    with pytest.raises(ModuleError, match=r"damaged \(its file has been changed\): upload it again"):
+    with pytest.raises(ModuleError, match=r"damaged \(the file was changed\): upload it again"):
         store.find_call(script.id, b"")
     again = ModuleStore(tmp_path / "cache")
     assert [info.id for info in again.list()] == [script.interpreter]
@@ -105,11 +111,11 @@ def test_a_damaged_script_is_not_run(store: ModuleStore, script: StoredScript, t
     store.add_script(script, "bob")
     assert store.find_call(script.id, b"")[0] == script.interpreter
     file.write_bytes(b"")
-    assert store.remove(script.id, "bob") and not file.exists(), "it can be removed all the same"
+    assert store.remove(script.id, "bob") and not file.exists(), "a damaged script can be removed"
 
 
-def test_what_others_put_into_the_folder_harms_nobody(store: ModuleStore, tmp_path: Path) -> None:
-    """Files whose names are right, and whose content is no script."""
+def test_invalid_script_files_in_the_folder_are_ignored(store: ModuleStore, tmp_path: Path) -> None:
+    """The files have correct names, and contents that are not valid scripts."""
     interpreter = store.add(small_module(), "ann").id
     good = {"interpreter": interpreter, "language": "python", "name": "a.py", "source": "x = 1"}
     for change in ({"source": "\ud800"}, {"name": "\ud800"}, {"interpreter": "../../x"}, {"source": 7}, None):
@@ -119,10 +125,10 @@ def test_what_others_put_into_the_folder_harms_nobody(store: ModuleStore, tmp_pa
         with pytest.raises(ModuleError, match="damaged"):
             store.find_call(name, b"")
     assert [info.id for info in store.list()] == [interpreter]
-    assert store.remove(interpreter, "ann"), "none of them is a script that needs it"
+    assert store.remove(interpreter, "ann"), "no invalid file counts as a script that needs it"
 
 
-def test_nothing_goes_while_nobody_knows_what_needs_it(
+def test_nothing_is_removed_while_scripts_cannot_be_read(
     store: ModuleStore, script: StoredScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add_script(script, "bob")
@@ -140,7 +146,7 @@ def test_nothing_goes_while_nobody_knows_what_needs_it(
             again.remove(script.interpreter, "ann")
         assert [info.id for info in again.list()] == [script.interpreter]
         assert again.find_call(script.interpreter, b"x") == (script.interpreter, b"x"), (
-            "no script: not opened"
+            "a module: script files are not opened"
         )
     assert again.has(script.interpreter)
     assert again.claims.read()[script.interpreter].owners.keys() == {"ann"}, "nothing has changed"
@@ -159,7 +165,7 @@ def test_lists_do_not_read_scripts_again(
     assert store.remove(script.id, "bob") and len(again.list()) == 1
 
 
-def test_a_full_disk_is_told(
+def test_full_disk_is_reported_and_nothing_is_stored(
     store: ModuleStore, script: StoredScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -167,6 +173,6 @@ def test_a_full_disk_is_told(
 
     with monkeypatch.context() as patch:
         patch.setattr("aicirt.modules.files.write_whole", full)
-        with pytest.raises(RuntimeFailure, match=r"no module can be kept in .*No space left"):
+        with pytest.raises(RuntimeFailure, match=r"modules cannot be stored in .*No space left"):
             store.add_script(script, "bob")
     assert not store.has(script.id) and script.id not in store.claims.read()

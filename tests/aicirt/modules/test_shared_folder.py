@@ -1,4 +1,4 @@
-"""A folder of modules that other users can write: what they plant there stops nobody."""
+"""A folder of modules that other users can write: entries that they create there do no harm."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def store(tmp_path: Path) -> ModuleStore:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("suffix", [".wasm", ".script"])
-def test_what_is_no_file_is_no_module(store: ModuleStore, tmp_path: Path, kind: str, suffix: str) -> None:
+def test_entries_that_are_not_regular_files_are_not_modules(
+    store: ModuleStore, tmp_path: Path, kind: str, suffix: str
+) -> None:
     good = store.add(small_module(), "ann")
     wasm = small_module(1)
     name = hashlib.sha256(wasm).hexdigest()
@@ -69,29 +71,31 @@ def test_what_is_no_file_is_no_module(store: ModuleStore, tmp_path: Path, kind: 
         with pytest.raises(UnknownModuleError):
             store.remove(name, "ann")
         if kind == "directory" and suffix == ".wasm":
-            with pytest.raises(RuntimeFailure, match="no module can be compiled and kept"):
+            with pytest.raises(RuntimeFailure, match="modules cannot be compiled and stored"):
                 store.add(wasm)
             return
         assert store.add(wasm, "ann").id == name
         assert store.wasm(name) == wasm and store.remove(name, "ann")
         if suffix == ".wasm":
-            path.touch()  # for what takes it away again
+            path.touch()  # so that `planted` can remove it
     assert store.list() == [good]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["tags.json", "claims.json", ".claims.lock"])
-def test_tables_are_files_of_this_user(store: ModuleStore, tmp_path: Path, kind: str, name: str) -> None:
+def test_tables_that_are_not_regular_files_are_refused(
+    store: ModuleStore, tmp_path: Path, kind: str, name: str
+) -> None:
     store.add(small_module(), "ann")
     path = tmp_path / "own" / name
     path.unlink(missing_ok=True)
-    with planted(path, kind), pytest.raises(RuntimeFailure, match="is no file of this user's alone"):
+    with planted(path, kind), pytest.raises(RuntimeFailure, match="is not a private file of this user"):
         store.add(small_module(), "ann")
 
 
 @needs_root
 @pytest.mark.parametrize("name", ["tags.json", "claims.json", ".claims.lock"])
-def test_tables_of_another_user_are_not_believed(tmp_path: Path, name: str) -> None:
+def test_tables_of_another_user_are_refused(tmp_path: Path, name: str) -> None:
     let_through(tmp_path)
     root = tmp_path / "own"
     root.mkdir()
@@ -104,7 +108,7 @@ def test_tables_of_another_user_are_not_believed(tmp_path: Path, name: str) -> N
 
     as_stranger(plant)
     store = ModuleStore(root)
-    with pytest.raises(RuntimeFailure, match="is no file of this user's alone"):
+    with pytest.raises(RuntimeFailure, match="is not a private file of this user"):
         store.tag("t", store.add(small_module(), "ann").id, "ann")
 
 

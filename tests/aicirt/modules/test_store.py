@@ -51,7 +51,9 @@ def test_a_module_is_compiled_once(
     assert store.list() == [info]
 
 
-def test_other_limits_judge_anew(store: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_with_other_limits_check_modules_again(
+    store: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     info = store.add(_module())
     strict = ModuleStore(tmp_path / "cache", limits=Limits(memory_bytes=0))
     with pytest.raises(ModuleError, match="more than the limit of 0"):
@@ -71,7 +73,7 @@ def test_other_limits_judge_anew(store: ModuleStore, tmp_path: Path, monkeypatch
     assert ModuleStore(tmp_path / "cache", limits=Limits(mid_ms=5)).add(_module()) == info
 
 
-def test_artifacts_load(store: ModuleStore) -> None:
+def test_stored_artifact_needs_the_host_functions_it_imports(store: ModuleStore) -> None:
     info = store.add(_module())
     engine = Engine()
     program_linker = Linker(engine, [])
@@ -81,7 +83,7 @@ def test_artifacts_load(store: ModuleStore) -> None:
     engine.close()
 
 
-def test_nothing_is_left_of_a_refused_module(store: ModuleStore, tmp_path: Path) -> None:
+def test_refused_module_leaves_no_files(store: ModuleStore, tmp_path: Path) -> None:
     with pytest.raises(ModuleError):
         store.add(b"\0asm\1\0\0\0")
     with pytest.raises(ModuleError, match="more than the limit"):
@@ -95,7 +97,7 @@ def test_nothing_is_left_of_a_refused_module(store: ModuleStore, tmp_path: Path)
 @pytest.mark.parametrize(
     "damage", ["artifact", "truncated", "info", "no info", "no artifact", "writable", "link"]
 )
-def test_what_is_damaged_or_foreign_is_compiled_again(
+def test_damaged_or_foreign_artifacts_are_compiled_again(
     store: ModuleStore, tmp_path: Path, damage: str
 ) -> None:
     info = store.add(_module())
@@ -127,7 +129,9 @@ def test_what_is_damaged_or_foreign_is_compiled_again(
     assert len(artifact.read_bytes()) == len(good)
 
 
-def test_an_artifact_belongs_to_one_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_artifact_belongs_to_one_version_of_the_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = ModuleStore(tmp_path / "cache")
     info = first.add(_module())
     monkeypatch.setattr(store_module, "REWRITER_VERSION", 999)
@@ -149,7 +153,7 @@ def test_a_damaged_module_in_a_shared_store_is_refused(tmp_path: Path) -> None:
         third.get(info.id)
 
 
-def test_directories_of_others_are_not_trusted(tmp_path: Path) -> None:
+def test_directories_that_other_users_can_change_are_refused(tmp_path: Path) -> None:
     ModuleStore(tmp_path / "cache")
     compiled = tmp_path / "cache" / "compiled"
     assert compiled.stat().st_mode & 0o777 == 0o700
@@ -159,7 +163,7 @@ def test_directories_of_others_are_not_trusted(tmp_path: Path) -> None:
     compiled.chmod(0o700)
     let_read(compiled, os.getgid())
     assert compiled.stat().st_mode & 0o777 == 0o710
-    ModuleStore(tmp_path / "cache")  # a group that may go through it finds nothing that it may read
+    ModuleStore(tmp_path / "cache")  # a group may search the folder, but can read nothing in it
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(RuntimeFailure, match="can be changed by other users"):
         ModuleStore(tmp_path / "cache")
@@ -182,7 +186,7 @@ def test_directories_that_belong_to_others_are_refused(
     assert not is_private_file(Path(__file__))
 
 
-def test_unknown_modules_are_named(store: ModuleStore) -> None:
+def test_errors_name_the_unknown_module(store: ModuleStore) -> None:
     for ask in (store.get, store.wasm, store.remove):
         with pytest.raises(UnknownModuleError, match="nothing"):
             ask("nothing")
@@ -190,7 +194,7 @@ def test_unknown_modules_are_named(store: ModuleStore) -> None:
             ask("0" * 64)
 
 
-def test_modules_are_found_by_the_beginning_of_their_id(store: ModuleStore, tmp_path: Path) -> None:
+def test_modules_are_found_by_a_prefix_of_their_id(store: ModuleStore, tmp_path: Path) -> None:
     info = store.add(_module())
     assert store.get(info.id[:12]).id == info.id == store.resolve(info.id[:63])
     for name in (info.id[:11], "0" * 12 if info.id[0] != "0" else "1" * 12, info.id[:12].upper(), "*" * 12):
@@ -204,13 +208,13 @@ def test_modules_are_found_by_the_beginning_of_their_id(store: ModuleStore, tmp_
 
 
 def test_ids_win_over_tags_of_an_older_store(store: ModuleStore) -> None:
-    """A tag that looks like the beginning of an id, set before such tags were refused."""
+    """Uses tags that look like the beginning of an id, set before such tags were refused."""
     mine, theirs = store.add(_module(1), "ann"), store.add(_module(2), "mallory")
     row = {"name": mine.id[:12], "module": theirs.id, "owner": "mallory"}
     other = {**row, "name": "0123456789ab"}
     (store.code.parent / "tags.json").write_text(json.dumps({row["name"]: row, other["name"]: other}))
     assert store.resolve(mine.id[:12]) == store.resolve(mine.id) == mine.id
-    assert store.resolve("0123456789ab") == theirs.id, "it still names what it named"
+    assert store.resolve("0123456789ab") == theirs.id, "the tag still works"
 
 
 def test_modules_are_found_by_tag_and_removed(store: ModuleStore) -> None:
@@ -227,7 +231,7 @@ def test_modules_are_found_by_tag_and_removed(store: ModuleStore) -> None:
     assert not store.artifact_path(two.id).exists()
 
 
-def test_a_module_is_there_as_long_as_somebody_wants_it(store: ModuleStore) -> None:
+def test_module_stays_while_an_owner_claims_or_tags_it(store: ModuleStore) -> None:
     begin = time.time()
     wasm = _module(4)
     first = store.add(wasm, "ann")
@@ -236,14 +240,14 @@ def test_a_module_is_there_as_long_as_somebody_wants_it(store: ModuleStore) -> N
     assert again.owners == ["ann", "bob"] and again.created == first.created
     assert store.add(wasm, "ann") == again == asyncio.run(store.describe_async(first.id)) == store.list()[0]
     store.tags.set("hers", first.id, "cleo")
-    with pytest.raises(ModuleError, match=r"owner 'cleo' has not uploaded module .*, 2 others have"):
+    with pytest.raises(ModuleError, match=r"owner 'cleo' has not uploaded module .*; 2 other owners have"):
         store.remove(first.id, "cleo")
     assert not store.remove("hers", "ann")
-    with pytest.raises(ModuleError, match=r"owner 'ann' has not .*, 1 others have"):
+    with pytest.raises(ModuleError, match=r"owner 'ann' has not .*; 1 other owners have"):
         store.remove(first.id, "ann")
-    assert not store.remove(first.id, "bob"), "a tag of somebody else names it"
+    assert not store.remove(first.id, "bob"), "another owner's tag names it"
     assert store.get("hers").owners == [] and store.get("hers").created == first.created
-    with pytest.raises(ModuleError, match="nobody is known to have"):
+    with pytest.raises(ModuleError, match="no owner is recorded"):
         store.remove(first.id, "bob")
     assert store.add(wasm, "bob").owners == ["bob"]
     store.tags.remove("hers", "cleo")
@@ -257,7 +261,7 @@ def test_a_module_is_there_as_long_as_somebody_wants_it(store: ModuleStore) -> N
     assert store.add(wasm, "cleo").owners == ["cleo"], "nothing is left of earlier claims"
 
 
-def test_what_only_a_tag_has_kept_goes_with_it(store: ModuleStore) -> None:
+def test_module_kept_only_by_a_tag_is_removed_with_the_tag(store: ModuleStore) -> None:
     kept, other = store.add(_module(8), "ann"), store.add(_module(9), "ann")
     unclaimed = store.add(_module(10))
     for tag, owner in (("a", "bob"), ("b", "cleo")):
@@ -266,39 +270,39 @@ def test_what_only_a_tag_has_kept_goes_with_it(store: ModuleStore) -> None:
     assert store.untag("a", "bob") is None and store.has(kept.id)
     with pytest.raises(NotOwnerError):
         store.tag("b", other.id, "bob")
-    assert store.tag("b", other.id, "cleo") == kept.id, "the last one has moved"
+    assert store.tag("b", other.id, "cleo") == kept.id, "the last tag of the module has moved"
     assert not store.has(kept.id) and kept.id not in store.claims.read()
     assert not store.artifact_path(kept.id).exists()
-    assert store.untag("b", "cleo") is None and store.has(other.id), "it is ann's"
+    assert store.untag("b", "cleo") is None and store.has(other.id), "ann still claims it"
     assert store.tag("c", unclaimed.id) is None and store.untag("c") is None
-    assert store.has(unclaimed.id), "it was never anybody's: it was given to the store as it is"
+    assert store.has(unclaimed.id), "a module without any claim stays when its last tag is removed"
     with pytest.raises(UnknownModuleError):
         store.tag("d", kept.id)
 
 
-def test_force_asks_nobody(store: ModuleStore) -> None:
+def test_force_removes_a_module_with_claims_and_tags_of_others(store: ModuleStore) -> None:
     info, kept = store.add(_module(5), "ann"), store.add(_module(6), "ann")
     for tag, module, owner in (("a", info.id, "ann"), ("b", info.id, "bob"), ("c", kept.id, "bob")):
         store.tags.set(tag, module, owner)
     with pytest.raises(ModuleError, match="belongs to 'bob'"):
         store.tags.remove("c", "ann")
-    assert store.remove("a", "nobody in particular", force=True)
+    assert store.remove("a", "anyone", force=True)
     assert [tag.name for tag in store.tags.list()] == ["c"]
     assert [module.id for module in store.list()] == [kept.id] and list(store.claims.read()) == [kept.id]
-    old = store.add(_module(7))  # as from the time before there were claims
+    old = store.add(_module(7))  # as if stored before claims existed
     assert (old.owners, old.created) == ([], 0.0)
     assert store.remove(old.id, "ann", force=True)
 
 
-def test_a_refused_module_is_claimed_by_nobody(store: ModuleStore) -> None:
+def test_refused_module_has_no_claims(store: ModuleStore) -> None:
     for add in (store.add, lambda wasm, owner: asyncio.run(store.add_async(wasm, owner))):
         with pytest.raises(ModuleError):
             add(b"\0asm\1\0\0\0", "ann")
     assert store.claims.read() == {}
 
 
-def test_who_uploads_while_another_removes_has_it(store: ModuleStore) -> None:
-    """Both at once, many times: whatever comes first, an upload that succeeds is there afterwards."""
+def test_module_uploaded_while_another_owner_removes_it_stays(store: ModuleStore) -> None:
+    """Uploads and removes at once, several times: a module whose upload succeeded is stored afterwards."""
     wasm = _module(8)
     module = store.add(wasm, "ann").id
     other = ModuleStore(store.code.parent)
@@ -313,7 +317,7 @@ def test_who_uploads_while_another_removes_has_it(store: ModuleStore) -> None:
             assert not store.remove(module, "bob")
 
 
-def test_async_adds_and_finds(store: ModuleStore) -> None:
+def test_async_methods_add_and_find_modules(store: ModuleStore) -> None:
     async def both() -> tuple[ModuleInfo, ModuleInfo]:
         return await asyncio.gather(store.add_async(_module(3)), store.add_async(_module(3)))
 
@@ -323,7 +327,7 @@ def test_async_adds_and_finds(store: ModuleStore) -> None:
     assert asyncio.run(store.get_async(one.id)).id == one.id
 
 
-def test_descriptions_pass_through_msgpack_and_json(store: ModuleStore) -> None:
+def test_descriptions_survive_msgpack_and_json(store: ModuleStore) -> None:
     info = store.add(_module())
     for packed in (msgpack.unpackb(msgpack.packb(info.to_wire())), json.loads(json.dumps(info.to_wire()))):
         assert ModuleInfo.from_wire(packed | {"later": 1}) == info
@@ -331,7 +335,7 @@ def test_descriptions_pass_through_msgpack_and_json(store: ModuleStore) -> None:
         ModuleInfo.from_wire({"id": "x"})
 
 
-def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_whole(tmp_path / "file", b"old")
     monkeypatch.setattr(os, "fsync", lambda _fd: (_ for _ in ()).throw(OSError("disk")))
     with pytest.raises(OSError, match="disk"):
@@ -340,7 +344,7 @@ def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
-def test_the_default_is_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_directory_is_in_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AICI_STORE", "/my/own")
     assert default_directory() == Path("/my/own")
     monkeypatch.delenv("AICI_STORE")
@@ -351,10 +355,10 @@ def test_the_default_is_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None
     assert default_directory() == Path("/home/me/.cache/aici/store")
 
 
-def test_a_full_disk_is_an_error_and_leaves_nothing(
+def test_full_disk_is_an_error_and_leaves_no_files(
     store: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last file finds no room: the others would stay for ever, as nobody could find them."""
+    """Only the last file finds no room: files written before it would stay for ever."""
     write = store_module.write_whole
 
     def full(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -364,12 +368,12 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
 
     monkeypatch.setattr(store_module, "write_whole", full)
     for add in (store.add, lambda wasm: asyncio.run(store.add_async(wasm))):
-        with pytest.raises(RuntimeFailure, match=r"kept in .*cache: .*No space left.*: make room there"):
+        with pytest.raises(RuntimeFailure, match=r"stored in .*cache: .*No space left.*: make room there"):
             add(_module())
         assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     monkeypatch.setattr(store_module, "write_whole", write)
     info = store.add(_module())
-    # of a module that was there, only the artifact is made anew
+    # for a module that is stored already, only the artifact is made again
     for path in store.code.glob(f"{info.id}*"):
         path.unlink()
     monkeypatch.setattr(store_module, "write_whole", full)
@@ -378,7 +382,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     assert store.wasm(info.id) == _module()
 
 
-def test_a_module_that_cannot_be_opened_now_is_not_unknown(
+def test_module_that_cannot_be_opened_is_not_reported_as_unknown(
     store: ModuleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = store.add(_module())

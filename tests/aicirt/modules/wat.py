@@ -6,7 +6,7 @@ from wasmtime import wat2wasm
 
 
 def small_module(number: int = 0) -> bytes:
-    """The smallest controller; another one for each number."""
+    """Returns the smallest controller; each number gives a different module."""
     return bytes(
         wat2wasm(
             f"""(module (import "aici" "stop" (func)) (memory (export "memory") 1)

@@ -1,7 +1,8 @@
-"""Enters a sandbox and tries what is left.
+"""Enters a sandbox and tries what it still permits.
 
-``probe.py PROFILE SECRET PID SEMAPHORE`` tries things one by one, and prints how each ended as JSON. Its
-arguments are a file and a process outside and a named semaphore; the working directory holds a file `module`.
+``probe.py PROFILE SECRET PID SEMAPHORE`` tries one action after the other and prints their results as JSON.
+Its arguments are a file and a process outside the sandbox, and a named semaphore. The working directory must
+contain a file `module`.
 ``probe.py PROFILE CALL`` makes one system call, with zeros as its arguments, and prints its error.
 """
 
@@ -31,13 +32,13 @@ TIOCSTI = 0x5412
 
 
 def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
-    told: dict[str, object] = {}
+    results: dict[str, object] = {}
 
-    def attempt(what: str, function: Callable[[], object]) -> None:
+    def attempt(action: str, function: Callable[[], object]) -> None:
         try:
-            told[what] = str(function())
+            results[action] = str(function())
         except OSError as error:
-            told[what] = errno.errorcode[error.errno] if error.errno else "OSError"
+            results[action] = errno.errorcode[error.errno] if error.errno else "OSError"
 
     open_before = secret.open()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -93,8 +94,8 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     attempt("type into a terminal", lambda: fcntl.ioctl(unix, TIOCSTI, b"x"))
     attempt("owner of signals", lambda: fcntl.fcntl(unix, fcntl.F_SETOWN, outside))
     attempt("core", lambda: resource.getrlimit(resource.RLIMIT_CORE))
-    told["walls"] = walls.to_wire()
-    sys.stdout.write(json.dumps(told))
+    results["walls"] = walls.to_wire()
+    sys.stdout.write(json.dumps(results))
 
 
 def call(profile: str, name: str) -> None:

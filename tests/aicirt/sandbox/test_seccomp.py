@@ -1,4 +1,4 @@
-"""Filters, run by a machine like the kernel's, and numbers of calls, compared with the kernel's headers."""
+"""Seccomp filters, run by an interpreter like the kernel's, and numbers of system calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILTERS = (calls.worker, calls.compiler)
 
 
 def run(program: bytes, number: int, arch: int, *arguments: int) -> int:
-    """What the program answers to a call."""
+    """Runs the BPF program for a system call and returns its answer."""
     values = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     data = struct.pack("=iIQ6Q", number, arch, 0, *values)
     code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
@@ -48,7 +48,7 @@ def answer(rules: Filter, machine: str, name: str, *arguments: int) -> Answer:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_numbers_are_those_of_the_kernel(machine: str) -> None:
+def test_system_call_numbers_match_the_kernels_headers(machine: str) -> None:
     _, column, header = MACHINES[machine]
     text = (HEADERS / header).read_text()
     known = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+)\s+(\d+)", text)}
@@ -58,14 +58,16 @@ def test_numbers_are_those_of_the_kernel(machine: str) -> None:
     assert max(known.values()) >= LAST
 
 
-def test_every_call_of_the_table_is_used() -> None:
+def test_every_call_in_the_table_is_used() -> None:
     used = {name for make in FILTERS for rules in [make()] for name in (*rules.calls, *rules.tested)}
-    assert set(NUMBERS) - used == {"kill", "seccomp", "socket", "unlinkat"}, "for tests, and to install one"
+    assert set(NUMBERS) - used == {"kill", "seccomp", "socket", "unlinkat"}, (
+        "used by tests, or to install a filter"
+    )
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("make", FILTERS)
-def test_answers(make: type[Filter], machine: str) -> None:
+def test_filters_answer_every_call_as_specified(make: type[Filter], machine: str) -> None:
     rules = make()
     for name, expected in rules.calls.items():
         if NUMBERS[name][MACHINES[machine][1]] is not None:
@@ -76,7 +78,7 @@ def test_answers(make: type[Filter], machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_arguments_are_looked_at(machine: str) -> None:
+def test_filter_checks_arguments(machine: str) -> None:
     rules = calls.worker()
     thread, process = 0x3D0F00, 0x1200011
     assert answer(rules, machine, "clone", thread) == Answer.ALLOW
@@ -95,7 +97,7 @@ def test_arguments_are_looked_at(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_calls_of_other_interfaces_and_newer_ones(machine: str) -> None:
+def test_calls_of_other_abis_and_unknown_numbers(machine: str) -> None:
     arch, column, _ = MACHINES[machine]
     program = calls.worker().program(machine)
     assert program is not None and len(program) // 8 <= 4096
@@ -106,5 +108,5 @@ def test_calls_of_other_interfaces_and_newer_ones(machine: str) -> None:
     assert run(program, 0x4000_0000 | read, arch) == Answer.UNKNOWN, "a call of x32"
 
 
-def test_a_machine_that_is_not_known_has_no_filter() -> None:
+def test_unknown_machine_has_no_filter() -> None:
     assert calls.worker().program("riscv64") is None

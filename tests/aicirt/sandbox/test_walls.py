@@ -1,4 +1,4 @@
-"""What is left to a process in its sandbox, and that every process of a daemon is in one."""
+"""Actions that a sandbox permits and refuses, and the confinement of every process of a daemon."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ LONG = f"""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
   (func (export "aici_arg") (result i32) (i32.const 16))
   (func (export "aici_mid_process") (result i32) (i32.const 42))
   (func (param i32) (result i32) (local.get 0) {"(i32.const 7) i32.add " * 60_000}))"""
-#: what no profile allows
+#: actions that no profile allows
 REFUSED = {
     *("write code", "change code", "empty code", "remove code", "secret", "list", "etc", "new shared memory"),
     *("process", "program", "own memory", "type into a terminal", "owner of signals"),
     *("tcp", "udp", "listen", "unix socket", "abstract socket"),
     *("signal", "limits of another", "processor of another", "priority of another"),
 }
-#: as Landlock and seccomp refuse
+#: how Landlock and seccomp refuse
 ERRORS = {"EACCES", "EPERM"}
 
 
 def probe(profile: Profile, folder: Path) -> dict[str, Any]:
-    """What `profile` leaves of everything that the probe tries."""
+    """Returns the result of every action that the probe tries under `profile`."""
     code, secret = folder / "code", folder / "home" / "secret"
     code.mkdir()
     secret.parent.mkdir()
     (code / "module").write_text("machine code")
-    secret.write_text("none of its business")
+    secret.write_text("secret text")
     semaphore = posix_ipc.Semaphore(f"/aici-test-{os.getpid()}", posix_ipc.O_CREX)
     try:
         arguments = [profile.name, str(secret), str(os.getpid()), semaphore.name]
@@ -58,8 +58,8 @@ def probe(profile: Profile, folder: Path) -> dict[str, Any]:
         semaphore.unlink()
     assert output.returncode == 0, output.stderr
     assert (code / "module").read_text() == "machine code" and len(list(code.iterdir())) == 1
-    told: dict[str, Any] = json.loads(output.stdout)
-    return told
+    results: dict[str, Any] = json.loads(output.stdout)
+    return results
 
 
 def run_probe(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -70,30 +70,30 @@ def run_probe(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
-def test_what_no_profile_allows(profile: Profile, tmp_path: Path) -> None:
-    told = probe(profile, tmp_path)
-    walls = told["walls"]
+def test_every_profile_refuses_dangerous_actions(profile: Profile, tmp_path: Path) -> None:
+    results = probe(profile, tmp_path)
+    walls = results["walls"]
     assert walls["landlock"] == landlock.version() and walls["seccomp"]
     assert walls["oom_score_adj"] == profile.oom_score_adj
-    assert {name: told[name] for name in REFUSED if told[name] not in ERRORS} == {}
-    assert told["core"] == "(0, 0)"
+    assert {name: results[name] for name in REFUSED if results[name] not in ERRORS} == {}
+    assert results["core"] == "(0, 0)"
 
 
 @pytest.mark.parametrize("profile", [WORKER, BUILDER], ids=lambda profile: profile.name)
-def test_what_a_worker_needs(profile: Profile, tmp_path: Path) -> None:
-    told = probe(profile, tmp_path)
-    assert (told["module"], told["open before"]) == ("machine code", "none of its business")
-    assert (told["library"], told["semaphore"], told["memory file"]) == ("1", "1", "2")
-    assert (told["thread"], told["own processor"]) == ("done", "None")
-    assert told["secret in thread"] in (ERRORS if told["walls"]["landlock"] else {"none of its business"})
+def test_worker_profiles_permit_what_a_worker_needs(profile: Profile, tmp_path: Path) -> None:
+    results = probe(profile, tmp_path)
+    assert (results["module"], results["open before"]) == ("machine code", "secret text")
+    assert (results["library"], results["semaphore"], results["memory file"]) == ("1", "1", "2")
+    assert (results["thread"], results["own processor"]) == ("done", "None")
+    assert results["secret in thread"] in (ERRORS if results["walls"]["landlock"] else {"secret text"})
 
 
-def test_a_compiler_opens_nothing(tmp_path: Path) -> None:
-    told = probe(COMPILER, tmp_path)
-    assert told["open before"] == "none of its business", "what is open stays open"
+def test_compiler_cannot_open_anything(tmp_path: Path) -> None:
+    results = probe(COMPILER, tmp_path)
+    assert results["open before"] == "secret text", "files that are already open stay open"
     for name in ("module", "library", "semaphore", "memory file", "thread"):
-        assert told[name] in ERRORS, (name, told[name])
-    assert told["descriptor"] != "ok" and told["descriptor"].startswith("E")
+        assert results[name] in ERRORS, (name, results[name])
+    assert results["descriptor"] != "ok" and results["descriptor"].startswith("E")
 
 
 HOSTILE = ("execve", "ptrace", "process_vm_readv", "bpf", "mount", "unshare", "io_uring_setup", "userfaultfd")
@@ -101,20 +101,18 @@ HOSTILE = ("execve", "ptrace", "process_vm_readv", "bpf", "mount", "unshare", "i
 
 @pytest.mark.parametrize("profile", [WORKER, COMPILER], ids=lambda profile: profile.name)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_call_that_nobody_makes_by_accident_ends_the_process(
-    profile: Profile, name: str, tmp_path: Path
-) -> None:
+def test_hostile_system_call_ends_the_process(profile: Profile, name: str, tmp_path: Path) -> None:
     assert run_probe([profile.name, name], tmp_path).returncode == -signal.SIGSYS
 
 
-def test_without_landlock_the_other_walls_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_landlock_in_the_kernel_restrict_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landlock, "_CREATE", 1 << 20)  # a system call that no kernel has
     assert landlock.version() == 0
     assert landlock.restrict([(Path("/"), landlock.Access.READ_FILE)]) == 0
     assert Path("/etc/passwd").read_text()
 
 
-def test_without_namespaces_the_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_namespaces_are_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> None:
         raise PermissionError
 
@@ -140,11 +138,11 @@ def compiler_of(daemon: Daemon) -> int:
 
 
 def upload(runtime: Runtime, wasm: bytes) -> None:
-    with contextlib.suppress(AiciError):  # it may take too much memory
+    with contextlib.suppress(AiciError):  # the compilation may exceed its memory limit
         runtime.upload(bytes(wasm))
 
 
-def test_processes_of_a_daemon_are_confined_and_know_no_secrets(
+def test_processes_of_a_daemon_are_confined_and_have_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secrets = {"SECRET_TOKEN": "s3cret-1", "OPENAI_API_KEY": "s3cret-2", "AICI_TOKEN": "s3cret-3"}

@@ -110,7 +110,7 @@ def test_compile_time_is_used_up_and_becomes_available_again() -> None:
     asyncio.run(use("a", 60))
     clock.now = 1800
     asyncio.run(use("a", 50))
-    with pytest.raises(OwnerLimitError, match=r"taken 110\.0 s .* limit is 100 .* again in 30 minutes"):
+    with pytest.raises(OwnerLimitError, match=r"used 110\.0 s .* limit is 100 .* again in 30 minutes"):
         asyncio.run(use("a", 0))
     asyncio.run(use("b", 1))
     clock.now = 3601

@@ -100,7 +100,7 @@ def test_placements_that_never_start_are_forgotten(now: list[float]) -> None:
     ],
 )
 def test_invalid_report_is_a_protocol_error(answer: Any) -> None:
-    with pytest.raises(ProtocolError, match="no answer to a ping"):
+    with pytest.raises(ProtocolError, match="invalid answer to a ping"):
         Load().report(answer)
 
 

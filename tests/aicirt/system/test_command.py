@@ -1,4 +1,4 @@
-"""How commands end: statuses, lines, signals."""
+"""How commands end: exit statuses, error messages, signals."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SIGNALS = [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it:
 
 @pytest.fixture
 def start() -> Callable[..., subprocess.Popen[str]]:
-    """Starts a program that runs `work` as a command and says `ready` when it may be told to end."""
+    """Returns a function that starts a program, which runs `work` as a command and prints `ready`."""
 
     def start(work: str, *, ignores: bool = False) -> subprocess.Popen[str]:
         code = (
             "import time, sys, atexit\nfrom aicirt.system.terminal import leave, run_command\n"
             f"def ready(): print('ready', flush=True)\ndef work():\n{work}\n"
-            "atexit.register(print, 'taken apart')\n"
+            "atexit.register(print, 'exit handlers ran')\n"
             "status = run_command('it', work)\nprint('status', status)\nleave(status)\n"
         )
         shell = 'trap "" INT; exec "$@"' if ignores else 'exec "$@"'
@@ -44,10 +44,10 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     return start
 
 
-def rest(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it prints until its end, to stdout and to stderr.
+def output_until_exit(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Returns what the process prints to stdout and to stderr until its end.
 
-    Unlike `communicate` it takes what `start` has read ahead.
+    Unlike `communicate`, it includes what `start` has read ahead.
     """
     assert process.stdout is not None and process.stderr is not None
     out, err = process.stdout.read(), process.stderr.read()
@@ -55,7 +55,7 @@ def rest(process: subprocess.Popen[str]) -> tuple[str, str]:
     return out, err
 
 
-def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_statuses_and_messages_of_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("it", lambda: 0) == 0
     assert run_command("it", lambda: 3) == 3
     assert capsys.readouterr().err == ""
@@ -81,7 +81,7 @@ def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("it", break_down, (ValueError,)) == 1
 
 
-def test_handlers_are_put_back() -> None:
+def test_signal_handlers_are_restored() -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
     before = [signal.getsignal(number) for number in numbers]
     during: list[object] = []
@@ -90,7 +90,7 @@ def test_handlers_are_put_back() -> None:
     assert during[:2] != before[:2]
 
 
-def test_a_timer_of_somebody_else_goes_on() -> None:
+def test_existing_timer_continues() -> None:
     before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
     old = signal.setitimer(signal.ITIMER_REAL, 1000)
     try:
@@ -101,7 +101,7 @@ def test_a_timer_of_somebody_else_goes_on() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_other_threads_have_no_signals() -> None:
+def test_commands_run_in_threads_that_cannot_handle_signals() -> None:
     statuses: list[int] = []
     thread = threading.Thread(target=lambda: statuses.append(run_command("it", lambda: 7)))
     thread.start()
@@ -110,7 +110,7 @@ def test_other_threads_have_no_signals() -> None:
 
 
 @pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
-def test_a_signal_ends_it_in_order(
+def test_signal_ends_a_command_after_cleanup(
     start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str
 ) -> None:
     with start(
@@ -119,39 +119,39 @@ def test_a_signal_ends_it_in_order(
         "    finally:\n        print('tidied up')"
     ) as process:
         process.send_signal(number)
-        out, err = rest(process)
+        out, err = output_until_exit(process)
     assert (process.returncode, err) == (status, line)
-    # the interpreter is not taken apart, but what was printed is there
+    # exit handlers do not run, but all output is flushed
     assert out == f"tidied up\nstatus {status}\n"
 
 
 @pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
-def test_a_signal_that_gets_lost_ends_it_too(
+def test_signal_whose_exception_is_swallowed_ends_the_command_too(
     start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str
 ) -> None:
-    """As KeyboardInterrupt does when it is raised in a callback, or where everything is caught."""
+    """KeyboardInterrupt is lost if it is raised in a callback, or in code that catches everything."""
     with start(
         "    ready()\n    for _ in range(1000):\n"
         "        try:\n            time.sleep(0.1)\n        except BaseException:\n            pass"
     ) as process:
         sent = time.monotonic()
         process.send_signal(number)
-        _, err = rest(process)
+        _, err = output_until_exit(process)
         assert time.monotonic() - sent < 50
     assert (process.returncode, err) == (status, line)
 
 
-def test_an_ignored_interrupt_stays_ignored(start: Callable[..., subprocess.Popen[str]]) -> None:
-    """As in a background job of a shell."""
+def test_ignored_interrupt_stays_ignored(start: Callable[..., subprocess.Popen[str]]) -> None:
+    """Shells start background jobs with SIGINT ignored."""
     with start("    ready()\n    time.sleep(1)\n    return 5", ignores=True) as process:
         process.send_signal(signal.SIGINT)
-        rest(process)
+        output_until_exit(process)
     assert process.returncode == 5
 
 
-def test_without_a_signal_the_interpreter_ends_as_usual(
+def test_without_a_signal_exit_handlers_run(
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:
     with start("    ready()\n    return 0") as process:
-        out, _ = rest(process)
-    assert (process.returncode, out) == (0, "status 0\ntaken apart\n")
+        out, _ = output_until_exit(process)
+    assert (process.returncode, out) == (0, "status 0\nexit handlers ran\n")

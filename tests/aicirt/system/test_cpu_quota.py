@@ -30,7 +30,7 @@ def put(root: Path, files: dict[str, str]) -> Path:
             },
             2.0,
         ),
-        # a container whose path leads out of what it sees
+        # a container whose cgroup path is outside the part that it sees
         ({"proc/self/cgroup": "0::/../other\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5),
         (
             {
@@ -45,7 +45,7 @@ def put(root: Path, files: dict[str, str]) -> Path:
         ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "nonsense\n"}, float("inf")),
     ],
 )
-def test_quotas(tmp_path: Path, files: dict[str, str], quota: float) -> None:
+def test_quota_and_usable_processors(tmp_path: Path, files: dict[str, str], quota: float) -> None:
     root = put(tmp_path, files)
     assert cgroup_quota(root) == quota
     assert usable_cpus(root) == min(quota, len(os.sched_getaffinity(0)))

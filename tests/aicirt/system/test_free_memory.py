@@ -8,7 +8,7 @@ from aicirt.system.resources import free_bytes
 
 
 @pytest.mark.parametrize(
-    ("files", "most"),
+    ("files", "expected"),
     [
         ({"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  5 kB\n"}, 5 << 10),
         (
@@ -36,9 +36,9 @@ from aicirt.system.resources import free_bytes
     ],
     ids=["machine", "version 2", "version 1"],
 )
-def test_free_memory(tmp_path: Path, files: dict[str, str], most: int) -> None:
+def test_free_memory_respects_cgroup_limits(tmp_path: Path, files: dict[str, str], expected: int) -> None:
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert free_bytes(tmp_path) == most
+    assert free_bytes(tmp_path) == expected

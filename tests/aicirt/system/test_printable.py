@@ -1,4 +1,4 @@
-"""No control character of a stranger reaches the terminal."""
+"""Control characters from untrusted text do not reach the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from aicirt.contract.errors import ControllerError
 from aicirt.system.terminal import describe_error, printable, run_command, show
 
-#: a title, a cleared screen, the same by C1, a pasted command, a line that hides the one before
+#: sets the title, clears the screen (also by C1), sends a device string, overwrites a line
 HOSTILE = "\x1b]0;title\x07 \x1b[2J \x9b2J \x1bP$q\x1b\\\\ one\rtwo \x08 \x7f"
 
 
@@ -15,24 +15,24 @@ def controls(text: str) -> set[str]:
     return {c for c in text if (ord(c) < 32 or 127 <= ord(c) < 160) and c not in "\n\t"}
 
 
-def test_controls_become_escapes() -> None:
+def test_control_characters_become_escapes() -> None:
     assert printable("\x1b[31m\x9b\x7f\r") == r"\x1b[31m\x9b\x7f\x0d"
     assert printable("a\tb\nnaïve 😀") == "a\tb\nnaïve 😀"
     every = "".join(map(chr, range(0x100)))
     assert controls(printable(every)) == set()
 
 
-def test_errors_and_logs_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_and_logs_of_commands_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> int:
         raise ControllerError(HOSTILE, log=f"{HOSTILE}\n")
 
     assert run_command("aici", fail) == 1
-    said = capsys.readouterr().err
-    assert controls(said) == set() and r"\x1b[2J" in said
+    output = capsys.readouterr().err
+    assert controls(output) == set() and r"\x1b[2J" in output
     assert controls(describe_error(f"{HOSTILE}\n{HOSTILE}")) == set()
 
 
-def test_lines_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_commands_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
     show(HOSTILE)
-    said = capsys.readouterr().out
-    assert controls(said) == set() and said.endswith("\n")
+    output = capsys.readouterr().out
+    assert controls(output) == set() and output.endswith("\n")

@@ -1,4 +1,4 @@
-"""Errors of the operating system say what can be done."""
+"""Messages for errors of the operating system name a remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aicirt.system.shortage import describe, is_shortage
 
 
 @pytest.mark.parametrize(
-    ("code", "cure"),
+    ("code", "remedy"),
     [
         (errno.ENOSPC, "make room"),
         (errno.EDQUOT, "quota"),
@@ -22,13 +22,13 @@ from aicirt.system.shortage import describe, is_shortage
         (errno.ENFILE, "fs.file-max"),
     ],
 )
-def test_what_is_short_has_a_cure(code: int, cure: str) -> None:
+def test_shortage_errors_name_a_remedy(code: int, remedy: str) -> None:
     error = OSError(code, os.strerror(code), "/a/file")
     assert is_shortage(error)
-    assert os.strerror(code) in describe(error) and "/a/file" in describe(error) and cure in describe(error)
+    assert os.strerror(code) in describe(error) and "/a/file" in describe(error) and remedy in describe(error)
 
 
-def test_other_errors_are_told_as_they_are() -> None:
+def test_other_errors_are_described_unchanged() -> None:
     error = OSError(errno.EBADF, "Bad file descriptor")
     assert not is_shortage(error) and describe(error) == str(error)
     assert describe(ValueError("no number")) == "no number"

@@ -1,4 +1,4 @@
-"""The vocabulary image equals what brute force over the tokens says."""
+"""The vocabulary image, compared with brute force over the tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BYTES = st.one_of(
 
 @st.composite
 def vocabularies(draw: st.DrawFn) -> tuple[list[bytes], set[int], list[int], int]:
-    """(tokens, special, eos, vocab_size) with at least one token of text."""
+    """Draws (tokens, special, eos, vocab_size) with at least one token of text."""
     tokens = draw(st.lists(_BYTES, min_size=1, max_size=60))
     tokens.append(b"z")
     ids = st.integers(0, len(tokens) - 2)
@@ -36,7 +36,7 @@ def vocabularies(draw: st.DrawFn) -> tuple[list[bytes], set[int], list[int], int
 
 
 def _kinds(token: bytes) -> set[int]:
-    """Signature bits of a text by its definition, character by character."""
+    """Returns the signature bits of a token, derived from their definition, character by character."""
     bits, at, classes = set(), 0, byte_classes()
     while at < len(token):
         if token[at] < 0x80:
@@ -54,7 +54,7 @@ def _kinds(token: bytes) -> set[int]:
                 break
         else:
             bits.add(OTHER)
-            # What follows a broken character starts anew; its own valid beginning was well-formed so far.
+            # The valid beginning of a broken character counts as well-formed; decoding continues behind it.
             at += _broken(token[at:], bits)
             continue
         bits.add(WELL_FORMED)
@@ -63,7 +63,7 @@ def _kinds(token: bytes) -> set[int]:
 
 
 def _broken(rest: bytes, bits: set[int]) -> int:
-    """How many bytes of a broken character lie before the byte that breaks it."""
+    """Returns the number of bytes of a broken character before the invalid byte."""
     size = 0
     for n in range(1, 4):
         try:
@@ -139,7 +139,7 @@ def test_trie_equals_brute_force(vocabulary: tuple[list[bytes], set[int], list[i
 
 
 def _check_signature(signature: int, prefix: bytes, below: list[bytes]) -> None:
-    """Every subtree inside a set of kinds may be taken: its texts, seen from its node, have only these."""
+    """Checks that the texts below a node, from its byte on, have only the kinds in its signature."""
     inside = {bit for bit in range(32) if signature >> bit & 1}
     for token in below:
         assert _kinds(token[max(len(prefix) - 1, 0) :]) <= inside
@@ -148,11 +148,11 @@ def _check_signature(signature: int, prefix: bytes, below: list[bytes]) -> None:
         assert OTHER in inside
     elif below and prefix:
         exact = set().union(*(_kinds(token) for token in below))
-        assert inside <= exact, "nothing that does not occur"
+        assert inside <= exact, "the signature has no kind that does not occur"
 
 
 def _at_boundary(prefix: bytes) -> bool:
-    """Does no character begin within this text that its end cuts short?"""
+    """Returns whether the text does not end within a character."""
     for n in range(1, 4):
         try:
             prefix[-n:].decode()
@@ -169,7 +169,7 @@ def test_classes_cover_ascii() -> None:
     assert classes[ord("\n")] != classes[ord("\t")] != classes[ord("\r")]
 
 
-def test_slices() -> None:
+def test_slices_contain_the_tokens_of_their_kinds() -> None:
     words = [b"abc", b"aBc", b"aB0", b"a_0", b"a c", b"a C", b" a0", b"a-b", "é".encode()]
     image = VocabularyImage(build_image(words, special=(), eos=[]))
     assert [image.tokens_of(mask) for _, mask in image.slices] == [
@@ -207,18 +207,18 @@ def test_mask_helpers() -> None:
         ({"tokens": [b"a"], "special": set(), "eos": [], "vocab_size": 1 << 24}, "too many"),
     ],
 )
-def test_bad_vocabularies(arguments: dict[str, object], message: str) -> None:
+def test_invalid_vocabularies_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(VocabularyError, match=message):
         build_image(**arguments)  # type: ignore[arg-type]
 
 
-def test_bad_images() -> None:
+def test_invalid_images_are_refused() -> None:
     good = build_image([b"a"], special=(), eos=[])
     for bad, message in (
         (b"", "too few"),
-        (b"x" + good[1:], "no vocabulary image"),
+        (b"x" + good[1:], "not a vocabulary image"),
         (good[:4] + b"\x09" + good[5:], "version 9"),
-        (good[:-64], "cut short"),
+        (good[:-64], "truncated"),
     ):
         with pytest.raises(VocabularyError, match=message):
             VocabularyImage(bad)
@@ -232,7 +232,7 @@ def test_sections_beyond_the_end_are_refused(name: str) -> None:
     at = 4 * layout.HEADER.index(name)
     bad = image[:at] + b"\xf0\xff\xff\x7f" + image[at + 4 :]
     if name in ("max_token_len", "num_classes"):
-        assert VocabularyImage(bad).header[name] > 1 << 30  # nothing is read by these
+        assert VocabularyImage(bad).header[name] > 1 << 30  # these fields are not used to read sections
     else:
         with pytest.raises(VocabularyError, match="vocabulary image"):
             VocabularyImage(bad)

@@ -1,4 +1,4 @@
-"""The tokenizer in a worker: bytes in, tokens with exactly these bytes out."""
+"""The tokenizer in a worker: it turns bytes into tokens with exactly these bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def spelled(tokens: tuple[bytes, ...], ids: list[int]) -> bytes:
     return b"".join(tokens[token] for token in ids)
 
 
-def test_text_goes_to_the_models_tokenizer() -> None:
+def test_text_is_tokenized_by_the_models_tokenizer() -> None:
     tokenizer, _ = worker(all_bytes=True)
     data, _ = with_spaces(all_bytes=True)
     reference = Tokenizer.from_buffer(data)
@@ -59,15 +59,15 @@ def test_text_goes_to_the_models_tokenizer() -> None:
 
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
 @settings(max_examples=400, deadline=None)
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_can_be_tokenized(data: bytes) -> None:
     tokenizer, tokens = worker(all_bytes=True)
     assert spelled(tokens, tokenizer(data)) == data
 
 
 @given(st.text(alphabet="the catson\u2581é<unk>漢\0", max_size=30) | st.binary(max_size=10).map(bytes))
 @settings(max_examples=400, deadline=None)
-def test_what_an_incomplete_vocabulary_can_spell(text: str | bytes) -> None:
-    """Letters that have a token can be spelled, in any order; others are a typed error."""
+def test_incomplete_vocabulary_spells_exactly_what_its_tokens_cover(text: str | bytes) -> None:
+    """Texts made of the bytes of tokens can be spelled; other texts are a VocabularyError."""
     data = text.encode() if isinstance(text, str) else text
     tokenizer, tokens = worker(all_bytes=False)
     known = {token for token in tokens if token}
@@ -82,23 +82,23 @@ def test_what_an_incomplete_vocabulary_can_spell(text: str | bytes) -> None:
             tokenizer(data)
 
 
-def test_token_over_the_edge_of_valid_text() -> None:
-    """A byte that is no token alone, but together with the letter before it."""
+def test_token_that_reaches_from_valid_text_into_invalid_bytes() -> None:
+    """Uses a byte that has no token alone, but has one together with the letter before it."""
     tokens = [b"a", b"b", b"b\xff", b""]
     spec = {"pattern": r"\S+|\s+", "first": 0, "end": 2}
     tokenizer = load_tokenizer("ranks", json.dumps(spec).encode(), tokens)
     assert tokenizer(b"ab\xff") == [0, 2]
 
 
-def test_names_of_special_tokens_are_text() -> None:
+def test_names_of_special_tokens_are_tokenized_as_text() -> None:
     tokenizer, tokens = worker(all_bytes=True)
     ids = tokenizer(b"a<unk>b")
     assert spelled(tokens, ids) == b"a<unk>b"
     assert tokens.index(b"") not in ids
 
 
-def test_a_tokenizer_that_changes_text_is_not_trusted() -> None:
-    """Whatever it returns, the bytes are those that were asked for."""
+def test_tokenizer_that_changes_text_still_yields_the_given_bytes() -> None:
+    """Uses a tokenizer that changes letters to lower case."""
     data, tokens = with_spaces(all_bytes=True)
     spec = json.loads(data)
     spec["normalizer"] = {"type": "Sequence", "normalizers": [spec["normalizer"], {"type": "Lowercase"}]}
@@ -107,8 +107,8 @@ def test_a_tokenizer_that_changes_text_is_not_trusted() -> None:
     assert spelled(tokens, tokenizer(b"The CAT sat")) == b"The CAT sat"
 
 
-def test_stand_ins_are_spelled() -> None:
-    """U+2581 itself, and nothing around it, is spelled byte by byte."""
+def test_placeholder_for_space_in_the_text_is_spelled_by_bytes() -> None:
+    """Only U+2581 itself is spelled byte by byte; the text around it is tokenized as usual."""
     tokenizer, tokens = worker(all_bytes=True)
     ids = tokenizer("the\u2581the".encode())
     the = tokenizer(b"the")
@@ -116,8 +116,8 @@ def test_stand_ins_are_spelled() -> None:
     assert spelled(tokens, ids) == "the\u2581the".encode()
 
 
-def test_ids_beyond_the_tokens_are_not_returned() -> None:
-    """The model may have fewer tokens than its tokenizer."""
+def test_ids_beyond_the_models_tokens_are_not_returned() -> None:
+    """A model may have fewer tokens than its tokenizer."""
     data, tokens = with_spaces(all_bytes=True)
     narrow = tokens[:300]
     tokenizer = load_tokenizer("tokenizers", data, narrow)
@@ -125,7 +125,7 @@ def test_ids_beyond_the_tokens_are_not_returned() -> None:
         assert spelled(narrow, tokenizer(text.encode())) == text.encode()
 
 
-def test_longest_and_greedy() -> None:
+def test_longest_match_tokenizers() -> None:
     tokens = [b"a", b"ab", b"c"]
     for kind, exact in (("longest", True), ("greedy", False)):
         tokenizer = load_tokenizer(kind, b"", tokens)
@@ -162,12 +162,12 @@ def test_ranks_merge_the_leftmost_lowest_pair() -> None:
         ("ranks", json.dumps({"pattern": ".", "first": 0, "end": 9}).encode(), "cannot read the tokenizer"),
     ],
 )
-def test_bad_descriptions(kind: str, data: bytes, message: str) -> None:
+def test_invalid_tokenizer_descriptions_are_refused(kind: str, data: bytes, message: str) -> None:
     with pytest.raises(VocabularyError, match=message):
         load_tokenizer(kind, data, [b"a"])
 
 
-def test_without_the_package_longest_match_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longest_match_is_used_without_the_tokenizers_package(monkeypatch: pytest.MonkeyPatch) -> None:
     data, tokens = with_spaces(all_bytes=True)
     monkeypatch.setitem(sys.modules, "tokenizers", None)  # importing it fails
     for kind, blob in (("tokenizers", data), ("ranks", b'{"pattern": ".", "first": 0, "end": 9}')):
@@ -176,8 +176,8 @@ def test_without_the_package_longest_match_stands_in(monkeypatch: pytest.MonkeyP
         assert spelled(tokens, tokenizer(b"the cat\xff")) == b"the cat\xff"
 
 
-def test_imports_nothing_heavy() -> None:
-    """Workers start in milliseconds: the package is loaded with the first tokenizer, not before."""
+def test_import_loads_no_large_packages() -> None:
+    """Workers must start in milliseconds: the package is imported with the first tokenizer."""
     program = (
         "import sys, aicirt.vocab.tokenizer\n"
         "heavy = {'tokenizers', 'torch', 'transformers', 'pyaici'} & set(sys.modules)\n"
@@ -187,8 +187,8 @@ def test_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_pre_tokenizers_with_stand_ins() -> None:
-    """Metaspace has one, too."""
+def test_pre_tokenizer_with_a_placeholder_for_space() -> None:
+    """Metaspace replaces spaces by U+2581, too."""
     tokenizer: Any = Tokenizer(models.Unigram([("<unk>", 0.0), ("\u2581", -1.0), ("a", -1.0)], unk_id=0))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
     tokens = [b"", b" ", b"a", *(bytes([byte]) for byte in "\u2581".encode())]

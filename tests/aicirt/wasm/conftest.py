@@ -1,4 +1,4 @@
-"""One engine for all tests, and controllers written as WAT."""
+"""Fixtures for guests: an engine for all tests, and controllers written as WAT."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IMPORTS = """
 
 
 def controller(body: str = "", *, mid: str = MID, imports: str = "", required: str = REQUIRED) -> bytes:
-    """Wasm of a controller: imports first, then the required exports, then `body`."""
+    """Returns a controller as WebAssembly: imports, then the required exports, then `body`."""
     return bytes(wat2wasm(f"(module {imports} {required} {mid} {body})"))
 
 
@@ -79,7 +79,7 @@ def linker(engine: Engine) -> Iterator[Linker]:
 
 @pytest.fixture
 def make(linker: Linker, ticker: Ticker) -> Iterator[Callable[..., Instance]]:
-    """Compiles a controller and starts a guest of it, with the ticker armed."""
+    """Returns a function that compiles a controller and starts a guest, with the ticker armed."""
     programs: list[Program] = []
     guests: list[Instance] = []
 

@@ -24,7 +24,7 @@ def _reasons(*parts: str, limits: Limits | None = None) -> list[str]:
     return check(bytes(wat2wasm(f"(module {' '.join(parts)})")), limits).reasons
 
 
-def test_a_good_module_is_accepted_and_described() -> None:
+def test_valid_module_is_accepted_and_described() -> None:
     body = """(func (export "aici_init") (param i32) (result i32) (i32.const 0))
       (func (export "aici_post_process") (result i32) (i32.const 0))"""
     wasm = controller(body, imports=IMPORTS)
@@ -120,7 +120,7 @@ def test_a_good_module_is_accepted_and_described() -> None:
         ),
         (
             (MARKER, '(memory (export "memory") 500)', ARG, MID, '(data (i32.const 20000000) "x")', LOW),
-            "lie over 19998977 bytes of memory, more than the limit of 16777216",
+            "span 19998977 bytes of memory, more than the limit of 16777216",
         ),
         (
             (MARKER, MEMORY, ARG, MID, "(table 9 funcref)", f"(elem (i32.const 0) func {'0 ' * 9999})" * 3),
@@ -132,19 +132,19 @@ def test_a_good_module_is_accepted_and_described() -> None:
         ),
     ],
 )
-def test_each_reason_is_named_alone(parts: tuple[str, ...], reason: str) -> None:
+def test_each_defect_gives_exactly_one_reason(parts: tuple[str, ...], reason: str) -> None:
     (found,) = _reasons(*parts)
     assert re.search(reason, found), found
 
 
 def test_many_types_are_refused() -> None:
-    """Loading a module takes microseconds for each type, which the worker cannot do in pieces."""
+    """Loading a module takes microseconds per type, and the worker cannot interrupt it."""
     (found,) = _reasons("(type (func))" * 5000, MARKER, MEMORY, ARG, MID)
     assert re.search(r"it has 500\d types, more than the limit of 5000", found), found
 
 
 def test_segments_of_every_kind_are_accepted() -> None:
-    """Active, passive and declared ones, of indices and of expressions, for each table."""
+    """Uses active, passive and declared segments, with indices and with expressions, for each table."""
     assert not _reasons(
         MARKER,
         MEMORY,
@@ -163,7 +163,7 @@ def test_segments_of_every_kind_are_accepted() -> None:
 @pytest.mark.parametrize(
     "content", [b"\1", b"\1\x08", b"\1\0\x41", b"\1\0\x41\1\x0b\x40", b"\xff\xff\xff\xff\x0f"]
 )
-def test_malformed_segments_are_a_reason(section: int, content: bytes) -> None:
+def test_malformed_segments_are_refused(section: int, content: bytes) -> None:
     wasm = controller("(table 1 funcref)") + bytes((section, len(content))) + content
     (reason,) = check(wasm).reasons
     assert "malformed WebAssembly" in reason
@@ -185,14 +185,14 @@ def test_many_unknown_imports_are_counted() -> None:
     assert len(reasons) == 21 and reasons[-1] == "it has 30 more unknown imports"
 
 
-def test_limits_are_the_callers() -> None:
+def test_limits_of_the_caller_apply() -> None:
     wasm = controller()
     assert "more than the limit of 10" in check(wasm, Limits(module_bytes=10)).reasons[0]
     assert check(wasm, Limits(memory_bytes=65536)).accepted
     assert not check(wasm, Limits(memory_bytes=65535)).accepted
 
 
-def test_bytes_that_are_not_a_module_are_one_reason() -> None:
+def test_bytes_that_are_not_a_module_give_one_reason() -> None:
     assert len(check(b"hello").reasons) == 1
     assert check(b"hello").exports == []
 

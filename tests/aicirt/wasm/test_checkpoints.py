@@ -1,4 +1,4 @@
-"""No path between two looks at the time limit is longer than it may be, and nothing else changes."""
+"""Checkpoints bound the code that runs between two checks of the time limit, and change no results."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from aicirt.wasm.module.checkpoints import CHECKPOINT, MOST_BEHIND_CALL, MOST_ST
 from aicirt.wasm.module.reader import inspect
 from aicirt.wasm.module.rewrite import rewrite
 
-#: what may go elsewhere is not counted: its operands are
+#: opcodes of control flow are not counted; the instructions that compute their operands are
 CONTROL = frozenset({0x02, 0x03, 0x04, 0x05, 0x0B, 0x0C, 0x0D, 0x0E, 0x10})
 
 
 class Shape:
-    """Random structured code without loops that run long: blocks, arms, branches, calls, loads."""
+    """Random structured code without long loops: blocks, conditions, branches, calls, loads."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def code(self, labels: str, room: int) -> str:
-        """Text of some instructions inside blocks of these kinds, the innermost last: b(lock) or l(oop)."""
+        """Returns random instructions inside blocks of these kinds: b(lock) or l(oop), the innermost last."""
         choose, out = self._random, []
         for _ in range(choose.randrange(1, 12)):
             kind = choose.randrange(12 if len(labels) < 6 and room > 0 else 7)
@@ -57,7 +57,7 @@ class Shape:
         return " ".join(out)
 
     def _target(self, labels: str) -> int:
-        """Depth of a block: a branch back to a loop might never end."""
+        """Returns the depth of a random block, but never a loop's: branching back might never end."""
         return self._random.choice([depth for depth, kind in enumerate(reversed(labels)) if kind == "b"])
 
     def _condition(self) -> str:
@@ -79,7 +79,7 @@ def _module(seed: int) -> bytes:
 
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Checkpoints are as dense as they can be, so that small functions have many."""
+    """Makes checkpoints as dense as possible, so that small functions have many."""
     monkeypatch.setattr(module, "MOST_STRAIGHT", 24)
     monkeypatch.setattr(module, "MOST_BEHIND_CALL", 8)
     monkeypatch.setattr(module, "_BEHIND_CALL", 16)
@@ -93,7 +93,7 @@ def _answers(wasm: bytes, arguments: list[int]) -> list[int]:
 
 
 class Walk:
-    """Takes random paths through the code of "run"; notes how long they are between two looks."""
+    """Takes random paths through the code of "run" and measures the code between two checks of the limit."""
 
     def __init__(self, wasm: bytes) -> None:
         shape = inspect(wasm)
@@ -130,7 +130,7 @@ class Walk:
                 self.ends[opened.pop()] = number
 
     def longest(self, choose: random.Random) -> int:
-        """The most bytes between two looks on one random path."""
+        """Returns the maximum of bytes between two checks on one random path."""
         ran = worst = 0
         stack = [-1]
         number = steps = 0
@@ -186,7 +186,7 @@ def test_rewritten_code_gives_the_same_answers(seed: int) -> None:
         assert _answers(rewrite(wasm), arguments) == _answers(wasm, arguments)
 
 
-def test_no_path_is_longer_than_it_may_be(tight: None) -> None:
+def test_no_path_without_a_check_is_longer_than_the_limit(tight: None) -> None:
     inserted = 0
     for seed in range(150):
         wasm = _module(seed)
@@ -200,8 +200,7 @@ def test_no_path_is_longer_than_it_may_be(tight: None) -> None:
     assert inserted > 500
 
 
-def test_the_walk_of_this_test_sees_long_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without checkpoints it finds what is too long."""
+def test_walk_finds_long_paths_in_code_without_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     found = 0
     for seed in range(150):
         walk = Walk(_module(seed))
@@ -223,7 +222,7 @@ def test_the_walk_of_this_test_sees_long_paths(monkeypatch: pytest.MonkeyPatch) 
         ("(call $host)" + "(nop)" * 3000, 0),
     ],
 )
-def test_checkpoints_are_where_they_are_needed(code: str, count: int) -> None:
+def test_checkpoints_are_inserted_only_where_needed(code: str, count: int) -> None:
     text = f'(module (import "m" "f" (func $host)) (func $f (param i32) {code}))'
     wasm = bytes(wasmtime.wat2wasm(text))
     places = list(checkpoints(wasm, inspect(wasm)))
@@ -269,8 +268,8 @@ def test_malformed_code_is_an_error(body: bytes) -> None:
         "(call $tick) (loop (br_if 0 (call $zero)))",
     ],
 )
-def test_straight_code_looks_at_the_time_limit(code: str) -> None:
-    """A host function lets the limit pass; the code behind it must notice before it has run to its end."""
+def test_straight_code_checks_the_time_limit(code: str) -> None:
+    """A host function lets the limit pass; the code after it must be interrupted before its end."""
     parts = {"long": "(nop)" * (MOST_STRAIGHT + 1), "short": "(nop)" * (MOST_BEHIND_CALL + 1)}
     text = f"""(module (import "m" "tick" (func $tick)) (import "m" "zero" (func $zero (result i32)))
       (import "m" "one" (func $one (result i32)))
@@ -278,12 +277,14 @@ def test_straight_code_looks_at_the_time_limit(code: str) -> None:
         (then (call $deep (i32.sub (local.get 0) (i32.const 1)))) (else (call $tick))))
       (func (export "run") {code.format(**parts)}))"""
     wasm = bytes(wasmtime.wat2wasm(text))
-    assert _ends_in_time(rewrite(wasm))
-    assert "loop" in code or not _ends_in_time(wasm), "wasmtime looks by itself: this shows nothing"
+    assert _is_interrupted(rewrite(wasm))
+    assert "loop" in code or not _is_interrupted(wasm), (
+        "wasmtime checks the limit here without checkpoints: the test proves nothing"
+    )
 
 
-def _ends_in_time(wasm: bytes) -> bool:
-    """Whether "run" notices that the epoch moves on."""
+def _is_interrupted(wasm: bytes) -> bool:
+    """Returns whether "run" is interrupted when the epoch advances."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     engine = wasmtime.Engine(config)
@@ -303,8 +304,8 @@ def _ends_in_time(wasm: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", ["pyctrl", "jsctrl", "json_schema"])
-def test_real_controllers_have_few(name: str) -> None:
-    """Bytes that checkpoints add to real code, which runs no slower for them."""
+def test_real_controllers_get_few_checkpoints(name: str) -> None:
+    """Limits the bytes that checkpoints add, so that real controllers do not run slower."""
     wasm = (Path(module.__file__).parents[3] / "pyaici" / "_wasm" / f"{name}.wasm").read_bytes()
     shape = inspect(wasm)
     code = shape.section(10)

@@ -48,7 +48,7 @@ def _scan(body: str) -> list[Found]:
     return list(scan(wasm, inspect(wasm)))
 
 
-def test_ordinary_instructions_of_every_shape_are_passed_over() -> None:
+def test_other_instructions_of_every_shape_are_skipped() -> None:
     assert _scan(INSTRUCTIONS) == []
 
 
@@ -66,7 +66,7 @@ def test_ordinary_instructions_of_every_shape_are_passed_over() -> None:
         ("(table.init $t $e (i32.const 0) (i32.const 0) (i32.const 0))", 0xFC0C),
     ],
 )
-def test_the_wanted_instructions_are_found_anywhere(code: str, opcode: int) -> None:
+def test_memory_and_table_instructions_are_found_anywhere(code: str, opcode: int) -> None:
     assert opcode == MEMORY_GROW or opcode in TABLE_MUTATORS or opcode in BULK
     for body, count in ((code, 1), (INSTRUCTIONS + code, 1), (code + INSTRUCTIONS + code, 2)):
         found = _scan(body)
@@ -74,17 +74,17 @@ def test_the_wanted_instructions_are_found_anywhere(code: str, opcode: int) -> N
         assert all(f.function == 2 for f in found)
 
 
-def test_positions_are_exact() -> None:
+def test_positions_of_found_instructions_are_exact() -> None:
     wasm = bytes(wat2wasm(MODULE.format("(drop (memory.grow (i32.const 1)))")))
     (found,) = scan(wasm, inspect(wasm))
     assert wasm[found.start : found.end] == b"\x40\x00"
     assert wasm[found.start - 2 : found.start] == b"\x41\x01"
 
 
-def test_a_padded_opcode_does_not_hide_an_instruction() -> None:
+def test_padded_opcode_does_not_hide_an_instruction() -> None:
     wasm = bytes(wat2wasm(MODULE.format("(table.fill $t (i32.const 0) (ref.null func) (i32.const 1))")))
     at = wasm.index(b"\xfc\x11\x00")
-    # the same number in more bytes, in a body and section that are one byte longer
+    # encode the same number in one more byte, and add it to the sizes of the body and the section
     shape = inspect(wasm)
     code = shape.section(10)
     assert code is not None

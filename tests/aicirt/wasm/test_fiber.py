@@ -22,13 +22,13 @@ def _pre(code: str) -> str:
     return FUNCTION.format("aici_pre_process", code)
 
 
-def test_a_short_call_ends_in_its_first_slice(make: Make) -> None:
+def test_short_call_ends_in_its_first_slice(make: Make) -> None:
     guest = make('(func (export "aici_init") (param i32) (result i32) (i32.add (local.get 0) (i32.const 1)))')
     fiber = Fiber(guest, Export.INIT, (0xFFFFFFF0,))
     assert not fiber.done and guest.fiber is fiber
     assert fiber.poll() and fiber.done and fiber.result == 0xFFFFFFF1
     assert guest.fiber is None
-    with pytest.raises(RuntimeFailure, match="is over"):
+    with pytest.raises(RuntimeFailure, match="has already ended"):
         fiber.poll()
 
 
@@ -56,7 +56,7 @@ def test_a_slice_takes_about_one_tick(make: Make) -> None:
 
 
 def test_a_slice_ends_early_when_others_wait(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the first one lasts until the second tick, as reading the clock is put off to the first."""
+    """Otherwise the first slice lasts until the second tick, since the first one only reads the clock."""
     guest = make(_pre(ENDLESS))
     asked = []
 
@@ -68,11 +68,11 @@ def test_a_slice_ends_early_when_others_wait(make: Make, monkeypatch: pytest.Mon
     fiber = Fiber(guest, Export.PRE, limit_ms=10_000)
     for _ in range(5):
         assert not fiber.poll()
-    assert asked == [guest], "once the clock is read every tick ends a slice"
+    assert asked == [guest], "asked once: after the clock is read, every tick ends a slice"
     fiber.cancel()
 
 
-def test_the_limit_counts_all_slices(make: Make) -> None:
+def test_time_limit_counts_all_slices(make: Make) -> None:
     guest = make(_pre(ENDLESS))
     fiber = Fiber(guest, Export.PRE, limit_ms=15)
     start = time.thread_time()
@@ -83,8 +83,8 @@ def test_the_limit_counts_all_slices(make: Make) -> None:
     assert guest.fiber is None and guest.failed
 
 
-def test_a_slice_that_ends_before_any_tick_is_not_charged_with_the_past(make: Make) -> None:
-    """Thousands of exceptions fill wasmtime's heap for them; to clean it up it ends the slice by itself."""
+def test_slice_that_ends_before_any_tick_is_not_charged_earlier_time(make: Make) -> None:
+    """Thousands of exceptions fill wasmtime's heap for exceptions. Its collection ends the slice early."""
     throws = """(tag $t) (global $left (mut i32) (i32.const 3000))
       (func (export "aici_pre_process") (result i32)
         (loop $l (block $h (try_table (catch $t $h) (throw $t)))
@@ -112,14 +112,14 @@ def test_traps_and_host_exits_end_a_fiber(make: Make) -> None:
         Fiber(guest, Export.PRE)
 
 
-def test_recursion_without_end_traps_on_the_stack_of_a_fiber(make: Make) -> None:
+def test_endless_recursion_traps_on_the_stack_of_a_fiber(make: Make) -> None:
     deep = "(func $r (result i32) (i32.add (call $r) (i32.const 1)))"
     with pytest.raises(TrapError) as caught:
         Fiber(make(deep + _pre("(call $r)")), Export.PRE).run()
     assert caught.value.detail["trap"] == "stack_overflow"
 
 
-def test_a_guest_in_the_middle_of_a_call_refuses_everything_else(make: Make) -> None:
+def test_guest_with_an_unfinished_call_refuses_other_uses(make: Make) -> None:
     guest = make(_pre(ENDLESS))
     fiber = Fiber(guest, Export.PRE, limit_ms=10_000)
     fiber.poll()
@@ -137,7 +137,7 @@ def test_a_guest_in_the_middle_of_a_call_refuses_everything_else(make: Make) -> 
 
 
 @pytest.mark.parametrize("polls", [0, 1, 5])
-def test_half_run_fibers_can_be_dropped_in_any_order(make: Make, polls: int) -> None:
+def test_unfinished_fibers_can_be_dropped_in_any_order(make: Make, polls: int) -> None:
     sibling = make(_pre(LONG))
     alive = Fiber(sibling, Export.PRE, limit_ms=10_000)
     for order in ("cancel", "close", "forget"):
@@ -171,6 +171,6 @@ def test_synchronous_and_asynchronous_calls_alternate_on_one_guest(make: Make) -
     assert guest.call(Export.MID) == 201
 
 
-def test_arguments_are_counted(make: Make) -> None:
+def test_wrong_number_of_arguments_is_an_error(make: Make) -> None:
     with pytest.raises(RuntimeFailure, match="takes 0 arguments"):
         Fiber(make(), Export.MID, (1,))

@@ -17,7 +17,7 @@ Make = Callable[[HostCallable, str, str, str], Instance]
 
 @pytest.fixture
 def make(engine: Engine, ticker: Ticker) -> Iterator[Make]:
-    """A guest whose pre_process is `code`, which may call the host function $f."""
+    """Returns a function that makes a guest. Its pre_process, `code`, may call the host function $f."""
     opened: list[Instance | Program | Linker] = []
 
     def make(call: HostCallable, params: str, results: str, code: str, timed: bool = False) -> Instance:
@@ -36,7 +36,7 @@ def make(engine: Engine, ticker: Ticker) -> Iterator[Make]:
 
 
 @pytest.mark.parametrize("count", range(9))
-def test_any_number_of_arguments_arrives_unsigned(make: Make, count: int) -> None:
+def test_host_functions_get_all_arguments_unsigned(make: Make, count: int) -> None:
     seen: list[tuple[object, ...]] = []
 
     def call(*args: object) -> int:
@@ -49,7 +49,7 @@ def test_any_number_of_arguments_arrives_unsigned(make: Make, count: int) -> Non
     assert seen == [(guest, *[0xFFFFFFFF - i for i in range(count)])]
 
 
-def test_64_bit_values_pass_whole(make: Make) -> None:
+def test_64_bit_values_are_passed_unchanged(make: Make) -> None:
     def call(_guest: Instance, small: int, big: int, last: int) -> int:
         assert (small, big, last) == (7, 0xFEDCBA9876543210, 0xFFFFFFFF)
         return big + 1
@@ -79,14 +79,14 @@ def test_every_exception_reaches_the_caller_unchanged(make: Make, error: BaseExc
 
 
 @pytest.mark.parametrize("value", [None, "text", 1.5])
-def test_a_result_that_is_no_int_is_an_error_of_the_host(make: Make, value: object) -> None:
+def test_host_function_must_return_an_int(make: Make, value: object) -> None:
     guest = make(lambda _guest: value, "", "i32", "(call $f)")  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError):
         guest.call(Export.PRE)
 
 
 def test_interleaved_guests_each_get_their_own_exception(make: Make) -> None:
-    """wasmtime-py keeps one last exception for all: with two guests one got the other's."""
+    """wasmtime-py keeps one last exception for all guests, so that guests could get each other's."""
 
     def call(guest: Instance) -> int:
         if guest.owner[1]:
@@ -113,19 +113,19 @@ def test_interleaved_guests_each_get_their_own_exception(make: Make) -> None:
     assert ended == {n: f"guest {n}" for n in range(3)}
 
 
-def test_a_host_function_must_not_call_guests(make: Make) -> None:
+def test_host_function_cannot_use_guests(make: Make) -> None:
     other, idle = (make(lambda _guest: 0, "", "i32", "(i32.const 1)") for _ in range(2))
 
-    half_run = Fiber(other, Export.PRE)
+    unfinished = Fiber(other, Export.PRE)
 
     def call(guest: Instance) -> int:
-        for use in (guest.snapshot, guest.fork, lambda: guest.call(Export.MID), half_run.poll, idle.fork):
+        for use in (guest.snapshot, guest.fork, lambda: guest.call(Export.MID), unfinished.poll, idle.fork):
             with pytest.raises(RuntimeFailure, match="is running"):
                 use()
         return 5
 
     assert make(call, "", "i32", "(call $f)").call(Export.PRE) == 5
-    assert half_run.run() == idle.call(Export.PRE) == 1
+    assert unfinished.run() == idle.call(Export.PRE) == 1
 
 
 def test_missing_and_unknown_host_functions_are_named() -> None:

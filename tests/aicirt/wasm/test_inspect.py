@@ -26,7 +26,7 @@ RICH = controller(
 )
 
 
-def test_all_parts_of_a_module_are_found() -> None:
+def test_inspect_finds_all_parts_of_a_module() -> None:
     shape = inspect(RICH)
     assert shape.size == len(RICH)
     read = shape.imports[0]
@@ -65,7 +65,7 @@ def test_all_parts_of_a_module_are_found() -> None:
         (b"\0asm\1\0\0\0\x03\x02\x01\x00", "type 0 does not exist", 11),
     ],
 )
-def test_malformed_modules_name_the_byte(wasm: bytes, message: str, offset: int) -> None:
+def test_errors_name_the_offset_in_malformed_modules(wasm: bytes, message: str, offset: int) -> None:
     with pytest.raises(ModuleError, match=message) as caught:
         inspect(wasm)
     assert caught.value.detail["offset"] == offset
@@ -79,7 +79,7 @@ def test_a_custom_section_without_a_name_is_refused(section: bytes) -> None:
 
 
 def test_every_truncation_is_refused() -> None:
-    # what is left of the file up to the code section, or to a section after it, is a whole module
+    # the file up to the end of the code section, or of a section after it, is a complete module
     whole = {section.end for section in inspect(RICH).sections if section.id in (10, 11)}
     for length in set(range(len(RICH))) - whole:
         cut = RICH[:length]
@@ -104,15 +104,15 @@ def test_every_truncation_is_refused() -> None:
         (b"\x80\x80\x80\x80\x78", -(1 << 31)),
     ],
 )
-def test_signed_numbers(encoded: bytes, value: int) -> None:
+def test_signed_leb128_numbers(encoded: bytes, value: int) -> None:
     assert Reader(encoded).sint() == value
     with pytest.raises(ModuleError, match="too many bytes"):
         Reader(b"\x80\x80\x80\x80\x80\0").sint()
 
 
 @pytest.mark.parametrize("kind", ["(param i32)", "(result i32)", "(param i32 i64 f64) (result f32)"])
-def test_a_start_function_has_no_arguments_and_no_result(kind: str) -> None:
-    """It becomes an export, which the compiler takes, and calling it as another type kills the process."""
+def test_start_function_with_parameters_or_results_is_refused(kind: str) -> None:
+    """The start function becomes an export. Calling it with a wrong type would kill the process."""
     text = f'(module (func) (func {kind} unreachable) (start 0) (func (export "a")))'
     good = bytes(wat2wasm(text))
     assert inspect(good).start == 0
@@ -143,7 +143,7 @@ def test_indices_out_of_range_are_refused() -> None:
         max_size=4,
     )
 )
-def test_only_module_errors_come_out_of_damaged_modules(edits: list[tuple[int, int, bytes]]) -> None:
+def test_damaged_modules_raise_only_module_errors(edits: list[tuple[int, int, bytes]]) -> None:
     wasm = bytearray(RICH)
     for at, removed, inserted in edits:
         wasm[at : at + removed] = inserted

@@ -32,7 +32,7 @@ def test_calls_return_unsigned_results_and_keep_state(make: Make) -> None:
     assert guest.call(Export.ARG) == 16
 
 
-def test_a_missing_export_is_named(make: Make) -> None:
+def test_error_names_a_missing_export(make: Make) -> None:
     guest = make()
     assert not guest.program.has[Export.PRE] and guest.program.has[Export.MID]
     with pytest.raises(ModuleError, match="aici_pre_process"):
@@ -76,7 +76,7 @@ def test_traps_name_their_kind_and_carry_the_backtrace(make: Make, code: str, ki
         guest.call(Export.MID)
 
 
-def test_an_exception_that_nobody_catches_is_a_trap(make: Make) -> None:
+def test_uncaught_exception_is_a_trap(make: Make) -> None:
     for run in (lambda g: g.call(Export.PRE), lambda g: Fiber(g, Export.PRE).run()):
         guest = make("(tag $t (param i32))" + PRE.format("(throw $t (i32.const 1))"))
         with pytest.raises(TrapError) as caught:
@@ -84,14 +84,14 @@ def test_an_exception_that_nobody_catches_is_a_trap(make: Make) -> None:
         assert caught.value.detail["trap"] == "uncaught_exception"
 
 
-def test_data_that_does_not_fit_is_a_trap_at_the_start(make: Make) -> None:
+def test_data_segment_that_does_not_fit_traps_at_instantiation(make: Make) -> None:
     grow = "(func (drop (memory.grow (i32.const 1))))"
     with pytest.raises(TrapError, match="instantiation trapped") as caught:
         make(f'(data (i32.const 65535) "xx") {grow}')
     assert caught.value.detail["trap"] == "out_of_bounds"
 
 
-def test_a_loop_ends_at_its_limit(make: Make) -> None:
+def test_loop_ends_at_the_time_limit(make: Make) -> None:
     guest = make(PRE.format("(loop $l (br $l)) (i32.const 0)"))
     with pytest.raises(TimeLimitError) as caught:
         guest.call(Export.PRE)
@@ -111,13 +111,13 @@ def test_a_host_function_can_end_the_guest(make: Make) -> None:
         guest.call(Export.PRE)
 
 
-def test_an_error_in_a_host_function_comes_out_as_it_is(make: Make) -> None:
+def test_error_of_a_host_function_is_raised_unchanged(make: Make) -> None:
     body = PRE.format("(drop (call $tokenize (i32.const 0) (i32.const 0))) unreachable")
     with pytest.raises(ZeroDivisionError):
         make(body, imports=IMPORTS).call(Export.PRE)
 
 
-def test_memory_access_is_checked(make: Make) -> None:
+def test_memory_access_outside_the_memory_is_refused(make: Make) -> None:
     guest = make('(data (i32.const 65532) "tail")')
     assert guest.read(65532, 4) == b"tail"
     guest.write(65532, b"last")
@@ -130,7 +130,7 @@ def test_memory_access_is_checked(make: Make) -> None:
     assert guest.read(65536, 0) == b""
 
 
-def test_memory_that_the_guest_grew_is_seen(make: Make) -> None:
+def test_host_sees_memory_that_the_guest_has_grown(make: Make) -> None:
     guest = make(PRE.format("(memory.grow (i32.const 3))"))
     assert guest.call(Export.PRE) == 1
     guest.write(4 * 65536 - 2, b"ok")
@@ -168,7 +168,7 @@ def test_closed_guests_can_only_be_closed_again(make: Make) -> None:
         "(global $n (mut f64) (f64.const -1))",
     ],
 )
-def test_touching_changes_nothing(make: Make, code: str) -> None:
+def test_touch_changes_neither_memory_nor_results(make: Make, code: str) -> None:
     guest = make(code, mid='(func (export "aici_mid_process") (result i32) (i32.load8_u (i32.const 16)))')
     before = (bytes(guest.view), guest.call(Export.MID))
     for address in (0, 16, guest.size - 1, guest.size, 0xFFFFFFFF):

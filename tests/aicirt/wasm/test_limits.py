@@ -1,4 +1,4 @@
-"""Time limits count the guest's own CPU time; the ticker behind them."""
+"""Time limits, which count the guest's own CPU time, and the ticker that enforces them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,7 @@ SPIN = (
 
 @pytest.fixture
 def busy() -> Iterator[None]:
-    """As many processes that never sleep as cause each core to be shared by three."""
+    """Starts two processes per core that never sleep, so that three processes share each core."""
     code = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2 * (os.cpu_count() or 1))]
     yield
@@ -39,18 +40,18 @@ def busy() -> Iterator[None]:
         process.wait()
 
 
-def test_well_behaved_calls_are_never_ended_beside_busy_processes(make: Make, busy: None) -> None:
+def test_short_calls_are_not_ended_next_to_busy_processes(make: Make, busy: None) -> None:
     """A wall-clock limit of 1 ms ends a fifth of such calls even on an idle machine.
 
-    A virtual machine charges a thread for time that its host takes away, so that on a crowded host
-    one call in thousands may seem to have used milliseconds: that is allowed for, a rate is not.
+    A virtual machine charges a thread for time that its host takes away. On a busy host, one call in
+    thousands may therefore seem to have used milliseconds. The test permits one such call in a thousand.
     """
     source = PRE.format(SPIN.format(60_000) + "(i32.const 5)")
     guest = make(source)
     slowest = 0.0
-    give_up = time.monotonic() + 12
+    deadline = time.monotonic() + 12
     calls = ended = 0
-    while calls < 10_000 and time.monotonic() < give_up:
+    while calls < 10_000 and time.monotonic() < deadline:
         start = time.monotonic()
         try:
             assert guest.call(Export.PRE) == 5
@@ -61,16 +62,16 @@ def test_well_behaved_calls_are_never_ended_beside_busy_processes(make: Make, bu
         calls += 1
     assert calls > 1000
     assert ended <= calls // 1000
-    assert slowest > 0.001, "nothing was ever preempted: the test shows nothing"
+    assert slowest > 0.001, "no call was preempted: the test proves nothing"
 
 
-def test_fibers_are_never_ended_early_beside_busy_processes(make: Make, busy: None) -> None:
+def test_fibers_are_not_ended_early_next_to_busy_processes(make: Make, busy: None) -> None:
     guest = make(PRE.format(SPIN.format(3_000_000) + "(i32.const 5)"))
     for _ in range(100):
         assert Fiber(guest, Export.PRE, limit_ms=20).run() == 5
 
 
-def test_a_runaway_ends_soon_beside_busy_processes(make: Make, busy: None) -> None:
+def test_endless_loop_ends_soon_next_to_busy_processes(make: Make, busy: None) -> None:
     with pytest.raises(TimeLimitError) as caught:
         make(PRE.format(ENDLESS)).call(Export.PRE)
     assert 1 <= caught.value.detail["used_ms"] < 10
@@ -88,7 +89,7 @@ def busy_call(ms: float) -> Callable[[Instance], int]:
 
 @pytest.fixture
 def make_caller() -> Iterator[Callable[..., Instance]]:
-    """A guest whose callback makes `count` calls of a host function that takes `ms` each."""
+    """Returns a function that makes a guest, which calls a host function of `ms` ms `count` times."""
     parts: list[Any] = []
 
     def make(limits: Limits, export: str, ms: float, count: int, *, timed: bool = True) -> Instance:
@@ -118,17 +119,17 @@ CRITICAL = {"aici_pre_process": Export.PRE, "aici_post_process": Export.POST}
 
 @pytest.mark.parametrize("export", CRITICAL)
 @pytest.mark.parametrize("count", [1, 3])
-def test_on_the_critical_path_the_hosts_time_is_the_guests(
+def test_host_time_counts_as_guest_time_in_pre_and_post_process(
     make_caller: MakeCaller, export: str, count: int
 ) -> None:
-    """Also if the guest returns before anything looks at the clock."""
+    """Holds also if the guest returns before any check of the clock."""
     guest = make_caller(Limits(pre_ms=2, post_ms=2, mid_host_ms=1000), export, 8, count)
     with pytest.raises(TimeLimitError, match=r"of it in host functions, the limit is 2 ms") as caught:
         guest.call(CRITICAL[export])
     assert caught.value.detail["used_ms"] >= 8
 
 
-def test_time_in_host_functions_is_counted_together(make_caller: MakeCaller) -> None:
+def test_time_of_many_host_calls_is_added_up(make_caller: MakeCaller) -> None:
     guest = make_caller(Limits(pre_ms=10), "aici_pre_process", 0.5, 1000)
     start = time.thread_time()
     with pytest.raises(TimeLimitError):
@@ -136,7 +137,7 @@ def test_time_in_host_functions_is_counted_together(make_caller: MakeCaller) -> 
     assert time.thread_time() - start < 0.2
 
 
-def test_the_hosts_time_has_its_own_limit_in_mid_process(make_caller: MakeCaller) -> None:
+def test_host_time_has_its_own_limit_in_mid_process(make_caller: MakeCaller) -> None:
     limits = Limits(mid_ms=2, mid_host_ms=200)
     assert Fiber(make_caller(limits, "aici_mid_process", 8, 5), Export.MID).run() == 0
     guest = make_caller(Limits(mid_ms=2, mid_host_ms=20), "aici_mid_process", 8, 1000)
@@ -147,13 +148,13 @@ def test_the_hosts_time_has_its_own_limit_in_mid_process(make_caller: MakeCaller
     assert time.thread_time() - start < 0.2
 
 
-def test_other_host_functions_are_the_guests_time(make_caller: MakeCaller) -> None:
+def test_untimed_host_functions_count_as_guest_time(make_caller: MakeCaller) -> None:
     guest = make_caller(Limits(mid_ms=2), "aici_mid_process", 8, 3, timed=False)
     with pytest.raises(TimeLimitError):
         Fiber(guest, Export.MID).run()
 
 
-def test_a_row_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) -> None:
+def test_sequence_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) -> None:
     def work(_guest: Instance) -> int:
         end = time.thread_time() + 0.0002
         while time.thread_time() < end:
@@ -168,7 +169,7 @@ def test_a_row_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) 
         guest = Instance(program)
         with ticker, pytest.raises(TimeLimitError) as caught:
             run(guest)
-        # a virtual machine may take the processor away meanwhile, and charge for it
+        # a virtual machine may lose the processor meanwhile, and charge the guest for it
         assert caught.value.detail["used_ms"] < caught.value.detail["limit_ms"] + 10
         guest.close()
     program.close()
@@ -176,7 +177,7 @@ def test_a_row_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) 
 
 
 @pytest.mark.parametrize("export", CRITICAL)
-def test_a_slow_host_function_is_counted_though_the_guest_returns_at_once(
+def test_slow_host_call_is_charged_if_the_guest_returns_right_after_it(
     make_caller: MakeCaller, export: str
 ) -> None:
     guest = make_caller(Limits(pre_ms=2, post_ms=2), export, 8, 1, timed=True)
@@ -188,7 +189,7 @@ def test_a_slow_host_function_is_counted_though_the_guest_returns_at_once(
 @pytest.mark.parametrize(
     "place", ["(func $s (loop $l (br $l))) (start $s)", '(func (export "_initialize") (loop $l (br $l)))']
 )
-def test_a_start_function_that_loops_ends_at_its_limit(place: str) -> None:
+def test_endless_start_function_ends_at_the_init_limit(place: str) -> None:
     engine = Engine(Limits(init_ms=20))
     ticker, linker = Ticker(engine), Linker(engine, [])
     program = Program.compile(linker, controller(place))
@@ -200,13 +201,13 @@ def test_a_start_function_that_loops_ends_at_its_limit(place: str) -> None:
         part.close()
 
 
-def test_init_has_its_own_limit(make: Make) -> None:
+def test_init_has_its_own_time_limit(make: Make) -> None:
     spin = SPIN.format(30_000_000)
     guest = make(f'(func (export "aici_init") (param i32) (result i32) (local $i i32) {spin} (i32.const 9))')
-    assert guest.call(Export.INIT, 0) == 9  # longer than pre_process may take
+    assert guest.call(Export.INIT, 0) == 9  # takes longer than the limit of pre_process
 
 
-def test_memory_and_tables_are_limited_at_the_start(engine: Engine, linker: Linker) -> None:
+def test_initial_memory_and_tables_are_limited(engine: Engine, linker: Linker) -> None:
     for required in (
         '(memory (export "memory") 1025)',
         '(memory (export "memory") 1) (table 20001 funcref)',
@@ -227,11 +228,11 @@ def test_growth_stops_at_the_limit(make: Make) -> None:
         guest.grow(1)
 
 
-def test_the_ticker_ticks_only_while_it_is_armed(engine: Engine, ticker: Ticker) -> None:
+def test_ticker_ticks_only_while_armed(engine: Engine, ticker: Ticker) -> None:
     store = wasmtime.Store(engine.wasmtime)
     module = wasmtime.Module(engine.wasmtime, '(module (func (export "nothing")))')
     nothing: Any = wasmtime.Instance(store, module, []).exports(store)["nothing"]
-    time.sleep(0.1)  # a tick of a test before may be on its way
+    time.sleep(0.1)  # a tick of an earlier test may still arrive
     store.set_epoch_deadline(1)
     time.sleep(0.2)
     nothing(store)
@@ -242,7 +243,9 @@ def test_the_ticker_ticks_only_while_it_is_armed(engine: Engine, ticker: Ticker)
             time.sleep(0.001)
 
 
-def test_arming_nests(engine: Engine, linker: Linker, ticker: Ticker) -> None:
+def test_ticker_stays_armed_after_a_nested_arming_ends(
+    engine: Engine, linker: Linker, ticker: Ticker
+) -> None:
     program = Program.compile(linker, controller(PRE.format(ENDLESS)))
     guest = Instance(program)
     with ticker:
@@ -254,7 +257,7 @@ def test_arming_nests(engine: Engine, linker: Linker, ticker: Ticker) -> None:
     program.close()
 
 
-def test_a_closed_ticker_says_so(engine: Engine) -> None:
+def test_arming_a_closed_ticker_is_an_error(engine: Engine) -> None:
     ticker = Ticker(engine)
     ticker.close()
     ticker.close()
@@ -262,35 +265,43 @@ def test_a_closed_ticker_says_so(engine: Engine) -> None:
         ticker.arm()
 
 
-def test_tickers_come_and_go_with_their_engines() -> None:
+def test_closed_tickers_leave_no_timers_or_descriptors() -> None:
+    def used() -> tuple[int, int]:
+        timers = Path("/proc/self/timers")
+        return timers.read_text().count("ID:") if timers.exists() else 0, len(
+            list(Path("/proc/self/fd").iterdir())
+        )
+
+    before = used()
     for _ in range(20):
         engine = Engine()
         ticker = Ticker(engine)
         ticker.arm()
         ticker.close()
         engine.close()
+    assert used() == before
 
 
-def test_a_slow_call_is_charged_when_it_returns(make_caller: MakeCaller) -> None:
-    """Two slow calls of the host, between which the guest is seen once, and it returns."""
+def test_slow_calls_without_a_check_between_are_charged_on_return(make_caller: MakeCaller) -> None:
+    """The guest makes two slow host calls with one check between them, and returns."""
     guest = make_caller(Limits(pre_ms=2), "aici_pre_process", 5, 2, timed=False)
     with pytest.raises(TimeLimitError, match="the limit is 2 ms"):
         guest.call(Export.PRE)
     assert guest.failed
 
 
-def test_a_call_may_have_another_limit(make_caller: MakeCaller) -> None:
+def test_call_can_have_another_limit(make_caller: MakeCaller) -> None:
     guest = make_caller(Limits(pre_ms=2), "aici_pre_process", 5, 3, timed=True)
     assert guest.call(Export.PRE, limit_ns=10**9) == 0
     assert 15e6 <= guest.used_ns < 10**9
 
 
-def test_a_machine_that_stood_still_ends_nobody(engine: Engine) -> None:
-    """The time goes to whoever ran: of a long one between two looks at the clock only a part is charged."""
+def test_time_while_the_machine_stood_still_is_mostly_not_charged(engine: Engine) -> None:
+    """If the time between two checks of the clock is long, only a part is charged to the guest."""
     usual = {"used_ns": 0, "limit_ns": 3 * 10**6, "host_ns": 0, "fiber": None, "callback": "f"}
     guest: Any = SimpleNamespace(**usual)
     engine.clock_start = -1
-    assert not engine.check_time(guest), "it is charged from the first look on"
+    assert not engine.check_time(guest), "charging begins with the first check"
     engine.clock_start -= 50 * 10**6
     assert engine.check_time(guest)
     assert guest.used_ns == 2 * 10**6

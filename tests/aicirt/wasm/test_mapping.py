@@ -1,4 +1,4 @@
-"""Sealed files that many guests see in their memory."""
+"""Sealed files that are mapped into the memory of many guests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shared_file() -> Iterator[int]:
     os.close(fd)
 
 
-def test_the_file_appears_behind_the_memory(make: Make, shared_file: int) -> None:
+def test_file_is_mapped_after_the_guests_memory(make: Make, shared_file: int) -> None:
     guest = make()
     address = guest.map_readonly(shared_file, NBYTES)
     assert address == 65536 and guest.size == 65536 + 4 * 65536
@@ -50,7 +50,7 @@ def test_mappings_do_not_count_as_memory_of_the_guest(make: Make, shared_file: i
     child.close()
 
 
-def test_clones_see_the_file_too_and_nothing_is_copied(make: Make, shared_file: int) -> None:
+def test_clones_share_the_mapped_file_without_a_copy(make: Make, shared_file: int) -> None:
     guest = make()
     address = guest.map_readonly(shared_file, NBYTES)
     guest.grow(1)
@@ -72,10 +72,10 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_guest_that_writes_there_changes_only_its_own_view(
+def test_writing_to_a_mapped_file_changes_only_the_guests_own_view(
     make: Make, shared_file: int, write: str
 ) -> None:
-    """With a read-only page, fill and copy kill the process, since wasmtime writes in their place."""
+    """With read-only pages, fill and copy would kill the process, since wasmtime does these writes."""
     guest = make(f'(func (export "aici_pre_process") (result i32) {WRITES[write]} (i32.const 7))')
     sibling = make()
     address = guest.map_readonly(shared_file, NBYTES)
@@ -105,12 +105,12 @@ def test_files_that_could_change_are_refused(make: Make, tmp_path: Path) -> None
     assert guest.size == 65536
 
 
-def test_announced_and_real_size_are_compared(make: Make, shared_file: int) -> None:
+def test_mapping_more_bytes_than_the_file_has_is_refused(make: Make, shared_file: int) -> None:
     with pytest.raises(RuntimeFailure, match=f"has {NBYTES} bytes"):
         make().map_readonly(shared_file, NBYTES + 1)
 
 
-def test_mappings_have_a_limit_of_their_own(shared_file: int) -> None:
+def test_mappings_have_their_own_limit(shared_file: int) -> None:
     engine = Engine(Limits(shared_bytes=5 * 65536))
     linker = Linker(engine, [])
     program = Program.compile(linker, controller())
@@ -123,7 +123,7 @@ def test_mappings_have_a_limit_of_their_own(shared_file: int) -> None:
         part.close()
 
 
-def test_a_host_function_may_map_while_the_guest_runs(
+def test_host_function_can_map_a_file_while_the_guest_runs(
     engine: Engine, ticker: Ticker, shared_file: int
 ) -> None:
     kind = FuncType((), ("i32",))
@@ -175,7 +175,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 """
 
 
-def test_malloc_survives_memory_that_it_did_not_ask_for(
+def test_malloc_works_after_a_mapping_has_grown_the_memory(
     engine: Engine, ticker: Ticker, shared_file: int, tmp_path: Path
 ) -> None:
     source = tmp_path / "allocates.c"

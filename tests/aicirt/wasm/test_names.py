@@ -1,4 +1,4 @@
-"""Function names in modules cannot be made to cost anything when a trap is rendered."""
+"""Function names in modules cannot make the rendering of a trap expensive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .conftest import controller
 
 
 def rendered(wasm: bytes) -> str:
-    """What wasmtime says when the function "f" traps."""
+    """Returns wasmtime's message for a trap in the function "f"."""
     store = wasmtime.Store(wasmtime.Engine())
     exports = wasmtime.Instance(store, wasmtime.Module(store.engine, wasm), []).exports(store)
     with pytest.raises(wasmtime.Trap) as caught:
@@ -28,9 +28,9 @@ def rendered(wasm: bytes) -> str:
 TRAPS = '(func $f (export "f") unreachable)'
 
 
-def test_a_doubling_name_explodes_in_wasmtime_and_not_here() -> None:
+def test_name_that_wasmtime_would_expand_exponentially_stays_short() -> None:
     wasm = with_name(bytes(wasmtime.wat2wasm(f"(module {TRAPS})")), 0, doubling(12).encode())
-    assert len(rendered(wasm)) > 50_000, "wasmtime no longer expands names: this test shows nothing"
+    assert len(rendered(wasm)) > 50_000, "wasmtime no longer expands names: the test proves nothing"
     assert len(rendered(rewrite(wasm))) < 500
     for levels in (40, 4000):
         deeper = with_name(bytes(wasmtime.wat2wasm(f"(module {TRAPS})")), 0, doubling(levels).encode())
@@ -57,18 +57,18 @@ def test_names_stay_readable(name: str, shown: str) -> None:
 
 
 @given(st.text(max_size=300) | st.from_regex(r"_{0,5}[ZR]N?[A-Z0-9_a-z]{0,80}", fullmatch=True))
-def test_no_name_is_left_to_a_demangler(name: str) -> None:
+def test_readable_names_are_never_demangled(name: str) -> None:
     shown = readable(name)
     assert len(shown) <= MAX_NAME and shown.isprintable()
-    assert readable(shown) == shown, "what a demangler takes would be marked once more"
+    assert readable(shown) == shown, "a name that can be demangled would change again"
 
 
-def test_a_trap_still_names_its_functions() -> None:
+def test_trap_shows_the_export_name_instead_of_the_function_name() -> None:
     text = rendered(rewrite(bytes(wasmtime.wat2wasm(f"(module $secret {TRAPS})"))))
     assert "!f" in text and "secret" not in text
 
 
-def test_a_damaged_name_section_is_dropped() -> None:
+def test_damaged_name_sections_are_dropped() -> None:
     assert harmless(NAMES + b"\1\5\1") is None
     assert harmless(NAMES + b"\1\3\1\0\x7f") is None
     assert harmless(NAMES + bytes(MAX_NAMES)) is None
@@ -80,11 +80,11 @@ def test_a_damaged_name_section_is_dropped() -> None:
         wasmtime.Module.validate(wasmtime.Engine(), rewrite(damaged))
 
 
-def test_a_deep_stack_of_long_names_is_rendered_in_part() -> None:
+def test_backtrace_with_many_long_names_is_bounded() -> None:
     wasm = bytes(wasmtime.wat2wasm('(module (func $f (export "f") (call $f)))'))
     assert len(rendered(rewrite(with_name(wasm, 0, b"x" * 100_000)))) < 100 * MAX_NAME
 
 
-def test_controllers_keep_their_names() -> None:
+def test_rewriting_keeps_function_names() -> None:
     wasm = rewrite(controller('(func $helper (export "aici_pre_process") (result i32) unreachable)'))
     assert b"helper" in wasm

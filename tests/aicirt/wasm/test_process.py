@@ -1,4 +1,4 @@
-"""What kills a process that runs guests, and what is done against it."""
+"""Events that could kill a process that runs guests, and the protection against them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trap(guest, export):
 
 
 def _run(code: str) -> str:
-    """Standard output of a process of its own; it must end well and silently."""
+    """Runs code in a new process and returns its output. The process must succeed and print no errors."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
         capture_output=True,
@@ -61,7 +61,7 @@ def _run(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_traps_do_not_kill_and_follow_each_other() -> None:
+def test_repeated_traps_do_not_kill_the_process() -> None:
     code = """
     engine = Engine()
     print([trap(guest(engine), e) for e in (Export.PRE, Export.MID, Export.PRE, Export.MID)])
@@ -69,7 +69,7 @@ def test_traps_do_not_kill_and_follow_each_other() -> None:
     assert _run(code) == "['out_of_bounds', 'stack_overflow', 'out_of_bounds', 'stack_overflow']"
 
 
-def test_a_fault_handler_enabled_too_late_is_found_before_a_guest_runs() -> None:
+def test_fault_handler_enabled_too_late_is_detected() -> None:
     code = """
     faulthandler.enable()
     engine = Engine()
@@ -86,7 +86,7 @@ def test_a_fault_handler_enabled_too_late_is_found_before_a_guest_runs() -> None
 
 @pytest.mark.parametrize("kib", [256, 384, 512, 700])
 def test_threads_with_a_small_stack_are_refused(kib: int) -> None:
-    """There, Wasm that runs out of stack is a segmentation fault."""
+    """On a small stack, a stack overflow of a guest would be a segmentation fault."""
     code = f"""
     def run():
         try:
@@ -96,13 +96,13 @@ def test_threads_with_a_small_stack_are_refused(kib: int) -> None:
     threading.stack_size({kib} << 10)
     thread = threading.Thread(target=run)
     thread.start()
-    threading.stack_size(8 << 20)  # the thread keeps what it was made with
+    threading.stack_size(8 << 20)  # a thread keeps the size that it was created with
     thread.join()
     """
     assert _run(code) == "True"
 
 
-def test_the_smallest_accepted_stack_suffices() -> None:
+def test_smallest_accepted_stack_is_sufficient() -> None:
     code = """
     from aicirt.settings import STACK_MARGIN, WASM_STACK
     def run():
@@ -116,7 +116,7 @@ def test_the_smallest_accepted_stack_suffices() -> None:
     assert _run(code) == "['stack_overflow', 'stack_overflow', 'stack_overflow']"
 
 
-def test_stack_sizes_are_those_of_the_thread() -> None:
+def test_stack_size_is_that_of_the_current_thread() -> None:
     sizes: list[int] = []
     before = threading.stack_size(1 << 20)
     thread = threading.Thread(target=lambda: sizes.append(stack_size()))
@@ -143,7 +143,7 @@ def test_guests_stay_on_the_thread_of_their_engine(engine: Engine, linker: Linke
     program.close()
 
 
-def test_a_process_may_end_with_everything_open() -> None:
+def test_process_can_exit_with_all_parts_open() -> None:
     code = """
     engine = Engine()
     ticker = Ticker(engine)
@@ -158,8 +158,8 @@ def test_a_process_may_end_with_everything_open() -> None:
 
 
 @pytest.mark.parametrize("call", ["g.call(Export.INIT)", "Fiber(g, Export.INIT, (0,)).run()"])
-def test_ctrl_c_ends_the_guest_and_then_interrupts(call: str) -> None:
-    """An exception that a signal handler raises in a callback's first moment crashes the process."""
+def test_ctrl_c_ends_the_guest_and_raises_keyboard_interrupt(call: str) -> None:
+    """An exception raised by a signal handler at the start of a callback would crash the process."""
     code = f"""
     engine = Engine(Limits(init_ms=60_000))
     ticker = Ticker(engine)
@@ -186,7 +186,7 @@ def test_ctrl_c_ends_the_guest_and_then_interrupts(call: str) -> None:
     assert _run(code) == "100 True\nat once\nTrue"
 
 
-def test_a_ticker_does_not_survive_a_fork_and_says_so() -> None:
+def test_ticker_refuses_to_arm_after_a_process_fork() -> None:
     code = """
     engine = Engine()
     ticker = Ticker(engine)
@@ -202,7 +202,7 @@ def test_a_ticker_does_not_survive_a_fork_and_says_so() -> None:
     assert _run(code) == "7"
 
 
-def test_a_ticker_that_cannot_get_a_timer_says_so() -> None:
+def test_ticker_without_a_timer_is_an_error() -> None:
     code = """
     resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 0))
     try:
@@ -213,14 +213,14 @@ def test_a_ticker_that_cannot_get_a_timer_says_so() -> None:
     assert _run(code).startswith("the ticker of time limits cannot start")
 
 
-def test_a_ticker_that_does_not_tick_is_found_at_the_start(
+def test_ticker_that_does_not_tick_is_an_error_at_the_start(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     libc = ctypes.CDLL(None)
     nothing = ctypes.cast(libc.getpid, ctypes.c_void_p).value
     monkeypatch.setattr(ticker_module.raw, "address_of", lambda _name: nothing)
     monkeypatch.setattr(ticker_module, "_START_TIMEOUT_S", 0.05)
-    with pytest.raises(RuntimeFailure, match="does not tick"):
+    with pytest.raises(RuntimeFailure, match="does not run"):
         Ticker(engine)
 
 
@@ -239,7 +239,7 @@ def test_huge_pages_are_off(engine: Engine) -> None:
     assert ctypes.CDLL(None).prctl(42, 0, 0, 0, 0) == 1  # PR_GET_THP_DISABLE
 
 
-def test_running_out_of_descriptors_is_an_error_of_one_guest() -> None:
+def test_lack_of_descriptors_is_an_error_of_one_guest() -> None:
     code = """
     engine = Engine()
     parent = guest(engine)
@@ -254,10 +254,10 @@ def test_running_out_of_descriptors_is_an_error_of_one_guest() -> None:
     kept.clear()
     print(Instance.from_snapshot(parent.snapshot()).read(100, 5))
     """
-    assert _run(code) == "True a memory file of 4096 bytes cannot be made\nb'state'"
+    assert _run(code) == "True a memory file of 4096 bytes cannot be created\nb'state'"
 
 
-def test_running_out_of_address_space_is_an_error_of_one_guest() -> None:
+def test_lack_of_address_space_is_an_error_of_one_guest() -> None:
     code = """
     engine = Engine()
     parent = guest(engine)
@@ -287,7 +287,7 @@ def test_running_out_of_address_space_is_an_error_of_one_guest() -> None:
         "(component)",
     ],
 )
-def test_the_engine_itself_refuses_what_it_shall_not_run(engine: Engine, module: str) -> None:
+def test_engine_refuses_unsupported_features(engine: Engine, module: str) -> None:
     with pytest.raises(ModuleError):
         compile_module(engine, bytes(wasmtime.wat2wasm(module)))
 
@@ -301,17 +301,18 @@ def test_the_engine_itself_refuses_what_it_shall_not_run(engine: Engine, module:
         "(func (global.set 1 (i32.const 1)))",
     ],
 )
-def test_what_rewriting_adds_cannot_be_named(engine: Engine, code: str) -> None:
-    """The added function for memory.grow, and the global that it writes to."""
+def test_modules_cannot_refer_to_what_rewriting_adds(engine: Engine, code: str) -> None:
+    """Rewriting adds a function for memory.grow and the global that it writes."""
     grow = "(func (drop (memory.grow (i32.const 1)))) (global (mut i32) (i32.const 0))"
     wasm = bytes(wasmtime.wat2wasm(f"(module (memory 1) (table 1 funcref) {grow} {code})"))
-    wasmtime.Module.validate(engine.wasmtime, rewrite(wasm))  # so that it must be validated before
+    # the module is valid after rewriting, so it must be validated before
+    wasmtime.Module.validate(engine.wasmtime, rewrite(wasm))
     with pytest.raises(ModuleError, match="unknown"):
         compile_module(engine, wasm)
 
 
-def test_setjmp_and_vectors_are_in_the_engine(engine: Engine) -> None:
-    """Exceptions of the final standard, as LLVM makes them for setjmp; v128."""
+def test_engine_supports_setjmp_and_vectors(engine: Engine) -> None:
+    """LLVM compiles setjmp to exceptions of the final standard; vectors are v128."""
     module = """(module (tag $t (param i32)) (func (result i32)
       (block $h (result i32) (try_table (catch $t $h) (throw $t (i32.const 1))) (i32.const 2)))
       (func (result v128) (f32x4.relaxed_madd (v128.const i64x2 0 0) (v128.const i64x2 0 0)
@@ -323,12 +324,12 @@ def test_setjmp_and_vectors_are_in_the_engine(engine: Engine) -> None:
 
 
 def _used() -> tuple[int, int]:
-    """Open descriptors and mappings of this process."""
+    """Returns the numbers of open descriptors and of mappings of this process."""
     with open("/proc/self/maps", encoding="ascii") as maps:
         return len(list(Path("/proc/self/fd").iterdir())), sum(1 for _ in maps)
 
 
-def test_thousands_of_guests_leave_nothing_behind(make: Make) -> None:
+def test_thousands_of_guests_leave_no_descriptors_or_mappings(make: Make) -> None:
     parent = make('(data (i32.const 0) "x") (func (export "aici_pre_process") (result i32) unreachable)')
     parent.write(5000, b"state")
 
@@ -344,7 +345,7 @@ def test_thousands_of_guests_leave_nothing_behind(make: Make) -> None:
             for number, guest in enumerate(guests):
                 if number:
                     guest.close()
-            del guests, guest, snapshot  # one is left to the garbage collector
+            del guests, guest, snapshot  # guests[0] is not closed, but garbage-collected
 
     churn(50)
     before = _used()
@@ -354,7 +355,7 @@ def test_thousands_of_guests_leave_nothing_behind(make: Make) -> None:
     assert abs(after[1] - before[1]) <= 8  # the heap may have split a mapping
 
 
-def test_failures_while_cloning_leave_nothing_behind(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_forks_leave_no_descriptors_or_mappings(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = make()
     parent.write(5000, b"state")
     parent.fork().close()
@@ -377,7 +378,7 @@ def test_failures_while_cloning_leave_nothing_behind(make: Make, monkeypatch: py
     parent.fork().close()
 
 
-def test_parts_closed_in_the_wrong_order_are_errors_at_worst() -> None:
+def test_closing_parts_in_the_wrong_order_does_not_crash() -> None:
     code = """
     engine = Engine()
     linker = Linker(engine, [])
@@ -412,7 +413,7 @@ def test_parts_closed_in_the_wrong_order_are_errors_at_worst() -> None:
     ]
 
 
-def test_files_that_are_no_artifacts_are_refused(linker: Linker, tmp_path: Path) -> None:
+def test_files_that_are_not_artifacts_are_refused(linker: Linker, tmp_path: Path) -> None:
     for content in (b"", b"\x7fELF" + bytes(1000), controller(), os.urandom(5000)):
         (tmp_path / "artifact").write_bytes(content)
         with pytest.raises(ModuleError, match="cannot be loaded"):
@@ -421,7 +422,8 @@ def test_files_that_are_no_artifacts_are_refused(linker: Linker, tmp_path: Path)
         Program.from_file(linker, tmp_path / "missing")
 
 
-def test_engines_can_be_made_one_after_the_other() -> None:
+def test_closed_engines_leave_no_descriptors() -> None:
+    before = _used()[0]
     for _ in range(10):
         engine = Engine(Limits(memory_bytes=1 << 20))
         linker = Linker(engine, [])
@@ -432,3 +434,4 @@ def test_engines_can_be_made_one_after_the_other() -> None:
         program.close()
         linker.close()
         engine.close()
+    assert _used()[0] == before

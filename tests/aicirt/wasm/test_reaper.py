@@ -1,4 +1,4 @@
-"""Large guests are freed by a thread; nobody who closes one waits for the kernel."""
+"""A thread frees large guests, so that closing a guest does not wait for the kernel."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def test_closed_guests_keep_their_memory_until_thread_has_freed_it(make: Make, reaper: Reaper) -> None:
+def test_closed_guests_keep_their_memory_until_the_thread_frees_it(make: Make, reaper: Reaper) -> None:
     guests = [filled(make) for _ in range(4)]
     before = resident()
     for guest in guests:
         guest.close()
         guest.close()
     assert 4 * BYTES <= reaper.pending_bytes <= 4 * BYTES + (1 << 20)
-    assert resident() > before - BYTES, "nobody has freed them"
+    assert resident() > before - BYTES, "the memory must still be mapped"
     reaper.start()
     reaper.drain()
     assert reaper.pending_bytes == 0

@@ -54,7 +54,7 @@ def test_mutable_state_and_start_are_exported() -> None:
     wasmtime.Module.validate(wasmtime.Engine(), out)
 
 
-def test_a_module_without_exports_or_globals_gets_the_sections() -> None:
+def test_module_without_exports_or_globals_gets_these_sections() -> None:
     wasm = bytes(wasmtime.wat2wasm("(module (memory 1) (func (drop (memory.grow (i32.const 1)))))"))
     assert inspect(wasm).section(7) is None and inspect(wasm).section(6) is None
     out = rewrite(wasm)
@@ -62,11 +62,11 @@ def test_a_module_without_exports_or_globals_gets_the_sections() -> None:
     assert _reserved(out) == {"memory0": ("memory", 0), "global0": ("global", 0), "refused": ("global", 0)}
 
 
-def test_an_empty_module_stays_valid() -> None:
+def test_empty_module_stays_valid() -> None:
     wasmtime.Module.validate(wasmtime.Engine(), rewrite(b"\0asm\1\0\0\0"))
 
 
-def test_names_stay_and_other_custom_sections_go() -> None:
+def test_name_section_stays_and_other_custom_sections_are_removed() -> None:
     text = """(module (memory 1) (tag $t) (func $named (drop (memory.grow (i32.const 1))) (throw $t))
       (@custom "first" (before first) "1") (@custom "mid" (after func) "2")
       (@custom "last" (after last) "3"){})"""
@@ -85,8 +85,8 @@ def test_reserved_names_are_refused() -> None:
         rewrite(rewrite(controller()))
 
 
-def test_growing_behaves_as_before() -> None:
-    """The rewritten module gives the same answers, in functions of every size, with grows anywhere."""
+def test_rewriting_does_not_change_memory_growth() -> None:
+    """Uses functions of several sizes, with memory.grow in several positions."""
     padding = "(local.set 1 (i32.add (local.get 1) (i32.const 123456)))" * 60
     body = f"""(func $small (result i32) (memory.grow (i32.const 1)))
       (func (export "run") (param i32) (result i32) (local i32) {padding}
@@ -104,7 +104,7 @@ def test_growing_behaves_as_before() -> None:
     assert answers[0] == answers[1]
 
 
-def test_bulk_instructions_behave_as_before() -> None:
+def test_rewriting_does_not_change_bulk_instructions() -> None:
     body = """(data $one "0123456789") (data $two "abcdefghij")
       (func (export "run") (param i32) (result i64)
         (memory.fill (i32.const 100) (i32.const 7) (local.get 0))
@@ -130,8 +130,8 @@ PIECE = 256 << 10
 
 @pytest.mark.parametrize("count", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 5])
 @pytest.mark.parametrize("distance", [0, 1, 7, PIECE, PIECE + 1, 2 * PIECE])
-def test_bulk_instructions_in_pieces_do_the_same(count: int, distance: int) -> None:
-    """Copies that overlap, to either side, and all that touch the end of the memory."""
+def test_split_bulk_instructions_have_the_same_effect(count: int, distance: int) -> None:
+    """Uses copies that overlap in both directions, and ranges up to and past the end of the memory."""
     size = 32 * 65536
     body = """(func (export "fill") (param i32 i32 i32)
         (memory.fill (local.get 0) (local.get 1) (local.get 2)))
@@ -165,7 +165,7 @@ def test_bulk_instructions_in_pieces_do_the_same(count: int, distance: int) -> N
     assert memories[0] == memories[1]
 
 
-def test_a_segment_in_pieces_is_the_same() -> None:
+def test_split_memory_init_copies_the_whole_segment() -> None:
     text = "".join(chr(97 + i % 26) * 3 for i in range(PIECE // 2))
     body = f"""(data $d "{text}") (func (export "run") (param i32 i32 i32)
       (memory.init $d (local.get 0) (local.get 1) (local.get 2)))"""
@@ -179,7 +179,7 @@ def test_a_segment_in_pieces_is_the_same() -> None:
         exports["run"](store, 77, 12, len(text) - 11)
 
 
-def test_an_opcode_in_more_bytes_than_it_needs() -> None:
+def test_padded_bulk_opcode_is_rewritten_and_kept() -> None:
     wasm = controller("(func (memory.copy (i32.const 0) (i32.const 1) (i32.const 2)))")
     (at,) = (i for i in range(len(wasm)) if wasm[i : i + 4] == b"\xfc\x0a\0\0")
     shape = inspect(wasm)
@@ -190,12 +190,12 @@ def test_an_opcode_in_more_bytes_than_it_needs() -> None:
     head = wasm[code.start : start - 1]
     whole = wasm[: code.start - 1] + leb(len(head) + 1 + len(longer)) + head + leb(len(longer)) + longer
     out = rewrite(whole + wasm[end:])
-    assert out.count(b"\xfc\x8a\x80\0\0\0") > 2, "it is done in pieces, and for overlaps from both ends"
+    assert out.count(b"\xfc\x8a\x80\0\0\0") > 2, "the copy is split, in both directions"
     wasmtime.Module.validate(wasmtime.Engine(), out)
 
 
-def test_a_large_fill_can_be_interrupted(make: Make) -> None:
-    """One instruction on 60 MB that nobody has touched yet takes 30 ms."""
+def test_large_fill_can_be_interrupted(make: Make) -> None:
+    """A single fill of 60 MB of untouched memory takes 30 ms."""
     fill = "(memory.fill (i32.const 0) (i32.const 1) (i32.const 60000000))"
     guest = make(GROW.format(fill + "(i32.const 0)"), required=REQUIRED.replace(" 1)", " 1000)"))
     with pytest.raises(TimeLimitError) as caught:
@@ -203,7 +203,7 @@ def test_a_large_fill_can_be_interrupted(make: Make) -> None:
     assert caught.value.detail["used_ms"] < 15
 
 
-def test_a_row_of_bulk_instructions_can_be_interrupted(make: Make) -> None:
+def test_sequence_of_bulk_instructions_can_be_interrupted(make: Make) -> None:
     fill = "(memory.fill (i32.const 0) (i32.const 1) (i32.const 60000000))"
     guest = make(GROW.format(fill * 200 + "(i32.const 0)"), required=REQUIRED.replace(" 1)", " 1000)"))
     start = time.monotonic()
@@ -212,7 +212,7 @@ def test_a_row_of_bulk_instructions_can_be_interrupted(make: Make) -> None:
     assert caught.value.detail["used_ms"] < 100 and time.monotonic() - start < 1
 
 
-def test_a_trap_after_a_refused_growth_is_a_memory_error(make: Make) -> None:
+def test_trap_after_a_refused_growth_is_a_memory_error(make: Make) -> None:
     guest = make(
         GROW.format("(drop (memory.grow (i32.const 2))) (drop (memory.grow (i32.const 5000))) unreachable")
     )
@@ -223,13 +223,13 @@ def test_a_trap_after_a_refused_growth_is_a_memory_error(make: Make) -> None:
     assert "unreachable" in caught.value.message
 
 
-def test_a_trap_after_a_refusal_that_the_guest_survived_is_a_trap(make: Make) -> None:
+def test_trap_after_a_later_successful_growth_is_a_trap(make: Make) -> None:
     survived = "(drop (memory.grow (i32.const 5000))) (drop (memory.grow (i32.const 1)))"
     with pytest.raises(TrapError):
         make(GROW.format(survived + " unreachable")).call(Export.PRE)
 
 
-def test_a_refused_growth_alone_is_no_error(make: Make) -> None:
+def test_refused_growth_alone_is_not_an_error(make: Make) -> None:
     guest = make(GROW.format("(memory.grow (i32.const 5000))"))
     assert guest.call(Export.PRE) == 0xFFFFFFFF
     assert guest.call(Export.MID) == 0

@@ -35,7 +35,7 @@ COUNT = """(func (export "aici_mid_process") (result i32)
 
 @pytest.fixture(params=["scan", "read"])
 def counter(request: pytest.FixtureRequest, make: Make, engine: Engine) -> Iterator[Instance]:
-    """A guest, with both ways to find changed pages."""
+    """Returns a guest, once for each way to find changed pages."""
     usual, engine.changes = engine.changes, change_finder(use_scan=request.param == "scan")
     assert isinstance(engine.changes, PageScanner if request.param == "scan" else PagemapReader)
     yield make(COUNTER, mid=COUNT)
@@ -43,7 +43,7 @@ def counter(request: pytest.FixtureRequest, make: Make, engine: Engine) -> Itera
     engine.changes = usual
 
 
-def test_a_fork_has_the_state_and_goes_its_own_way(counter: Instance) -> None:
+def test_fork_inherits_the_state_and_then_changes_independently(counter: Instance) -> None:
     counter.call(Export.MID)
     counter.call(Export.PRE)
     counter.write(100, b"parent")
@@ -58,12 +58,12 @@ def test_a_fork_has_the_state_and_goes_its_own_way(counter: Instance) -> None:
     child.close()
 
 
-def test_changed_bytes_are_those_of_pages_that_differ(counter: Instance) -> None:
+def test_changed_bytes_count_the_pages_that_differ(counter: Instance) -> None:
     scans = isinstance(counter.engine.changes, PageScanner)
     before = counter.changed_bytes()
     for page in range(0, 12, 2):
         counter.write(page * PAGE, b"x")
-    assert counter.changed_bytes() == before, "it has not run"
+    assert counter.changed_bytes() == before, "writes of the host count once the guest has run"
     counter.call(Export.MID)
     assert counter.changed_bytes() - before in range(5 * PAGE, 8 * PAGE)
     child = counter.fork()
@@ -77,8 +77,8 @@ def test_changed_bytes_are_those_of_pages_that_differ(counter: Instance) -> None
     again.close()
 
 
-def test_exceptions_that_are_kept_count(make: Make) -> None:
-    """Each frame of a recursion keeps an exception of 800 bytes; 2000 do, which wasmtime keeps memory for."""
+def test_kept_exceptions_count_as_changed_bytes(make: Make) -> None:
+    """Each of 2000 nested frames keeps an exception of 800 bytes, for which wasmtime allocates memory."""
     kinds, values = "i64 " * 100, "(i64.const 1) " * 100
     module = f"""(tag $t (param {kinds}))
       (func $make (result exnref) (local exnref)
@@ -100,31 +100,31 @@ def test_exceptions_that_are_kept_count(make: Make) -> None:
     child.close()
 
 
-def test_large_tables_count(make: Make) -> None:
+def test_large_tables_count_in_instance_bytes(make: Make) -> None:
     small = make(COUNTER, mid=COUNT)
     large = make("(table 20000 funcref) (table 20000 funcref)" + COUNTER, mid=COUNT)
     for guest in (small, large):
-        ctypes.CDLL(None).malloc_trim(0)  # what earlier tests have freed would be taken without page faults
+        ctypes.CDLL(None).malloc_trim(0)  # reusing freed memory would cause no page faults
         for child in guest.fork_many(5):
             child.close()
     assert large.program.instance_bytes - small.program.instance_bytes > 200_000
 
 
-def test_forks_take_what_is_told_before(make: Make) -> None:
+def test_fork_bytes_predicts_the_memory_that_forks_take(make: Make) -> None:
     guest = make(COUNTER, mid=COUNT)
     guest.call(Export.INIT, 16)
     guest.write(0, b"x" * (200 << 10))
-    assert guest.fork_bytes(8) in range(8 * (200 << 10), 8 * (220 << 10)), "copies"
+    assert guest.fork_bytes(8) in range(8 * (200 << 10), 8 * (220 << 10)), "each child gets a copy"
     guest.write(0, b"x" * (800 << 10))
     nbytes = guest.fork_bytes(8)
-    assert nbytes in range(800 << 10, 820 << 10), "a snapshot that all share"
+    assert nbytes in range(800 << 10, 820 << 10), "all children share a snapshot"
     children = guest.fork_many(8)
     assert guest.base_image is not None and guest.base_image.stored <= nbytes
     for child in children:
         child.close()
 
 
-def test_forks_of_forks_of_snapshots(counter: Instance) -> None:
+def test_forks_of_forks_of_a_snapshot_see_their_ancestors_state(counter: Instance) -> None:
     counter.write(8192, b"base")
     snapshot = counter.snapshot()
     counter.write(8192, b"gone")
@@ -177,7 +177,7 @@ def test_traps_work_in_a_clone(counter: Instance) -> None:
     assert counter.call(Export.MID) == 1
 
 
-def test_a_snapshot_is_unchanged_by_what_comes_after(counter: Instance) -> None:
+def test_snapshot_does_not_change_when_its_guests_do(counter: Instance) -> None:
     counter.write(0, b"A" * 65536)
     snapshot = counter.snapshot()
     assert snapshot.nbytes == 65536
@@ -192,7 +192,7 @@ def test_a_snapshot_is_unchanged_by_what_comes_after(counter: Instance) -> None:
     two.close()
 
 
-def test_the_file_of_a_snapshot_is_sealed(counter: Instance) -> None:
+def test_file_of_a_snapshot_is_sealed(counter: Instance) -> None:
     counter.write(0, b"x")
     image = counter.snapshot().image
     assert image is not None
@@ -205,7 +205,7 @@ def test_the_file_of_a_snapshot_is_sealed(counter: Instance) -> None:
             change(image.file.fd)
 
 
-def test_a_parent_that_changed_much_gets_a_new_base(counter: Instance) -> None:
+def test_forking_a_much_changed_parent_gives_it_a_new_base(counter: Instance) -> None:
     counter.call(Export.INIT, 15)
     assert counter.base_image is None
     few = counter.fork()
@@ -241,7 +241,7 @@ def test_many_children_at_once_are_independent(counter: Instance) -> None:
         child.close()
 
 
-def test_owner_log_and_clock_are_taken_over(counter: Instance) -> None:
+def test_forks_inherit_owner_log_and_clock(counter: Instance) -> None:
     counter.owner, counter.clock_ns = object(), 55
     counter.log = lambda fd, data: None
     child = counter.fork()
@@ -269,7 +269,7 @@ def test_a_failed_guest_cannot_be_cloned(counter: Instance) -> None:
         max_size=14,
     )
 )
-def test_any_history_gives_the_same_memory_as_a_plain_copy(
+def test_random_histories_give_the_same_memory_as_plain_copies(
     shared: Program, ops: list[tuple[str, int, int]]
 ) -> None:
     guest, model = Instance(shared), bytearray(65536)
@@ -301,7 +301,7 @@ def shared(linker: Linker, ticker: Ticker) -> Iterator[Program]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=8), st.integers(0, 8))
-def test_union_of_runs(pieces: list[tuple[int, int]], split: int) -> None:
+def test_union_merges_overlapping_and_adjacent_runs(pieces: list[tuple[int, int]], split: int) -> None:
     merged = _union(pieces[:split], pieces[split:])
     covered = {p for at, length in pieces for p in range(at, at + length)}
     assert {p for at, length in merged for p in range(at, at + length)} == covered
@@ -315,7 +315,7 @@ def test_nonzero_pages_are_found(make: Make) -> None:
     assert nonzero(guest.base, guest.size) == [(guest.base, 2 * PAGE), (guest.base + 9 * PAGE, PAGE)]
 
 
-def test_more_changed_runs_than_one_answer_of_the_kernel_holds(make: Make) -> None:
+def test_more_changed_runs_than_one_kernel_call_returns(make: Make) -> None:
     guest = make()
     guest.grow(160)
     expected = range(0, guest.size, 2 * PAGE)

@@ -18,7 +18,7 @@ END = 65535
 
 
 def _calling(make: Make, name: str, *args: int, data: str = "") -> Instance:
-    """A guest whose pre_process calls a WASI function with `args`."""
+    """Makes a guest whose pre_process calls a WASI function with `args`."""
     kind = wasi_type(name)
     values = " ".join(f"({t}.const {a})" for t, a in zip(kind.params, args, strict=True))
     imports = f'(import "{WASI}" "{name}" (func $f (param {" ".join(kind.params)}) (result i32)))'
@@ -64,13 +64,15 @@ def _calling(make: Make, name: str, *args: int, data: str = "") -> Instance:
         ("fd_filestat_get", (1, 0), ENOSYS),
     ],
 )
-def test_answers(make: Make, name: str, args: tuple[int, ...], errno: int) -> None:
+def test_wasi_functions_return_the_expected_errno(
+    make: Make, name: str, args: tuple[int, ...], errno: int
+) -> None:
     assert _calling(make, name, *args).call(Export.PRE) == errno
 
 
 @pytest.mark.parametrize("name", sorted(WASI_SIGNATURES.keys() - {"proc_exit"}))
-def test_no_function_crashes_on_the_worst_arguments(make: Make, name: str) -> None:
-    """wasmtime's own WASI aborts the process when it is called without a context."""
+def test_extreme_arguments_do_not_crash(make: Make, name: str) -> None:
+    """wasmtime's own WASI would abort the process if called without a context."""
     for value in (-1, 0x7FFFFFFF, 0):
         guest = _calling(make, name, *[value] * len(wasi_type(name).params))
         assert 0 <= guest.call(Export.PRE) <= 76
@@ -82,7 +84,7 @@ def test_output_goes_to_the_log_in_order(make: Make) -> None:
         r'(data (i32.const 8) "\40\00\00\00\06\00\00\00\46\00\00\00\05\00\00\00\00\00\00\00\00\00\00\00")'
     )
     guest = _calling(make, "fd_write", 2, 8, 3, 0, data=vectors + '(data (i32.const 64) "hello world")')
-    assert guest.call(Export.PRE) == 0  # nobody listens
+    assert guest.call(Export.PRE) == 0  # without a log, output is discarded
     log: list[tuple[int, bytes]] = []
     guest.log = lambda fd, data: log.append((fd, data))
     assert guest.call(Export.PRE) == 0
@@ -90,7 +92,7 @@ def test_output_goes_to_the_log_in_order(make: Make) -> None:
     assert guest.read(0, 4) == (11).to_bytes(4, "little")
 
 
-def test_a_flood_is_taken_in_bounded_pieces(make: Make) -> None:
+def test_one_write_takes_a_bounded_number_of_bytes(make: Make) -> None:
     vectors = r'(data (i32.const 8) "\00\00\00\00\ff\ff\00\00\00\00\00\00\ff\ff\00\00")'
     guest = _calling(make, "fd_write", 1, 8, 2, 0, data=vectors)
     log: list[bytes] = []
@@ -99,7 +101,7 @@ def test_a_flood_is_taken_in_bounded_pieces(make: Make) -> None:
     assert len(log[0]) == 65536 == int.from_bytes(guest.read(0, 4), "little")
 
 
-def test_an_iovec_out_of_memory_prints_nothing(make: Make) -> None:
+def test_iovec_outside_the_memory_prints_nothing(make: Make) -> None:
     vectors = r'(data (i32.const 8) "\40\00\00\00\06\00\00\00\f0\ff\00\00\11\00\00\00")'
     guest = _calling(make, "fd_write", 1, 8, 2, 0, data=vectors)
     log: list[bytes] = []
@@ -108,7 +110,7 @@ def test_an_iovec_out_of_memory_prints_nothing(make: Make) -> None:
     assert log == []
 
 
-def test_random_bytes_follow_from_the_seed_and_differ_in_forks(make: Make) -> None:
+def test_random_bytes_depend_on_the_seed_and_differ_in_forks(make: Make) -> None:
     def draw(guest: Instance) -> bytes:
         assert guest.call(Export.PRE) == 0
         return guest.read(100, 16)
@@ -128,7 +130,7 @@ def test_random_bytes_follow_from_the_seed_and_differ_in_forks(make: Make) -> No
         child.close()
 
 
-def test_the_clock_shows_what_the_owner_set(make: Make) -> None:
+def test_clock_returns_the_time_set_by_the_host(make: Make) -> None:
     guest = _calling(make, "clock_time_get", 0, 1, 8)
     for now in (0, 1_700_000_000_123_456_789):
         guest.clock_ns = now
@@ -176,7 +178,7 @@ AICI_EXPORT(aici_pre_process) aici_pre_result *aici_pre_process(void) { exit(3);
 """
 
 
-def test_a_plain_c_program_runs_and_gets_clean_errors(linker: Linker, ticker: Ticker, tmp_path: Path) -> None:
+def test_plain_c_program_runs_and_gets_errno_errors(linker: Linker, ticker: Ticker, tmp_path: Path) -> None:
     source = tmp_path / "plain.c"
     source.write_text(PLAIN_C)
     wasm = build_controller(source, tmp_path / "plain.wasm").path.read_bytes()

@@ -1,4 +1,4 @@
-"""The listener hears rings while guests run, and never keeps one to itself."""
+"""The listener notices rings while guests run, and loses none."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ ENDLESS = '(func (export "aici_pre_process") (result i32) (loop $l (br $l)) (i32
 
 
 class Forgetful(Listener):
-    """With the fault that a ring which it took while it was called back is not told of."""
+    """Has a defect on purpose: it does not report a ring that it took while being dismissed."""
 
     def dismiss(self) -> bool:
         return super().dismiss() and not self._dismissed
 
 
-@pytest.mark.parametrize(("kind", "loses"), [(Listener, False), (Forgetful, True)])
-def test_no_order_of_events_loses_a_message(kind: type[Listener], loses: bool) -> None:
-    """A worker with a slice of a guest to run, a client that sends two messages, and the listener."""
+@pytest.mark.parametrize(("kind", "is_lossy"), [(Listener, False), (Forgetful, True)])
+def test_no_order_of_events_loses_a_message(kind: type[Listener], is_lossy: bool) -> None:
+    """Runs a worker with a slice of a guest, a client that sends two messages, and the listener."""
 
     def make(run: Run) -> list[Callable[[], None]]:
         (writer, reader), bell = shared_ring(run, 64), shared_bell(run)
         listener = kind(bell, run.access)
         listener._go, listener._back = SharedLock(run), SharedLock(run)  # type: ignore[assignment]
-        over: list[bool] = []
+        finished: list[bool] = []
 
         def client() -> None:
             for text in (b"one", b"two"):
@@ -41,33 +41,33 @@ def test_no_order_of_events_loses_a_message(kind: type[Listener], loses: bool) -
                 bell.ring()
 
         def worker() -> None:
-            slices, heard = 1, []
-            while len(heard) < 2:
+            slices, received = 1, []
+            while len(received) < 2:
                 busy = True
                 while busy or listener.dismiss():
                     busy = False
                     message = reader.read()
                     if message is not None:
-                        heard.append(message)
+                        received.append(message)
                         busy = True
                     if slices:
                         slices -= 1
                         listener.listen()
                         busy = True
-                if len(heard) < 2:
+                if len(received) < 2:
                     bell.wait(1)
-            assert heard == [b"one", b"two"]
-            over.append(True)
+            assert received == [b"one", b"two"]
+            finished.append(True)
             listener._go.release()
             bell.ring()
 
-        def attending() -> None:
-            while not over:
+        def listening() -> None:
+            while not finished:
                 listener.attend()
 
-        return [client, worker, attending]
+        return [client, worker, listening]
 
-    if loses:
+    if is_lossy:
         with pytest.raises(StuckError):
             explore(make, preemptions=3)
     else:
@@ -76,7 +76,7 @@ def test_no_order_of_events_loses_a_message(kind: type[Listener], loses: bool) -
 
 @contextmanager
 def endless(tick_ms: float) -> Iterator[tuple[Engine, Ticker, Instance]]:
-    """A guest whose pre_process never returns, on an engine with a clock of its own."""
+    """Yields a guest whose pre_process never returns, with its own engine and ticker."""
     with ExitStack() as stack:
         engine = Engine()
         stack.callback(engine.close)
@@ -92,19 +92,19 @@ def endless(tick_ms: float) -> Iterator[tuple[Engine, Ticker, Instance]]:
         yield engine, ticker, guest
 
 
-def test_a_tick_can_come_sooner() -> None:
+def test_hasten_makes_the_next_tick_come_sooner() -> None:
     with endless(tick_ms=990.0) as (engine, ticker, guest), ticker:
         engine.wanted = lambda: True
         fiber = Fiber(guest, Export.PRE, limit_ms=60_000)
         start = time.monotonic()
-        ticker.hasten(30.0)  # no sooner than the next one
+        ticker.hasten(30.0)  # has no effect: later than the next tick
         ticker.hasten(0.01)
         assert not fiber.poll()
         assert time.monotonic() - start < 0.9
         fiber.cancel()
 
 
-def test_a_ring_ends_the_slice_of_a_guest_without_any_tick() -> None:
+def test_ring_ends_the_slice_of_a_guest_without_a_tick() -> None:
     with ExitStack() as stack:
         engine, ticker, guest = stack.enter_context(endless(tick_ms=1.0))
         bell = Doorbell.create()
@@ -117,7 +117,7 @@ def test_a_ring_ends_the_slice_of_a_guest_without_any_tick() -> None:
             assert not fiber.poll()
         listener.listen()
         threading.Timer(0.02, bell.ring).start()
-        rescue = threading.Timer(20, ticker.arm)  # else the test would never end where it fails
+        rescue = threading.Timer(20, ticker.arm)  # without it, a failing test would never end
         rescue.start()
         stack.callback(rescue.cancel)
         start = time.monotonic()
@@ -127,7 +127,7 @@ def test_a_ring_ends_the_slice_of_a_guest_without_any_tick() -> None:
         fiber.cancel()
 
 
-def test_who_was_not_sent_needs_no_calling_back() -> None:
+def test_dismiss_without_listen_returns_false() -> None:
     bell = Doorbell.create()
     listener = Listener(bell, lambda: None)
     listener.start()
@@ -137,14 +137,14 @@ def test_who_was_not_sent_needs_no_calling_back() -> None:
     assert listener.dismiss()
     assert not listener.dismiss() and not bell.rung
     bell.ring()
-    assert bell.wait(0), "nobody else waits at the bell"
+    assert bell.wait(0), "the listener must not take the ring"
     listener.stop()
     bell.close()
 
 
 @pytest.mark.parametrize("sent", [False, True])
-def test_its_thread_is_gone_before_the_bell_is(sent: bool) -> None:
-    """A thread that waits at a bell which is closed would end the process."""
+def test_stop_ends_the_thread_before_the_bell_is_closed(sent: bool) -> None:
+    """A thread that waits on a closed doorbell would crash the process."""
     bell = Doorbell.create()
     listener = Listener(bell, lambda: None)
     before = set(threading.enumerate())
@@ -158,7 +158,7 @@ def test_its_thread_is_gone_before_the_bell_is(sent: bool) -> None:
     assert not thread.is_alive()
 
 
-def test_it_stops_while_its_thread_is_on_the_way_to_the_bell() -> None:
+def test_stop_ends_a_thread_that_has_just_begun_to_listen() -> None:
     def stop_at_once() -> None:
         for _ in range(50):
             bell = Doorbell.create()

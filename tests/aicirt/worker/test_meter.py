@@ -1,4 +1,4 @@
-"""How busy a worker says it is, by a clock that the test sets."""
+"""The busy share that a worker reports, measured with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aicirt.worker.scheduling import Meter
 
 
 class Clock:
-    """Of the machine, and of the processor."""
+    """Replaces the monotonic clock and the thread's CPU clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.cpu = 5_000_000_000
@@ -32,23 +32,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_an_idle_worker_is_not_busy(clock: Clock) -> None:
+def test_idle_worker_is_not_busy(clock: Clock) -> None:
     meter = Meter()
     clock.wait(10)
     assert meter.busy() == 0 and meter.cpu_seconds == 0
 
 
-def test_a_worker_that_only_works_gets_as_busy_as_can_be(clock: Clock) -> None:
+def test_busy_share_approaches_one_in_a_worker_that_always_works(clock: Clock) -> None:
     meter, seen = Meter(), []
     for _ in range(5):
         clock.work(meter, 1.0)
         seen.append(meter.busy())
     assert seen == pytest.approx([1 - math.exp(-n) for n in range(1, 6)])
     clock.wait(1)
-    assert meter.busy() == pytest.approx(seen[-1] / math.e), "and is forgotten as soon"
+    assert meter.busy() == pytest.approx(seen[-1] / math.e), "it decreases at the same rate"
 
 
-def test_the_average_does_not_depend_on_how_often_it_is_asked_for(clock: Clock) -> None:
+def test_busy_share_does_not_depend_on_how_often_it_is_read(clock: Clock) -> None:
     one, often = Meter(), Meter()
     for _ in range(100):
         one.begin()
@@ -60,7 +60,7 @@ def test_the_average_does_not_depend_on_how_often_it_is_asked_for(clock: Clock) 
     assert one.busy() == pytest.approx(0.3 * (1 - math.exp(-2)), abs=0.001)
 
 
-def test_two_looks_at_once_do_not_make_one_of_nothing(clock: Clock) -> None:
+def test_reading_the_busy_share_twice_in_a_row_does_not_change_it(clock: Clock) -> None:
     meter = Meter()
     clock.work(meter, 1.0)
     before = meter.busy()
@@ -69,7 +69,7 @@ def test_two_looks_at_once_do_not_make_one_of_nothing(clock: Clock) -> None:
     assert meter.busy() == before
 
 
-def test_who_waits_for_a_processor_is_busy(clock: Clock) -> None:
+def test_waiting_for_a_processor_counts_as_busy(clock: Clock) -> None:
     meter = Meter()
     clock.work(meter, 4.0, cpu=1.0)
     assert meter.busy() > 0.9 and meter.cpu_seconds == 1.0

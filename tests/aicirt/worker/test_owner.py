@@ -1,4 +1,4 @@
-"""What an owner's requests keep in a worker is counted once, and given back."""
+"""Accounting of the variables and logs that an owner's requests keep in a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ WRITES = st.lists(
 
 
 @given(WRITES)
-def test_bytes_of_variables_are_those_that_are_there(writes: list[tuple[int, bytes, bytes, bool]]) -> None:
+def test_variable_bytes_equal_the_stored_names_and_values(
+    writes: list[tuple[int, bytes, bytes, bool]],
+) -> None:
     owner = Owner("o", SETTINGS, Counter())
     requests = [Request(RequestLimits(), owner) for _ in range(3)]
     for number, name, value, append in writes:
@@ -30,15 +32,15 @@ def test_bytes_of_variables_are_those_that_are_there(writes: list[tuple[int, byt
             (variables.append if append else variables.set)(name, value)
         except OwnerLimitError:
             assert {key: variables.get(key) for key in (b"a", b"b")} == before
-        there = [(r.variables.get(n), n) for r in requests for n in (b"a", b"b")]
-        assert owner.variable_bytes == sum(len(v) + len(n) for (version, v), n in there if version) <= 100
+        stored = [(r.variables.get(n), n) for r in requests for n in (b"a", b"b")]
+        assert owner.variable_bytes == sum(len(v) + len(n) for (version, v), n in stored if version) <= 100
     for request in requests:
         request.left(by_engine=False)
     assert owner.variable_bytes == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=30))))
-def test_bytes_of_logs_are_those_that_wait(parts: list[tuple[int, bytes]]) -> None:
+def test_log_bytes_equal_the_pending_output(parts: list[tuple[int, bytes]]) -> None:
     counters: Counter[str] = Counter()
     owner = Owner("o", SETTINGS, counters)
     logs = [Log(40, owner) for _ in range(3)]
@@ -52,16 +54,16 @@ def test_bytes_of_logs_are_those_that_wait(parts: list[tuple[int, bytes]]) -> No
     assert owner.log_bytes == 0 and counters["log_dropped"] == sum(dropped)
 
 
-def test_what_was_dropped_names_the_limit() -> None:
+def test_message_about_dropped_output_names_the_limit() -> None:
     owner = Owner("o", SETTINGS, Counter())
     one, two = Log(40, owner), Log(40, owner)
     one.write(b"x" * 41)
     two.write(b"y" * 11)
     assert one.take().endswith("\n[1 bytes of output dropped: over the limit of 40 per step]\n")
-    assert two.take().endswith("over the limit of 50 for all that owner 'o' has waiting here]\n")
+    assert two.take().endswith("over the limit of 50 for all waiting output of owner 'o']\n")
 
 
-def test_owners_go_with_their_last_request() -> None:
+def test_owner_is_forgotten_with_its_last_request() -> None:
     owners = Owners(SETTINGS, Counter())
     owner = owners.get("a")
     assert owners.get("a") is owner and owners.get("b") is not owner

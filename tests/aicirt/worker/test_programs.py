@@ -1,4 +1,4 @@
-"""Compiled controllers come and go with those who need them."""
+"""Compiled controllers stay loaded while guests or the cache need them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def linker() -> Iterator[Linker]:
 
 
 def loaded(path: Path) -> bool:
-    """Whether this process has the compiled code mapped."""
+    """Returns whether this process has the compiled code mapped."""
     gc.collect()
     return str(path) in Path("/proc/self/maps").read_text()
 
 
-def test_only_so_many_stay_loaded(linker: Linker, tmp_path: Path) -> None:
+def test_number_of_loaded_programs_is_limited(linker: Linker, tmp_path: Path) -> None:
     paths = []
     for number in range(4):
         paths.append(tmp_path / f"{number}.compiled")

@@ -1,4 +1,4 @@
-"""Results as guests may return them: of which size, and where in the memory."""
+"""Results of guests: their sizes, their addresses and their flags."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def seq(worker: LocalWorker, tmp_path_factory: pytest.TempPathFactory) -> Sequen
 def read(
     worker: LocalWorker, seq: Sequence, address: int, size: int, flags: int, verb: int = SAMPLE
 ) -> Bare | Sample | Splice:
-    """An aici_mid_result of which only these fields count; cut off where the memory ends."""
+    """Writes an aici_mid_result, cut off at the end of the memory, and reads it as the worker does."""
     data = struct.pack("<5I2f5I", size, verb, ROW_ALL, 0, 0, 0.0, 0.0, 0, 0, 0, 0, flags)
     seq.instance.write(address, data[: seq.instance.size - address])
     return worker.client.writer.read_mid(seq, address)
@@ -47,8 +47,10 @@ def read(
     size=st.integers(0, 100) | st.integers(OLD - 2, NEW + 2) | st.just(2**32 - 1),
     flags=st.integers(0, 7),
 )
-def test_sizes_and_places(worker: LocalWorker, seq: Sequence, left: int, size: int, flags: int) -> None:
-    """`left`: bytes from its beginning to the end of the memory."""
+def test_result_of_any_size_and_address(
+    worker: LocalWorker, seq: Sequence, left: int, size: int, flags: int
+) -> None:
+    """`left` is the number of bytes from the beginning of the result to the end of the memory."""
     address = seq.instance.size - left
     seq.flags = 5
     if left < OLD or size < OLD or (size >= NEW > left):
@@ -62,14 +64,14 @@ def test_sizes_and_places(worker: LocalWorker, seq: Sequence, left: int, size: i
 
 
 @pytest.mark.parametrize("verb", [SAMPLE, SPLICE, STOP])
-def test_flags_of_every_verb(worker: LocalWorker, seq: Sequence, verb: int) -> None:
+def test_flags_are_read_for_every_verb(worker: LocalWorker, seq: Sequence, verb: int) -> None:
     for flags in (0, MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST, MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST):
         assert read(worker, seq, 65536, NEW, flags, verb).verb == verb
         assert seq.flags == flags
 
 
 @pytest.mark.parametrize("flags", [8, 9, 1 << 31, 0xFFFFFFFF])
-def test_unknown_flags(worker: LocalWorker, seq: Sequence, flags: int) -> None:
-    with pytest.raises(ResultError, match=f"flags are {flags:#x}; version 1 has 0x7"):
+def test_unknown_flags_are_refused(worker: LocalWorker, seq: Sequence, flags: int) -> None:
+    with pytest.raises(ResultError, match=f"flags are {flags:#x}, but version 1 has only 0x7"):
         read(worker, seq, 65536, NEW, flags)
     assert read(worker, seq, 65536, OLD, flags).verb == SAMPLE

@@ -1,4 +1,4 @@
-"""Owners get their share of a step, and pay later for what they have used beyond it."""
+"""Owners get their share of a step; time beyond it is subtracted from later steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _owners(*names: str) -> tuple[Owners, list[Owner]]:
     return owners, [owners.get(name) for name in names]
 
 
-def test_an_owner_beside_others_has_its_share() -> None:
+def test_owner_next_to_others_has_time_up_to_its_share() -> None:
     owners, (greedy, modest) = _owners("greedy", "modest")
     shares = StepShares(owners, 5.0, LONG)
     assert shares.has_time(greedy)
@@ -29,23 +29,23 @@ def test_an_owner_beside_others_has_its_share() -> None:
     assert not shares.has_time(greedy) and shares.has_time(modest)
 
 
-def test_an_owner_alone_does_not_share() -> None:
+def test_single_active_owner_does_not_share() -> None:
     owners, _ = _owners("only")
     assert not StepShares(owners, 5.0, LONG).shared
     owners.get("another")
-    assert not StepShares(owners, 5.0, LONG).shared, "it has nothing here"
+    assert not StepShares(owners, 5.0, LONG).shared, "the other owner has no requests here"
 
 
-def test_a_step_is_over_at_some_time() -> None:
+def test_step_has_a_deadline() -> None:
     owners, _ = _owners("only")
     now = time.monotonic_ns()
     assert now <= StepShares(owners, 5.0, 0.0).over_at < now + 10**12
     assert StepShares(owners, 5.0, LONG).over_at > now + 10**12
 
 
-def test_short_calls_cost_what_the_clock_says_and_long_ones_what_they_were_charged() -> None:
+def test_used_time_is_wall_time_for_short_and_charged_time_for_long_calls() -> None:
     assert used_time(1000, 51_000, 0) == 50_000
-    assert used_time(0, 500_000_000, 0) == 2_000_000, "a machine that stood still is not the guest's"
+    assert used_time(0, 500_000_000, 0) == 2_000_000, "the guest is not charged if the machine stood still"
     assert used_time(0, 8_000_000, 5_000_000) == 7_000_000
     assert used_time(0, 8_000_000, 7_500_000) == 8_000_000
 
@@ -59,20 +59,20 @@ def test_requests_without_an_owner_share_as_one() -> None:
 
 
 @given(st.lists(st.integers(0, 30_000_000), min_size=1, max_size=60))
-def test_over_many_steps_an_owner_gets_no_more_than_its_share(wishes: list[int]) -> None:
-    """A call that has begun is not interrupted; what it used beyond the share comes off later steps."""
+def test_owner_gets_no_more_than_its_share_over_many_steps(costs: list[int]) -> None:
+    """A running call is not interrupted; time beyond the share is subtracted from later steps."""
     owners, (greedy, _other) = _owners("greedy", "other")
     used = 0
-    for wish in wishes:
+    for cost in costs:
         shares = StepShares(owners, 5.0, LONG)
         shares.take_debts(owners)
         if shares.has_time(greedy):
-            shares.charge(greedy, wish)
-            used += wish
+            shares.charge(greedy, cost)
+            used += cost
         shares.leave_debts(owners)
-    assert used <= 5_000_000 * len(wishes) + max(wishes)
+    assert used <= 5_000_000 * len(costs) + max(costs)
     for _ in range(10):
         shares = StepShares(owners, 5.0, LONG)
         shares.take_debts(owners)
         shares.leave_debts(owners)
-    assert not owners.in_debt, "debts are paid off by steps in which it does nothing"
+    assert not owners.in_debt, "steps in which the owner does nothing reduce its debt"

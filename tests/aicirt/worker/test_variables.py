@@ -18,14 +18,14 @@ GUESSES = st.sampled_from([None, 0, 1, 2])
 
 
 class VariablesModel(RuleBasedStateMachine):
-    """Against a plain dictionary of (version, value)."""
+    """Compares variables with a plain dictionary of (version, value)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.written: Written = {}
         self.variables = Variables(LIMITS, None, self.written)
         self.model: dict[bytes, tuple[int, bytes]] = {}
-        self.untold: dict[bytes, None] = {}
+        self.unreported: dict[bytes, None] = {}
 
     @rule(name=NAMES, value=st.binary(max_size=40), append=st.booleans(), guess=GUESSES)
     def write(self, name: bytes, value: bytes, append: bool, guess: int | None) -> None:
@@ -46,34 +46,25 @@ class VariablesModel(RuleBasedStateMachine):
             assert write(name, value, guess) == (version + 1 if fits else 0)
             if fits:
                 self.model = after
-                self.untold[name] = None
+                self.unreported[name] = None
 
     @rule()
     def tell(self) -> None:
-        assert self.variables.tell() == [[name, *self.model[name]] for name in self.untold]
-        self.untold = {}
-
-    @rule()
-    def move(self) -> None:
-        """To another process."""
-        other = Variables(LIMITS, None, self.written)
-        other.restore(self.variables.state())
-        assert other.writes == self.variables.writes
-        self.variables.clear()
-        self.variables = other
+        assert self.variables.take_unreported() == [[name, *self.model[name]] for name in self.unreported]
+        self.unreported = {}
 
     @invariant()
     def same(self) -> None:
         for name in (b"a", b"b", b"c", b"d", b"e"):
             assert self.variables.get(name) == self.model.get(name, (0, b""))
-        assert list(self.written) == ([self.variables] if self.untold else [])
+        assert list(self.written) == ([self.variables] if self.unreported else [])
 
 
 TestVariables = VariablesModel.TestCase
 
 
 @given(st.lists(st.binary(max_size=20), max_size=20))
-def test_a_log_keeps_the_beginning(parts: list[bytes]) -> None:
+def test_log_keeps_the_beginning(parts: list[bytes]) -> None:
     log = Log(50)
     for part in parts:
         log.write(part)
@@ -93,9 +84,9 @@ def test_suspended_rounds_count_only_when_nothing_can_change() -> None:
     request = Request(LIMITS)
     request.live = 2
     assert kinds(*(request.round_over(2, 0, False) for _ in range(2))) == [None] * 2
-    request.variables.set(b"x", b"1")  # somebody may be waiting for it
+    request.variables.set(b"x", b"1")  # another sequence may be waiting for it
     assert kinds(request.round_over(2, 0, False)) == [None]
-    assert kinds(request.round_over(1, 0, False)) == [None]  # the other one did not take part
+    assert kinds(request.round_over(1, 0, False)) == [None]  # the other sequence did not take part
     assert kinds(*(request.round_over(2, 0, False) for _ in range(3))) == [None, None, "deadlock"]
 
 
@@ -108,6 +99,7 @@ def test_idle_rounds_count_though_variables_are_written() -> None:
         return request.round_over(2, 0, False)
 
     assert kinds(*(write() for _ in range(6))) == [None] * 5 + ["livelock"]
-    for harmless in ((1, 1, True), (2, 0, True), (1, 0, False)):  # tokens came, or somebody did not take part
+    # with tokens, or with a sequence that did not take part
+    for harmless in ((1, 1, True), (2, 0, True), (1, 0, False)):
         assert kinds(request.round_over(*harmless)) == [None]
         assert kinds(*(request.round_over(1, 1, False) for _ in range(6))) == [None] * 5 + ["livelock"]

@@ -1,4 +1,4 @@
-"""Owners take turns at a worker's time, however much work each has."""
+"""Owners take turns in a worker, however much work each has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aicirt.worker.scheduling import Agenda
 
 
 class Job:
-    """A task of so many slices, which writes down whose turn it was."""
+    """A task of `slices` slices, which records its owner in `turns` at each slice."""
 
     def __init__(self, owner: str, turns: list[str], slices: int = 10**9, seconds: float = 0.0) -> None:
         self.owner = owner
@@ -62,7 +62,7 @@ def test_tasks_of_one_owner_are_served_round_robin() -> None:
 
 
 def test_owner_whose_slices_take_longer_gets_fewer_turns() -> None:
-    """A host function that cannot be interrupted takes up to 20 ms."""
+    """A slice can take 20 ms, since host functions cannot be interrupted."""
     agenda, turns = Agenda(), []
     agenda.add(Job("slow", turns, seconds=0.02))
     agenda.add(Job("quick", turns, seconds=0.002))
@@ -71,7 +71,7 @@ def test_owner_whose_slices_take_longer_gets_fewer_turns() -> None:
     assert 8 <= Counter(turns)["slow"] <= 14
 
 
-def test_overlong_slices_cost_nothing_while_nobody_else_waits() -> None:
+def test_long_slices_have_no_cost_while_no_other_owner_waits() -> None:
     agenda, turns = Agenda(), []
     agenda.add(Job("slow", turns, slices=5, seconds=0.01))
     for _ in range(5):
@@ -79,7 +79,7 @@ def test_overlong_slices_cost_nothing_while_nobody_else_waits() -> None:
     assert not agenda and turns == ["slow"] * 5
 
 
-def test_idle_tasks_run_only_while_there_are_no_others_and_owners_take_turns() -> None:
+def test_idle_tasks_run_only_without_other_tasks_and_owners_take_turns() -> None:
     agenda, turns = Agenda(), []
     for _ in range(100):
         agenda.when_idle(Job("idle many", turns))

@@ -1,4 +1,4 @@
-"""Compilers with a private artifact cache but the machine's libc, which takes 20 s to build."""
+"""Compilers with a private artifact cache. They share the machine's libc, which takes 20 s to build."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { return &
 
 
 class CountingToolchain(Toolchain):
-    """Keeps what was run and what was said."""
+    """Records the commands that were run and the messages."""
 
     def __init__(self, cache: Path) -> None:
-        self.said: list[str] = []
-        self.ran: list[str] = []
-        super().__init__(cache, self.said.append)
+        self.messages: list[str] = []
+        self.commands: list[str] = []
+        super().__init__(cache, self.messages.append)
 
     def run(self, arguments: list[str | Path], what: str) -> None:  # type: ignore[override]
-        self.ran.append(what)
+        self.commands.append(what)
         super().run(arguments, what)
 
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Iterator[CountingToolchain]:
-    """A compiler whose artifacts are the test's own and whose libc is the machine's."""
+    """Returns a compiler with the test's own artifacts and the machine's libc."""
     shared = cache_dir() / "zig"
     shared.mkdir(parents=True, exist_ok=True)
     cache = tmp_path / "cache"
@@ -46,7 +46,7 @@ def tools(tmp_path: Path) -> Iterator[CountingToolchain]:
 
 @pytest.fixture
 def sdk(tmp_path: Path) -> Sdk:
-    """The real ``aici.h`` beside a library of two sources, of which one refers to nothing that exists."""
+    """Returns an SDK of the real ``aici.h`` and a library of two sources."""
     root = tmp_path / "sdk"
     (root / "include").mkdir(parents=True)
     (root / "src" / "deep").mkdir(parents=True)
@@ -61,7 +61,7 @@ def sdk(tmp_path: Path) -> Sdk:
 
 @pytest.fixture
 def c_source(tmp_path: Path) -> Path:
-    """A folder with the smallest controller in C."""
+    """Returns a folder with the smallest controller in C."""
     folder = tmp_path / "minimal"
     folder.mkdir()
     (folder / "main.c").write_text(MINIMAL)

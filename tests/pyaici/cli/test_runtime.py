@@ -1,4 +1,4 @@
-"""`aici runtime`, and `aici list` at it."""
+"""`aici runtime`, and `aici list` with the daemon that it starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.processes import family, left_behind
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_daemon_in_the_foreground(
+def test_daemon_in_the_foreground_serves_until_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It serves uploads and lists until SIGTERM, then ends in order."""
+    """The daemon serves uploads and lists until SIGTERM, then shuts down."""
     monkeypatch.chdir(tmp_path)
     socket = tmp_path / "aicirt.sock"
     command = [sys.executable, "-m", "pyaici.cli", "runtime", "--workers", "1"]
@@ -32,7 +32,7 @@ def test_a_daemon_in_the_foreground(
         try:
             deadline = time.monotonic() + 60
             while not socket.exists():
-                assert daemon.poll() is None and time.monotonic() < deadline, "it does not start"
+                assert daemon.poll() is None and time.monotonic() < deadline, "the daemon does not start"
                 time.sleep(0.05)
             main(["new", "mine", "--lang", "zig"])
             main(["build", "mine"])
@@ -54,10 +54,10 @@ def test_a_daemon_in_the_foreground(
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("moment", ["ready", "starting"])
-def test_a_signal_ends_it_and_leaves_nothing(
+def test_signal_ends_the_daemon_and_all_its_processes(
     tmp_path: Path, moment: str, number: signal.Signals, status: int
 ) -> None:
-    """Sent to the whole group, as a terminal does with Ctrl-C."""
+    """Sends the signal to the process group, as a terminal does on Ctrl-C."""
     socket = tmp_path / "aicirt.sock"
     command = [sys.executable, "-m", "pyaici.cli", "runtime", "--workers", "2"]
     command += ["--socket", str(socket), "--store", str(tmp_path / "store")]
@@ -70,33 +70,35 @@ def test_a_signal_ends_it_and_leaves_nothing(
             if moment == "ready":
                 assert "listening on" in daemon.stderr.readline()
             members = family(daemon.pid)
-            while len(members) < 4 and daemon.poll() is None:  # two workers and a builder have been started
+            while len(members) < 4 and daemon.poll() is None:  # until two workers and a builder have started
                 members = family(daemon.pid)
         finally:
             os.killpg(daemon.pid, number)
-            _, said = daemon.communicate(timeout=60)
+            _, log = daemon.communicate(timeout=60)
     why = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
-    assert said.splitlines()[-1:] == [f"aici runtime: {why}"]
-    assert "Traceback" not in said and "ERROR" not in said, said
+    assert log.splitlines()[-1:] == [f"aici runtime: {why}"]
+    assert "Traceback" not in log and "ERROR" not in log, log
     assert daemon.returncode == status
     assert left_behind(members) == [] and not socket.exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
-        (["--socket", "file"], "file is there already, and is no socket"),
-        (["--socket", "folder"], "folder is there already, and is no socket"),
+        (["--socket", "file"], "file exists and is not a socket"),
+        (["--socket", "folder"], "folder exists and is not a socket"),
         (["--socket", "nowhere/sock"], "the folder nowhere of the socket does not exist"),
         (["--socket", "x" * 200], "cannot listen on"),
-        (["--store", "file"], "modules cannot be kept in file"),
+        (["--store", "file"], "modules cannot be stored in file"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--workers", "0"], "--workers must be at least 1"),
         (["--limit", "mid_ms=fast"], "'mid_ms=fast' is not NAME=NUMBER"),
         (["--limit", "max_forks=-1"], "max_forks is -1; it must be 0 or a positive number"),
     ],
 )
-def test_wrong_options_are_explained_and_spoil_nothing(tmp_path: Path, options: list[str], says: str) -> None:
+def test_wrong_options_are_explained_and_change_no_files(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
     (tmp_path / "file").write_text("keep")
     (tmp_path / "folder").mkdir()
     command = [sys.executable, "-m", "pyaici.cli", "runtime", *options]
@@ -107,17 +109,19 @@ def test_wrong_options_are_explained_and_spoil_nothing(tmp_path: Path, options: 
         command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode in (1, 2)
-    assert says in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+    assert message in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
     assert (tmp_path / "file").read_text() == "keep"
     assert not (tmp_path / "sock").exists()
 
 
-def test_no_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_without_a_daemon_explains_how_to_start_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["list", "--socket", str(tmp_path / "none.sock")]) == 1
     assert "start one with 'aici runtime'" in capsys.readouterr().err
 
 
-def test_help_is_the_daemons_with_the_commands_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_errors_are_the_daemons_with_the_commands_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["runtime", "--help"])
     assert ended.value.code == 0

@@ -1,4 +1,4 @@
-"""Scripts in the place of a controller on the command line."""
+"""Commands that are given a script instead of a controller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def options(controller: str, arg: str | None) -> argparse.Namespace:
     return argparse.Namespace(controller=controller, arg=arg, prompt="x", **numbers)
 
 
-def test_arguments_of_scripts_and_of_other_controllers() -> None:
+def test_argument_of_a_script_contains_its_source() -> None:
     for arg, value in ((None, None), ("[1]", [1]), ("word", "word")):
         asked = options("script.py", arg)
         request = read_request(asked)
@@ -58,7 +58,7 @@ def test_arguments_of_scripts_and_of_other_controllers() -> None:
 
 
 @pytest.mark.parametrize("program", ["aici", "hf", "vllm"])
-def test_what_is_wrong_with_a_file_is_said_before_a_model_is_loaded(
+def test_file_errors_are_reported_before_a_model_is_loaded(
     program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def run(name: str) -> str:
@@ -72,7 +72,7 @@ def test_what_is_wrong_with_a_file_is_said_before_a_model_is_loaded(
     assert "the controller pyctrl was not built" in run("script.py")
 
 
-def test_a_server_gets_the_script_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_gets_the_script_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
     with answering([(200, RUN)]) as (url, seen):
         assert main(["run", "script.py", "--arg", "7", "--prompt", "x", "--server", url]) == 0
     ((_, _, body),) = seen
@@ -80,38 +80,38 @@ def test_a_server_gets_the_script_as_an_argument(capsys: pytest.CaptureFixture[s
     assert json.loads(body["controller_arg"]) == {"script": SCRIPT, "name": "script.py", "arg": 7}
 
 
-def test_errors_from_a_server_have_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tracebacks_from_a_server_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
     traceback = 'Traceback (most recent call last):\n  File "script.py", line 3\nSyntaxError: invalid syntax'
     with answering([(400, refusal(traceback, "argument"))]) as (url, _):
         assert main(["run", "script.py", "--prompt", "x", "--server", url]) == 1
-    said = capsys.readouterr().err
-    assert '\n    File "script.py", line 3\n  SyntaxError: invalid syntax\n' in said
-    assert said.startswith("aici: error:\n  Traceback")
+    errors = capsys.readouterr().err
+    assert '\n    File "script.py", line 3\n  SyntaxError: invalid syntax\n' in errors
+    assert errors.startswith("aici: error:\n  Traceback")
     with answering([(404, refusal("no controller is called 'pyctrl'", "unknown_module"))]) as (url, _):
         assert main(["run", "script.py", "--prompt", "x", "--server", url]) == 1
-    said = capsys.readouterr().err
-    assert f"the server at {url} cannot run scripts in Python" in said
-    assert "python -m pyaici.build" in said
+    errors = capsys.readouterr().err
+    assert f"the server at {url} cannot run scripts in Python" in errors
+    assert "python -m pyaici.build" in errors
 
 
-def test_list_explains_scripts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_list_explains_how_to_run_scripts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["list", "--store", str(tmp_path)]) == 0
     listed = capsys.readouterr().out
     assert "*.py" in listed and "Python, run by pyctrl" in listed
     assert "*.js *.mjs" in listed and "aici run my_script.js" in listed
 
 
-def test_an_error_of_the_top_level_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_syntax_error_in_a_script_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.py").write_text("async def main():\n    if:\n")
     default_model_path()
-    capsys.readouterr()  # where the model had to be fetched, this said so
+    capsys.readouterr()  # fetching the model may have printed lines
     assert main(["run", "bad.py", "--prompt", "x"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith('aici: error:\n  Traceback (most recent call last):\n    File "bad.py", line 2')
+    errors = capsys.readouterr().err
+    assert errors.startswith('aici: error:\n  Traceback (most recent call last):\n    File "bad.py", line 2')
 
 
 @pytest.mark.slow
-def test_a_script_with_a_real_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_with_a_real_model_prints_its_output_and_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "script.py", "--prompt", "What is 3 + 4?", "--arg", "word"]) == 1
     shown = capsys.readouterr().out
     assert "«It is »" in shown
@@ -121,7 +121,7 @@ def test_a_script_with_a_real_model(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_check_prints_a_line_for_each_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_a_line_for_each_file_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     Path("good.js").write_text("export async function main() {}\n")
     Path("bad.py").write_text("x = 1\nif:\n")
     assert main(["script", "check", "script.py", "good.js"]) == 0
@@ -130,14 +130,14 @@ def test_check_prints_a_line_for_each_file(capsys: pytest.CaptureFixture[str]) -
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["bad.py:2: SyntaxError: invalid syntax", "other.js:1: there is no file other.js"]
     assert main(["script", "check", "bad.py", "--json"]) == 1
-    (told,) = json.loads(capsys.readouterr().out)
-    assert told == {"file": "bad.py", "line": 2, "column": None, "message": "SyntaxError: invalid syntax"}
+    (recorded,) = json.loads(capsys.readouterr().out)
+    assert recorded == {"file": "bad.py", "line": 2, "column": None, "message": "SyntaxError: invalid syntax"}
     assert main(["script", "check", "good.js", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
 @pytest.mark.parametrize("language", ["python", "javascript"])
-def test_a_starter_passes_its_tests(language: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_starter_script_passes_its_tests(language: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", f"--{language}", "story"]) == 0
     script = SCRIPTS[language]
     assert f"next: aici test story/{script} --transcript story/tests.toml" in capsys.readouterr().out
@@ -157,14 +157,14 @@ def test_a_starter_passes_its_tests(language: str, capsys: pytest.CaptureFixture
     assert main(["test", f"story/{script}", "--transcript", "story/tests.toml"]) == 0
 
 
-def test_replays_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replays_report_differences_and_can_be_updated(capsys: pytest.CaptureFixture[str]) -> None:
     Path("script.py").write_text(SCRIPT.replace("    no_such_name\n", ""))
     with Playground() as playground:
         write_recording(playground.record("script.py", "It is 42."), "r.json")
         write_recording(playground.record("yesno", "Yes"), "y.json")
     command = ["test", "script.py", "--transcript", "r.json"]
     assert main([*command, "--masks"]) == 0
-    assert capsys.readouterr().out == "r.json: vocabulary: the small one of tests\nr.json: ok\n"
+    assert capsys.readouterr().out == "r.json: vocabulary: the small vocabulary for tests\nr.json: ok\n"
     assert main(["test", "yesno", "--transcript", "y.json", "--recorded-tokens"]) == 0
     assert "only the" in capsys.readouterr().out
     assert main([*command, "--masks", "--recorded-tokens"]) == 1
@@ -185,20 +185,20 @@ def test_replays_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None
     assert "cannot read gone.json" in capsys.readouterr().err
 
 
-def test_what_cannot_be_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_cannot_be_recorded_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     def refusal(*options: str) -> str:
         assert main(["run", *options, "--prompt", "x", "--record", "r.json"]) == 1
         return capsys.readouterr().err
 
-    assert "no --n, no --beams" in refusal("script.py", "--n", "2")
-    assert "there is no controller" in refusal("none")
-    assert "--record: not with --server" in refusal("yesno", "--server", "http://127.0.0.1:9")
+    assert "leave out --n and --beams" in refusal("script.py", "--n", "2")
+    assert "--record needs a controller" in refusal("none")
+    assert "--record cannot be used with --server" in refusal("yesno", "--server", "http://127.0.0.1:9")
     Path("r.json").mkdir()
-    assert "r.json is no file that can be written" in refusal("script.py")
+    assert "cannot write r.json: it is a folder" in refusal("script.py")
 
 
 @pytest.mark.slow
-def test_a_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     ending = """\
     mine = await fork(2)
     await fixed(" or " + str(mine))
@@ -208,9 +208,9 @@ def test_a_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.Cap
     options = ["--temperature", "0.8", "--seed", "3", "--max-tokens", "30"]
     assert main(["run", "script.py", "--prompt", "What is 3 + 4?", "--record", "r.json", *options]) == 0
     assert "recorded: aici test script.py --transcript r.json" in capsys.readouterr().out
-    told = json.loads(Path("r.json").read_text())
-    sampled = [step for one in told["sequences"] for step in one["steps"] if "sample" in step]
-    assert len(told["sequences"]) == 2 and len(sampled) > 3
+    recorded = json.loads(Path("r.json").read_text())
+    sampled = [step for one in recorded["sequences"] for step in one["steps"] if "sample" in step]
+    assert len(recorded["sequences"]) == 2 and len(sampled) > 3
     assert all(step["logprob"] <= 0 and step["allowed"] for step in sampled)
     command = ["test", "script.py", "--transcript", "r.json"]
     assert main([*command, "--masks"]) == 0
@@ -223,7 +223,7 @@ def test_a_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("language", ["python", "javascript"])
-def test_a_starter_is_a_script_whatever_it_is_called(
+def test_starter_script_is_valid_whatever_its_name(
     language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""From `aici new` to a text under control: the starters of all languages do the same."""
+"""From `aici new` to a controlled text: the starters of all languages behave alike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def playground() -> Iterator[Playground]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_starter(
+def test_starter_builds_and_controls_a_text(
     language: str,
     playground: Playground,
     tmp_path: Path,
@@ -55,7 +55,7 @@ def test_starter(
 
 
 def allowed(playground: Playground, letters: bytes) -> int:
-    """Tokens of text without these small letters, and the end."""
+    """Returns the number of text tokens without these letters, in either case, and of eos tokens."""
     vocabulary = playground.vocabulary
     return len(vocabulary.eos) + sum(
         token not in vocabulary.special and bool(text) and not set(text.lower()) & set(letters)

@@ -1,4 +1,4 @@
-"""`aici upload`, `tag`, `untag`, `remove` and `tags`, at a daemon and in a store."""
+"""`aici upload`, `tag`, `untag`, `remove` and `tags`, with a daemon and with a store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
-    """Options that say where: a daemon, a folder though a daemon is named by a variable, or that variable."""
+    """Returns options for a daemon, for a store although AICI_SOCKET is set, or none with AICI_SOCKET set."""
     if request.param == "daemon":
         return ["--socket", str(daemon.socket_path)]
     monkeypatch.setenv("AICI_SOCKET", str(daemon.socket_path))
@@ -47,9 +47,9 @@ def place(
 
 @pytest.fixture
 def guest(tmp_path: Path) -> Path:
-    """Another module for every test."""
+    """Builds a module that is different in every test."""
     made = build_controller(GUESTS / "guest.c", tmp_path / "guest.wasm").path
-    # a custom section, which means nothing
+    # a custom section, which has no effect
     made.write_bytes(
         made.read_bytes() + b"\0\x20\x03own" + hashlib.sha256(str(tmp_path).encode()).digest()[:28]
     )
@@ -66,12 +66,14 @@ def test_upload_prints_id_and_tags(guest: Path, place: list[str], capsys: pytest
     assert main(["upload", str(guest), "--tag", "beta", "--tag", "alpha", *place]) == 0
     assert capsys.readouterr().out == f"{identity(guest)}  alpha, beta\n"
     assert main(["upload", str(guest), "--tag", "gamma", *place]) == 0
-    assert capsys.readouterr().out == f"{identity(guest)}  alpha, beta, gamma\n", "what it has is kept"
+    assert capsys.readouterr().out == f"{identity(guest)}  alpha, beta, gamma\n", "earlier tags are kept"
     assert main(["list", *place]) == 0
     assert f"{identity(guest)[:16]} " in capsys.readouterr().out
 
 
-def test_a_tag_moves(guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tag_moves_to_another_module(
+    guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     regex = find_controller("regex")
     assert main(["upload", str(guest), "--tag", "moving", *place]) == 0
     assert main(["upload", "regex", "--tag", "moving", *place]) == 0
@@ -84,12 +86,12 @@ def test_a_tag_moves(guest: Path, place: list[str], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == f"{identity(regex)}  moving, other\n"
 
 
-def test_tags_of_a_place(guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_lists_tags_by_name(guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["upload", str(guest), "--tag", "zz", "--tag", "a-long-name", *place]) == 0
     capsys.readouterr()
     assert main(["tags", *place]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines == sorted(lines), "by name"
+    assert lines == sorted(lines), "sorted by name"
     own = [line.split() for line in lines if identity(guest)[:16] in line]
     assert own == [[tag, identity(guest)[:16], "local", "just", "now"] for tag in ("a-long-name", "zz")]
     assert main(["tags", "--json", *place]) == 0
@@ -101,14 +103,14 @@ def test_tags_of_a_place(guest: Path, place: list[str], capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("seconds", "says"),
+    ("seconds", "text"),
     [(0, "just now"), (59, "59 s"), (119, "119 s"), (7200, "2 h"), (40 * 86400, "40 days")],
 )
-def test_ages(seconds: float, says: str) -> None:
-    assert age(seconds) == says
+def test_ages_are_rounded_to_readable_units(seconds: float, text: str) -> None:
+    assert age(seconds) == text
 
 
-def test_tags_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_does_not_create_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tags", "--store", str(tmp_path / "nowhere")]) == 1
     assert "there is no folder" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
@@ -116,7 +118,7 @@ def test_tags_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == ""
 
 
-def test_what_was_uploaded_is_removed(
+def test_uploaded_module_is_removed_after_its_tag(
     guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["upload", str(guest), "--tag", "passing", *place]) == 0
@@ -131,7 +133,7 @@ def test_what_was_uploaded_is_removed(
     assert "no uploaded module is called" in capsys.readouterr().err
 
 
-def test_what_others_have_is_removed_by_force(
+def test_modules_and_tags_of_other_owners_need_force(
     guest: Path, daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--socket", str(daemon.socket_path)]
@@ -151,16 +153,15 @@ def test_what_others_have_is_removed_by_force(
         assert module not in [known.id for known in runtime.list()]
 
 
-def test_an_engine_starts_it_by_its_tag(guest: Path, daemon: Daemon) -> None:
-    """One that was connected before."""
+def test_connected_engine_can_start_an_uploaded_controller_by_its_tag(guest: Path, daemon: Daemon) -> None:
     with Runtime(daemon.socket_path) as runtime:
         runtime.register(Vocabulary([bytes([i]) for i in range(256)] + [b""], {256: "</s>"}, eos=(256,)))
         assert main(["upload", str(guest), "--tag", "hers", "--socket", str(daemon.socket_path)]) == 0
         assert runtime.is_live(runtime.instantiate("hers", "token 5"))
 
 
-def test_a_daemon_starts_with_what_is_in_the_store(guest: Path, tmp_path: Path) -> None:
-    """And may move a tag that was made without one, which may be moved without one again."""
+def test_daemon_and_store_share_modules_and_tags(guest: Path, tmp_path: Path) -> None:
+    """A tag made in the store can be moved by a daemon, and in the store again."""
     store = tmp_path / "store"
     assert main(["upload", str(guest), "--tag", "first", "--store", str(store)]) == 0
     with Runtime(store=store, workers=1) as runtime:
@@ -170,28 +171,30 @@ def test_a_daemon_starts_with_what_is_in_the_store(guest: Path, tmp_path: Path) 
     assert main(["tag", identity(guest), "first", "--store", str(store)]) == 0
 
 
-def test_what_is_no_controller(tmp_path: Path, place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_files_names_and_tags_are_refused(
+    tmp_path: Path, place: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     text = tmp_path / "text.wasm"
     text.write_text("text")
-    for argv, says in [
+    for argv, message in [
         (["upload", str(text), "--tag", "x"], "not WebAssembly"),
         (["upload", "rejex"], "did you mean regex?"),
         (["upload", str(tmp_path)], "is a folder, not a controller"),
         (
             ["upload", "regex", "--tag", "No Tag"],
-            f"as {identity(find_controller('regex'))}, but: tag 'No Tag'",
+            f"as {identity(find_controller('regex'))}, but not tagged: invalid tag 'No Tag'",
         ),
-        (["tag", "nobody", "x"], "no uploaded module is called 'nobody'; aici list --all shows all"),
+        (["tag", "nobody", "x"], "no uploaded module is called 'nobody'; aici list --all lists all modules"),
         (["tag", "", "x"], "no uploaded module is called ''"),
     ]:
         assert main([*argv, *place]) == 1
-        said = capsys.readouterr()
-        assert says in said.err and said.out == ""
+        output = capsys.readouterr()
+        assert message in output.err and output.out == ""
     assert main(["list", "--all", *place]) == 0
     assert hashlib.sha256(b"text").hexdigest()[:16] not in capsys.readouterr().out
 
 
-def test_ids_win_over_tags_and_need_eight_digits(
+def test_ids_take_precedence_over_tags_and_need_eight_digits(
     guest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--store", str(tmp_path / "store")]
@@ -200,7 +203,7 @@ def test_ids_win_over_tags_and_need_eight_digits(
     victim, planted = identity(guest), identity(find_controller("regex"))
     assert main(["tag", planted, victim[:8], *where]) == 1
     assert "could be taken for the id of a module" in capsys.readouterr().err
-    row = {"name": victim[:8], "module": planted, "owner": "mallory"}  # from an older store
+    row = {"name": victim[:8], "module": planted, "owner": "mallory"}  # such a row can be in an older store
     (tmp_path / "store" / "tags.json").write_text(json.dumps({victim[:8]: row}))
     assert main(["tag", victim[:8], "mine", *where]) == 0
     assert capsys.readouterr().out == f"{victim}  mine\n"
@@ -208,14 +211,18 @@ def test_ids_win_over_tags_and_need_eight_digits(
     assert "no uploaded module is called" in capsys.readouterr().err
 
 
-def test_nobody_listens(tmp_path: Path, guest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_upload_without_a_daemon_is_an_error(
+    tmp_path: Path, guest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["upload", str(guest), "--socket", str(tmp_path / "none.sock")]) == 1
     assert f"no aicirt listens on {tmp_path / 'none.sock'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["greet.py", "greet.mjs"])
-def test_a_script(name: str, place: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is stored as its text, beside what runs it; a store that has both is left as it is."""
+def test_script_is_uploaded_listed_and_removed(
+    name: str, place: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store keeps the script's text and its interpreter; uploading again changes nothing."""
     script = tmp_path / name
     comment = {".py": "#", ".mjs": "//"}[script.suffix] + str(tmp_path)
     main_of = {".py": "async def main():\n    pass", ".mjs": "export async function main() {}"}
@@ -223,8 +230,8 @@ def test_a_script(name: str, place: list[str], tmp_path: Path, capsys: pytest.Ca
     tag = f"greet{script.suffix}"
     assert main(["upload", str(script), "--tag", tag, *place]) == 0
     printed = capsys.readouterr().out
-    module, told = printed.split()
-    assert len(module) == 64 and told == tag
+    module, printed_tag = printed.split()
+    assert len(module) == 64 and printed_tag == tag
     assert main(["upload", str(script), *place]) == 0
     assert capsys.readouterr().out == printed
     assert main(["list", *place]) == 0
@@ -232,14 +239,14 @@ def test_a_script(name: str, place: list[str], tmp_path: Path, capsys: pytest.Ca
     language = {".py": "python", ".mjs": "javascript"}[script.suffix]
     shown = capsys.readouterr().out
     assert f"{kilobytes}  {tag}  ({name}, a script in {language})\n" in shown
-    assert "without a tag; --all lists them" in shown, "what runs it"
+    assert "without a tag; --all lists them" in shown, "the interpreter has no tag"
     assert main(["untag", tag, *place]) == 0
     assert main(["remove", module, *place]) == 0
     assert main(["tag", module, "other", *place]) == 1
     assert "no uploaded module is called" in capsys.readouterr().err
 
 
-def test_a_script_with_an_error(
+def test_script_with_a_syntax_error_is_refused(
     place: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -249,4 +256,4 @@ def test_a_script_with_an_error(
     assert main(["upload", "wrnog.py", *place]) == 1
     assert "did you mean wrong.py?" in capsys.readouterr().err
     Path("needs.py").write_text("WORD = argument['word']\nasync def main():\n    pass\n")
-    assert main(["upload", "needs.py", *place]) == 0, "what another argument could mend is no error"
+    assert main(["upload", "needs.py", *place]) == 0, "an error that depends on the argument is accepted"

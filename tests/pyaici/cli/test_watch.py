@@ -25,7 +25,7 @@ __all__ = ["guest_wasm"]
 
 @pytest.fixture
 def daemon(guest_wasm: Path) -> Iterator[Daemon]:
-    """With a client that has two sequences, after one that was ended by its time limit and one by a trap."""
+    """Yields a daemon with two live sequences, one ended by its time limit, and one ended by a trap."""
     with Daemon(workers=1) as daemon, Runtime(daemon.socket_path) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(guest_wasm).id
@@ -38,7 +38,7 @@ def daemon(guest_wasm: Path) -> Iterator[Daemon]:
         yield daemon
 
 
-def test_one_screen(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_once_prints_one_screen(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--once", "--socket", str(daemon.socket_path)]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"aicirt {daemon.pid}: ") and "2 clients, 0 workers replaced" in text
@@ -48,7 +48,7 @@ def test_one_screen(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^templates: 3 of \d+\.\d MB, 0 warm$", text, re.MULTILINE)
 
 
-def test_everything_for_programs(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_all_values(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--once", "--json", "--socket", str(daemon.socket_path)]) == 0
     health = json.loads(capsys.readouterr().out)
     (worker,) = health["workers"]
@@ -57,7 +57,7 @@ def test_everything_for_programs(daemon: Daemon, capsys: pytest.CaptureFixture[s
     assert [client["sequences"] for client in health["clients"]] == [2, 0]
 
 
-def test_rates_are_of_the_time_between() -> None:
+def test_rates_are_computed_between_two_readings() -> None:
     builder = {"pid": 2, "cpu_s": 1.0, "rss_kib": 3000, "counters": {"argument": 1}}
     worker = {
         "pid": 3,
@@ -89,8 +89,8 @@ def test_rates_are_of_the_time_between() -> None:
     assert "templates: 7 of 2.3 MB, 3 warm, aici_warm failed: space 1, trap 2" in lines
 
 
-def test_it_goes_on_until_ctrl_c(daemon: Daemon) -> None:
-    # a shell in the background has the signal ignored, which children inherit
+def test_top_continues_until_ctrl_c(daemon: Daemon) -> None:
+    # restore the handler: background jobs of a shell ignore SIGINT, and children inherit that
     begin = "import signal, sys; signal.signal(2, signal.default_int_handler); "
     begin += "from pyaici.cli.__main__ import main; sys.exit(main())"
     command = [sys.executable, "-c", begin, "top", "--interval", "0.2", "--socket"]
@@ -112,7 +112,9 @@ def test_it_goes_on_until_ctrl_c(daemon: Daemon) -> None:
     assert b"steps/s" in text and b" 0 " in text
 
 
-def test_a_socket_is_needed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_needs_a_socket_and_a_positive_interval(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AICI_SOCKET", raising=False)
     with pytest.raises(SystemExit):
         main(["top"])

@@ -1,4 +1,4 @@
-"""A package index of our own."""
+"""A local package index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is the only place where pip looks for packages."""
+    """Creates a folder and makes it the only place where pip looks for packages."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

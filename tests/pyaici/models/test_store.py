@@ -1,4 +1,4 @@
-"""Folders that are built once and appear complete or not at all."""
+"""Model folders, which are built once and appear atomically."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build(
     return store.build_once(target, is_current, fill, space=space, progress=say)
 
 
-def test_builds_once(tmp_path: Path) -> None:
+def test_folder_is_built_once(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "model"
     assert build(target) == target
     first = (target / "file").stat().st_mtime_ns
@@ -45,13 +45,13 @@ def test_builds_once(tmp_path: Path) -> None:
     assert {entry.name for entry in target.parent.iterdir()} == {"model", ".model.lock"}
 
 
-def test_replaces_what_is_not_current(tmp_path: Path) -> None:
+def test_outdated_folder_is_replaced(tmp_path: Path) -> None:
     build(tmp_path / "model", "old")
     build(tmp_path / "model", "new")
     assert (tmp_path / "model" / "file").read_text() == "new"
 
 
-def test_failure_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_build_leaves_no_folder_and_keeps_the_old_one(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is full: 5 MB are needed"):
         build(tmp_path / "model", space=5 << 20, error=OSError(errno.ENOSPC, "No space left"))
     assert [entry.name for entry in tmp_path.iterdir()] == [".model.lock"]
@@ -61,19 +61,19 @@ def test_failure_leaves_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "model" / "file").read_text() == "good"
 
 
-def test_not_enough_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lack_of_space_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store.shutil, "disk_usage", lambda path: SimpleNamespace(free=100 << 20))
     with pytest.raises(ModelError, match=r"has 100 MB free, 700 MB are needed.*XDG_CACHE_HOME"):
         build(tmp_path / "model", space=700 << 20)
 
 
-def test_not_a_folder(tmp_path: Path) -> None:
+def test_cache_path_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelError, match=r"cannot write .*XDG_CACHE_HOME"):
         build(tmp_path / "file" / "models" / "model")
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     left = tmp_path / ".model.part-abc" / "new"
     left.mkdir(parents=True)
     (left / "weights").write_text("half")
@@ -81,8 +81,8 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert not left.parent.exists()
 
 
-def test_two_processes_build_once(tmp_path: Path) -> None:
-    """The second waits for the first, says so, and builds nothing."""
+def test_second_process_waits_instead_of_building(tmp_path: Path) -> None:
+    """The second process reports that it waits for the first, and does not build."""
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -104,7 +104,7 @@ def test_two_processes_build_once(tmp_path: Path) -> None:
 
         def say(line: str) -> None:
             lines.append(line)
-            go.touch()  # the first process may finish now, while we wait
+            go.touch()  # the first process can finish now
 
         def never(folder: Path, scratch: Path) -> None:
             raise AssertionError("the other process builds")
@@ -118,7 +118,7 @@ def test_two_processes_build_once(tmp_path: Path) -> None:
         first.wait()
 
 
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_models_folder_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert store.models_folder() == tmp_path / "aici" / "models"
     for value in ("", "relative/path"):

@@ -1,4 +1,4 @@
-"""Where errors of scripts are, as they come from the real interpreters."""
+"""Positions of errors in scripts, as the real interpreters report them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ MAIN_JS = "export async function main() {}\n"
             'import { regex } from "aici";\nconst f = () => regex("[");\nf();\n' + MAIN_JS,
             "deep/a.mjs:2:",
         ),
-        ("a.txt", "", "a.txt:1: a.txt is no script"),
+        ("a.txt", "", "a.txt:1: a.txt is not a script"),
         ("gone.py", None, "gone.py:1: there is no file gone.py"),
     ],
 )
-def test_places(
+def test_errors_have_their_file_line_and_column(
     checker: Checker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -69,14 +69,14 @@ def test_places(
         assert "\n" not in str(problem)
 
 
-def test_the_top_level_may_look_at_its_argument(checker: Checker, tmp_path: Path) -> None:
+def test_top_level_code_can_read_the_argument(checker: Checker, tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("from aici import *\nX = options(argument['words'])\n" + MAIN)
     assert str(checker.check(file)).startswith(f"{file}:2: TypeError")
     assert checker.check(file, {"words": ["a"]}) is None
 
 
-def test_the_innermost_place_in_the_script_counts() -> None:
+def test_innermost_position_in_the_script_is_reported() -> None:
     script = Script("s.js", JAVASCRIPT, "")
     places = ["pattern (native)", "Pattern (aici:105:44)", "f (s.js:2:23)", "s.js:9:1"]
     message = "\n".join(["Error: no", *(f"    at {place}" for place in places)])
@@ -98,10 +98,10 @@ def test_the_innermost_place_in_the_script_counts() -> None:
         ("a.js", "null.x;", False),
     ],
 )
-def test_only_what_is_no_script_is_an_error_of_syntax(
+def test_only_invalid_scripts_are_syntax_errors(
     checker: Checker, name: str, source: str, wrong: bool
 ) -> None:
-    """What fails when it runs may do well with another argument."""
+    """A script that fails when it runs might succeed with another argument."""
     language = language_of(name)
     assert language is not None
     script = Script(name, language, source)

@@ -1,4 +1,4 @@
-"""Files of scripts, the values they get, and what is said when one cannot be run."""
+"""Script files, the values that scripts receive, and errors about scripts that cannot run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_name_says_the_language() -> None:
+def test_file_ending_determines_the_language() -> None:
     assert language_of("a.py") is PYTHON
     assert language_of(Path("deep/a.JS")) is JAVASCRIPT
     assert language_of("a.mjs") is JAVASCRIPT
@@ -46,11 +46,11 @@ def test_the_name_says_the_language() -> None:
         ("[" * 100_000, "[" * 100_000),
     ],
 )
-def test_what_a_script_gets(text: str | None, value: object) -> None:
+def test_argument_text_is_parsed_as_json_or_passed_as_text(text: str | None, value: object) -> None:
     assert script_value(text) == value
 
 
-def test_text_of_a_file_arrives_as_it_is() -> None:
+def test_source_is_read_unchanged_except_for_the_byte_order_mark() -> None:
     source = 'print("ä\\n\\u2028")\r\n# "quoted" \\ \U0001f600\n'
     Path("a.py").write_bytes(b"\xef\xbb\xbf" + source.encode())
     script = read_script("a.py")
@@ -65,7 +65,7 @@ def refusal(name: str) -> str:
     return str(caught.value)
 
 
-def test_files_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_script_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal("gone.py") == "there is no file gone.py"
     Path("story.py").touch()
     assert refusal("stroy.py") == "there is no file stroy.py: did you mean story.py?"
@@ -81,10 +81,10 @@ def test_files_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_script("long.js").source == "12345678"
     Path("long.js").write_text("123456789")
     assert refusal("long.js").startswith("long.js is too long: a script has at most 8 bytes")
-    assert refusal("a.txt") == "a.txt is no script: the name of one ends with .py, .js, .mjs"
+    assert refusal("a.txt") == "a.txt is not a script: the name of a script ends with one of .py, .js, .mjs"
 
 
-def test_an_interpreter_that_was_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_interpreter_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path)
     with pytest.raises(InterpreterMissingError) as caught:
         interpreter_file(JAVASCRIPT)
@@ -92,7 +92,7 @@ def test_an_interpreter_that_was_not_built(tmp_path: Path, monkeypatch: pytest.M
     assert "with network, python -m pyaici.build" in str(caught.value)
 
 
-def test_a_script_is_no_module() -> None:
+def test_script_is_not_accepted_as_a_module() -> None:
     Path("a.py").write_text("x = 1\n")
     with pytest.raises(UnknownModuleError, match=r"a\.py is a script.*aici run a\.py"):
         find_controller("a.py")
@@ -109,7 +109,7 @@ def test_a_script_is_no_module() -> None:
         ),
     ],
 )
-def test_a_script_runs_and_its_errors_name_its_file(name: str, source: str) -> None:
+def test_script_runs_and_its_errors_name_the_file(name: str, source: str) -> None:
     Path("deep").mkdir()
     Path(name).write_text(source)
     script = read_script(name)

@@ -1,4 +1,4 @@
-"""aici.pyi and aici.d.ts say what the libraries of scripts export, and type checkers accept the samples."""
+"""aici.pyi and aici.d.ts match the exports of the script libraries, and mypy accepts the samples."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pyaici.testing import Playground
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(pyaici.__file__).parent / "scripting"
 LIBRARY = ROOT / "controllers" / "pyctrl" / "library" / "aici.py"
-#: what a stub may name without a counterpart: types that are only for annotations
+#: names in the stub without a counterpart in the library: types for annotations
 TYPES = {"Finish", "Capability"}
 
 
 def definitions(path: Path) -> dict[str, Any]:
-    """Public functions, and classes with their public methods: names with parameters."""
+    """Returns public functions, and classes with their public methods, by name with their parameters."""
     return dict(_members(ast.parse(path.read_text()).body))
 
 
@@ -42,7 +42,7 @@ def _members(body: list[ast.stmt]) -> list[tuple[str, Any]]:
 
 
 def _parameters(args: ast.arguments) -> list[tuple[str, str, str | None]]:
-    """(kind, name, default) of each parameter."""
+    """Returns (kind, name, default) of each parameter."""
     plain = args.posonlyargs + args.args
     defaults = [None] * (len(plain) - len(args.defaults)) + [ast.unparse(value) for value in args.defaults]
     found: list[tuple[str, str, str | None]] = [
@@ -58,7 +58,7 @@ def _parameters(args: ast.arguments) -> list[tuple[str, str, str | None]]:
 
 
 def exported(controller: str, script: str) -> set[str]:
-    """The names that a script printed."""
+    """Runs a script and returns the names that it printed."""
     with Playground() as playground:
         transcript = playground.play(controller, "", arg=script)
     assert transcript.error is None, transcript.error
@@ -70,7 +70,7 @@ def stub() -> dict[str, Any]:
     return definitions(FOLDER / "aici.pyi")
 
 
-def test_the_python_stub_has_all_names_of_the_module_and_no_others(stub: dict[str, Any]) -> None:
+def test_python_stub_has_exactly_the_names_of_the_module(stub: dict[str, Any]) -> None:
     names = exported(
         "pyctrl", "import aici\nasync def main():\n    print(*[n for n in dir(aici) if n[0] != '_'])\n"
     )
@@ -81,20 +81,21 @@ def test_the_python_stub_has_all_names_of_the_module_and_no_others(stub: dict[st
     assert (assigned, annotated) == (TYPES, {"argument"})
 
 
-def test_the_python_stub_has_the_parameters_and_methods_of_the_library(stub: dict[str, Any]) -> None:
+def test_python_stub_has_the_librarys_parameters_and_methods(stub: dict[str, Any]) -> None:
     library = definitions(LIBRARY)
     ours = {name: value for name, value in stub.items() if name not in {"gen", "generate", "Error"}}
+    assert len(ours) >= 20
     for name, value in ours.items():
-        theirs = library[name]
-        if isinstance(value, dict):  # the constructors of what scripts only get are no business of theirs
+        expected = library[name]
+        if isinstance(value, dict):  # the stub omits constructors that scripts do not call
             for method in ("__init__",):
                 if method not in value:
-                    theirs = {key: of for key, of in theirs.items() if key != method}
-        assert value == theirs, name
+                    expected = {key: of for key, of in expected.items() if key != method}
+        assert value == expected, name
 
 
-def test_the_keywords_of_gen_and_generate(stub: dict[str, Any]) -> None:
-    """They come through `**how`: read where they are taken out of it."""
+def test_python_stub_has_the_keywords_of_gen_and_generate(stub: dict[str, Any]) -> None:
+    """The library takes them from `**how`, so the test reads them from its source."""
     text = LIBRARY.read_text()
     taken = dict(re.findall(r'option\("(\w+)", (\w+)\)', text))
     (makers,) = re.findall(r"_MAKERS = \{\n(.*?)\n\}", text, re.DOTALL)
@@ -110,7 +111,7 @@ def test_the_keywords_of_gen_and_generate(stub: dict[str, Any]) -> None:
         assert {kind for kind, _, _ in others} == {"keyword"}
 
 
-def test_names_and_fields_are_explained(stub: dict[str, Any]) -> None:
+def test_python_stub_has_docstrings(stub: dict[str, Any]) -> None:
     tree = ast.parse((FOLDER / "aici.pyi").read_text())
     plain = {"prompt_tokens", "is_special", "vocab_size"}
     for node in tree.body:
@@ -123,7 +124,7 @@ def test_names_and_fields_are_explained(stub: dict[str, Any]) -> None:
 
 
 def declared() -> dict[str, str]:
-    """Values that aici.d.ts exports: their names with their declarations."""
+    """Returns the declarations of the values that aici.d.ts exports, by name."""
     text = (FOLDER / "aici.d.ts").read_text()
     text = re.sub(r"/\*\*.*?\*/", "", text, flags=re.DOTALL)
     found = re.findall(r"^  export (?:class|function|const) (\w+)(.*?);$", text, re.MULTILINE | re.DOTALL)
@@ -133,7 +134,7 @@ def declared() -> dict[str, str]:
     return joined | dict.fromkeys(re.findall(r"^  export class (\w+)", text, re.MULTILINE), "")
 
 
-def test_the_declarations_have_all_names_of_the_module_and_no_others() -> None:
+def test_typescript_declarations_have_exactly_the_names_of_the_module() -> None:
     script = (
         'import * as aici from "aici";\nexport async function main() {\n'
         '  console.log(...Object.keys(aici).filter((name) => name[0] !== "_"));\n}\n'
@@ -141,7 +142,7 @@ def test_the_declarations_have_all_names_of_the_module_and_no_others() -> None:
     assert set(declared()) == exported("jsctrl", script)
 
 
-def test_the_declarations_have_the_options_of_the_library() -> None:
+def test_typescript_declarations_have_the_options_of_the_library() -> None:
     library = (ROOT / "controllers" / "jsctrl" / "library" / "aici.js").read_text()
     text = (FOLDER / "aici.d.ts").read_text()
     (taken,) = re.findall(r"const \{ (maxTokens.*?), \.\.\.ways \}", library)
@@ -153,13 +154,17 @@ def test_the_declarations_have_the_options_of_the_library() -> None:
 
     assert fields("Ways") == set(kinds)
     assert fields("Generation") | fields("Details") == {word.split(" ")[0] for word in taken.split(", ")}
-    for name in re.findall(r"export (?:async )?(?:const|function) (\w+)[^\n]*\{ [^\n]*\} = \{\}\)", library):
+    names = re.findall(r"export (?:async )?(?:const|function) (\w+)[^\n]*\{ [^\n]*\} = \{\}\)", library)
+    assert names
+    for name in names:
         inner = re.findall(rf"\b{name}\b[^\n]*?\{{ ([^\n{{}}]*) \}} = \{{\}}", library)[0]
-        for option in re.findall(r"(\w+)(?: = [^,]+)?(?:, |$)", inner):
+        options = re.findall(r"(\w+)(?: = [^,]+)?(?:, |$)", inner)
+        assert options, name
+        for option in options:
             assert f"{option}?:" in declared()[name], (name, option)
 
 
-def test_the_declarations_have_the_members_of_classes() -> None:
+def test_typescript_declarations_have_the_members_of_classes() -> None:
     script = (
         'import * as aici from "aici";\nexport async function main() {\n'
         "  for (const name of " + '["Label", "Pattern", "Constraint", "TokenSet", "Generated"]) {\n'
@@ -171,19 +176,19 @@ def test_the_declarations_have_the_members_of_classes() -> None:
         "  }\n}\n"
     )
     text = (FOLDER / "aici.d.ts").read_text()
-    said = set()
+    members = set()
     for name, body in re.findall(r"export class (\w+) \{\n(.*?)\n  \}", text, re.DOTALL):
         for member in re.findall(r"^    (?:static |get )?(\w+)\(", body, re.MULTILINE):
             if member != "constructor":
-                said.add(f"{name}.{member}")
-    assert said == exported("jsctrl", script)
+                members.add(f"{name}.{member}")
+    assert members == exported("jsctrl", script)
 
 
 # -- type checkers ----------------------------------------------------------------------------------------
 
 
 def mypy(*files: Path) -> subprocess.CompletedProcess[str]:
-    # samples are written for MicroPython, which has no annotations to speak of
+    # samples are written for MicroPython, and have no annotations
     options = ["--no-error-summary", "--check-untyped-defs", "--config-file="]
     return subprocess.run(
         [sys.executable, "-m", "mypy", *options, *map(str, files)],

@@ -1,4 +1,4 @@
-"""Tests that people write, and how their expectations are rewritten."""
+"""Test cases in files: how they run, and how their expectations are updated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def main():
         fail("not red")
 """
 TESTS = """\
-# what people say about it
+# a comment at the beginning
 [[case]]
 name = "green"  # a comment
 arg = ["red", "green"]
@@ -57,7 +57,7 @@ def run(playground: Playground, text: str, name: str = "t.toml") -> list[CaseRes
     return [run_case(playground, "s.py", case) for case in read_cases(name)]
 
 
-def test_what_is_expected(playground: Playground) -> None:
+def test_cases_with_correct_expectations_pass(playground: Playground) -> None:
     results = run(playground, TESTS)
     assert [result.case.name for result in results] == ["green", "case 2"]
     assert [result.differences for result in results] == [[], []]
@@ -70,48 +70,50 @@ def test_what_is_expected(playground: Playground) -> None:
         ('log = ["colour green"]', 'log = ["colour", "x"]', '  + "colour green"'),
         ('colour = "green"', 'colour = "red"', '  - colour = "red"'),
         ("forks = []", 'forks = ["a"]', '  - "a"'),
-        ("forks = []", 'error = "x"', 'error: a message with "x" is expected'),
+        ("forks = []", 'error = "x"', 'error: expected a message with "x"'),
         ("forks = []", 'reason = "eos"', '  + "stop"'),
-        ('error = "not red"', 'error = "not blue"', 'error: a message with "not blue" is expected'),
+        ('error = "not red"', 'error = "not blue"', 'error: expected a message with "not blue"'),
         ('error = "not red"\n', "", "there was an error, and none is expected:"),
     ],
 )
-def test_what_is_not(playground: Playground, before: str, after: str, line: str) -> None:
+def test_wrong_expectation_is_shown_as_a_difference(
+    playground: Playground, before: str, after: str, line: str
+) -> None:
     assert before in TESTS
     results = run(playground, TESTS.replace(before, after))
     (failed,) = [result for result in results if not result.passed]
     assert line in failed.differences
 
 
-def test_a_file_may_be_one_case_and_json(playground: Playground) -> None:
+def test_file_can_be_a_single_case_or_json(playground: Playground) -> None:
     (one,) = run(playground, 'arg = ["green"]\nmodel = "x"\nexpect = { text = "It is green" }\n')
     assert one.passed and one.case.name == "case 1"
-    told = {"case": [{"arg": ["green"], "expect": {"reason": "stop"}}]}
-    (one,) = run(playground, json.dumps(told), "t.json")
+    content = {"case": [{"arg": ["green"], "expect": {"reason": "stop"}}]}
+    (one,) = run(playground, json.dumps(content), "t.json")
     assert one.passed
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x", "is no TOML"),
+        ("x", "is not TOML"),
         ('promt = "a"', "did you mean prompt"),
-        ("other = 1", "there are name, prompt, model"),
-        ("prompt = 1", "prompt is 1; it must be of the kind str"),
+        ("other = 1", "the fields are name, prompt, model"),
+        ("prompt = 1", "prompt is 1; it must be of type str"),
         ("seed = true", "seed is True"),
         ("model = [1]", "lists of texts"),
         ('expect = { txt = "a" }', "did you mean text"),
-        ('model = "x"\n[[case]]\n', "nothing stands beside"),
-        ("case = [1]", "is no table"),
+        ('model = "x"\n[[case]]\n', "no fields outside"),
+        ("case = [1]", "must be a table"),
     ],
 )
-def test_files_that_are_refused(text: str, words: str) -> None:
+def test_invalid_case_files_are_refused(text: str, words: str) -> None:
     Path("t.toml").write_text(text)
     with pytest.raises(TranscriptFileError, match=words):
         read_cases("t.toml")
 
 
-def test_an_update_leaves_all_else_as_it_is(playground: Playground) -> None:
+def test_update_changes_only_wrong_expectations(playground: Playground) -> None:
     wrong = TESTS.replace("It is green", "It is blue").replace("not red", "not blue")
     wrong += '\n[[case]]\narg = ["a", "b"]\nmodel = "b"\n'
     results = run(playground, wrong)
@@ -122,18 +124,18 @@ def test_an_update_leaves_all_else_as_it_is(playground: Playground) -> None:
     assert all(result.passed for result in again)
     assert again[1].case.expect == {"log": ["colour red"], "error": "not red"}
     assert again[2].case.expect == {"text": "It is b", "log": ["colour b"], "variables": {"colour": "b"}}
-    assert not update_cases(Path("t.toml"), again), "there is nothing more to do"
+    assert not update_cases(Path("t.toml"), again), "a second update changes nothing"
     assert Path("t.toml").read_text() == text
 
 
-def test_an_update_of_long_values_of_json_and_of_what_it_does_not_know(playground: Playground) -> None:
+def test_update_of_long_values_json_files_and_unsupported_syntax(playground: Playground) -> None:
     text = 'arg = ["a"]\nexpect = { log = [\n  "x",\n  "y ]",\n] }\nmodel = "a"\n'
     update_cases(Path("t.toml"), run(playground, text))
     written = Path("t.toml").read_text()
     assert written.endswith('model = "a"\n') and '"y ]"' not in written
     assert tomllib.loads(written)["expect"] == {"log": ["colour a"]}
-    told = {"case": [{"arg": ["a"]}]}
-    update_cases(Path("t.json"), run(playground, json.dumps(told), "t.json"))
+    content = {"case": [{"arg": ["a"]}]}
+    update_cases(Path("t.json"), run(playground, json.dumps(content), "t.json"))
     assert json.loads(Path("t.json").read_text())["case"][0]["expect"]["text"] == "It is a"
     dotted = 'arg = ["a"]\nexpect.text = "x"\n'
     with pytest.raises(TranscriptFileError, match=r"write each expectation as expect = \{"):

@@ -1,4 +1,4 @@
-"""Recordings: what they hold, that they survive files, and that a replay notices what has changed."""
+"""Recordings: their contents, files, and the changes that a replay detects."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def edit(script: Path, before: str, after: str) -> None:
     script.write_text(text.replace(before, after, 1))
 
 
-def test_a_recording_has_all_that_happened(playground: Playground, recording: Recording) -> None:
+def test_recording_contains_all_events(playground: Playground, recording: Recording) -> None:
     transcript = playground.play("s.py", "cat is on the mat.", prompt="Hello ", arg={"x": 1})
     assert len(recording.sequences) == len(transcript.all) == 2
     first, second = recording.sequences
@@ -67,14 +67,14 @@ def test_a_recording_has_all_that_happened(playground: Playground, recording: Re
     (forked,) = (event for event in first.events if isinstance(event, Forked))
     assert forked.children == [1] and second.parent == 0
     spliced = [event for event in first.events if isinstance(event, Spliced)]
-    assert spliced[-1].backtrack == 1, "the full stop"
+    assert spliced[-1].backtrack == 1, "the full stop is removed"
     assert (first.log, first.reason, second.reason) == (transcript.log, "stop", "stop")
     assert recording.variables == transcript.variables == {"said": b"1"}
     assert recording.text(recording.prompt) == "Hello "
 
 
 @pytest.mark.parametrize("only", [False, True])
-def test_nothing_differs_at_first(recording: Recording, tmp_path: Path, only: bool) -> None:
+def test_replay_of_an_unchanged_script_passes(recording: Recording, tmp_path: Path, only: bool) -> None:
     write_recording(recording, tmp_path / "r.json")
     read = read_recording(tmp_path / "r.json")
     assert read == recording
@@ -83,23 +83,25 @@ def test_nothing_differs_at_first(recording: Recording, tmp_path: Path, only: bo
     assert done.vocabulary.exact is not only
 
 
-def test_a_token_that_is_not_allowed_any_more(recording: Recording, script: Path) -> None:
+def test_sampled_token_that_is_now_forbidden_is_a_problem(recording: Recording, script: Path) -> None:
     edit(script, '"cat"', '"cow"')
     done = replay(recording)
     assert done.problems == [
         '#0, step 2: "cat" was sampled, which the controller does not allow now: it allows '
         '2 tokens: "c", "dog"'
     ]
-    assert done.differences == [], "what follows from it is not shown"
+    assert done.differences == [], "consequences of a problem are not shown"
 
 
-def test_more_tokens_than_were_sampled(recording: Recording, script: Path) -> None:
+def test_controller_that_wants_more_tokens_than_sampled_is_a_problem(
+    recording: Recording, script: Path
+) -> None:
     edit(script, 'stop=".", max_tokens=5', "max_tokens=9")
     (problem,) = replay(recording).problems
-    assert "the controller lets the model write on, where nothing more was sampled" in problem
+    assert "the controller lets the model continue, but the recording has no further sample" in problem
 
 
-def test_a_looser_mask_counts_only_if_asked(recording: Recording, script: Path) -> None:
+def test_mask_that_allows_more_counts_only_with_masks(recording: Recording, script: Path) -> None:
     edit(script, '["cat", "dog"]', '["cat", "dog", "the"]')
     assert replay(recording).passed
     done = replay(recording, masks=True)
@@ -117,21 +119,21 @@ def test_a_looser_mask_counts_only_if_asked(recording: Recording, script: Path) 
         ('await gen(stop=".", max_tokens=5)', 'await gen(stop=".", max_tokens=5)\n    x', "stop", "error"),
     ],
 )
-def test_what_else_is_compared(
+def test_replay_compares_splices_output_forks_variables_and_ends(
     recording: Recording, script: Path, before: str, after: str, minus: str, plus: str
 ) -> None:
     edit(script, before, after)
     for only in (False, True):
         done = replay(recording, recorded_only=only)
         assert not done.passed
-        if before != "fork(2)":  # whose new sequence samples what was never sampled
+        if before != "fork(2)":  # the new fork asks for tokens that were never sampled
             assert any(line.startswith("-") and minus in line for line in done.differences), str(done)
             assert any(line.startswith("+") and plus in line for line in done.differences), str(done)
         else:
             assert "in a fork that the recording does not have" in done.problems[0]
 
 
-def test_arguments_are_recorded_and_can_be_others(recording: Recording) -> None:
+def test_replay_can_use_another_argument(recording: Recording) -> None:
     done = replay(recording, arg=5)
     assert [line for line in done.differences if line[0] in "+-"] == [
         "-  printed: found cat {'x': 1}",
@@ -139,13 +141,13 @@ def test_arguments_are_recorded_and_can_be_others(recording: Recording) -> None:
     ]
 
 
-def test_a_script_that_does_not_begin(recording: Recording, script: Path) -> None:
+def test_script_that_cannot_start_is_a_problem(recording: Recording, script: Path) -> None:
     script.write_text("x = (")
     (problem,) = replay(recording).problems
-    assert "#0 does not even begin now: argument: " in problem and "SyntaxError" in problem
+    assert "#0 does not start now: argument: " in problem and "SyntaxError" in problem
 
 
-def test_errors_are_recorded(playground: Playground, script: Path) -> None:
+def test_errors_are_recorded_and_replayed(playground: Playground, script: Path) -> None:
     script.write_text("nothing_here")
     refused = playground.record(script)
     assert refused.sequences[0].reason == "error"
@@ -159,17 +161,18 @@ def test_errors_are_recorded(playground: Playground, script: Path) -> None:
     ("controller", "arg", "wish"),
     [("regex", "[a-z]+ and [0-9]{2}", "you and 42"), ("showcase", b"", "yes"), ("uppercase", b"", "ABC x")],
 )
-def test_any_controller(controller: str, arg: str, wish: str) -> None:
-    with Playground() as playground:  # the first request of a runtime, as in a replay: its number may be told
+def test_bundled_controllers_can_be_replayed(controller: str, arg: str, wish: str) -> None:
+    # a new runtime, as in a replay, since a controller may print the request's number
+    with Playground() as playground:
         recording = playground.record(controller, wish, arg=arg, prompt="Say: ")
     done = replay(recording, masks=True)
     assert done.passed, str(done)
-    if controller != "showcase":  # which prints how many tokens there are
+    if controller != "showcase":  # showcase prints the number of tokens
         done = replay(recording, recorded_only=True)
         assert done.passed, str(done)
 
 
-def test_limits_and_capabilities_are_those_of_the_recording(playground: Playground) -> None:
+def test_replay_uses_the_recorded_limits_and_capabilities(playground: Playground) -> None:
     short = playground.record("uppercase", "ABCDEF", max_tokens=3)
     assert short.sequences[0].reason == "length"
     assert replay(short).passed
@@ -178,12 +181,12 @@ def test_limits_and_capabilities_are_those_of_the_recording(playground: Playgrou
     assert replay(masked).passed
 
 
-def test_capabilities_on_the_wire() -> None:
+def test_capabilities_survive_serialization() -> None:
     for one in (ALL, MASK_ONLY, Capabilities(fork=False, top_k=3)):
         assert Capabilities.from_wire(one.to_wire()) == one
 
 
-def test_vocabularies_of_others_are_noticed(recording: Recording, tmp_path: Path) -> None:
+def test_other_vocabulary_is_reported(recording: Recording, tmp_path: Path) -> None:
     recording.vocabulary.fingerprint = "another"
     recording.vocabulary.name = "theirs"
     done = replay(recording)
@@ -194,16 +197,16 @@ def test_vocabularies_of_others_are_noticed(recording: Recording, tmp_path: Path
         replay(recording, model=tmp_path)
 
 
-def test_files_that_are_refused(recording: Recording, tmp_path: Path) -> None:
+def test_invalid_recording_files_are_refused(recording: Recording, tmp_path: Path) -> None:
     def refusal(text: str) -> str:
         (tmp_path / "r.json").write_text(text)
         with pytest.raises(TranscriptFileError) as caught:
             read_recording(tmp_path / "r.json")
         return str(caught.value)
 
-    assert "is no JSON" in refusal("{")
-    assert "is no recording" in refusal("{}")
-    assert "aici_transcript is 7; this version reads 1" in refusal('{"aici_transcript": 7}')
+    assert "is not JSON" in refusal("{")
+    assert "this is not a recording" in refusal("{}")
+    assert "aici_transcript is 7, but this version reads 1" in refusal('{"aici_transcript": 7}')
     assert "record it anew" in refusal('{"aici_transcript": 1}')
     with pytest.raises(TranscriptFileError, match="cannot read"):
         read_recording(tmp_path / "gone.json")
@@ -213,7 +216,7 @@ def test_files_that_are_refused(recording: Recording, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text())["sequences"][1]["parent"] == 0
 
 
-def test_a_recorder_takes_what_was_asked_for(playground: Playground) -> None:
+def test_recorder_records_only_when_asked(playground: Playground) -> None:
     with pytest.raises(RuntimeFailure, match="nothing has been recorded"):
         playground.runtime.take()
     before: Transcript = playground.play("yesno", "Yes")

@@ -1,4 +1,4 @@
-"""The pretended model."""
+"""The fake model, which wants to write a given text."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ VOCABULARY = small_vocabulary()
 END = VOCABULARY.eos[0]
 
 
-def order(wish: Wish, said: int, count: int) -> list[bytes]:
-    """The bytes of the most likely tokens; those of the end token are empty."""
-    return [VOCABULARY.decode([int(t)]) for t in np.argsort(-wish.logits(said), kind="stable")[:count]]
+def order(wish: Wish, position: int, count: int) -> list[bytes]:
+    """Returns the bytes of the most likely tokens; those of the end token are empty."""
+    return [VOCABULARY.decode([int(t)]) for t in np.argsort(-wish.logits(position), kind="stable")[:count]]
 
 
-def test_the_vocabulary() -> None:
+def test_small_vocabulary_has_all_bytes_and_distinct_tokens() -> None:
     assert VOCABULARY.tokens[:256] == [bytes([b]) for b in range(256)]
     assert len(set(VOCABULARY.tokens[:-2])) == len(VOCABULARY.tokens) - 2
     assert VOCABULARY.special_names[END] == "</s>" and VOCABULARY.bos == END - 1
     assert VOCABULARY.tokenizer.kind == "longest"
 
 
-def test_what_comes_next_is_most_likely_then_what_comes_soon_then_the_end() -> None:
+def test_next_tokens_are_most_likely_then_later_ones_then_the_end() -> None:
     wish = Wish("the dog", VOCABULARY)
     assert order(wish, 0, 7) == [b"the", b"th", b"he", b"t", b"h", b"e", b" dog"]
     assert order(wish, 3, 2) == [b" dog", b" "]
@@ -32,22 +32,22 @@ def test_what_comes_next_is_most_likely_then_what_comes_soon_then_the_end() -> N
     assert order(wish, 7, 2) == [b"", b"\x00"]
 
 
-def test_what_is_sampled_leaves_out_what_lies_before() -> None:
+def test_position_moves_past_a_sampled_token() -> None:
     wish = Wish("abcabd", VOCABULARY)
     assert wish.after(0, ord("a")) == 1
     assert wish.after(1, ord("a")) == 4
-    assert wish.after(4, ord("z")) == 4, "not in the text: still wants the same"
+    assert wish.after(4, ord("z")) == 4, "a token outside the text does not move the position"
     assert wish.after(2, END) == 2
 
 
-def test_what_is_forced_counts_as_far_as_it_was_wanted() -> None:
+def test_position_moves_past_forced_tokens_that_match() -> None:
     wish = Wish("name: Ada", VOCABULARY)
     assert wish.after_forced(0, list(b"name:")) == [1, 2, 3, 4, 5]
     assert wish.after_forced(0, list(b"naxe")) == [1, 2, 2, 2]
     assert wish.after_forced(0, list(b"Ada")) == [0, 0, 0]
 
 
-def test_tokens_that_share_bytes_and_padding() -> None:
+def test_tokens_with_equal_bytes_and_padding_ids() -> None:
     vocabulary = Vocabulary([b"a", b"a", b"", b"ab"], {2: "</s>"}, eos=(2,), vocab_size=6)
     logits = Wish("ab", vocabulary).logits(0)
     assert np.argsort(-logits, kind="stable")[:3].tolist() == [3, 0, 2]

@@ -1,4 +1,4 @@
-"""Folders as models are published in."""
+"""Model folders as they are published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.pyaici.tokens.published import tokenizer_json
 
 @pytest.fixture
 def llama3_folder(tmp_path: Path) -> Vocabulary:
-    """Llama 3 with the generation configuration of the chat models, and padded logits."""
+    """Loads Llama 3's vocabulary, with the generation configuration of chat models and padded logits."""
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / file).symlink_to(tokenizer_json("llama3").with_name(file))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [128001, 128009]}))

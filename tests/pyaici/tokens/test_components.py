@@ -1,4 +1,4 @@
-"""tokenizer.json files of every algorithm, trained here."""
+"""tokenizer.json files of every algorithm, trained by the tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def in_worker(known: Vocabulary) -> BytesTokenizer:
 # -- WordPiece: a piece that begins a word has a space before it ------------------------------
 
 
-def test_word_piece_bytes_are_what_it_decodes() -> None:
+def test_word_piece_bytes_equal_the_decoded_text() -> None:
     known, tokenizer = load_vocabulary(bert()), bert()
     assert len(known.tokens) == 30522
     assert known.tokens[7592] == b" hello"
@@ -40,18 +40,18 @@ def test_word_piece_bytes_are_what_it_decodes() -> None:
     assert wrong[:10] == []
 
 
-def test_word_piece_encodes_words() -> None:
+def test_word_piece_encodes_words_like_the_model() -> None:
     known, tokenizer = load_vocabulary(bert()), bert()
     worker = in_worker(known)
     text = " tokenizers are unbelievably inconsistent"
     expected = tokenizer.encode(text, add_special_tokens=False).ids
     assert worker(text.encode()) == expected
     assert known.decode(expected) == text.encode()
-    # without the space it goes on with a word
+    # without the space, the text continues a word
     assert known.decode(worker(b"izers are")) == b"izers are"
 
 
-def test_word_piece_cannot_spell_everything() -> None:
+def test_word_piece_refuses_bytes_without_a_token() -> None:
     worker = in_worker(load_vocabulary(bert()))
     with pytest.raises(VocabularyError, match="byte 0x0a at offset 6"):
         worker(b" hello\n")
@@ -63,10 +63,10 @@ def test_word_piece_cannot_spell_everything() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["always", "first", "never"])
-def test_unigram(scheme: str) -> None:
+def test_unigram_encodes_text_like_the_model(scheme: str) -> None:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
-    # As T5 has it, words are split at spaces before each gets one; only "always" gives them back.
+    # T5 splits words at spaces and then prefixes each with one; only "always" restores the spaces.
     splitter = [pre_tokenizers.WhitespaceSplit()] if scheme == "always" else []
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [*splitter, pre_tokenizers.Metaspace(prepend_scheme=scheme)]
@@ -87,7 +87,7 @@ def test_unigram(scheme: str) -> None:
         expected = tokenizer.encode(text, add_special_tokens=False).ids
         assert worker(text.encode()) == expected
         assert known.decode(expected) == text.encode()
-    # also what the tokenizer itself loses: runs of spaces, and names of special tokens
+    # the worker also keeps what the tokenizer loses: runs of spaces, and names of special tokens
     assert known.decode(worker(b"  two  too ")) == b"  two  too "
     assert known.tokens.index(b"<tool>") in worker(b"a<tool>b")
     with pytest.raises(VocabularyError):
@@ -106,8 +106,8 @@ def test_unigram_does_not_find_special_pieces_in_text() -> None:
     assert worker.exact
 
 
-def test_suffixed_pieces() -> None:
-    """The BPE of the first GPT: "</w>" ends a word."""
+def test_pieces_with_an_end_of_word_suffix() -> None:
+    """Uses the BPE of the first GPT, in which "</w>" ends a word."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
@@ -123,8 +123,8 @@ def test_suffixed_pieces() -> None:
     assert tokenizer.decode(expected) == text.rstrip()
 
 
-def test_byte_level_normalizer() -> None:
-    """The byte alphabet may be written by a normalizer instead of a pre-tokenizer."""
+def test_byte_level_normalizer_is_supported() -> None:
+    """A normalizer, instead of a pre-tokenizer, maps bytes to the byte alphabet."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.ByteLevel()
     tokenizer.decoder = decoders.ByteLevel()
@@ -154,7 +154,7 @@ def byte_level(*added: AddedToken | str) -> Tokenizer:
     return tokenizer
 
 
-def test_added_tokens() -> None:
+def test_added_tokens_are_text_unless_special() -> None:
     tokenizer = byte_level(
         "<tool>", AddedToken("<end>", special=True), "é\u2581 x", AddedToken("<m>", rstrip=True)
     )
@@ -165,13 +165,13 @@ def test_added_tokens() -> None:
     assert known.special_names == {ids["<end>"]: "<end>"}
     worker = in_worker(known)
     assert worker(b"<tool>")[0] == ids["<tool>"]
-    # The model's tokenizer would swallow the spaces after it, and put one before the text.
+    # The model's tokenizer would drop the spaces after the token, and add one before the text.
     tokens = worker(b"<m>  a<end>")
     assert tokens[0] == ids["<m>"]
     assert known.decode(tokens) == b"<m>  a<end>"
 
 
-def test_files_beside_it_name_more_special_tokens(tmp_path: Path) -> None:
+def test_config_files_name_more_special_tokens(tmp_path: Path) -> None:
     byte_level("<one>", "<two>").save(str(tmp_path / "tokenizer.json"))
     size = byte_level("<one>", "<two>").get_vocab_size()
     settings = {
@@ -194,7 +194,7 @@ def test_files_beside_it_name_more_special_tokens(tmp_path: Path) -> None:
 
 
 def test_model_narrower_than_its_tokenizer(tmp_path: Path) -> None:
-    """Tokens beyond the logits can never be sampled; they are left out."""
+    """Tokens beyond the logits can never be sampled and are omitted."""
     byte_level("<one>", "<two>").save(str(tmp_path / "tokenizer.json"))
     size = byte_level("<one>", "<two>").get_vocab_size()
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": size - 1, "eos_token_id": size - 1}))

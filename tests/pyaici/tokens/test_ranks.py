@@ -176,7 +176,7 @@ def test_broken_tekken_file_is_refused(tmp_path: Path) -> None:
         load_vocabulary(path)
     config = {"default_vocab_size": 5, "default_num_special_tokens": 1}
     path.write_text(json.dumps({"config": config, "vocab": []}))
-    with pytest.raises(VocabularyError, match="not a valid tekken file: KeyError.*pattern"):
+    with pytest.raises(VocabularyError, match=r"not a valid tekken file: KeyError.*pattern"):
         load_vocabulary(path)
 
 

@@ -20,7 +20,7 @@ def load(tmp_path: Path, spec: dict[str, Any]) -> Vocabulary:
 
 
 def spec_of(**parts: Any) -> dict[str, Any]:
-    """A tokenizer.json with three letters; `parts` go before the defaults."""
+    """Returns a tokenizer.json with four tokens; `parts` override the defaults."""
     model = {
         "type": "BPE",
         "vocab": {"a": 0, "b": 1, "\u2581c": 2, "<0x0A>": 3},
@@ -49,7 +49,7 @@ def sequence(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"type": "Sequence", "decoders": list(parts)}
 
 
-def test_sentencepiece_decoder(tmp_path: Path) -> None:
+def test_sentencepiece_decoder_is_accepted(tmp_path: Path) -> None:
     known = load(tmp_path, spec_of(decoder=sequence(*SENTENCEPIECE_DECODERS)))
     assert known.tokens == [b"a", b"b", b" c", b"\n"]
 
@@ -58,9 +58,9 @@ def test_sentencepiece_decoder(tmp_path: Path) -> None:
     ("parts", "message"),
     [
         ({"decoder": None}, "no decoder"),
-        ({"decoder": {"type": "CTC", "pad_token": "a"}}, "unknown decoder CTC"),
-        ({"decoder": {"type": "Surprise"}}, "unknown decoder Surprise"),
-        ({"decoder": {"type": "ByteLevel"}}, "ByteLevel, but no"),
+        ({"decoder": {"type": "CTC", "pad_token": "a"}}, "the decoder CTC, which is not supported"),
+        ({"decoder": {"type": "Surprise"}}, "the decoder Surprise, which is not supported"),
+        ({"decoder": {"type": "ByteLevel"}}, "ByteLevel decoder, but no"),
         ({"decoder": sequence({"type": "ByteLevel"}, {"type": "Metaspace"})}, "ByteLevel with Metaspace"),
         (
             {
@@ -70,14 +70,14 @@ def test_sentencepiece_decoder(tmp_path: Path) -> None:
             },
             "end_of_word_suffix",
         ),
-        ({"decoder": {"type": "BPEDecoder", "suffix": "</w>"}}, "takes off"),
+        ({"decoder": {"type": "BPEDecoder", "suffix": "</w>"}}, "removes the suffix"),
         ({"decoder": {"type": "WordPiece", "prefix": ""}}, "no prefix"),
         ({"decoder": sequence(SENTENCEPIECE_DECODERS[3])}, "Strip"),
         (
             {"decoder": sequence({"type": "Replace", "pattern": {"Regex": "a+"}, "content": ""})},
             "only strings",
         ),
-        ({"model": {"type": "WordLevel"}, "decoder": {"type": "Fuse"}}, "unknown model WordLevel"),
+        ({"model": {"type": "WordLevel"}, "decoder": {"type": "Fuse"}}, "a model of type WordLevel"),
         ({"model": {"vocab": {}}, "decoder": {"type": "Fuse"}}, "vocabulary is empty"),
     ],
 )
@@ -105,7 +105,7 @@ MODEL = '"model": {"type": "BPE", "vocab": %s, "merges": []}, "decoder": {"type"
         '{"pre_tokenizer": {}, "decoder": {"x": 1}, "model": {"type": "BPE", "vocab": {"a": 0}}}',
     ],
 )
-def test_not_a_tokenizer_json(tmp_path: Path, text: str) -> None:
+def test_invalid_tokenizer_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(text)
     with pytest.raises(VocabularyError):
@@ -114,17 +114,17 @@ def test_not_a_tokenizer_json(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "generation_config.json", "config.json"])
 @pytest.mark.parametrize("text", ["[]", "{", "\xff"])
-def test_broken_files_beside_it(tmp_path: Path, file: str, text: str) -> None:
+def test_broken_config_files_are_refused(tmp_path: Path, file: str, text: str) -> None:
     byte_level().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / file).write_bytes(text.encode("latin-1"))
     with pytest.raises(VocabularyError, match=file):
         load_vocabulary(tmp_path)
 
 
-def test_not_a_tokenizer(tmp_path: Path) -> None:
+def test_paths_and_objects_without_a_tokenizer_are_refused(tmp_path: Path) -> None:
     with pytest.raises(VocabularyError, match="no file or folder"):
         load_vocabulary(tmp_path / "nothing")
     with pytest.raises(VocabularyError, match="Transformers can load"):
         load_vocabulary(tmp_path)
-    with pytest.raises(VocabularyError, match="dict is no tokenizer"):
+    with pytest.raises(VocabularyError, match="dict is not a tokenizer"):
         load_vocabulary({})

@@ -1,4 +1,4 @@
-"""SentencePiece models, against the sentencepiece package."""
+"""SentencePiece models, compared with the sentencepiece package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mistral(file: str) -> Path:
 
 
 def trained(folder: Path, kind: str, *, byte_fallback: bool) -> Path:
-    """A small model of CORPUS."""
+    """Trains a small model on CORPUS."""
     prefix = folder / f"{kind}-{byte_fallback}"
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS),
@@ -66,7 +66,7 @@ def expected_bytes(processor: sentencepiece.SentencePieceProcessor, token: int) 
     return bytes([int(piece[3:5], 16)]) if processor.IsByte(token) else piece.replace("\u2581", " ").encode()
 
 
-def test_pieces(model: Path) -> None:
+def test_tokens_match_the_pieces_of_the_package(model: Path) -> None:
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     known = load_vocabulary(model)
     size = processor.GetPieceSize()
@@ -83,8 +83,8 @@ def test_pieces(model: Path) -> None:
     )
 
 
-def test_encodes_as_the_package_does(model: Path) -> None:
-    """The package puts a space before the text; the worker does not."""
+def test_worker_encodes_like_the_package(model: Path) -> None:
+    """The package adds a space before the text; the worker does not."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     known = load_vocabulary(model)
     worker = load_tokenizer(known.tokenizer.kind, known.tokenizer.data, known.tokens)
@@ -103,6 +103,7 @@ def test_worker_returns_exactly_the_bytes(model: Path) -> None:
     known = load_vocabulary(model)
     worker = load_tokenizer(known.tokenizer.kind, known.tokenizer.data, known.tokens)
     all_bytes = {bytes([byte]) for byte in range(256)} <= set(known.tokens)
+    spelled = 0
     for data in [text.encode() for text in PLAIN + LOOKALIKES + CORPUS[:5]] + RAW:
         try:
             tokens = worker(data)
@@ -111,6 +112,8 @@ def test_worker_returns_exactly_the_bytes(model: Path) -> None:
         else:
             assert known.decode(tokens) == data
             assert known.special.isdisjoint(tokens)
+            spelled += 1
+    assert spelled >= 5
 
 
 def test_user_defined_symbols_are_text(tmp_path: Path) -> None:
@@ -121,7 +124,7 @@ def test_user_defined_symbols_are_text(tmp_path: Path) -> None:
     assert known.decode(worker(b"<ctl>  <s>")) == b"<ctl>  <s>"
 
 
-def test_folder_with_a_model_only(tmp_path: Path) -> None:
+def test_folder_with_only_a_sentencepiece_model(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").symlink_to(mistral(MISTRAL[0]))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 13]}))
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 32064}))
@@ -131,17 +134,17 @@ def test_folder_with_a_model_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x0a", b"\x0a\xff\xff\xff\xff\x0f", b"\x0b\x00", b"PK\x03\x04" * 9])
-def test_not_a_model(tmp_path: Path, data: bytes) -> None:
+def test_files_that_are_not_models_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "tokenizer.model"
     path.write_bytes(data)
-    with pytest.raises(VocabularyError, match="no SentencePiece model"):
+    with pytest.raises(VocabularyError, match="not a SentencePiece model"):
         load_vocabulary(path)
 
 
-def test_cut_off_model(tmp_path: Path) -> None:
+def test_truncated_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.model"
     path.write_bytes(mistral(MISTRAL[0]).read_bytes()[:100_001])
-    with pytest.raises(VocabularyError, match=r"cut off|no SentencePiece model"):
+    with pytest.raises(VocabularyError, match=r"cut off|not a SentencePiece model"):
         load_vocabulary(path)
 
 

@@ -1,4 +1,4 @@
-"""The vocabulary itself: what it refuses, its fingerprint, and what the runtime is told."""
+"""Vocabularies: invalid values, the fingerprint, and the registration with the runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = Vocabulary(
 )
 
 
-def test_defaults() -> None:
+def test_defaults_of_a_vocabulary() -> None:
     known = Vocabulary([b"a", b""])
     assert (known.vocab_size, known.special, known.eos, known.tokenizer.kind) == (
         2,
@@ -37,23 +37,23 @@ def test_defaults() -> None:
     assert known.tokenizer_json is None
 
 
-def test_decode() -> None:
+def test_decode_joins_bytes_and_refuses_unknown_tokens() -> None:
     assert SMALL.decode([0, 3, 1, 7, 4]) == b"aba"
     for token in (8, -1):
         with pytest.raises(IndexError, match="not below the vocabulary size 8"):
             SMALL.decode([token])
 
 
-def test_ending_with() -> None:
+def test_ending_with_adds_eos_tokens() -> None:
     ends = SMALL.ending_with([3, 4, 3, 6])
-    assert ends.eos == (4, 3, 6)  # its own first
+    assert ends.eos == (4, 3, 6)  # the vocabulary's own eos token comes first
     assert ends.tokens == [b"", b"a", b"b", b"", b""]
     assert ends.special_names == {0: "<s>", 3: "ab", 4: "</s>"}
     with pytest.raises(VocabularyError, match="eos token is 8"):
         SMALL.ending_with([8])
 
 
-def test_cut() -> None:
+def test_cut_removes_tokens_beyond_a_size() -> None:
     narrow = SMALL.cut(3)
     assert (narrow.tokens, narrow.special_names, narrow.eos, narrow.bos) == (
         SMALL.tokens[:3],
@@ -120,7 +120,7 @@ def test_fingerprint_is_the_same_in_another_process() -> None:
         {"tokenizer": TokenizerBlob("greedy", b"x")},
     ],
 )
-def test_fingerprint_depends_on_everything(changes: dict[str, Any]) -> None:
+def test_fingerprint_depends_on_every_field_but_the_name(changes: dict[str, Any]) -> None:
     assert replace(SMALL, **changes).fingerprint != SMALL.fingerprint
 
 
@@ -128,14 +128,14 @@ def test_fingerprint_depends_on_everything(changes: dict[str, Any]) -> None:
     st.lists(st.binary(max_size=3), min_size=1, max_size=5),
     st.lists(st.binary(max_size=3), min_size=1, max_size=5),
 )
-def test_fingerprint_tells_token_lists_apart(one: list[bytes], other: list[bytes]) -> None:
+def test_fingerprints_of_different_token_lists_differ(one: list[bytes], other: list[bytes]) -> None:
     assert (Vocabulary(one).fingerprint == Vocabulary(other).fingerprint) == (one == other)
 
 
 def test_registration_builds_an_image() -> None:
-    """What goes over the wire is what the image builder takes."""
-    told = msgpack.unpackb(msgpack.packb(SMALL.registration()), strict_map_key=False)
-    told.pop("tokenizer_kind")
-    told.pop("tokenizer_data")
-    image = build_image(told.pop("tokens"), **told)
+    """The image builder accepts the registration after a round trip through msgpack."""
+    registration = msgpack.unpackb(msgpack.packb(SMALL.registration()), strict_map_key=False)
+    registration.pop("tokenizer_kind")
+    registration.pop("tokenizer_data")
+    image = build_image(registration.pop("tokens"), **registration)
     assert int.from_bytes(image[12:16], "little") == 8

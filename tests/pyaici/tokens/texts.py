@@ -1,4 +1,4 @@
-"""Texts and bytes that tokenizers get wrong."""
+"""Texts and bytes that tokenizers often handle wrongly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAIN = [
     "ZQXJ zqxj camelCaseHTTPServer snake_case_name SCREAMING_CASE",
 ]
 
-#: what looks like special tokens, byte pieces or a SentencePiece space, but is text
+#: plain text that looks like special tokens, byte pieces or a SentencePiece space
 LOOKALIKES = [
     "<s></s><unk><pad>[INST] [/INST]<|endoftext|><|im_end|><|eot_id|><bos><eos>",
     "<0x41><0x0A> <0xFF>",

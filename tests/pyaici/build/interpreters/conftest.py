@@ -1,4 +1,4 @@
-"""An interpreter that is not one: a file of C, packed as the package index packs it."""
+"""A fake interpreter: a C file, packed like a source distribution on the package index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENGINE = '#include "engine.h"\n#include "port.h"\nint answer(void) { return 40 +
 
 
 def pack(folder: Path, files: dict[str, str], package: str = "some_thing", version: str = "1.0") -> Sdist:
-    """Writes ``PACKAGE-VERSION.tar.gz`` into the folder; the pin of it."""
+    """Writes ``PACKAGE-VERSION.tar.gz`` into the folder and returns its pin."""
     target = folder / f"{package}-{version}.tar.gz"
     with tarfile.open(target, "w:gz") as archive:
         for name, text in files.items():
@@ -31,7 +31,7 @@ def pack(folder: Path, files: dict[str, str], package: str = "some_thing", versi
 
 @pytest.fixture
 def sdists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of source distributions that the build is told of."""
+    """Creates the folder of source distributions and sets AICI_SDISTS to it."""
     folder = tmp_path / "sdists"
     folder.mkdir()
     monkeypatch.setenv("AICI_SDISTS", str(folder))
@@ -40,7 +40,7 @@ def sdists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def thing(sdists: Path, monkeypatch: pytest.MonkeyPatch) -> Sdist:
-    """The interpreter `thing`, which the build knows."""
+    """Registers the interpreter `thing` with the build."""
     packed = pack(sdists, {"src/engine.c": ENGINE, "src/engine.h": "int answer(void);\n", "setup.py": ""})
 
     class Thing:
@@ -63,6 +63,6 @@ def thing(sdists: Path, monkeypatch: pytest.MonkeyPatch) -> Sdist:
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The machine's own cache, which has the real sources since the controllers were built."""
+    """Returns the machine's cache, which has the real sources since the controllers were built."""
     monkeypatch.delenv("AICI_SDISTS", raising=False)
     return cache_dir()

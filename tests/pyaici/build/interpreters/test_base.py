@@ -1,4 +1,4 @@
-"""A controller on an interpreter: what is compiled when, with what, and what happens without the sources."""
+"""The build of a controller with an interpreter: which files are compiled, and missing sources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 
 @pytest.fixture
 def folder(thing: Sdist, tmp_path: Path) -> Path:
-    """The glue of the interpreter `thing` in a source tree, beside what glue shares."""
+    """Creates a source tree with the glue code of the interpreter `thing` and the code that glue shares."""
     controllers = tmp_path / "tree" / "controllers"
     folder = controllers / "thingctrl"
     for name in ("port", "library"):
@@ -67,31 +67,31 @@ def folder(thing: Sdist, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def build(folder: Path, sdk: Sdk, tmp_path: Path, tools: CountingToolchain) -> Callable[[], list[str]]:
-    """Builds the glue to ``out.wasm``; what was compiled and linked for it."""
+    """Returns a function that builds the glue to ``out.wasm`` and returns the names of the compiled files."""
 
     def build() -> list[str]:
-        tools.ran.clear()
+        tools.commands.clear()
         build_controller(folder, tmp_path / "out.wasm", sdk=sdk, tools=tools)
-        return [Path(what.removeprefix("compiling ")).name for what in tools.ran if "compiling" in what]
+        return [Path(what.removeprefix("compiling ")).name for what in tools.commands if "compiling" in what]
 
     return build
 
 
-def test_only_what_changed_is_compiled(
+def test_only_changed_files_are_compiled(
     folder: Path, build: Callable[[], list[str]], tmp_path: Path, tools: CountingToolchain
 ) -> None:
     out = tmp_path / "out.wasm"
     library = ["answer.cpp", "other.cpp"]
     assert sorted(build()) == sorted(["engine.c", "main.c", "setjmp.c", "shared.cpp", *library])
     assert (field(out, 3), field(out, 4), field(out, 8)) == (42, 5000 + 0xC3, 7)
-    assert "compiling Thing, 10 to 30 s, once" in tools.said
+    assert "compiling Thing, 10 to 30 s, once" in tools.messages
     assert build() == []
     (folder / "library" / "hello.txt").write_text("hi")
     assert sorted(build()) == ["main.c", "shared.cpp"]
     assert field(out, 4) == 2000 + ord("h")
     (folder.parent / "script" / "shared.h").write_text('extern "C" int shared(int);\n#define _8 1\n')
     with pytest.raises(BuildError, match=r"shared\.h"):
-        build()  # which C cannot read
+        build()  # the header is not valid C
     (folder.parent / "script" / "shared.h").write_text("int shared(int);\n")
     (folder.parent / "script" / "shared.cpp").write_text('extern "C" int shared(int v) { return v + 7; }\n')
     assert sorted(build()) == ["main.c", "shared.cpp"]
@@ -101,11 +101,11 @@ def test_only_what_changed_is_compiled(
     assert field(out, 3) == 43
 
 
-def test_the_shared_folder_is_no_controller(folder: Path) -> None:
+def test_shared_folder_is_not_a_controller(folder: Path) -> None:
     assert [path.name for path in controller_folders(folder.parents[1])] == ["thingctrl"]
 
 
-def test_without_sources_the_rest_is_built(
+def test_other_controllers_are_built_without_the_interpreters_sources(
     folder: Path, sdists: Path, thing: Sdist, tmp_path: Path, tools: CountingToolchain
 ) -> None:
     (sdists / thing.file_name).unlink()
@@ -114,17 +114,19 @@ def test_without_sources_the_rest_is_built(
     other = folder.parent / "zother"
     other.mkdir()
     (other / "main.c").write_text(MINIMAL)
-    tools.said.clear()
+    tools.messages.clear()
     built = build_all(tmp_path / "out", root=folder.parents[1], tools=tools)
     assert [one.name for one in built] == ["zother"]
-    (line,) = tools.said
+    (line,) = tools.messages
     assert line.startswith("thingctrl is not built: the sources of Thing are missing: AICI_SDISTS names")
     assert "\n" not in line
 
 
-def test_a_library_that_cannot_be_embedded(folder: Path, build: Callable[[], list[str]]) -> None:
+def test_library_files_with_bad_names_or_encoding_are_refused(
+    folder: Path, build: Callable[[], list[str]]
+) -> None:
     (folder / "library" / "not-a-name.txt").touch()
-    with pytest.raises(BuildError, match=r"not-a-name\.txt: its name becomes one of C"):
+    with pytest.raises(BuildError, match=r"not-a-name\.txt: its name must be a C identifier"):
         build()
     (folder / "library" / "not-a-name.txt").rename(folder / "library" / "binary.txt")
     (folder / "library" / "binary.txt").write_bytes(b"\xff")
@@ -132,7 +134,7 @@ def test_a_library_that_cannot_be_embedded(folder: Path, build: Callable[[], lis
         build()
 
 
-def test_glue_without_sources_of_its_own(folder: Path, build: Callable[[], list[str]]) -> None:
+def test_glue_without_a_source_file_is_refused(folder: Path, build: Callable[[], list[str]]) -> None:
     (folder / "main.c").unlink()
     with pytest.raises(BuildError, match=r"thingctrl has no source file \(\.c, \.cpp"):
         build()

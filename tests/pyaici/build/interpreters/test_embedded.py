@@ -1,4 +1,4 @@
-"""The library of an interpreter as C."""
+"""The library of an interpreter, embedded as C arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def written(folder: Path) -> tuple[dict[str, bytes], list[tuple[str, str, int]]]:
-    """What the header says: the arrays by name, and the table's rows of name, array and length."""
+    """Returns the arrays of the header by name, and its table as rows of name, array and length."""
     write_library(folder, folder)
     text = (folder / HEADER).read_text()
     arrays = {
@@ -27,11 +27,11 @@ def written(folder: Path) -> tuple[dict[str, bytes], list[tuple[str, str, int]]]
     }
     lengths = {name: int(n) for name, n in re.findall(r"enum \{ (\w+) = (\d+) \};", text)}
     table = re.findall(r'\{"([^"]+)", (\w+), (\w+)\}', text)
-    assert text.rstrip().endswith("{0, 0, 0},\n};"), "glue goes through the table up to its end"
+    assert text.rstrip().endswith("{0, 0, 0},\n};"), "glue code reads the table up to this entry"
     return arrays, [(name, array, lengths[length]) for name, array, length in table]
 
 
-def test_files_are_those_of_the_folder_itself_sorted(folder: Path) -> None:
+def test_library_files_are_sorted_and_exclude_subfolders(folder: Path) -> None:
     library = folder / "library"
     (library / "deeper").mkdir()
     for name in ("b.py", "a.py", "deeper/c.py"):
@@ -39,12 +39,12 @@ def test_files_are_those_of_the_folder_itself_sorted(folder: Path) -> None:
     assert library_files(folder) == [library / "a.py", library / "b.py"]
 
 
-def test_a_folder_without_a_library_has_no_files(tmp_path: Path) -> None:
+def test_folder_without_a_library_has_no_files(tmp_path: Path) -> None:
     assert library_files(tmp_path) == []
     assert written(tmp_path) == ({}, [])
 
 
-def test_every_file_is_there_to_the_byte(folder: Path) -> None:
+def test_files_are_embedded_byte_for_byte(folder: Path) -> None:
     contents = {
         "long.py": bytes(range(1, 128)) * 3,
         "empty.py": b"",
@@ -60,20 +60,20 @@ def test_every_file_is_there_to_the_byte(folder: Path) -> None:
         assert length == len(contents[name])
 
 
-def test_numbers_are_those_of_a_signed_char(folder: Path) -> None:
+def test_bytes_are_written_as_signed_chars(folder: Path) -> None:
     (folder / "library" / "a.py").write_text("\u00ff")
     write_library(folder, folder)
     assert "-61, -65, 0," in (folder / HEADER).read_text()
 
 
 @pytest.mark.parametrize("name", ["two-words.py", "1.py", "sch\u00f6n.py", "a.b.py"])
-def test_a_name_that_is_none_of_c_is_refused(folder: Path, name: str) -> None:
+def test_file_name_that_is_not_a_c_identifier_is_refused(folder: Path, name: str) -> None:
     (folder / "library" / name).write_text("")
     with pytest.raises(BuildError, match="letters, digits and _ only"):
         write_library(folder, folder)
 
 
-def test_what_is_not_utf8_is_refused(folder: Path) -> None:
+def test_file_that_is_not_utf8_is_refused(folder: Path) -> None:
     (folder / "library" / "a.py").write_bytes(b"\xff")
     with pytest.raises(BuildError, match=r"a\.py is not UTF-8"):
         write_library(folder, folder)

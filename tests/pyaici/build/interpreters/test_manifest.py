@@ -1,4 +1,4 @@
-"""``interpreter.toml``: what may stand in it."""
+"""``interpreter.toml``: valid and invalid contents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyaici.build import BuildError
 from pyaici.build.interpreters import LANGUAGES, MANIFEST, Manifest, is_interpreter
 
 
-def test_it_names_an_interpreter_and_a_stack(tmp_path: Path) -> None:
+def test_manifest_names_an_interpreter_and_a_stack_size(tmp_path: Path) -> None:
     assert not is_interpreter(tmp_path)
     (tmp_path / MANIFEST).write_text('interpreter = "quickjs"\nstack_kib = 128\n')
     assert is_interpreter(tmp_path)
@@ -18,7 +18,7 @@ def test_it_names_an_interpreter_and_a_stack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("stack_kib = 64", "interpreter must be one of micropython, quickjs, not None"),
         ('interpreter = "perl"\nstack_kib = 64', "one of micropython, quickjs, not 'perl'"),
@@ -26,12 +26,12 @@ def test_it_names_an_interpreter_and_a_stack(tmp_path: Path) -> None:
         ('interpreter = "quickjs"\nstack_kib = 8', "16 to 4096, not 8"),
         (
             'interpreter = "quickjs"\nstack_kib = 64\nheap = 1',
-            r"unknown: heap \(known: interpreter, stack_kib\)",
+            r"unknown entries: heap \(the entries are interpreter and stack_kib\)",
         ),
         ("interpreter =", r"interpreter\.toml: Invalid value"),
     ],
 )
-def test_what_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_invalid_manifests_are_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(BuildError, match=said):
+    with pytest.raises(BuildError, match=message):
         Manifest.read(tmp_path, list(LANGUAGES))

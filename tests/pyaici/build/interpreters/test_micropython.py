@@ -1,4 +1,4 @@
-"""The headers of MicroPython: what the glue names is in them, and they are the same everywhere."""
+"""The generated headers of MicroPython: they contain the glue's names and do not depend on the folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ qstr name(void) { return MP_QSTR_only_the_glue_says_so; }
 """
 
 
-def test_names_of_the_glue(tmp_path: Path, network: Path) -> None:
+def test_generated_headers_contain_the_names_of_the_glue(tmp_path: Path, network: Path) -> None:
     tools = Toolchain(network)
     made = []
     for place in ("one", "much/longer/two"):

@@ -1,4 +1,4 @@
-"""What must go along with the compiled interpreters."""
+"""The license notices that accompany the compiled interpreters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ CONTROLLERS = find_sdk().root.parent
         ("jsctrl", "QuickJS-ng.txt", ["2017-2026 Fabrice Bellard", "2023-2026 Saúl Ibarra Corretgé"]),
     ],
 )
-def test_owners_and_permission(folder: str, name: str, owners: list[str], network: Path) -> None:
+def test_notice_has_the_copyright_owners_and_the_permission(
+    folder: str, name: str, owners: list[str], network: Path
+) -> None:
     folders = [CONTROLLERS / folder, CONTROLLERS / "yesno"]
     made = notices(folders, Toolchain(network))
     assert list(made) == [name]

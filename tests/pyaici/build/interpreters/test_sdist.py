@@ -1,4 +1,4 @@
-"""Source distributions: fetched once, checked before anything of them is run, and missing."""
+"""Source distributions: they are fetched once and checked before any of their code runs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ def cache(tmp_path: Path) -> Cache:
 
 
 def refusal(sdist: Sdist, cache: Cache) -> str:
-    """What is said of it, in one line."""
+    """Returns the one-line message of the error that fetching raises."""
     with pytest.raises(MissingSources) as caught:
         sdist.fetch(cache)
-    said = str(caught.value)
-    assert "\n" not in said
-    assert said.startswith("the sources of Thing are missing: ")
-    assert said.endswith("put that file into a folder and name it: AICI_SDISTS=DIR")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("the sources of Thing are missing: ")
+    assert message.endswith("put that file into a folder and set AICI_SDISTS=DIR")
     assert not list((cache.cache / "build").glob("*.tar.gz"))
-    return said
+    return message
 
 
-def test_a_folder_of_files_and_the_cache(sdists: Path, cache: Cache, tmp_path: Path) -> None:
+def test_sdist_is_taken_from_the_folder_and_then_from_the_cache(
+    sdists: Path, cache: Cache, tmp_path: Path
+) -> None:
     sdist = pack(sdists, {"src/a.c": "one", "src/deep/b.h": "two", "setup.py": "three", "srcs": "four"})
     tree = sdist.unpack(cache, "src", tmp_path / "tree")
     files = {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*") if path.is_file()}
@@ -40,28 +42,30 @@ def test_a_folder_of_files_and_the_cache(sdists: Path, cache: Cache, tmp_path: P
     assert (sdist.unpack(cache, "src", tmp_path / "again") / "a.c").read_text() == "one"
 
 
-def test_a_folder_without_it_or_with_another(sdists: Path, cache: Cache) -> None:
+def test_folder_with_a_different_file_or_none_is_refused(sdists: Path, cache: Cache) -> None:
     sdist = pack(sdists, {"a.c": "one"})
     pack(sdists, {"a.c": "another"})
-    assert "the file there has SHA-256 " in refusal(sdist, cache)
+    assert "the file has SHA-256 " in refusal(sdist, cache)
     assert f", not {sdist.sha256}. " in refusal(sdist, cache)
     (sdists / sdist.file_name).unlink()
-    assert f"AICI_SDISTS names the folder {sdists}, where it is not" in refusal(sdist, cache)
+    assert f"AICI_SDISTS names the folder {sdists}, which lacks them" in refusal(sdist, cache)
 
 
-def test_no_pip(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pip_is_reported(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AICI_SDISTS", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     assert "has no pip: run " in refusal(Sdist("Thing", "some_thing", "1.0", "0" * 64), cache)
 
 
-def test_pip_has_it_not_or_has_another(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content is checked before pip runs the ``setup.py`` that is in it."""
+def test_pip_without_the_package_or_with_a_different_one(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The content must be checked before pip runs its ``setup.py``."""
     monkeypatch.delenv("AICI_SDISTS", raising=False)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     wanted = Sdist("Thing", "some_thing", "1.0", "0" * 64)
-    assert "pip cannot fetch it: " in refusal(wanted, cache)
+    assert "pip cannot fetch them: " in refusal(wanted, cache)
     assert "some_thing==1.0" in refusal(wanted, cache)
     trace = tmp_path / "was run"
     pack(tmp_path, {"setup.py": f"open({str(trace)!r}, 'w')\n", "PKG-INFO": "Name: some_thing\n"})
@@ -69,7 +73,7 @@ def test_pip_has_it_not_or_has_another(tmp_path: Path, cache: Cache, monkeypatch
     assert not trace.exists()
 
 
-def test_pip_fetches_it(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_fetches_the_package(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AICI_SDISTS", raising=False)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
