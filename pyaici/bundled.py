@@ -75,7 +75,7 @@ DESCRIPTIONS = {
         'root ::= [A-Z] [a-z]+ " is " [0-9]+ " years old."',
     ),
     "jsctrl": (
-        "the model writes as a script in JavaScript says: aici run my_script.js",
+        "runs a script in JavaScript as a controller: aici run my_script.js",
         'import { fixed, gen } from "aici"; export async function main() { fixed("It is "); '
         "await gen({ regex: /[0-9]+/ }); }",
     ),
@@ -97,7 +97,7 @@ DESCRIPTIONS = {
         '%% list: N | list N ; N: "/[0-9]+/" ; SKIP: "/, ?/" ;',
     ),
     "prefix": (
-        "the output begins with given characters, as if the model had come to them by itself",
+        "the output begins with given characters, with the model's exact conditional distribution",
         " Par",
     ),
     "pyctrl": (
@@ -109,11 +109,11 @@ DESCRIPTIONS = {
         "[A-Z][a-z]+ is [0-9]+ years old",
     ),
     "showcase": (
-        "every verb of the controller interface in one run, with a word on each in the log",
+        "uses every verb of the controller interface in one run, with a line about each in the log",
         None,
     ),
     "substring": (
-        "the output is a part of a given text, word for word",
+        "the output is a verbatim part of a given text",
         '{"text": "The quick brown fox jumps over the lazy dog.", "end": "\\n"}',
     ),
     "uppercase": ("the model writes without small letters (a to z)", None),
@@ -159,7 +159,7 @@ def upload_bundled(runtime: Runtime, name: str) -> str:
     if name not in bundled:
         cure = "upload one with `aici upload FILE --tag NAME`, and use the name"
         if looks_like_id(name) and len(name) < 64:
-            cure = f"an id has 64 digits; `aici tag {name} NAME` gives it a name to use"
+            cure = f"a whole id has 64 digits; `aici tag {name} NAME` gives the module a name to use instead"
         raise UnknownModuleError(
             f"no controller is called {name!r}: it is neither the id or tag of an uploaded module "
             f"nor bundled (bundled: {', '.join(bundled) or 'none, they have not been built'}); {cure}"
@@ -178,11 +178,11 @@ def find_controller(name: str | Path) -> Path:
     is_folder = stat.S_ISDIR(mode)
     if mode and not is_folder:
         if path.suffix in SOURCE_SUFFIXES:
-            raise UnknownModuleError(f"{path} is a source, not a controller{_build(path)}")
+            raise UnknownModuleError(f"{path} is a source file, not a controller{_build(path)}")
         if language_of(path):
             raise UnknownModuleError(
-                f"{path} is a script, which is no module of its own: aici run {path} runs it, "
-                f"aici script check {path} looks for errors"
+                f"{path} is a script, not a module: run it with aici run {path}, or check it with "
+                f"aici script check {path}"
             )
         return path
     bundled = bundled_controllers()

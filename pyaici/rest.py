@@ -45,15 +45,19 @@ class RestClient:
     def __init__(self, url: str, token: str | None = None) -> None:
         """`url`: the server's address, without a path. `token`: as `aici users add` prints it."""
         if not url.startswith(("http://", "https://")):
-            raise ServerError(f"{url!r} is no address of a server: it begins with http:// or https://")
+            raise ServerError(
+                f"{url!r} is not the address of a server: it must begin with http:// or https://"
+            )
         if token and not re.fullmatch("[!-~]+", token):
             # the library's error message would show the token
-            raise ServerError("the token has a character that no token has: a space, a line end, an accent")
+            raise ServerError(
+                "the token has an invalid character, for example a space, a line end or an accented letter"
+            )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             self._http = httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT)
         except (httpx2.InvalidURL, ValueError) as error:
-            raise ServerError(f"{url!r} is no address of a server: {error}") from None
+            raise ServerError(f"{url!r} is not the address of a server: {error}") from None
         self._url = url
 
     # -- controllers ----------------------------------------------------------------------------
@@ -109,7 +113,9 @@ class RestClient:
                         yield json.loads(line.removeprefix(b"data: "))
         except httpx2.HTTPError as error:
             raise self._broken(error) from None
-        raise ServerError(f"the server at {self._url} has ended the run before its end: has it been stopped?")
+        raise ServerError(
+            f"the server at {self._url} ended the stream before the run was finished: it may have stopped"
+        )
 
     # -- the rest ---------------------------------------------------------------------------------
 
@@ -136,7 +142,7 @@ class RestClient:
             return dict(answer.json())
         except ValueError:
             raise ServerError(
-                f"{self._url} is no aici server: its answer is not JSON", answer.status_code
+                f"{self._url} is not an aici server: its answer is not JSON", answer.status_code
             ) from None
 
     def _broken(self, error: Exception) -> ServerError:
@@ -166,5 +172,5 @@ def _refusal(answer: httpx2.Response) -> ServerError:
         return ServerError(str(error["message"]), answer.status_code, str(error.get("code") or ""), **log)
     except (ValueError, KeyError, TypeError, AttributeError):
         return ServerError(
-            f"the server answers {answer.status_code} {answer.reason_phrase}", answer.status_code
+            f"the server answered {answer.status_code} {answer.reason_phrase}", answer.status_code
         )

@@ -63,8 +63,8 @@ MATRIX = {
         "pyaici.tokens"
     ),
     "pyaici.engines.vllm": (
-        "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.engines pyaici.models "
-        "pyaici.recording pyaici.scripting pyaici.tokens"
+        "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.models pyaici.recording "
+        "pyaici.scripting pyaici.tokens"
     ),
     "pyaici.engines.vllm.logits": (
         "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.engines.vllm pyaici.tokens"

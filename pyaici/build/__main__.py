@@ -14,8 +14,8 @@ from .toolchain import Toolchain
 
 _DEFAULT_OUT = Path(__file__).resolve().parent.parent / "_wasm"
 _SOURCES = f"""The interpreters that run scripts are compiled from sources that pip fetches from the package
-index, once. Where there is no network, name a folder that has those files: {FOLDER_VARIABLE}=DIR; the
-message says which. Without them everything else is built.
+index, once. Without network, put these files into a folder and set {FOLDER_VARIABLE}=DIR; the error message
+names the files. If they are missing, everything else is built.
 """
 
 
@@ -30,9 +30,16 @@ def report(built: Built) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Builds, and returns the exit status: 0, or 1 if a controller cannot be built."""
     parser = argparse.ArgumentParser(prog="python -m pyaici.build", description=__doc__, epilog=_SOURCES)
-    parser.add_argument("sources", nargs="*", type=Path, help="a folder or files; none: all of controllers/")
-    parser.add_argument("-o", "--out", type=Path, help="the .wasm file, or the folder when all are built")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of what is unchanged")
+    parser.add_argument(
+        "sources",
+        nargs="*",
+        type=Path,
+        help="the folder or files of one controller (default: build all of controllers/)",
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, help="write to this .wasm file, or to this folder when all are built"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not list unchanged controllers")
     arguments = parser.parse_args(argv)
     try:
         if arguments.sources:

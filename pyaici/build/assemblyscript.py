@@ -41,7 +41,7 @@ def build_assemblyscript(folder: Path, sdk: Sdk) -> bytes:
         )
         words = (done.stdout + done.stderr).strip()
         if done.returncode or not made.is_file():
-            raise BuildError(f"compiling {folder} failed:\n{words or f'{asc} made no module'}")
+            raise BuildError(f"compiling {folder} failed:\n{words or f'{asc} wrote no module'}")
         return made.read_bytes()
 
 

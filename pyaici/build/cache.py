@@ -40,8 +40,8 @@ class Cache:
             (self.cache / "build").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BuildError(
-                f"cannot make the cache {self.cache}: {error.strerror}; "
-                "set XDG_CACHE_HOME to a folder of yours"
+                f"cannot create the cache {self.cache}: {error.strerror}; "
+                "set XDG_CACHE_HOME to a writable folder"
             ) from error
 
     def artifact(self, digest: str, suffix: str) -> Path:

@@ -29,7 +29,7 @@ def build_crate(folder: Path) -> bytes:
 
     Raises:
         MissingToolchain: cargo is missing, or has no standard library for Wasm.
-        BuildError: cargo fails (the error contains its messages), or the crate makes no Wasm file.
+        BuildError: cargo fails (the error contains its messages), or the crate builds no Wasm file.
     """
     cargo = shutil.which("cargo")
     if cargo is None:
@@ -55,7 +55,7 @@ def _module(messages: str, folder: Path) -> Path:
                 if file.suffix == ".wasm":
                     return file
     raise BuildError(
-        f'the crate in {folder} makes no Wasm file: write crate-type = ["cdylib"] under [lib] in {MANIFEST}'
+        f'the crate in {folder} builds no Wasm file: write crate-type = ["cdylib"] under [lib] in {MANIFEST}'
     )
 
 

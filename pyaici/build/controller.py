@@ -109,7 +109,7 @@ def _sources(source: Path | str | Sequence[Path | str]) -> list[Path]:
             raise BuildError(f"{path} is not a source file of a controller ({kinds})")
     languages = {p.suffix == ".zig" for p in sources}
     if len(languages) > 1:
-        raise BuildError(f"{sources[0].parent} mixes Zig with C or C++; a controller is one or the other")
+        raise BuildError(f"{sources[0].parent} mixes Zig with C or C++; use one or the other")
     return [p.resolve() for p in sources]
 
 
@@ -117,7 +117,7 @@ def _build_zig(sources: list[Path], sdk: Sdk, tools: Toolchain) -> bytes:
     """Returns the module. Zig itself tracks changes; without any, it takes 0.05 s."""
     mains = [p for p in sources if p.name == "main.zig"] or sources
     if len(mains) > 1:
-        raise BuildError(f"{mains[0].parent} has several Zig files and none is called main.zig")
+        raise BuildError(f"{mains[0].parent} has several Zig files, but no main.zig to start from")
     with tempfile.TemporaryDirectory(dir=tools.cache) as scratch:
         made = Path(scratch) / "out.wasm"
         modules = ["--dep", "aici", f"-Mroot={mains[0]}", f"-Maici={sdk.zig_module}"]

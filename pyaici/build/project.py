@@ -37,7 +37,9 @@ def iter_build(out_dir: Path, *, root: Path | None = None, tools: Toolchain | No
     """Builds as `build_all`, yielding one module at a time; reports skipped interpreters to `progress`."""
     root = root or source_tree()
     if root is None:
-        raise BuildError("there is no source tree here: an installed package brings its controllers built")
+        raise BuildError(
+            "there is no source tree to build: an installed package has its controllers built already"
+        )
     tools = tools or Toolchain()
     sdk = Sdk(root / "controllers" / "sdk")
     for folder in controller_folders(root):

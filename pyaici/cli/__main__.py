@@ -31,14 +31,14 @@ _DESCRIPTION = (
     "Write, build, check and run AICI controllers: WebAssembly programs that steer a language model."
 )
 _EPILOG = """\
-a controller of your own, in four steps:
-  aici new my_ctrl                                     a folder with a program that works
-  aici build my_ctrl                                   my_ctrl.wasm
-  aici check my_ctrl.wasm                              what the runtime thinks of it
-  aici run my_ctrl.wasm --prompt "Tell me a story"     the model writes under its control
+write your own controller in four steps:
+  aici new my_ctrl                                     creates a folder with a working program
+  aici build my_ctrl                                   writes my_ctrl.wasm
+  aici check my_ctrl.wasm                              validates it
+  aici run my_ctrl.wasm --prompt "Tell me a story"     generates text under its control
 
 or in Python or JavaScript, without a compiler:
-  aici new --python my_script                          a folder with a script that works, and its tests
+  aici new --python my_script                          creates a folder with a working script and its tests
   aici test my_script/main.py --transcript my_script/tests.toml
   aici run my_script/main.py --prompt "Tell me a story"
 

@@ -11,17 +11,17 @@ from pyaici.cli.check import print_check
 from pyaici.cli.command import add_command
 
 _MORE = """
-DIR holds the sources of one controller: C or C++20 (every .c and .cpp file), or Zig (main.zig). Nothing else
-is needed: the compiler comes with the package ziglang (pip install 'aici[sdk]') and the SDK with this one.
-The first build on a machine takes about 20 s more for C, 40 s for C++, to build their libraries.
+DIR contains the sources of one controller: C or C++20 (all .c and .cpp files), or Zig (main.zig). The
+compiler is in the package ziglang (pip install 'aici[sdk]'), the SDK in this one. The first build on a
+machine also builds the libraries, which takes about 20 s for C and 40 s for C++.
 
-If DIR is a crate of Rust (Cargo.toml) it is built by cargo, if it is a project in AssemblyScript
-(asconfig.json) by asc, which must be on this machine.
+A Rust crate (Cargo.toml) is built with cargo, and an AssemblyScript project (asconfig.json) with asc. Install
+these compilers yourself.
 """
 _EXAMPLES = """\
-  aici build my_ctrl                      my_ctrl.wasm in this folder
+  aici build my_ctrl                      writes my_ctrl.wasm to the current folder
   aici build my_ctrl -o out/first.wasm
-  aici build                              the sources in this folder
+  aici build                              builds the sources in the current folder
 """
 
 
@@ -29,10 +29,19 @@ def add(commands: Any) -> None:
     """Adds the command and its arguments."""
     parser = add_command(commands, "build", run, "compile a controller", more=_MORE, examples=_EXAMPLES)
     parser.add_argument(
-        "source", nargs="?", default=Path(), type=Path, metavar="DIR", help="default: this folder"
+        "source",
+        nargs="?",
+        default=Path(),
+        type=Path,
+        metavar="DIR",
+        help="folder with the sources (default: the current folder)",
     )
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="default: DIR's name and .wasm, in this folder"
+        "-o",
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the file to write (default: DIR's name and .wasm, in the current folder)",
     )
 
 

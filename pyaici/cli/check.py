@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from aicirt.wasm.module.check import ModuleReport
 
 _MORE = """
-Says if the runtime takes a controller, and if not, every reason; then what it imports and exports, and its
-limits. Exit status: 0 accepted, 1 refused.
+Prints whether the runtime accepts the controller, or all reasons why not. Then prints the imports and exports
+of the controller, and the limits for it. Exit status: 0 accepted, 1 refused.
 """
 _EXAMPLES = """\
   aici check my_ctrl.wasm
@@ -30,7 +30,7 @@ _EXAMPLES = """\
 def add(commands: Any) -> None:
     """Adds the command and its arguments."""
     parser = add_command(
-        commands, "check", run, "tell what a controller is and if it is taken", more=_MORE, examples=_EXAMPLES
+        commands, "check", run, "validate a controller and describe it", more=_MORE, examples=_EXAMPLES
     )
     parser.add_argument(
         "file", metavar="CONTROLLER", help="a .wasm file, or the name of a bundled controller"
@@ -104,7 +104,9 @@ def _print_facts(report: ModuleReport) -> None:
         show("  imports  nothing")
     if report.has_pre or report.has_post:
         present = [name for name, has in (("pre", report.has_pre), ("post", report.has_post)) if has]
-        show(f"  steps    {' and '.join(present)} run between two forward passes, mid beside one")
+        show(
+            f"  steps    {' and '.join(present)} run between two forward passes, mid beside the forward pass"
+        )
     else:
         show("  steps    no pre or post: all its work runs beside the forward pass")
 

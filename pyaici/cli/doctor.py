@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from aicirt.doctor import Finding
 
 _MORE = """
-Looks at the kernel, limits, shared memory, processors, packages and vLLM, and says of what is missing what
-that costs and how to get it. The exit status is 1 if something is missing without which nothing works.
+Checks the kernel, limits, shared memory, processors, packages and vLLM. For each problem, prints what does
+not work because of it, and how to fix it. Exit status: 0, or 1 if AICI cannot work at all.
 """
 _EXAMPLES = """\
-  aici doctor               a line for each thing, two more where there is something to say
-  aici doctor --json        for programs
+  aici doctor               prints a line for each check, and one more for each problem
+  aici doctor --json        prints JSON for programs
 """
 #: package -> (the part that needs it, the command that installs it)
 _PACKAGES = {
     "fastapi": ("the HTTP server", "pip install 'aici[server]'"),
-    "httpx2": ("whatever speaks to a server (--server)", "pip install 'aici[client]'"),
+    "httpx2": ("a connection to a server (--server)", "pip install 'aici[client]'"),
     "ziglang": ("aici build", "pip install 'aici[sdk]'"),
     "torch": ("the Transformers engine", "pip install 'aici[hf]'"),
     "transformers": ("the Transformers engine", "pip install 'aici[hf]'"),
@@ -41,14 +41,14 @@ _COLOURS = {"ok": "32", "note": "33", "missing": "31"}
 
 def add(commands: Any) -> None:
     """Adds the command and its arguments."""
-    summary = "look at what this machine has and lacks"
+    summary = "check this machine for what AICI needs"
     parser = add_command(commands, "doctor", run, summary, more=_MORE, examples=_EXAMPLES)
-    parser.add_argument("--json", action="store_true", help="print a list of objects")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of objects")
     parser.add_argument(
         "--socket",
         type=Path,
         default=os.environ.get("AICI_SOCKET") or None,
-        help="also ask the aicirt there (default: $AICI_SOCKET)",
+        help="also check the daemon at this socket (default: $AICI_SOCKET)",
     )
 
 
@@ -74,7 +74,7 @@ def _show(finding: Finding) -> None:
         state = f"\x1b[{_COLOURS[state]}m{state:<8}\x1b[0m"
     print(f"{state:<8} {printable(f'{finding.name:<16} {finding.found}')}")
     if finding.cost:
-        cure = f"; to mend it: {finding.cure}" if finding.cure else ""
+        cure = f"; to fix this: {finding.cure}" if finding.cure else ""
         show(f"{'':<25} so {finding.cost}{cure}")
 
 
@@ -98,12 +98,12 @@ def _vllm() -> Finding:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(importlib.metadata.version(name))
     if not versions:
-        cure = "pip install 'aici[vllm]'; from a checkout ./scripts/vllm.sh, without a GPU too"
+        cure = "pip install 'aici[vllm]', or in a checkout ./scripts/vllm.sh, which also works without a GPU"
         return Finding("vllm", State.NOTE, "not installed", "controllers in vLLM do not work", cure)
-    cost = "vLLM refuses requests with a controller, or does not know them"
+    cost = "vLLM refuses requests with a controller, or ignores the controller"
     if not plugin_installed():
-        found = f"{versions[0]}, which does not know AICI's plugin"
-        return Finding("vllm", State.NOTE, found, cost, "install aici anew in this environment")
+        found = f"{versions[0]}, which does not find AICI's plugin"
+        return Finding("vllm", State.NOTE, found, cost, "reinstall aici in this environment")
     if refusal := plugin_refusal():
         return Finding("vllm", State.NOTE, f"{versions[0]}: {refusal}", cost)
     return Finding("vllm", State.OK, f"{versions[0]}, with AICI's plugin")
@@ -120,7 +120,9 @@ def _scripts() -> Finding:
     if not missing:
         return Finding(name, State.OK, ", ".join(SCRIPT_CONTROLLERS))
     languages = " and ".join(SCRIPT_CONTROLLERS[one] for one in missing)
-    cure = "with network, python -m pyaici.build" + ("" if source_tree() else " in a checkout; install that")
+    cure = "with network, python -m pyaici.build" + (
+        "" if source_tree() else " in a checkout, then install that"
+    )
     found = f"not built: {', '.join(missing)}"
     return Finding(name, State.NOTE, found, f"scripts in {languages} cannot be run", cure)
 
@@ -137,7 +139,7 @@ def _daemon(path: Path) -> Finding:
         finally:
             control.close()
     except AiciError as error:
-        cost = "what looks for it there finds nothing"
+        cost = "programs that use this socket do not work"
         return Finding("aicirt", State.NOTE, str(error), cost, f"aici runtime --socket {path}")
     others = len(health["clients"]) - 1
     found = f"pid {health['pid']}, {len(health['workers'])} workers, {others} other clients"

@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 KINDS = {".y": "lr1", ".kbnf": "kbnf", ".gbnf": "gbnf", ".lark": "lark", ".json": "json_schema"}
 
 _MORE = """
-A grammar is read by the controller of its kind, in the sandbox and with the limits that it has beside a
-model, and asked byte by byte what may come.
+The controller for the kind of grammar reads it, in the same sandbox and with the same limits as beside a
+model. It is then asked, byte by byte, which bytes may follow.
 """
 _EXAMPLES = """\
-  aici grammar check answer.kbnf                       is it one, and what is odd about it
+  aici grammar check answer.kbnf                       prints errors and warnings
   aici grammar test answer.kbnf --accept "yes." --reject "yes"
-  aici grammar sample answer.kbnf -n 5                 texts that a model might write
+  aici grammar sample answer.kbnf -n 5                 prints texts that a model might write
 """
 _CHECK_MORE = """
-Says if the grammar is taken, with warnings, sizes, times, and the bytes that a text may begin with.
-Exit status: 0 taken, 1 refused.
+Prints whether the grammar is accepted, with warnings, sizes, times, and the bytes that a text may begin with.
+Exit status: 0 accepted, 1 refused.
 """
 _CHECK_EXAMPLES = """\
   aici grammar check answer.kbnf
-  aici grammar check c.y                               a grammar that comes with the package
+  aici grammar check c.y                               checks a bundled grammar
   aici grammar check schema.json
   aici grammar check rules.txt --kind lark
 """
 _TEST_MORE = """
-Says of each text if it is one of the grammar, and if not, where it goes wrong and what could have come
-there. Exit status: 0 all as expected, 1 not all, or the grammar is refused.
+Prints for each text whether the grammar accepts it; if not, prints the position of the error and what the
+grammar allows there. Exit status: 0 if all results are as expected, 1 if not, or if the grammar is refused.
 """
 _TEST_EXAMPLES = """\
   aici grammar test json.y --accept '{"a": [1, 2]}' --reject '{"a": 1,}'
   aici grammar test c.y --accept @main.c --accept @util.c
 """
 _SAMPLE_MORE = """
-Prints random texts of the grammar, each on a line of its own as a JSON string. They are for people who want
-to see what their grammar allows: any text may come, but short ones come more often. Exit status: 0, or 1 if
-the grammar is refused, or too few texts came to their end.
+Prints random texts of the grammar, one JSON string per line, to show what the grammar allows. Every text can
+occur; short texts are more likely. Exit status: 0, or 1 if the grammar is refused or too few texts were
+completed.
 """
 _SAMPLE_EXAMPLES = """\
   aici grammar sample answer.kbnf
@@ -62,39 +62,37 @@ def add(commands: Any) -> None:
         commands, "grammar", check, "try out a grammar without a model", more=_MORE, examples=_EXAMPLES
     )
     actions = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add(actions, "check", check, "tell if a grammar is taken, and what is odd", _CHECK_MORE, _CHECK_EXAMPLES)
+    _add(actions, "check", check, "validate a grammar and print warnings", _CHECK_MORE, _CHECK_EXAMPLES)
     tested = _add(
-        actions, "test", test, "tell which texts a grammar has", more=_TEST_MORE, examples=_TEST_EXAMPLES
+        actions, "test", test, "test which texts a grammar accepts", more=_TEST_MORE, examples=_TEST_EXAMPLES
     )
-    for option, what in (("--accept", "that the grammar should have"), ("--reject", "that it should not")):
+    for option, what in (("--accept", "accept"), ("--reject", "reject")):
         tested.add_argument(
             option,
             metavar="TEXT",
             action="append",
             default=[],
-            help=f"a text {what}; @FILE reads it from a file; may be repeated",
+            help=f"a text that the grammar must {what}; @FILE reads it from a file; may be repeated",
         )
     sampled = _add(
         actions, "sample", sample, "print random texts of a grammar", _SAMPLE_MORE, _SAMPLE_EXAMPLES
     )
-    sampled.add_argument("-n", type=_positive, default=10, metavar="N", help="texts (default: 10)")
+    sampled.add_argument("-n", type=_positive, default=10, metavar="N", help="number of texts (default: 10)")
     sampled.add_argument(
         "--length",
         type=_positive,
         default=60,
         metavar="BYTES",
-        help="where a text is brought to its end (default: 60)",
+        help="length from which a text is ended as soon as possible (default: 60)",
     )
-    sampled.add_argument("--seed", type=int, default=1, help="other texts for each number (default: 1)")
+    sampled.add_argument("--seed", type=int, default=1, help="seed of the random numbers (default: 1)")
 
 
 def _add(
     actions: Any, name: str, run: Any, summary: str, more: str, examples: str
 ) -> argparse.ArgumentParser:
     parser = add_command(actions, name, run, summary, more=more, examples=examples)
-    parser.add_argument(
-        "file", metavar="FILE", help="the grammar, or the name of one that comes with the package"
-    )
+    parser.add_argument("file", metavar="FILE", help="the grammar file, or the name of a bundled grammar")
     parser.add_argument(
         "--kind",
         choices=sorted({*KINDS.values(), "regex"}),
@@ -114,7 +112,7 @@ def check(arguments: argparse.Namespace) -> int:
     kind, source = _read(arguments)
     with _open(kind, source) as texts:
         size = find_controller(kind).stat().st_size
-        show(f"{arguments.file}: taken by {kind}")
+        show(f"{arguments.file}: accepted by {kind}")
         _print_warnings(texts)
         show(f"  size     {len(source)} bytes, read by {size / 1000:.0f} kB of controller")
         show(f"  time     read in {1e3 * texts.prepared:.1f} ms, first mask in {1e3 * texts.first:.1f} ms")
@@ -127,7 +125,7 @@ def test(arguments: argparse.Namespace) -> int:
     kind, source = _read(arguments)
     cases = [(text, wanted) for wanted in ("accept", "reject") for text in getattr(arguments, wanted)]
     if not cases:
-        arguments.parser.error("there is nothing to test: give texts with --accept and --reject")
+        arguments.parser.error("there is nothing to test: give texts with --accept or --reject")
     pairs = [(text, _text(text), wanted == "accept") for text, wanted in cases]
     wrong = 0
     with _open(kind, source) as texts:
@@ -140,7 +138,7 @@ def test(arguments: argparse.Namespace) -> int:
             if not verdict.accepted:
                 show(f"       {_why(text, verdict)}")
     if wrong:
-        show(f"{wrong} of {len(pairs)} not as expected")
+        show(f"{wrong} of {len(pairs)} results are not as expected")
     return 1 if wrong else 0
 
 
@@ -156,8 +154,8 @@ def sample(arguments: argparse.Namespace) -> int:
     if len(found) == arguments.n:
         return 0
     raise AiciError(
-        f"only {len(found)} of {arguments.n} texts came to their end; --length {4 * arguments.length} gives "
-        "them more room"
+        f"only {len(found)} of {arguments.n} texts were completed; --length {4 * arguments.length} allows "
+        "longer texts"
     )
 
 
@@ -169,7 +167,7 @@ def _read(arguments: argparse.Namespace) -> tuple[str, bytes]:
     kind = arguments.kind or KINDS.get(path.suffix)
     if kind is None:
         raise AiciError(
-            f"{path}: what kind of grammar is it? Say so with --kind, or by the ending of its name: "
+            f"{path}: the kind of grammar is unknown; give --kind, or rename the file to end with one of: "
             + ", ".join(f"{suffix} ({name})" for suffix, name in KINDS.items())
         )
     return kind, _file(path)

@@ -17,7 +17,7 @@ from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place, require_store
 from pyaici.scripting.script import Script, read_script
 
-_MODULE_HELP = "id of a module, 8 of its digits or more, or a tag"
+_MODULE_HELP = "a tag, the id of a module, or at least its first 8 digits"
 
 
 def add(commands: Any) -> None:
@@ -29,15 +29,15 @@ def add(commands: Any) -> None:
 # -- list ----------------------------------------------------------------------------------------------------
 
 _LIST_MORE = """
-Run a bundled controller by its name: aici run NAME. A script is a file that a bundled controller runs:
-aici run my_script.py. Uploaded controllers are those that were run or that an engine has uploaded; engines
-start them by a tag.
+Lists bundled controllers (aici run NAME), the kinds of scripts (aici run my_script.py), bundled grammars, and
+uploaded controllers. A controller is also uploaded when `aici run` or an engine runs it. Engines start
+uploaded controllers by tag or id.
 """
 _LIST_EXAMPLES = """\
-  aici list                               bundled controllers, and tagged ones on this machine
+  aici list                               bundled controllers, and uploads with a tag in the user's store
   aici list --all                         ... and all other uploads
-  aici list --socket /run/aici.sock       ... at this daemon
-  aici list --server http://gpu-3:8000    ... at this server: yours, and tagged ones
+  aici list --socket /run/aici.sock       ... and uploads with a tag in this daemon
+  aici list --server http://gpu-3:8000    ... and uploads at this server: your own, and those with a tag
 """
 
 
@@ -58,11 +58,11 @@ def list_all(arguments: argparse.Namespace) -> int:
         show(_line(known.name, known.size, known.summary))
         if known.example:
             show(f"{'':<33}  aici run {known.name} --arg {shlex.quote(known.example)} --prompt ...")
-    show("scripts, by the names of their files:")
+    show("scripts, by file name:")
     names = {known.name for known in bundled}
     for language in LANGUAGES:
         runs = (
-            f"run by {language.controller}" if language.controller in names else "not built: see aici doctor"
+            f"run by {language.controller}" if language.controller in names else "not built, see aici doctor"
         )
         example = f"aici run my_script{language.suffixes[0]} --arg JSON_OR_TEXT --prompt ..."
         show(f"  {' '.join('*' + suffix for suffix in language.suffixes):<33}{language.name}, {runs}")
@@ -86,19 +86,19 @@ def _line(name: str, size: int | None, more: str) -> str:
 # -- upload --------------------------------------------------------------------------------------------------
 
 _UPLOAD_MORE = """
-Prints the id of the module and its tags. An engine that uses the same daemon, such as a vLLM server, then
-starts the controller by its id or by a tag. An uploaded script is a controller like any other; its argument
-is a JSON value or a text.
+Prints the id of the module and its tags. An engine that uses the same daemon, such as a vLLM server, can then
+start the controller by its id or by a tag. An uploaded script is a controller like any other; its argument is
+a JSON value or a text.
 
-Uploading a file again changes nothing. A tag that another module has moves to this one; requests that begin
-from then on use it. Without a daemon the controller goes to the store that this user's daemons start with.
-At a server (aici serve) it belongs to you, and you need a token of the role upload.
+Uploading a file again changes nothing. A tag of another module moves to this one; requests that begin later
+use this module. Without a daemon, the controller goes to the store from which this user's daemons load
+modules. A server (aici serve) requires a token of the role upload and records you as the owner.
 """
 _UPLOAD_EXAMPLES = """\
   aici upload my_ctrl.wasm --tag my_ctrl --socket /run/aici.sock
   aici upload my_ctrl.wasm --tag my_ctrl --server http://gpu-3:8000
   aici upload my_script.py --tag my_script --server http://gpu-3:8000
-  aici upload regex                                        a bundled controller; prints its id
+  aici upload regex                                        uploads a bundled controller
 """
 
 
@@ -108,10 +108,10 @@ def _add_upload(commands: Any) -> None:
     parser.add_argument(
         "file",
         metavar="CONTROLLER",
-        help="a .wasm file, a script in Python or JavaScript (.py, .js, .mjs), or the name of a bundled one",
+        help="a .wasm file, a script (.py, .js, .mjs), or the name of a bundled controller",
     )
     parser.add_argument(
-        "--tag", metavar="NAME", action="append", default=[], help="a name for it; may be given several times"
+        "--tag", metavar="NAME", action="append", default=[], help="give it this name; may be repeated"
     )
     add_place(parser)
 
@@ -126,7 +126,9 @@ def upload(arguments: argparse.Namespace) -> int:
             try:
                 place.tag(module.id, name)
             except AiciError as error:
-                raise AiciError(f"{arguments.file} has been uploaded as {module.id}, but: {error}") from error
+                raise AiciError(
+                    f"{arguments.file} has been uploaded as {module.id}, but not tagged: {error}"
+                ) from error
     show(f"{module.id}  {', '.join(sorted({*module.tags, *arguments.tag}))}".rstrip())
     return 0
 
@@ -162,7 +164,7 @@ def _add_tags(commands: Any) -> None:
     summary = "list the names of uploaded controllers"
     parser = add_command(commands, "tags", list_tags, summary, more=_TAGS_MORE, examples=_TAGS_EXAMPLES)
     add_place(parser)
-    parser.add_argument("--json", action="store_true", help="print a list of objects")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of objects")
 
 
 def list_tags(arguments: argparse.Namespace) -> int:
@@ -201,7 +203,7 @@ def age(seconds: float) -> str:
 # -- tag, untag ----------------------------------------------------------------------------------------------
 
 _TAG_MORE = """
-Requests that begin from then on get this module by the name; running requests keep theirs.
+Requests that begin later find this module by the name. Running requests keep their module.
 """
 _TAG_EXAMPLES = """\
   aici tag 41d0f2c9 json_latest              the beginning of an id, as aici list --all shows it
@@ -209,12 +211,12 @@ _TAG_EXAMPLES = """\
   aici tag json_latest json_stable --server http://gpu-3:8000
 """
 _UNTAG_MORE = """
-The controller stays; requests that begin from then on do not find it by this name. At a server the role of
+Removes only the name: requests that begin later no longer find the controller by it. At a server the role of
 your token decides: an administrator removes any owner's tags, with or without --force.
 """
 _UNTAG_EXAMPLES = """\
   aici untag json_latest
-  aici untag theirs --force --socket /run/aici.sock      a tag of any owner
+  aici untag theirs --force --socket /run/aici.sock      also if another owner has set it
 """
 
 
@@ -222,7 +224,9 @@ def _add_tag(commands: Any) -> None:
     summary = "give an uploaded controller a name"
     parser = add_command(commands, "tag", tag, summary, more=_TAG_MORE, examples=_TAG_EXAMPLES)
     parser.add_argument("module", metavar="MODULE", help=_MODULE_HELP)
-    parser.add_argument("name", metavar="NAME", help="the tag; if another module has it, it moves")
+    parser.add_argument(
+        "name", metavar="NAME", help="the tag; if another module has it, it moves to this one"
+    )
     add_place(parser)
 
 

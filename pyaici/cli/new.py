@@ -21,10 +21,11 @@ SCRIPTS = {"python": "main.py", "javascript": "main.js"}
 _BUILT = {"rust": ("/target/",), "assemblyscript": ("/node_modules/",)}
 
 _MORE = """
-Makes the folder NAME with a source that works, a README and settings for editors. C++ has the whole SDK
-(token masks, recognizers, regular expressions), Rust a crate with token masks and recognizers; the others
-have the binary interface, aici.h. What builds C, C++ and Zig comes with 'aici[sdk]'; Rust needs cargo,
-AssemblyScript needs Node.js. Scripts in Python and JavaScript need no compiler, and come with tests.
+Creates the folder NAME with a working source file, a README and settings for editors. C++ has the whole SDK
+(token masks, recognizers, regular expressions), and Rust has a crate with token masks and recognizers. The
+other compiled languages have the binary interface, aici.h. The compiler for C, C++ and Zig comes with
+'aici[sdk]'; Rust needs cargo, AssemblyScript needs Node.js. Scripts in Python and JavaScript need no
+compiler; their folder also contains tests.
 """
 _EXAMPLES = """\
   aici new my_ctrl
@@ -37,15 +38,18 @@ _EXAMPLES = """\
 
 def add(commands: Any) -> None:
     """Adds the command and its arguments."""
-    parser = add_command(commands, "new", run, "make a starter controller", more=_MORE, examples=_EXAMPLES)
-    parser.add_argument("name", metavar="NAME", help="of the controller and of the folder that is made")
+    parser = add_command(commands, "new", run, "create a starter controller", more=_MORE, examples=_EXAMPLES)
+    parser.add_argument("name", metavar="NAME", help="name of the controller and of the new folder")
     language = parser.add_mutually_exclusive_group()
     language.add_argument(
-        "--lang", choices=(*LANGUAGES, *SCRIPTS), default=LANGUAGES[0], help="default: %(default)s"
+        "--lang",
+        choices=(*LANGUAGES, *SCRIPTS),
+        default=LANGUAGES[0],
+        help="the language (default: %(default)s)",
     )
     for name in SCRIPTS:
         language.add_argument(
-            f"--{name}", dest="lang", action="store_const", const=name, help=f"the same as --lang {name}"
+            f"--{name}", dest="lang", action="store_const", const=name, help=f"same as --lang {name}"
         )
 
 
@@ -70,7 +74,7 @@ def create(folder: Path, language: str) -> None:
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", folder.name):
         raise BuildError(
-            f"{folder.name!r} is no name for a controller: letters, digits, _ and -, a letter first"
+            f"{folder.name!r} is not a valid name: use letters, digits, _ and -, and begin with a letter"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BuildError(f"{folder} exists already; choose another name")

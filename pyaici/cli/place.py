@@ -53,13 +53,13 @@ class Place(Protocol):
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `open_place` reads."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--socket", type=Path, help="of a running aicirt (default: $AICI_SOCKET)")
+    where.add_argument("--socket", type=Path, help="socket of a running daemon (default: $AICI_SOCKET)")
     where.add_argument(
         "--store",
         type=Path,
-        help="folder of uploaded modules (default: $AICI_STORE, or the user's cache)",
+        help="folder for uploaded modules (default: $AICI_STORE, or a folder in the user's cache)",
     )
-    add_server(where, parser, "; options go before variables, of these $AICI_SERVER first, then $AICI_SOCKET")
+    add_server(where, parser, "; options override variables, and $AICI_SERVER overrides $AICI_SOCKET")
 
 
 @contextlib.contextmanager
@@ -104,7 +104,7 @@ def find_module(place: Place, name: str) -> str:
             raise
         found = ""
     if found not in ids:
-        raise UnknownModuleError(f"no uploaded module is called {name!r}; aici list --all shows all")
+        raise UnknownModuleError(f"no uploaded module is called {name!r}; aici list --all lists all modules")
     return found
 
 
@@ -133,8 +133,8 @@ class _Daemon:
 
     def upload_script(self, script: Script) -> ModuleInfo:
         interpreter = self.upload(_interpreter(script))
-        told = self.control.call("upload_script", script=asdict(script.stored(interpreter.id)))
-        return ModuleInfo.from_wire(told)
+        described = self.control.call("upload_script", script=asdict(script.stored(interpreter.id)))
+        return ModuleInfo.from_wire(described)
 
     def tag(self, module: str, tag: str) -> None:
         self.control.call("tag", module=module, tag=tag)

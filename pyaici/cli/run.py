@@ -29,17 +29,16 @@ _LOCAL = {"model": None, "device": None, "socket": None, "beams": 1, "record": N
 Stream = Generator[dict[str, Any], None, None]
 
 _MORE = """
-Loads a Transformers model (default: SmolLM2-135M-Instruct, which is fetched once), starts aicirt or joins the
-one of $AICI_SOCKET, and shows the text as it grows: what the model chose, what the controller forced or took
-back, forks side by side, and what the controller prints. Needs the extra hf: pip install 'aici[hf]'
+Loads a Transformers model (default: SmolLM2-135M-Instruct, which is fetched once), and starts a daemon or
+connects to the one at $AICI_SOCKET. Shows the text as it grows: sampled, forced and removed tokens, forks
+side by side, and the output of the controller. Needs the extra hf: pip install 'aici[hf]'
 
-A controller is a program in Python or JavaScript, which needs no compiler (aici new --python NAME makes one,
-docs/scripting.md is the manual), or WebAssembly (aici new NAME). What --arg gives is the script's `argument`:
-a value of JSON if it is one, else a text.
+A controller is a script in Python or JavaScript, which needs no compiler (aici new --python NAME), or a
+WebAssembly module (aici new NAME). docs/guide is the manual. A script gets --arg as its `argument`.
 
-With --server the model is the one of an aici serve, and nothing is loaded here: the controller is a script,
-one that the server knows by this name (bundled, a tag, or an id), or a .wasm file, which is uploaded first.
-Needs the extra client: pip install 'aici[client]'
+With --server, the model of an aici serve is used, and nothing is loaded on this machine. The controller is
+then a script, a name that the server knows (bundled, a tag or an id), or a .wasm file, which is uploaded
+first. Needs the extra client: pip install 'aici[client]'
 """
 _EXAMPLES = """\
   aici run my_script.py --prompt "Tell me a story"
@@ -62,7 +61,7 @@ def add(commands: Any) -> None:
         help=f"{CONTROLLER_HELP} (aici list), or none",
     )
     add_options(parser)
-    add_server(parser, parser, ", unless options say how to run a model here")
+    add_server(parser, parser, ", unless options for a local model are given")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -89,7 +88,7 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
     closes the stream, which ends the run at the server, before the exception propagates.
     """
     if given := _local_options(arguments):
-        raise AiciError(f"{', '.join(given)}: not with --server, which has its own model and way to run it")
+        raise AiciError(f"{', '.join(given)} cannot be used with --server, which runs its own model")
     fill_in(arguments)
     request = read_request(arguments)
     body: dict[str, Any] = {
@@ -135,8 +134,7 @@ def _controller(client: RestClient, name: str) -> str:
         if error.status not in (401, 403):
             raise
         raise AiciError(
-            f"{path} is a file, which must be uploaded first, and that needs a token of the role upload: "
-            f"{error}"
+            f"{path} must be uploaded first, which needs a token of the role upload: {error}"
         ) from None
 
 
@@ -147,7 +145,7 @@ def _explained(error: AiciError, controller: str, url: str) -> AiciError:
         return error
     return InterpreterMissingError(
         f"the server at {url} cannot run scripts in {language.name}: its controller {language.controller} "
-        "was not built; to mend it there: with network, python -m pyaici.build"
+        "was not built; to fix this on the server: with network, python -m pyaici.build"
     )
 
 

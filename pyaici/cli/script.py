@@ -12,37 +12,37 @@ from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 
 _MORE = """
-Scripts are controllers in Python (.py) and JavaScript (.js, .mjs); aici run runs them, aici test tests them.
+Scripts are controllers in Python (.py) and JavaScript (.js, .mjs). aici run runs them, aici test tests them.
 """
 _EXAMPLES = """\
-  aici script check my_script.py                errors that can be found without a model
+  aici script check my_script.py                prints the errors of a script
 """
 _CHECK_MORE = """
-Runs the top level of each script in the real runtime, without a model: errors of its syntax and of what it
-does there are found, such as a regular expression that is none; what `main` does is not run, which aici test
-does. Prints FILE:LINE: MESSAGE, or with a column FILE:LINE:COLUMN: MESSAGE, one line for each file at most.
-Exit status: 0 no error, 1 errors.
+Runs the top level of each script in the real runtime, without a model. This finds syntax errors, and errors
+at the top level such as an invalid regular expression. It does not run `main`; aici test does. Prints
+FILE:LINE: MESSAGE, or FILE:LINE:COLUMN: MESSAGE where the column is known, at most one line for each file.
+Exit status: 0 no errors, 1 errors.
 """
 _CHECK_EXAMPLES = """\
   aici script check my_script.py other.js
-  aici script check my_script.py --arg '{"words": 3}'     for a top level that looks at its argument
-  aici script check *.py --json                           for editors: a list of objects
+  aici script check my_script.py --arg '{"words": 3}'     passes an argument
+  aici script check *.py --json                           prints JSON, for editors
 """
 
 
 def add(commands: Any) -> None:
     """Adds the command and its arguments."""
-    summary = "look for errors in scripts, without a model"
+    summary = "check scripts without a model"
     parser = add_command(commands, "script", run, summary, more=_MORE, examples=_EXAMPLES)
     actions: Any = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = add_command(
-        actions, "check", run, "find errors of scripts", more=_CHECK_MORE, examples=_CHECK_EXAMPLES
+        actions, "check", run, "find errors in scripts", more=_CHECK_MORE, examples=_CHECK_EXAMPLES
     )
     check.add_argument("files", nargs="+", metavar="FILE", help="a script: .py, .js or .mjs")
     check.add_argument(
-        "--arg", metavar="TEXT", help="the scripts' argument: a value of JSON if TEXT is one, else a text"
+        "--arg", metavar="TEXT", help="the scripts' argument: a JSON value if TEXT is JSON, else a text"
     )
-    check.add_argument("--json", action="store_true", help="print a list of objects")
+    check.add_argument("--json", action="store_true", help="print a JSON list of objects")
 
 
 def run(arguments: argparse.Namespace) -> int:

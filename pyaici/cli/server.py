@@ -22,13 +22,13 @@ def add_server(where: argparse._ActionsContainer, parser: argparse.ArgumentParse
     where.add_argument(
         "--server",
         metavar="URL",
-        help=f"of a running aici serve, e.g. http://127.0.0.1:8000 (default: $AICI_SERVER{more})",
+        help=f"address of an aici serve, e.g. http://127.0.0.1:8000 (default: $AICI_SERVER{more})",
     )
     parser.add_argument(
         "--token",
         metavar="TOKEN",
-        help="yours at the server; others on this machine can see options, so that $AICI_TOKEN is better, "
-        "which is the default",
+        help="your token for the server (default: $AICI_TOKEN, which is safer, because other users of this "
+        "machine can see options)",
     )
 
 
@@ -42,7 +42,7 @@ def server_of(arguments: argparse.Namespace, *, elsewhere: bool) -> str | None:
     if url is None and not elsewhere:
         url = os.environ.get("AICI_SERVER") or None
     if url is None and arguments.token is not None:
-        raise AiciError("--token is for a server: say which with --server URL")
+        raise AiciError("--token needs a server: add --server URL")
     return url
 
 
@@ -51,7 +51,7 @@ def open_server(url: str, arguments: argparse.Namespace, *packages: str) -> Rest
     missing = [name for name in ("httpx2", *packages) if importlib.util.find_spec(name) is None]
     if missing:
         raise AiciError(
-            f'--server needs the client: pip install "aici[client]" (there is no {", ".join(missing)})'
+            f'--server needs the client: pip install "aici[client]" (missing: {", ".join(missing)})'
         )
     from pyaici.rest import RestClient
 

@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
     """Adds the commands; the programs parse the rest of the line (`takes_rest`)."""
     for name, run, summary in (
         ("serve", serve, "serve a model and its controllers over HTTP"),
-        ("runtime", runtime, "start aicirt in the foreground"),
+        ("runtime", runtime, "run a daemon (aicirt) in the foreground"),
     ):
         parser = commands.add_parser(name, help=summary, add_help=False)
         parser.set_defaults(run=run, takes_rest=True)
@@ -27,7 +27,7 @@ def serve(arguments: argparse.Namespace) -> int:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise AiciError(
-            f'this needs the server: pip install "aici[server,hf]" (there is no {", ".join(missing)})'
+            f'aici serve needs the server: pip install "aici[server,hf]" (missing: {", ".join(missing)})'
         )
     from pyaici.server.program import main
 

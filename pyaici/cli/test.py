@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from pyaici.testing.playground import Playground
 
 _MORE = """
-FILE is what aici run --record has written, or tests that a person has written in TOML or JSON. The first is
-replayed: the controller runs in the real runtime, samples come from the file, and everything else that the
-controller does must be what it was: forced and taken back tokens, forks, what it prints, variables, how it
-ends. The second has a pretended model, which wants to write a given text, and a small vocabulary.
-docs/scripting_tests.md explains both. Exit status: 0 all as expected, 1 something differs.
+FILE is a recording of aici run --record, or contains test cases in TOML or JSON. A recording is replayed: the
+controller runs in the real runtime, and the samples come from the file. Everything else must be as recorded:
+forced and removed tokens, forks, printed lines, variables, and the end. Test cases run with a simulated
+model, which tries to write a given text, and a small vocabulary. docs/guide/testing.md explains both. Exit
+status: 0 all as expected, 1 something differs.
 
-A replay needs the vocabulary of the model: the default model's is found where that has been fetched, --model
-gives another one. Without it the recorded tokens alone are a vocabulary, and aici test says so.
+A replay needs the vocabulary of the model: that of the default model if it has been fetched, or that of
+--model. Otherwise it uses only the recorded tokens, and prints a note.
 """
 _EXAMPLES = """\
   aici test my_script.py --transcript tests.toml
   aici run my_script.py --prompt "Tell me a story" --record story.json
   aici test my_script.py --transcript story.json
   aici test my_ctrl.wasm --transcript story.json --model ~/models/my-model --masks
-  aici test my_script.py --transcript tests.toml --update      what comes now is what is expected from now on
+  aici test my_script.py --transcript tests.toml --update      rewrites the expectations
 """
 
 
@@ -40,19 +40,19 @@ def add(commands: Any) -> None:
         "controller", metavar="CONTROLLER", help="a script, a .wasm file, or the name of a bundled controller"
     )
     parser.add_argument(
-        "--transcript", type=Path, nargs="+", required=True, metavar="FILE", help="recorded or written"
-    )
-    parser.add_argument("--update", action="store_true", help="rewrite what is expected with what comes")
-    parser.add_argument(
-        "--model", type=Path, metavar="PATH", help="of recordings: a folder with the model's tokenizer"
+        "--transcript", type=Path, nargs="+", required=True, metavar="FILE", help="recordings and test cases"
     )
     parser.add_argument(
-        "--masks", action="store_true", help="of recordings: compare which tokens are allowed, too"
+        "--update", action="store_true", help="replace the expectations in FILE by the actual results"
     )
+    parser.add_argument(
+        "--model", type=Path, metavar="PATH", help="folder with the tokenizer of the recorded model"
+    )
+    parser.add_argument("--masks", action="store_true", help="also compare which tokens a recording allows")
     parser.add_argument(
         "--recorded-tokens",
         action="store_true",
-        help="of recordings: use no vocabulary but the tokens that occur there",
+        help="use only the tokens that occur in the recording as vocabulary",
     )
 
 
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pyaici.testing.playground import Playground
 
     if arguments.masks and arguments.recorded_tokens:
-        raise AiciError("--masks compares masks over the model's vocabulary, not over --recorded-tokens")
+        raise AiciError("--masks needs the model's vocabulary: leave --recorded-tokens out")
     playground: Playground | None = None
     failed = 0
     try:
@@ -97,14 +97,14 @@ def _replay(path: Path, arguments: argparse.Namespace) -> int:
         recorded_only=arguments.recorded_tokens,
     )
     if arguments.masks and not done.vocabulary.exact:
-        raise AiciError("--masks needs the vocabulary of the model: give the model's folder, --model PATH")
+        raise AiciError("--masks needs the model's vocabulary: give the model's folder with --model PATH")
     show(f"{path}: vocabulary: {done.vocabulary.what}")
     if done.passed:
         show(f"{path}: ok")
         return 0
     if arguments.update and not done.problems:
         if not done.vocabulary.exact:
-            raise AiciError(f"{path} can only be updated with the vocabulary of the model: --model PATH")
+            raise AiciError(f"to update {path}, give the model's folder with --model PATH")
         write_recording(done.now, path)
         show(f"{path}: updated")
     else:
@@ -112,7 +112,9 @@ def _replay(path: Path, arguments: argparse.Namespace) -> int:
     for line in [*done.problems, *done.differences]:
         show(f"  {line}")
     if arguments.update and done.problems:
-        show(f"  what was sampled does not fit any more: record {path} anew with aici run --record")
+        show(
+            f"  the controller no longer allows the recorded samples: record {path} again (aici run --record)"
+        )
     return int(bool(done.problems) or not arguments.update)
 
 

@@ -12,15 +12,15 @@ from aicirt.contract.errors import AiciError
 from pyaici.cli.command import add_command
 
 _MORE = """
-The file is the one that `aici serve --users FILE` reads; a running server sees changes within seconds.
-It has a hash of each token, never the token: who has lost it gets a new one (remove, then add).
+Edits the file that `aici serve --users FILE` reads; a running server notices changes within seconds. The file
+contains hashes of the tokens, not the tokens. To replace a lost token, remove the user and add them again.
 
-roles: run      generate with the controllers that are there
-       upload   besides, upload, tag and delete controllers of one's own
-       admin    besides, delete those of others, and their tags
+roles: run      generate with existing controllers
+       upload   also upload, tag and delete own controllers
+       admin    also delete and untag other users' controllers
 """
 _EXAMPLES = """\
-  aici users add ada --role upload --file users.json     prints ada's token
+  aici users add ada --role upload --file users.json     prints the token of ada
   aici users remove ada --file users.json
   aici users list --file users.json
 """
@@ -33,16 +33,16 @@ def add(commands: Any) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text in (
-        ("add", "print a token for a new user"),
-        ("remove", "end a user's token"),
-        ("list", "names and roles"),
+        ("add", "add a user and print the token"),
+        ("remove", "remove a user and revoke the token"),
+        ("list", "list names and roles"),
     ):
         action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if name != "list":
             action.add_argument("name", metavar="NAME")
         if name == "add":
             action.add_argument(
-                "--role", choices=("run", "upload", "admin"), default="run", help="default: run"
+                "--role", choices=("run", "upload", "admin"), default="run", help="the role (default: run)"
             )
         action.add_argument("--file", type=Path, required=True, metavar="FILE", help="the file of users")
         action.set_defaults(parser=action)
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.action == "remove":
         users.remove(arguments.name)
     elif not arguments.file.exists():
-        raise AiciError(f"there is no file {arguments.file}: `aici users add NAME --file ...` makes it")
+        raise AiciError(f"there is no file {arguments.file}: `aici users add NAME --file ...` creates it")
     else:
         for entry in users.entries():
             since = time.strftime("%Y-%m-%d", time.localtime(entry.created))

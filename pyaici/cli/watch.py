@@ -15,20 +15,20 @@ from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 
 _MORE = """
-Shows the processes of a running aicirt, its clients, and what has happened to their sequences: forks, late
-steps, and errors by their code. A worker is busy while it works for sequences; new ones go where there is
-time. Rates are of the time since the lines before. Ctrl-C ends it.
+Shows the processes and clients of a running daemon, and counts of forks, late steps and errors by code.
+"busy %" is the share of time that a worker spends on sequences; new sequences go to workers with time left.
+Rates are averages since the previous screen. Press Ctrl-C to end.
 """
 _EXAMPLES = """\
-  aici top --socket /run/aici.sock        a screen once a second
-  aici top --once                         one screen, of the daemon at $AICI_SOCKET
-  aici top --once --json                  everything that the daemon tells, for programs
+  aici top --socket /run/aici.sock        refreshes once a second
+  aici top --once                         prints one screen, for the daemon at $AICI_SOCKET
+  aici top --once --json                  prints the whole state as JSON
 """
 
 
 def add(commands: Any) -> None:
     """Adds the command and its arguments."""
-    summary = "watch a running aicirt"
+    summary = "watch a running daemon (aicirt)"
     parser = add_command(commands, "top", run, summary, more=_MORE, examples=_EXAMPLES)
     socket = os.environ.get("AICI_SOCKET") or None
     parser.add_argument(
@@ -36,19 +36,25 @@ def add(commands: Any) -> None:
         type=Path,
         default=socket,
         required=socket is None,
-        help="of a running aicirt (default: $AICI_SOCKET)",
+        help="socket of a running daemon (default: $AICI_SOCKET)",
     )
-    parser.add_argument("--once", action="store_true", help="one screen")
-    parser.add_argument("--json", action="store_true", help="lines of JSON instead of screens")
+    parser.add_argument("--once", action="store_true", help="print one screen and exit")
     parser.add_argument(
-        "--interval", type=_seconds, default=1.0, metavar="SECONDS", help="default: %(default)s"
+        "--json", action="store_true", help="print the daemon's state as lines of JSON instead of screens"
+    )
+    parser.add_argument(
+        "--interval",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="time between screens (default: %(default)s)",
     )
 
 
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError("between 0.1 and 3600 seconds are possible")
+        raise argparse.ArgumentTypeError("must be 0.1 to 3600 seconds")
     return value
 
 

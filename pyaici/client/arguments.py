@@ -14,7 +14,7 @@ def argument_bytes(arg: str | bytes) -> bytes:
     try:
         return arg.encode() if isinstance(arg, str) else bytes(arg)
     except UnicodeEncodeError as error:
-        raise ArgumentError(f"the argument is not text that UTF-8 can hold: {error}") from None
+        raise ArgumentError(f"the argument cannot be encoded as UTF-8: {error}") from None
 
 
 def prompt_bytes(prompt: Sequence[int], vocab_size: int) -> bytes:
@@ -22,9 +22,9 @@ def prompt_bytes(prompt: Sequence[int], vocab_size: int) -> bytes:
     try:
         tokens = np.asarray(prompt, dtype=np.int64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise VocabularyError(f"the prompt is no list of tokens: {error}") from None
+        raise VocabularyError(f"the prompt must be a list of token numbers: {error}") from None
     if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
-        raise VocabularyError(f"the prompt has a token that is not between 0 and {vocab_size - 1}")
+        raise VocabularyError(f"the prompt has a token outside 0 to {vocab_size - 1}")
     return tokens.astype("<u4").tobytes()
 
 

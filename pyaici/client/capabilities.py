@@ -19,7 +19,10 @@ from aicirt.contract.abi import (
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Reported to every controller (`aici_capability`); a verb that is missing here is refused."""
+    """The capabilities of an engine. Controllers query them with `aici_capability`.
+
+    The runtime refuses a verb that the engine does not support.
+    """
 
     fork: bool = True
     backtrack: bool = True
@@ -39,9 +42,9 @@ class Capabilities:
         return [[number, int(getattr(self, name))] for number, name in _NUMBERS.items()]
 
     @classmethod
-    def from_wire(cls, told: list[list[int]]) -> Capabilities:
+    def from_wire(cls, pairs: list[list[int]]) -> Capabilities:
         """Rebuilds capabilities from `to_wire`."""
-        found: dict[str, Any] = {_NUMBERS[number]: value for number, value in told}
+        found: dict[str, Any] = {_NUMBERS[number]: value for number, value in pairs}
         return cls(**{name: value if name == "top_k" else bool(value) for name, value in found.items()})
 
 

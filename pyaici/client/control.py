@@ -34,7 +34,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Control:
-    """Blocking calls over the control socket, from any thread; a slow call does not delay those of others."""
+    """Makes blocking calls over the control socket, from any thread. Calls do not delay each other."""
 
     def __init__(self, path: Path, owner: str | None = None) -> None:
         """Connects. Raises RuntimeFailure if nothing listens there, ForeignDaemonError if another user does.
@@ -53,7 +53,9 @@ class Control:
         try:
             sock = socket.socket(socket.AF_UNIX)
         except OSError as error:
-            raise RuntimeFailure(f"no socket to aicirt can be made: {describe(error)}") from error
+            raise RuntimeFailure(
+                f"cannot create a socket for the connection to aicirt: {describe(error)}"
+            ) from error
         sock.settimeout(CALL_SECONDS)
         try:
             sock.connect(str(path))
@@ -61,14 +63,14 @@ class Control:
             sock.close()
             raise RuntimeFailure(
                 f"no aicirt listens on {path} ({error.strerror or error}); start one with 'aici runtime', "
-                "or leave the socket out to have one started"
+                "or leave the socket out, then one is started for you"
             ) from error
         _, uid = peer_credentials(sock)
         if uid not in (os.geteuid(), 0):
             sock.close()
             raise ForeignDaemonError(
-                f"what listens on {path} belongs to user {uid}, not to {os.geteuid()}: start your own with "
-                "'aici runtime', in a folder that only you can write",
+                f"the process that listens on {path} belongs to user {uid}, not to {os.geteuid()}; start "
+                "your own daemon with 'aici runtime --socket PATH', in a folder that only you can write to",
                 uid=uid,
             )
         self._socket = FrameSocket(sock)
@@ -134,9 +136,9 @@ class Control:
             raise self._broken(str(error)) from error
         self.give_up(number)
         if message is None:
-            raise self._broken("it was closed")
+            raise self._broken("aicirt closed it")
         if len(message) != len(Reply._fields):
-            raise ProtocolError(f"an answer of aicirt has {len(message)} fields")
+            raise ProtocolError(f"a reply of aicirt has {len(message)} fields, not {len(Reply._fields)}")
         return message
 
     def give_up(self, number: int) -> None:
@@ -186,7 +188,7 @@ class Control:
             return False
 
     def close(self) -> None:
-        """Closes the connection, also in forks; the supervisor then frees what the client held."""
+        """Closes the connection, also in forks; the supervisor then frees the client's resources."""
         with contextlib.suppress(OSError):  # the connection is broken already
             self._socket.socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

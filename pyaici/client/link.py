@@ -148,7 +148,7 @@ class WorkerLink:
         #: steps whose answers are to be discarded
         self._abandoned: set[int] = set()
         #: variables that came with discarded answers, by a sequence of the request
-        self.unheard: dict[int, dict[bytes, bytes]] = {}
+        self.discarded_variables: dict[int, dict[bytes, bytes]] = {}
         self.rows = SegmentRows(self.segment)
         #: why no more messages of the worker are read; empty while they are
         self._refusal = ""
@@ -170,7 +170,7 @@ class WorkerLink:
         Sends `message`, if there is one; then raises as `send`.
         """
         self._woken = time.monotonic()
-        self.segment.to_worker.tell_cpu(current_cpu())
+        self.segment.to_worker.publish_cpu(current_cpu())
         if message is None:
             self._worker_bell.ring()
         else:
@@ -258,7 +258,7 @@ class WorkerLink:
                 problem = error_from_wire(message[NOTICE_ERROR])
                 raise problem if isinstance(problem, RuntimeFailure) else RuntimeFailure(problem.message)
             self._keep(message)
-        raise ProtocolError(f"{MAX_UNASKED} messages that nobody waits for")
+        raise ProtocolError(f"it has sent {MAX_UNASKED} messages that were not requested")
 
     def distrust(self, error: Exception) -> ProtocolError:
         """Stops reading from the worker, which has sent an invalid message; returns the error to raise."""
@@ -297,8 +297,8 @@ class WorkerLink:
             for entry in message[MID_RESULTS]:
                 self.rows.decline(entry)
             more = message[MID_VARIABLES] if len(message) > MID_VARIABLES else ()
-            for seq, told in more:  # each value comes only once
-                self.unheard.setdefault(seq, {}).update(read_variables(told))
+            for seq, variables in more:  # each value comes only once
+                self.discarded_variables.setdefault(seq, {}).update(read_variables(variables))
 
     # -- sequences ------------------------------------------------------------------------------
 
@@ -337,7 +337,7 @@ class WorkerLink:
         self.rows.inherit(parent, child)
 
     def as_exported(self, seq: int) -> None:
-        """Has the next step of a sequence call every callback that it exports."""
+        """Makes the next step of a sequence call every callback that its controller exports."""
         exported = self.exports[seq]
         self.spared.discard(seq)
         self.critical.add(seq)
@@ -345,9 +345,9 @@ class WorkerLink:
             self.measured.add(seq)
 
     def spare(self, seq: int, step: int, flags: int) -> None:
-        """Has the next step of a sequence skip the callbacks in `flags`, which come with a result of `step`.
+        """Makes the next step of a sequence skip the callbacks in `flags`, received with a result of `step`.
 
-        If another step has been posted since, that may have been the next one: the flags are then ignored.
+        Ignores the flags if another step has been posted in the meantime: they would have been for that one.
         """
         exported = self.exports.get(seq, 0)
         if not exported & flags or step != self.last_step:
@@ -359,8 +359,7 @@ class WorkerLink:
             self.measured.discard(seq)
 
     def restore(self, seqs: Iterable[int]) -> None:
-        """Ends the effect of `spare` as a step of these sequences begins: until they answer again, every
-        exported callback counts."""
+        """Ends the effect of `spare` when a step of these sequences begins."""
         for seq in self.spared.intersection(seqs):
             self.as_exported(seq)
 
@@ -461,6 +460,6 @@ class Links:
             if number not in used:
                 return number
         raise RuntimeFailure(
-            f"this client has sequences in {len(used)} workers, which is the most: free those whose worker "
-            "has ended"
+            f"this client has sequences in {len(used)} workers, which is the limit; free the sequences of "
+            "workers that have ended"
         )

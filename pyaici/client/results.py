@@ -1,4 +1,4 @@
-"""Results of workers: verbs and rows, checked before anything uses them.
+"""Results of workers: verbs and rows, checked before they are used.
 
 A guest may have broken out of its sandbox, so no message of a worker is trusted.
 """
@@ -47,7 +47,7 @@ MAX_TOP_K = 1 << 12
 
 @dataclass(slots=True)
 class PreResult:
-    """Answer of `post_process` and `pre_process`: STOP, CONTINUE, SUSPEND, FORK or ERROR."""
+    """The result of `post_process` and `pre_process`: STOP, CONTINUE, SUSPEND, FORK or ERROR."""
 
     verb: Verb
     #: FORK: ids of the new sequences (the parent goes on as the first of the group)
@@ -82,7 +82,7 @@ class Row:
 
 @dataclass(slots=True)
 class MidResult:
-    """Answer of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE or ERROR."""
+    """The result of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE or ERROR."""
 
     verb: Verb
     row: Row | None = None
@@ -98,10 +98,10 @@ class MidResult:
 
 @dataclass(slots=True)
 class StepResult:
-    """All answers of one step, by sequence id; `logs` holds new stdout and stderr text.
+    """The results of one step, by sequence number.
 
-    `variables`: by one of a request's sequences, the variables written since the last report: the last value
-    of each name. All sequences of a request share them.
+    `logs`: new text on stdout and stderr. `variables`: the last value of each variable written since the
+    previous report. All sequences of a request share its variables, which are listed under one of them.
     """
 
     mid: dict[int, MidResult]

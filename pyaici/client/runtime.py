@@ -63,12 +63,12 @@ class Runtime:
         num_dense: int = 4,
         owner: str | None = None,
     ) -> None:
-        """Connects to the aicirt at `socket` (default: $AICI_SOCKET); without one starts its own.
+        """Connects to the daemon at `socket` (default: $AICI_SOCKET), or starts a private one.
 
-        `workers`, `limits` (names as in ``aicirt --help``) and `store` configure an aicirt that is started
-        here. `num_rows` bounds the live sequences per worker: two mask rows each. `owner`: the owner this
-        client works for, where several share a daemon: each owner has tags, snapshots and some limits of
-        their own. A client of many users passes `owner` to each method that takes it; that owner then counts.
+        `workers`, `limits` (names as in ``aici runtime --help``) and `store` configure a private daemon.
+        `num_rows` bounds the live sequences per worker: each needs two mask rows. `owner`: the owner for whom
+        this client works. Owners of a shared daemon have separate tags, snapshots and limits. A client for
+        many users passes `owner` to the methods that take it, which overrides this one.
         """
         path = socket or os.environ.get("AICI_SOCKET")
         self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)
@@ -100,7 +100,7 @@ class Runtime:
             known = self._control.call("vocabulary", fingerprint=vocabulary.fingerprint, spec=spec)
         if self._live:
             raise VocabularyError("the vocabulary cannot change while sequences are live")
-        self._close_links("the runtime has got another vocabulary since")
+        self._close_links("another vocabulary has been registered since")
         self._vocabulary = known["id"], known["vocab_size"]
 
     def upload(self, wasm: str | Path | bytes, *, owner: str | None = None) -> ModuleInfo:
@@ -176,7 +176,7 @@ class Runtime:
         capabilities: Capabilities = ALL,
         owner: str | None = None,
     ) -> None:
-        """Has the controller (id or tag) read its argument now, rather than at the first `instantiate`.
+        """Makes the controller (id or tag) read its argument now instead of at the first `instantiate`.
 
         Checks the argument before there is a prompt, and saves the first sequence the wait. Raises
         UnknownModuleError, ArgumentError and every other ControllerError.
@@ -197,13 +197,12 @@ class Runtime:
     ) -> int:
         """Starts a controller (id or tag) for a prompt and returns the sequence's number.
 
-        Returns after `init_prompt`. Without `wait` it returns before: the sequence is then late until
-        `init_prompt` has ended, and an error of `init_prompt` is its first answer. Raises UnknownModuleError,
-        ArgumentError (the controller refused `arg`; its log is in `detail["log"]`) and every other
-        ControllerError.
+        Returns after `init_prompt`. Without `wait`, returns at once: the sequence is late until `init_prompt`
+        has ended, and an error of `init_prompt` is its first result. Raises UnknownModuleError, ArgumentError
+        (the controller refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
 
-        `placement`: the result of `place` for the same controller, so that this call is quick. Raises
-        TemplateGoneError if the sequence has to be placed again; without `placement` that is done here.
+        `placement`: the result of `place` for the same controller, which makes this call fast. Raises
+        TemplateGoneError if the sequence must be placed again; without `placement` this method does that.
         """
         tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
@@ -242,7 +241,7 @@ class Runtime:
     def _template(
         self, module: str, arg: str | bytes, capabilities: Capabilities, owner: str | None
     ) -> dict[str, Any]:
-        """Returns the arguments that name the snapshot that a sequence starts from."""
+        """Returns the arguments that identify the snapshot from which a sequence starts."""
         number, _ = self._require_vocabulary()
         return {
             "module": module,
@@ -296,7 +295,7 @@ class Runtime:
         link = self._live.link(seq)
         if self._in_step(seq):
             raise RuntimeFailure(
-                f"sequence {seq} is in a step under way: it can be cloned when Step.wait has returned"
+                f"sequence {seq} is in a step under way; clone it after Step.wait has returned"
             )
         child = self._live.fresh_number()
         link.send_clone(seq, child)
@@ -355,7 +354,7 @@ class Runtime:
                 part.failure = error
             except (TypeError, ValueError, OverflowError) as error:
                 link.rows.put_back(released)
-                raise ProtocolError(f"a StepInput holds what cannot be sent: {error}") from error
+                raise ProtocolError(f"a StepInput has a value of a wrong type or size: {error}") from error
         step = Step(self._live, number, parts)
         self._posted.add(step)
         return step
@@ -400,7 +399,7 @@ class Runtime:
 
     def _require_vocabulary(self) -> tuple[int, int]:
         if self._vocabulary is None:
-            raise VocabularyError("register a vocabulary first: runtime.register(Vocabulary...)")
+            raise VocabularyError("the runtime has no vocabulary yet; call runtime.register first")
         return self._vocabulary
 
     def _require_daemon(self) -> Daemon:

@@ -84,7 +84,7 @@ class Step:
         self._number = number
         self._parts = parts
         self._pre: dict[int, PreResult] | None = None
-        #: why there is nothing more to wait for
+        #: why the results are not available, for the error; "" while the step is under way
         self._over = ""
 
     def wait_pre(self) -> dict[int, PreResult]:
@@ -143,7 +143,7 @@ class Step:
                 except (RuntimeFailure, *NONSENSE) as error:
                     part.failed(error)
             self._fail(part, pre, result)
-        self._over = "its answer has been fetched"
+        self._over = "they have been fetched already"
         return result
 
     def _wait_for_one(self, waiting: list[StepPart]) -> None:
@@ -204,17 +204,17 @@ class Step:
         for seq, text in logs:
             if seq in ours and isinstance(text, str):
                 result.logs[seq] = text
-        for seq, told in more[0] if more else ():
+        for seq, variables in more[0] if more else ():
             if seq in ours:
-                result.variables.setdefault(seq, {}).update(read_variables(told))
-        if unheard := link.unheard:
-            for seq in unheard.keys() & live.keys():
+                result.variables.setdefault(seq, {}).update(read_variables(variables))
+        if discarded := link.discarded_variables:
+            for seq in discarded.keys() & live.keys():
                 if live[seq] is link:
-                    result.variables[seq] = unheard[seq] | result.variables.get(seq, {})
-            unheard.clear()
+                    result.variables[seq] = discarded[seq] | result.variables.get(seq, {})
+            discarded.clear()
         for seq, flags in more[1] if len(more) > 1 else ():
-            if seq in ours and (said := mid.get(seq)) is not None:
-                said.hold_end, said.skip_post = bool(flags & MID_HOLD_END), bool(flags & MID_SKIP_POST)
+            if seq in ours and (found := mid.get(seq)) is not None:
+                found.hold_end, found.skip_post = bool(flags & MID_HOLD_END), bool(flags & MID_SKIP_POST)
                 link.spare(seq, self._number, flags)
 
     def abandon(self) -> None:
@@ -229,7 +229,7 @@ class Step:
             if part.failure is None and part.answer is None:
                 with contextlib.suppress(RuntimeFailure):  # a worker that has ended needs no cleanup
                     part.link.abandon(self._number)
-        self._over = "it was abandoned"
+        self._over = "the step was abandoned"
 
     def end(self, why: str) -> None:
         """Ends the step because the runtime has closed its links to workers; `why` is for errors."""
@@ -244,7 +244,7 @@ class Step:
 
     def _check_under_way(self) -> None:
         if self._over:
-            raise RuntimeFailure(f"nothing is to be heard of this step: {self._over}")
+            raise RuntimeFailure(f"the results of this step are not available: {self._over}")
 
     def _fail(self, part: StepPart, pre: dict[int, PreResult], result: StepResult) -> None:
         """Ends every sequence of a failed part that was to go on, with the part's error."""
@@ -264,7 +264,7 @@ class Step:
             self._live.ended(seq)
             return PreResult(Verb.ERROR, error=error)
         if verb not in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND):
-            raise ProtocolError("a verdict with an unknown verb")
+            raise ProtocolError("a result of pre_process has an unknown verb")
         if verb == Verb.STOP:
             self._live.ended(seq)
         return PreResult(Verb(verb))
@@ -278,7 +278,7 @@ class Step:
         if verb == Verb.LATE:
             return MidResult(Verb.LATE)
         if verb not in (Verb.STOP, Verb.ERROR):
-            raise ProtocolError("a result with an unknown verb")
+            raise ProtocolError("a result of mid_process has an unknown verb")
         error = None
         if verb == Verb.ERROR:
             problem, *_ = fields

@@ -91,7 +91,7 @@ class Sampling:
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
         if not 0 <= self.top_k <= MAX_TOP_K:
-            raise ValueError(f"top_k is {self.top_k}; it must be 0 (all) or a number of tokens")
+            raise ValueError(f"top_k is {self.top_k}; it must be 0 (all tokens) to {MAX_TOP_K}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Request:
         if not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:
             raise ValueError(f"top_logprobs is {self.top_logprobs}; it must be 0 to {MAX_TOP_LOGPROBS}")
         if self.beams > 1 and self.n > self.beams:
-            raise ValueError(f"n is {self.n}; a search of {self.beams} beams has no more results than beams")
+            raise ValueError(f"n is {self.n}; with {self.beams} beams it must be at most {self.beams}")
 
     @property
     def capabilities(self) -> Capabilities:

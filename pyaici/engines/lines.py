@@ -221,7 +221,7 @@ class Lines(Generic[Key]):
         if answer.verb == Verb.SAMPLE:
             line.row = answer.row
         elif answer.verb == Verb.SPLICE and answer.backtrack:
-            self._over(key, ResultError("a splice takes tokens back, which this engine cannot"))
+            self._over(key, ResultError("the controller backtracks, which this engine does not support"))
             return
         elif answer.verb == Verb.SPLICE:
             line.to_force.extend(answer.ff_tokens)
@@ -238,13 +238,15 @@ class Lines(Generic[Key]):
             try:
                 self._hear(line, line.backlog.popleft())
             except OverruledError as error:
-                self._over(key, ResultError(f"the controller wants another text than before: {error}"))
+                self._over(key, ResultError(f"the restarted controller rejects the text so far: {error}"))
 
     def _over(self, key: Key, error: AiciError | None) -> None:
         """Ends the row of a controller that has stopped or failed."""
         line = self._lines[key]
         if error is None and line.backlog:
-            error = ResultError("the controller wants another text than before: it stops where it went on")
+            error = ResultError(
+                "the restarted controller rejects the text so far: it stopped earlier than before"
+            )
         if line.ended:
             if error is not None:
                 self.errors[key] = error
@@ -253,7 +255,7 @@ class Lines(Generic[Key]):
             self.stop(key, line.ends[0], error)
 
 
-_OVERRULED = "rows were moved, or a later logits processor allowed what this one forbade"
+_OVERRULED = "the caller has reordered the rows, or a later logits processor has allowed the token again"
 
 
 def permits(row: Row, token: int) -> bool:

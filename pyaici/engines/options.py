@@ -1,4 +1,4 @@
-"""Command-line options that all engine programs share, and the demonstration."""
+"""The parts that all engine programs share: options, the demonstration, and the run of a request."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aicirt.contract.errors import ArgumentError, VocabularyError
+from aicirt.contract.errors import AiciError, ArgumentError, VocabularyError
 from aicirt.contract.modules import script_value
+from aicirt.system.terminal import run_command
 from pyaici.bundled import find_controller, find_grammar, language_of
-from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.engines.engine import (
     Request,
     Sampling,
@@ -46,26 +46,26 @@ def generate(engine: Engine, request: Request, *more: Callable[[], RenderableTyp
 
 
 #: shown to users who gave no argument: they may not know that the option exists
-HINT = "--arg TEXT or --arg @FILE gives one"
+HINT = "give one with --arg TEXT or --arg @FILE"
 
 
-def try_argument(
-    runtime: Runtime, module: str, arg: str | bytes | None, folder: Path, capabilities: Capabilities = ALL
-) -> None:
+def try_argument(runtime: Runtime, request: Request, arguments: argparse.Namespace, folder: Path) -> None:
     """Checks the controller's argument before the model is loaded; needs only the tokenizer in `folder`.
 
-    `arg`: None if the user gave none. Raises ArgumentError if the controller refuses the argument, and any
-    other error that its constructor ends with.
+    `request`: has the id of an uploaded module. Raises ArgumentError if the controller refuses the argument,
+    and any other error that its constructor ends with.
     """
     from pyaici.tokens import load_vocabulary
 
+    assert request.module is not None
+    arg = given_argument(arguments, request)
     try:
         vocabulary = load_vocabulary(folder)
     except VocabularyError:
         return  # the library may still be able to load this folder; if not, the engine raises an error
     runtime.register(vocabulary)
     try:
-        runtime.prepare(module, arg or "", capabilities=capabilities)
+        runtime.prepare(request.module, arg or "", capabilities=request.capabilities)
     except ArgumentError as error:
         if arg is not None:
             raise
@@ -78,7 +78,7 @@ def add_record_option(parser: argparse.ArgumentParser) -> None:
         "--record",
         type=Path,
         metavar="FILE",
-        help="write down what model and controller do, for aici test to replay it without the model",
+        help="write a recording, which aici test replays without the model",
     )
 
 
@@ -87,12 +87,14 @@ def check_record(arguments: argparse.Namespace) -> None:
     if arguments.record is None:
         return
     if arguments.controller == "none":
-        raise ValueError("--record is of what a controller does, but there is no controller")
+        raise ValueError("--record needs a controller: give one, or leave --record out")
     if arguments.n > 1 or getattr(arguments, "beams", 1) > 1:
-        beams = ", no --beams" if hasattr(arguments, "beams") else ""
-        raise ValueError(f"--record is of one sequence and the forks of its controller: no --n{beams}")
+        beams = " and --beams" if hasattr(arguments, "beams") else ""
+        raise ValueError(f"--record records one sequence and its controller's forks: leave out --n{beams}")
     if arguments.record.is_dir() or not arguments.record.absolute().parent.is_dir():
-        raise ValueError(f"--record: {arguments.record} is no file that can be written")
+        raise ValueError(
+            f"--record: cannot write {arguments.record}: it is a folder, or its folder does not exist"
+        )
 
 
 def keep_recording(runtime: RecordingRuntime, arguments: argparse.Namespace) -> None:
@@ -128,17 +130,19 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
     parser.add_argument(
         "--arg",
         metavar="TEXT",
-        help="the controller's argument; @FILE reads it from a file, a newline at its end left out; FILE may "
-        "be the name of a grammar that comes with the package. A script gets a value of JSON if TEXT is one "
-        "(42, '[1, 2]', '\"42\"'), else a text",
+        help="the controller's argument; @FILE reads it from a file, without a newline at the end, or from "
+        "the bundled grammar of that name. A script gets a JSON value if TEXT is JSON (42, '[1, 2]', "
+        "'\"42\"'), else a text",
     )
     parser.add_argument(
-        "--prompt", metavar="TEXT", help="what the model is asked; @FILE reads it from a file in the same way"
+        "--prompt",
+        metavar="TEXT",
+        help="the prompt; @FILE reads it from a file, without a newline at the end",
     )
     parser.add_argument(
         "--chat",
         action=argparse.BooleanOptionalAction,
-        help="put the prompt into the model's chat template (default: if it has one)",
+        help="put the prompt into the model's chat template (default: if the model has one)",
     )
     parser.add_argument(
         "--model", metavar="PATH", help=f"folder of a {models} model (default: SmolLM2-135M-Instruct)"
@@ -147,22 +151,61 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         "--socket",
         type=Path,
         metavar="PATH",
-        help="of a running aicirt (default: $AICI_SOCKET; without it one is started)",
+        help="socket of a running daemon (default: $AICI_SOCKET, else a daemon is started)",
     )
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for sampling."""
-    parser.add_argument("--n", type=int, default=1, help="sequences to sample")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 = most likely token (default)")
+    parser.add_argument("--n", type=int, default=1, help="number of sequences to sample (default: 1)")
     parser.add_argument(
-        "--top-p", type=float, default=1.0, help="sample from the most likely tokens of this probability"
+        "--temperature",
+        type=float,
+        default=0.0,
+        help="sampling temperature; 0 always takes the most likely token (default: 0)",
     )
     parser.add_argument(
-        "--top-k", type=int, default=0, help="sample from so many most likely tokens (0 = all)"
+        "--top-p",
+        type=float,
+        default=1.0,
+        help="sample from the most likely tokens that together have this probability (default: 1, all)",
     )
-    parser.add_argument("--seed", type=int, help="makes a run repeatable")
-    parser.add_argument("--max-tokens", type=int, default=128, help="tokens after the prompt (default: 128)")
+    parser.add_argument(
+        "--top-k", type=int, default=0, help="sample from this many most likely tokens (default: 0, all)"
+    )
+    parser.add_argument("--seed", type=int, help="seed of the random numbers, which makes a run repeatable")
+    parser.add_argument(
+        "--max-tokens", type=int, default=128, help="maximum number of tokens after the prompt (default: 128)"
+    )
+
+
+def run_main(
+    engine: str,
+    add_options: Callable[[argparse.ArgumentParser], None],
+    run: Callable[[argparse.Namespace], int],
+    argv: list[str] | None,
+) -> int:
+    """Runs an engine's program and returns its exit status. `engine`: its name in the help."""
+    parser = argparse.ArgumentParser(
+        description=f"Generates text with {engine} under the control of a script or a WebAssembly program.",
+        epilog="Without arguments, runs a demonstration.",
+    )
+    parser.add_argument("--controller", metavar="NAME_OR_FILE", help=f"{CONTROLLER_HELP}, or none (default)")
+    add_options(parser)
+    arguments = parser.parse_args(argv)
+    return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))
+
+
+def read_options(arguments: argparse.Namespace) -> tuple[Request, Path | None]:
+    """Completes and checks the options before anything is started.
+
+    Returns the request, without a module, and the Wasm file of its controller or None. Raises the errors of
+    `fill_in`, `read_request`, `check_record` and `controller_file`.
+    """
+    fill_in(arguments)
+    request = read_request(arguments)
+    check_record(arguments)
+    return request, None if arguments.controller == "none" else controller_file(arguments.controller)
 
 
 def fill_in(arguments: argparse.Namespace) -> None:
@@ -173,10 +216,10 @@ def fill_in(arguments: argparse.Namespace) -> None:
     if arguments.controller is None and arguments.arg is None and arguments.prompt is None:
         arguments.controller, arguments.arg, arguments.prompt = DEMONSTRATION
     if arguments.prompt is None:
-        raise ValueError("give a prompt besides: --prompt TEXT")
+        raise ValueError("the prompt is missing: add --prompt TEXT")
     arguments.controller = arguments.controller or "none"
     if arguments.controller == "none" and arguments.arg is not None:
-        raise ValueError("--arg is a controller's argument, but there is no controller")
+        raise ValueError("--arg needs a controller: give one, or leave --arg out")
 
 
 def read_request(arguments: argparse.Namespace) -> Request:
@@ -244,8 +287,8 @@ def check_folder(path: str | Path) -> Path:
     folder = Path(path)
     if not (folder / "config.json").is_file():
         raise ValueError(
-            f"{folder} is no folder of a Transformers model: it has no config.json (give the "
-            "folder of one that has been downloaded)"
+            f"{folder} is not the folder of a Transformers model: it has no config.json (give the folder of "
+            "a downloaded model)"
         )
     return folder
 

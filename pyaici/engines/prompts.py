@@ -31,7 +31,9 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
         return []
     if isinstance(parts, str) or isinstance(parts[0], Mapping):
         if tokenizer is None:
-            raise ValueError("a prompt of text needs an engine with a tokenizer")
+            raise ValueError(
+                "the prompt is text, but the engine has no tokenizer: give token numbers instead"
+            )
         if isinstance(parts, str):
             return list(tokenizer.encode(parts))
         return list(tokenizer.apply_chat_template(parts, add_generation_prompt=True, return_dict=False))
@@ -59,7 +61,7 @@ def check_room(tokens: Sequence[int], max_context: int) -> None:
     """Raises ValueError if a prompt leaves no room for an answer."""
     if len(tokens) >= max_context:
         raise ValueError(
-            f"the prompt has {len(tokens)} tokens; the model takes {max_context}, the answer included"
+            f"the prompt has {len(tokens)} tokens; the model takes {max_context}, prompt and answer together"
         )
 
 

@@ -40,27 +40,27 @@ class RestEvents:
         #: the last object of the stream, once received: how all forks ended, and times
         self.end: dict[str, Any] | None = None
 
-    def take(self, told: dict[str, Any]) -> list[Event]:
+    def take(self, item: dict[str, Any]) -> list[Event]:
         """Returns the events of an object of the stream, oldest first.
 
         The first and the last object of the stream give no events.
         """
-        if told["object"] == "run.end":
-            self.end = told
-        if told["object"] != "run":
+        if item["object"] == "run.end":
+            self.end = item
+        if item["object"] != "run":
             return []
-        self._count(told)
+        self._count(item)
         children: dict[int, list[dict[str, Any]]] = {}
-        for fork in told["forks"]:
+        for fork in item["forks"]:
             if "parent" in fork:
                 children.setdefault(fork["parent"], []).append(fork)
         events: list[Event] = []
-        for fork in told["forks"]:
+        for fork in item["forks"]:
             if "parent" not in fork:
                 self._follow(fork, children, events)
-        if "variables" in told:
-            values = {name: _bytes(value) for name, value in told["variables"].items()}
-            events.append(VariablesChanged(_REQUEST, told["forks"][0]["index"], values))
+        if "variables" in item:
+            values = {name: _bytes(value) for name, value in item["variables"].items()}
+            events.append(VariablesChanged(_REQUEST, item["forks"][0]["index"], values))
         return events
 
     def _count(self, step: dict[str, Any]) -> None:

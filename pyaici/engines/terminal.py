@@ -42,7 +42,7 @@ class Kind(Enum):
     SAMPLED = "sampled"
     FORCED = "forced"
     #: removed by a backtrack
-    TAKEN = "taken back"
+    REMOVED = "removed"
     #: written before the fork, by the sequence that was forked
     SHARED = "shared"
 
@@ -92,17 +92,17 @@ class Transcript:
             if left == 0:
                 break
             piece = self.pieces[at]
-            if piece.kind is Kind.TAKEN:
+            if piece.kind is Kind.REMOVED:
                 continue
-            taken = piece.text[-left:]
-            piece.text = piece.text[: len(piece.text) - len(taken)]
-            left -= len(taken)
-            self.pieces.insert(at + 1, Piece(Kind.TAKEN, taken))
+            removed = piece.text[-left:]
+            piece.text = piece.text[: len(piece.text) - len(removed)]
+            left -= len(removed)
+            self.pieces.insert(at + 1, Piece(Kind.REMOVED, removed))
         self._merge()
 
     def fork(self, seq: int) -> Transcript:
         """Returns the transcript of a fork; the text so far is marked as shared."""
-        shared = "".join(p.text for p in self.pieces if p.kind not in (Kind.TAKEN, Kind.PROMPT))
+        shared = "".join(p.text for p in self.pieces if p.kind not in (Kind.REMOVED, Kind.PROMPT))
         pieces = [Piece(p.kind, p.text) for p in self.pieces if p.kind is Kind.PROMPT]
         return Transcript(seq, self.seq, [*pieces, *([Piece(Kind.SHARED, shared)] if shared else [])])
 
@@ -158,11 +158,11 @@ _STYLES = {
     Kind.PROMPT: "dim",
     Kind.SAMPLED: "green",
     Kind.FORCED: "bold cyan",
-    Kind.TAKEN: "red strike",
+    Kind.REMOVED: "red strike",
     Kind.SHARED: "italic",
 }
 #: Marks before and after a piece of text, used where there are no colours.
-_MARKS = {Kind.FORCED: ("«", "»"), Kind.TAKEN: ("~", "~")}
+_MARKS = {Kind.FORCED: ("«", "»"), Kind.REMOVED: ("~", "~")}
 #: Redrawing more often than the eye can follow takes time from the model.
 _SECONDS_BETWEEN_FRAMES = 1 / 15
 #: Lines shown of a prompt and of a log.
@@ -173,7 +173,7 @@ class Terminal:
     """A display of all sequences. Use it as a context manager around the run, and pass every event to `show`.
 
     On a terminal the text is redrawn in colours as it changes. Elsewhere nothing is printed before the end,
-    and marks replace colours: «forced», ~taken back~. Control characters are shown as escapes.
+    and marks replace colours: «forced», ~removed~. Control characters are shown as escapes.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -209,7 +209,7 @@ class Terminal:
         """Prints the counts and rates, then `more`."""
         rate = (counts.sampled + counts.forced) / max(seconds, 1e-9)
         self._console.print(
-            f"{counts.sampled} tokens sampled, {counts.forced} forced, {counts.backtracked} taken back, "
+            f"{counts.sampled} tokens sampled, {counts.forced} forced, {counts.backtracked} removed, "
             f"{counts.forks} forks in {counts.steps} steps and {seconds:.2f} s ({rate:.1f} tokens/s)",
             *more,
             sep="\n",
@@ -266,6 +266,6 @@ class Terminal:
     def _log(self, transcript: Transcript) -> Text:
         lines = printable(transcript.log).splitlines()
         before = transcript.log_lines_dropped + max(0, len(lines) - _LOG_LINES)
-        skipped = [f"... {before} lines before"] if before else []
+        skipped = [f"... {before} earlier lines"] if before else []
         shown = "\n".join(f"  | {line}" for line in [*skipped, *lines[-_LOG_LINES:]])
         return Text(shown, style="yellow")

@@ -50,7 +50,7 @@ def default_model_path(dtype: str = "float32", progress: Progress | None = None)
     or disk space are missing.
     """
     if dtype not in DTYPES:
-        raise ModelError(f"unknown dtype {dtype!r}: {' or '.join(DTYPES)}")
+        raise ModelError(f"dtype is {dtype!r}; it must be {' or '.join(DTYPES)}")
     tell = progress or _to_stderr
 
     def is_current(folder: Path) -> bool:
@@ -116,7 +116,11 @@ def _convert(gguf: Path, folder: Path, dtype: str) -> None:
     )
     if done.returncode:
         last = "\n".join(done.stderr.strip().splitlines()[-3:])
-        cause = "it was killed, probably for memory (1.5 GB are needed)" if done.returncode < 0 else last
+        cause = (
+            "the process was killed, probably because memory is short (it needs 1.5 GB)"
+            if done.returncode < 0
+            else last
+        )
         raise ModelError(f"converting {gguf.name} to {dtype} failed: {cause}")
 
 

@@ -56,7 +56,7 @@ def build_once(
                 folder.rename(target)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ModelError(f"the disk of {target.parent} is full: {space >> 20} MB are needed") from error
+            raise ModelError(f"the disk with {target.parent} is full: {space >> 20} MB are needed") from error
         raise ModelError(
             f"cannot write {target}: {error}; set XDG_CACHE_HOME to a writable folder"
         ) from error

@@ -60,14 +60,14 @@ class RecordingRuntime(Runtime):
     _armed: tuple[str, int] | None = None
 
     def record(self, controller: str, max_tokens: int) -> None:
-        """Has the next request recorded. `controller`: as the user names it. `max_tokens`: of the request."""
+        """Records the next request. `controller`: its name for users. `max_tokens`: as in the request."""
         self._armed, self._tape = (controller, max_tokens), None
 
     def take(self) -> Recording:
         """Returns the recording. Raises RuntimeFailure if there was no request since `record`."""
         tape, self._tape, self._armed = self._tape, None, None
         if tape is None:
-            raise RuntimeFailure("nothing has been recorded: no request has begun")
+            raise RuntimeFailure("nothing has been recorded: no request has started since `record`")
         return tape.end()
 
     def register(self, vocabulary: Vocabulary) -> None:
@@ -124,7 +124,9 @@ class RecordingRuntime(Runtime):
     def clone(self, seq: int) -> int:
         """See `Runtime.clone`. Raises RuntimeFailure for a request that is recorded."""
         if self._tape is not None and seq in self._tape.places:
-            raise RuntimeFailure("what is recorded has one sequence, and the forks of its controller")
+            raise RuntimeFailure(
+                "a recorded request cannot be cloned: only forks that its controller makes are recorded"
+            )
         return super().clone(seq)
 
     def free(self, seqs: Iterable[int]) -> None:
@@ -141,12 +143,12 @@ class _RecordedStep(Step):
     def __init__(self, step: Step, tape: _Tape) -> None:
         self._step = step
         self._tape = tape
-        self._told = False
+        self._pre_recorded = False
 
     def wait_pre(self) -> dict[int, PreResult]:
         verdicts = self._step.wait_pre()
-        if not self._told:
-            self._told = True
+        if not self._pre_recorded:
+            self._pre_recorded = True
             self._tape.hear_verdicts(verdicts)
         return verdicts
 

@@ -197,10 +197,10 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
     if isinstance(event, Suspended):
         return {"suspend": event.rounds}
     if isinstance(event, Spliced):
-        told: dict[str, Any] = {"splice": event.tokens, "text": recording.text(event.tokens)}
+        content: dict[str, Any] = {"splice": event.tokens, "text": recording.text(event.tokens)}
         more: dict[str, Any] = {"backtrack": event.backtrack or None, "done": event.done}
     else:
-        told = {
+        content = {
             "sample": event.token,
             "text": recording.text([event.token]),
             "row": event.row,
@@ -214,7 +214,7 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
             "allowed_mass": event.allowed_mass,
             "top": event.top,
         }
-    return {**told, **{name: value for name, value in more.items() if value is not None}}
+    return {**content, **{name: value for name, value in more.items() if value is not None}}
 
 
 def _text(data: bytes) -> Any:
@@ -234,19 +234,23 @@ def read_recording(path: str | Path) -> Recording:
     except OSError as error:
         raise TranscriptFileError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
-        raise TranscriptFileError(f"{path} is no JSON in UTF-8: {error}") from None
+        raise TranscriptFileError(f"{path} is not JSON in UTF-8: {error}") from None
     except TranscriptFileError as error:
         raise TranscriptFileError(f"{path}: {error.message}") from None
 
 
-def from_json(told: Any) -> Recording:
+def from_json(content: Any) -> Recording:
     """Returns the recording from a file's JSON. Raises TranscriptFileError."""
-    if not isinstance(told, dict) or MARK not in told:
-        raise TranscriptFileError(f"this is no recording, which is an object with {MARK}: aici run --record")
-    if told[MARK] != FORMAT:
-        raise TranscriptFileError(f"{MARK} is {told[MARK]!r}; this version reads {FORMAT}: record it anew")
+    if not isinstance(content, dict) or MARK not in content:
+        raise TranscriptFileError(
+            f"this is not a recording: it lacks the member {MARK}; make one with aici run --record"
+        )
+    if content[MARK] != FORMAT:
+        raise TranscriptFileError(
+            f"{MARK} is {content[MARK]!r}, but this version reads {FORMAT}: record it anew"
+        )
     try:
-        words = told["vocabulary"]
+        words = content["vocabulary"]
         return Recording(
             RecordedVocabulary(
                 words["name"],
@@ -257,44 +261,42 @@ def from_json(told: Any) -> Recording:
                 {int(token): _bytes(piece) for token, piece in words["tokens"].items()},
                 {int(token): name for token, name in words["special"].items()},
             ),
-            told["controller"],
-            _bytes(told["arg"]),
-            list(told["prompt"]["tokens"]),
-            told["max_tokens"],
-            told["seed"],
-            Capabilities(**told["capabilities"]).to_wire(),
-            [_read_sequence(sequence) for sequence in told["sequences"]],
-            {name: _bytes(value) for name, value in told["variables"].items()},
+            content["controller"],
+            _bytes(content["arg"]),
+            list(content["prompt"]["tokens"]),
+            content["max_tokens"],
+            content["seed"],
+            Capabilities(**content["capabilities"]).to_wire(),
+            [_read_sequence(sequence) for sequence in content["sequences"]],
+            {name: _bytes(value) for name, value in content["variables"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TranscriptFileError(
-            f"this is not as a recording should be: {error!r}; record it anew"
-        ) from None
+        raise TranscriptFileError(f"the recording is damaged: {error!r}; record it anew") from None
 
 
-def _read_sequence(told: dict[str, Any]) -> RecordedSequence:
-    error = told["error"] and RecordedError(told["error"]["code"], told["error"]["message"])
-    events = [_read_event(event) for event in told["steps"]]
-    return RecordedSequence(told["parent"], events, told["reason"], error, told["log"])
+def _read_sequence(content: dict[str, Any]) -> RecordedSequence:
+    error = content["error"] and RecordedError(content["error"]["code"], content["error"]["message"])
+    events = [_read_event(event) for event in content["steps"]]
+    return RecordedSequence(content["parent"], events, content["reason"], error, content["log"])
 
 
-def _read_event(told: dict[str, Any]) -> Event:
-    if "fork" in told:
-        return Forked(list(told["fork"]))
-    if "suspend" in told:
-        return Suspended(told["suspend"])
-    if "splice" in told:
-        return Spliced(told.get("backtrack", 0), list(told["splice"]), told.get("done"))
-    top = told.get("top")
+def _read_event(content: dict[str, Any]) -> Event:
+    if "fork" in content:
+        return Forked(list(content["fork"]))
+    if "suspend" in content:
+        return Suspended(content["suspend"])
+    if "splice" in content:
+        return Spliced(content.get("backtrack", 0), list(content["splice"]), content.get("done"))
+    top = content.get("top")
     return Sampled(
-        told["sample"],
-        told["row"],
-        told["num_allowed"],
-        told["mask"],
-        told["allowed"],
-        told.get("temperature"),
-        told.get("logprob"),
-        told.get("allowed_mass"),
+        content["sample"],
+        content["row"],
+        content["num_allowed"],
+        content["mask"],
+        content["allowed"],
+        content.get("temperature"),
+        content.get("logprob"),
+        content.get("allowed_mass"),
         None if top is None else [(token, value) for token, value in top],
     )
 

@@ -42,11 +42,11 @@ def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[s
             lines.append(f"  at temperature {event.temperature:g}")
         return lines
     if isinstance(event, Spliced):
-        taken = [f"took back {event.backtrack} tokens"] if event.backtrack else []
-        if not event.tokens and taken:
-            return taken
+        removed = [f"removed {event.backtrack} tokens"] if event.backtrack else []
+        if not event.tokens and removed:
+            return removed
         which = f" {event.tokens}" if ids else ""
-        return [*taken, f"forced {quoted(recording.text(event.tokens))}{which}"]
+        return [*removed, f"forced {quoted(recording.text(event.tokens))}{which}"]
     assert isinstance(event, Forked)
     return [f"forked: {', '.join(f'#{child}' for child in event.children)}"]
 

@@ -70,13 +70,13 @@ def replay_vocabulary(
         found = load_vocabulary(model).cut(recording.vocabulary.size)
         if found.fingerprint != recording.vocabulary.fingerprint:
             raise VocabularyError(
-                f"{model} has another vocabulary than the one of the recording, {name!r}; without --model "
-                "the recorded tokens alone are used"
+                f"{model} has another vocabulary than the recording ({name!r}); leave --model out to replay "
+                "with the recorded tokens only"
             )
         return ReplayVocabulary(found, True, f"of {model}")
     small = small_vocabulary()
     if small.fingerprint == recording.vocabulary.fingerprint:
-        return ReplayVocabulary(small, True, "the small one of tests")
+        return ReplayVocabulary(small, True, "the small vocabulary for tests")
     folder = default_model_folder()
     if folder.is_dir():
         found = load_vocabulary(folder).cut(recording.vocabulary.size)
@@ -91,25 +91,25 @@ def recorded_tokens(recording: Recording) -> Vocabulary:
     Recorded tokens keep their ids. Bytes without a token take unused ids; the other ids are empty. Text is
     tokenized by longest match, so controllers can force any text, though not tokenized as by the model.
     """
-    told = recording.vocabulary
-    tokens = [b""] * told.size
-    for token, piece in told.tokens.items():
+    recorded = recording.vocabulary
+    tokens = [b""] * recorded.size
+    for token, piece in recorded.tokens.items():
         tokens[token] = piece
-    special = dict(told.special)
-    special.update({token: "</s>" for token in told.eos if token not in special and not tokens[token]})
+    special = dict(recorded.special)
+    special.update({token: "</s>" for token in recorded.eos if token not in special and not tokens[token]})
     there = {piece for piece in tokens if len(piece) == 1}
     missing = [bytes([byte]) for byte in range(256) if bytes([byte]) not in there]
-    taken = {*told.tokens, *special} | ({told.bos} if told.bos is not None else set())
-    free = (token for token in range(told.size) if token not in taken)
+    taken = {*recorded.tokens, *special} | ({recorded.bos} if recorded.bos is not None else set())
+    free = (token for token in range(recorded.size) if token not in taken)
     for piece, token in zip(missing, free, strict=False):
         tokens[token] = piece
     return Vocabulary(
         tokens,
         special,
-        eos=told.eos,
-        bos=told.bos,
-        vocab_size=told.size,
-        name=f"{told.name}, recorded tokens",
+        eos=recorded.eos,
+        bos=recorded.bos,
+        vocab_size=recorded.size,
+        name=f"{recorded.name}, recorded tokens",
         tokenizer=TokenizerBlob("longest"),
     )
 
@@ -117,5 +117,5 @@ def recorded_tokens(recording: Recording) -> Vocabulary:
 def _alone(recording: Recording) -> str:
     return (
         f"only the {len(recording.vocabulary.tokens)} recorded tokens of {recording.vocabulary.name!r}, and "
-        "all bytes: what masks say of other tokens is not looked at, and splices are compared as texts"
+        "all bytes: masks are compared for these tokens only, and splices are compared as text"
     )

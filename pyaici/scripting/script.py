@@ -135,7 +135,7 @@ def read_request(value: Any) -> tuple[str, str]:
         raise ValueError(f"its source has {len(source)} characters; at most {MAX_SOURCE} are allowed")
     named = isinstance(name, str) and len(name) <= MAX_NAME and re.fullmatch(NAME_PATTERN, name)
     if name is not None and not named:
-        raise ValueError(f"its name must be a file name of at most {MAX_NAME} characters, without line ends")
+        raise ValueError(f"its name must have 1 to {MAX_NAME} characters and no control characters")
     script = requested_script(language, source, name)
     try:
         f"{source}{name}".encode()

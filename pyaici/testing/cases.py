@@ -46,11 +46,11 @@ class Case:
 
     name: str
     #: the fields as in the file
-    told: dict[str, Any]
+    content: dict[str, Any]
 
     @property
     def expect(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.told.get("expect", {})
+        found: dict[str, Any] = self.content.get("expect", {})
         return found
 
 
@@ -70,12 +70,14 @@ class CaseResult:
 
 def read_cases(path: str | Path) -> list[Case]:
     """Reads the cases of a TOML file, or of a .json file. Raises TranscriptFileError."""
-    told = read_table(Path(path))
-    cases = told.get("case", None)
+    content = read_table(Path(path))
+    cases = content.get("case", None)
     if cases is None:
-        cases = [told]
-    elif not isinstance(cases, list) or len(told) > 1:
-        raise TranscriptFileError(f"{path}: cases stand in [[case]] each, and nothing stands beside them")
+        cases = [content]
+    elif not isinstance(cases, list) or len(content) > 1:
+        raise TranscriptFileError(
+            f"{path}: write each case under its own [[case]], with no fields outside of them"
+        )
     return [_checked(path, number, case) for number, case in enumerate(cases, start=1)]
 
 
@@ -83,53 +85,53 @@ def read_table(path: Path) -> dict[str, Any]:
     """Returns the content of a TOML or JSON file. Raises TranscriptFileError."""
     try:
         text = path.read_text("utf-8")
-        told = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise TranscriptFileError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise TranscriptFileError(f"{path} is no {kind} in UTF-8: {error}") from None
-    if not isinstance(told, dict):
-        raise TranscriptFileError(f"{path} is no table of fields")
-    return told
+        raise TranscriptFileError(f"{path} is not {kind} in UTF-8: {error}") from None
+    if not isinstance(content, dict):
+        raise TranscriptFileError(f"{path} must be a JSON object")
+    return content
 
 
-def _checked(path: str | Path, number: int, told: Any) -> Case:
+def _checked(path: str | Path, number: int, content: Any) -> Case:
     name = f"case {number}"
-    if not isinstance(told, dict):
-        raise TranscriptFileError(f"{path}: {name} is no table of fields")
-    name = str(told.get("name", name))
-    _check(f"{path}: {name}", told, _FIELDS)
-    _check(f"{path}: {name}: expect", told.get("expect", {}), _EXPECTED)
-    lists = (told.get("model"), *(told.get("expect", {}).get(key) for key in ("log", "forks")))
+    if not isinstance(content, dict):
+        raise TranscriptFileError(f"{path}: {name} must be a table of fields")
+    name = str(content.get("name", name))
+    _check(f"{path}: {name}", content, _FIELDS)
+    _check(f"{path}: {name}: expect", content.get("expect", {}), _EXPECTED)
+    lists = (content.get("model"), *(content.get("expect", {}).get(key) for key in ("log", "forks")))
     for texts in lists:
         if isinstance(texts, list) and not all(isinstance(text, str) for text in texts):
-            raise TranscriptFileError(f"{path}: {name}: model, log and forks are lists of texts")
-    return Case(name, told)
+            raise TranscriptFileError(f"{path}: {name}: lists in model, log and forks must be lists of texts")
+    return Case(name, content)
 
 
-def _check(where: str, told: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> None:
-    for key, value in told.items():
+def _check(where: str, content: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> None:
+    for key, value in content.items():
         if key not in fields:
             meant = difflib.get_close_matches(key, fields, n=1)
-            hint = f": did you mean {meant[0]}?" if meant else f"; there are {', '.join(fields)}"
-            raise TranscriptFileError(f"{where} has a field {key!r}, which is none{hint}")
+            hint = f": did you mean {meant[0]}?" if meant else f"; the fields are {', '.join(fields)}"
+            raise TranscriptFileError(f"{where} has the unknown field {key!r}{hint}")
         if not isinstance(value, fields[key]) or (isinstance(value, bool) and key in _NUMBERS):
             kinds = " or ".join(kind.__name__ for kind in fields[key])
-            raise TranscriptFileError(f"{where}: {key} is {value!r}; it must be of the kind {kinds}")
+            raise TranscriptFileError(f"{where}: {key} is {value!r}; it must be of type {kinds}")
 
 
 def run_case(playground: Playground, controller: str | Path, case: Case) -> CaseResult:
     """Plays a case. An error of the controller is in the result; raises if the controller is not found."""
-    told = case.told
-    model = told.get("model", "")
-    options = {name: told[name] for name in _NUMBERS if name in told}
+    content = case.content
+    model = content.get("model", "")
+    options = {name: content[name] for name in _NUMBERS if name in content}
     try:
         transcript = playground.play(
             controller,
             "".join(model) if isinstance(model, list) else model,
-            prompt=told.get("prompt", ""),
-            arg=told.get("arg", b""),
+            prompt=content.get("prompt", ""),
+            arg=content.get("arg", b""),
             **options,
         )
     except ControllerError as error:  # the controller refuses to start
@@ -163,8 +165,8 @@ def _compare(key: str, expected: Any, actual: Any) -> list[str]:
     if key == "error":
         if expected in actual and (expected or not actual):
             return []
-        came = _indented(actual) if actual else ["  there was none"]
-        return [f"error: a message with {quoted(expected)} is expected", *came]
+        came = _indented(actual) if actual else ["  there was no error"]
+        return [f"error: expected a message with {quoted(expected)}", *came]
     if isinstance(expected, str) and isinstance(actual, list):
         expected = expected.splitlines()
     if expected == actual:
@@ -199,15 +201,15 @@ def update_cases(path: Path, results: Sequence[CaseResult]) -> bool:
     """
     if all(result.passed and result.case.expect for result in results):
         return False
-    told = copy.deepcopy(read_table(path))
+    content = copy.deepcopy(read_table(path))
     expectations = [_expectation(result) for result in results]
-    for case, expect in zip(told.get("case", [told]), expectations, strict=True):
+    for case, expect in zip(content.get("case", [content]), expectations, strict=True):
         case["expect"] = expect
     if path.suffix == ".json":
-        text = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     else:
         text = _rewrite(path.read_text("utf-8"), expectations)
-        if _loads(text) != told:
+        if _loads(text) != content:
             raise TranscriptFileError(
                 f"{path} cannot be updated: write each expectation as expect = {{...}} or [case.expect]"
             )

@@ -62,34 +62,34 @@ class Wish:
                 lengths[piece[0]].add(len(piece))
         self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
 
-    def logits(self, said: int) -> NDArray[np.float64]:
-        """Returns float64 logits [vocabulary size] when `said` bytes of the text are written or left out."""
+    def logits(self, written: int) -> NDArray[np.float64]:
+        """Returns float64 logits [vocab_size] after `written` bytes of the text were written or left out."""
         size = self._vocabulary.vocab_size
-        left = len(self._text) - said
+        left = len(self._text) - written
         logits: NDArray[np.float64] = (
             -_ELSEWHERE - _PER_BYTE * left - 1e-3 * np.arange(size, dtype=np.float64)
         )
         logits[len(self._vocabulary.tokens) :] = -np.inf
-        for at in range(len(self._text) - 1, said - 1, -1):  # a token keeps its best logit
+        for at in range(len(self._text) - 1, written - 1, -1):  # a token keeps its best logit
             for rank, token in enumerate(self._tokens_at(at)):
-                logits[token] = max(logits[token], -_PER_BYTE * (at - said) - _SHORTER * rank)
+                logits[token] = max(logits[token], -_PER_BYTE * (at - written) - _SHORTER * rank)
         logits[list(self._vocabulary.eos)] = -_PER_BYTE * left
         return logits
 
-    def after(self, said: int, token: int) -> int:
-        """Returns the bytes of the text that are written or left out after a token was sampled."""
+    def after(self, written: int, token: int) -> int:
+        """Returns how many bytes of the text are written or left out after this token is sampled."""
         piece = self._vocabulary.decode([token])
-        found = self._text.find(piece, said) if piece else -1
-        return said if found < 0 else found + len(piece)
+        found = self._text.find(piece, written) if piece else -1
+        return written if found < 0 else found + len(piece)
 
-    def after_forced(self, said: int, tokens: Sequence[int]) -> list[int]:
-        """Returns the bytes of the text that are written after each forced token: a common prefix counts."""
+    def after_forced(self, written: int, tokens: Sequence[int]) -> list[int]:
+        """Returns how many bytes of the text are written after each forced token: a common prefix counts."""
         forced = self._vocabulary.decode(tokens)
-        wanted = self._text[said : said + len(forced)]
+        wanted = self._text[written : written + len(forced)]
         pairs = zip(forced, wanted, strict=False)
         common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         lengths = itertools.accumulate(len(self._vocabulary.decode([token])) for token in tokens)
-        return [said + min(length, common) for length in lengths]
+        return [written + min(length, common) for length in lengths]
 
     def _tokens_at(self, at: int) -> list[int]:
         """Returns the tokens that match the text at this place, longest first."""
@@ -156,13 +156,13 @@ class Sampler:
         self.max_tokens = max_tokens
         self.measure = measure
 
-    def sample(self, seq: int, said: int, answer: MidResult, random: np.random.Generator) -> StepInput:
+    def sample(self, seq: int, written: int, answer: MidResult, random: np.random.Generator) -> StepInput:
         """Samples a token under the row of an answer; returns the report for the next step."""
         row = answer.row
         assert row is not None
         temperature = self.temperature if row.temperature is None else row.temperature
-        before = _logprobs(self.wish.logits(said) / (temperature or 1.0))
-        logits = self.wish.logits(said)
+        before = _logprobs(self.wish.logits(written) / (temperature or 1.0))
+        logits = self.wish.logits(written)
         apply_row(logits, row)
         allowed = _logprobs(logits / (temperature or 1.0))
         token = int(random.choice(len(allowed), p=np.exp(allowed)) if temperature else allowed.argmax())
@@ -191,7 +191,7 @@ class Actor:
         self._tokens = list(prompt)
         self._prompt_tokens = len(prompt)
         #: after each token: bytes of the wanted text that are written or left out
-        self._said = [0] * (len(prompt) + 1)
+        self._written = [0] * (len(prompt) + 1)
         self._report = StepInput(seq)
         self._history = ""
         self._answers: list[MidResult] = []
@@ -210,7 +210,7 @@ class Actor:
     def fork(self, seq: int, number: int) -> Actor:
         """Returns a new sequence that goes on from here. `number`: its place in the request."""
         child = Actor(seq, self._sampler, [], number)
-        child._tokens, child._said = self._tokens.copy(), self._said.copy()
+        child._tokens, child._written = self._tokens.copy(), self._written.copy()
         child._prompt_tokens = self._prompt_tokens
         child._history, child._answers, child.log = self._history, self._answers.copy(), self.log
         child.suspended = self.suspended
@@ -222,20 +222,20 @@ class Actor:
         self._answers.append(replace(answer, row=row))
         self._holds_end = answer.hold_end
         if answer.verb == Verb.SAMPLE:
-            self._report = self._sampler.sample(self._report.seq, self._said[-1], answer, self._random)
+            self._report = self._sampler.sample(self._report.seq, self._written[-1], answer, self._random)
             tokens = list(self._report.tokens)
-            self._append(tokens, [self._sampler.wish.after(self._said[-1], tokens[0])])
+            self._append(tokens, [self._sampler.wish.after(self._written[-1], tokens[0])])
             self._history += self._text(tokens)
         elif answer.verb == Verb.SPLICE:
             room = self._sampler.max_tokens - (len(self._tokens) - answer.backtrack - self._prompt_tokens)
             tokens = answer.ff_tokens[: max(room, 0)]
-            said = self._said[-1]
+            written = self._written[-1]
             self._take_back(answer.backtrack)
             self._report = StepInput(self._report.seq, tokens, answer.backtrack)
             if answer.backtrack and tokens:  # replaced text counts as written, removed text does not
-                self._append(tokens, [said] * len(tokens))
+                self._append(tokens, [written] * len(tokens))
             else:
-                self._append(tokens, self._sampler.wish.after_forced(self._said[-1], tokens))
+                self._append(tokens, self._sampler.wish.after_forced(self._written[-1], tokens))
             self._history += f"{{{text}}}" if (text := self._text(tokens)) else ""
         elif answer.verb != Verb.LATE:
             self.end("stop" if answer.verb == Verb.STOP else "error", answer.error)
@@ -257,9 +257,9 @@ class Actor:
             self.suspended,
         )
 
-    def _append(self, tokens: list[int], said: list[int]) -> None:
+    def _append(self, tokens: list[int], written: list[int]) -> None:
         self._tokens += tokens
-        self._said += said
+        self._written += written
         if tokens and tokens[-1] in self._sampler.vocabulary.eos and not self._holds_end:
             self.end("eos")
         elif len(self._tokens) - self._prompt_tokens >= self._sampler.max_tokens:
@@ -268,7 +268,7 @@ class Actor:
     def _take_back(self, count: int) -> None:
         if count:
             self._history += f"<-{self._text(self._tokens[-count:])}>"
-            del self._tokens[-count:], self._said[-count:]
+            del self._tokens[-count:], self._written[-count:]
             self._prompt_tokens = min(self._prompt_tokens, len(self._tokens))
 
     def _text(self, tokens: list[int]) -> str:

@@ -82,8 +82,8 @@ def replay(
         now = player.now
     now.controller, now.vocabulary.name = recording.controller, recording.vocabulary.name
     compared = _comparable(recording, now, player.cut)
-    told = [tell(one, ids=chosen.exact, masks=masks and chosen.exact) for one in compared]
-    return Replay(recording, now, chosen, player.problems, differences(*told))
+    stories = [tell(one, ids=chosen.exact, masks=masks and chosen.exact) for one in compared]
+    return Replay(recording, now, chosen, player.problems, differences(*stories))
 
 
 def _comparable(before: Recording, now: Recording, cut: set[int]) -> tuple[Recording, Recording]:
@@ -97,7 +97,7 @@ def _comparable(before: Recording, now: Recording, cut: set[int]) -> tuple[Recor
             sequence = one.sequences[number]
             if number in cut:
                 events = sequence.events[: min(len(side.events) for side in pair)]
-                sequence = RecordedSequence(sequence.parent, events, "here the comparison")
+                sequence = RecordedSequence(sequence.parent, events, "compared up to here")
             sequences.append(sequence)
         sides.append(replace(one, sequences=sequences, variables={}))
     return sides[0], sides[1]
@@ -163,7 +163,7 @@ class _Player:
             )
         except ControllerError as error:  # the runtime has recorded it
             if recording.sequences[0].error is None:
-                self.problems.append(f"#0 does not even begin now: {error.code}: {error.message}")
+                self.problems.append(f"#0 does not start now: {error.code}: {error.message}")
                 self.cut.add(0)
         else:
             self._add(seq, 0, list(recording.prompt), len(recording.prompt))
@@ -176,7 +176,7 @@ class _Player:
                 if self._lines:
                     self._step()
             for line in self._lines.values():
-                self.problems.append(f"{line.name} goes on without end, long after the recording")
+                self.problems.append(f"{line.name} has not ended long after the end of the recording")
                 self.cut.add(line.number)
             self._runtime.free(list(self._lines))
         self.now = self._runtime.take()
@@ -241,8 +241,8 @@ class _Player:
         if not isinstance(event, Sampled):
             more = " in a fork that the recording does not have" if not line.recorded.events else ""
             self.problems.append(
-                f"{line.name}, step {line.steps}: the controller lets the model write on{more}, where "
-                f"nothing more was sampled; it allows {_some(allowed, self._vocabulary)}"
+                f"{line.name}, step {line.steps}: the controller lets the model continue{more}, but the "
+                f"recording has no further sample; it allows {_some(allowed, self._vocabulary)}"
             )
             self.cut.add(line.number)
             return None

@@ -117,7 +117,7 @@ class Texts:
             walk.close()
 
     def walk(self, count: int) -> Walk:
-        """Begins `count` texts that are written side by side."""
+        """Starts `count` texts, which are written side by side."""
         return Walk(self, count)
 
     def close(self) -> None:
@@ -184,7 +184,9 @@ def _place(answer: MidResult) -> Place:
         assert answer.error is not None
         raise answer.error
     if answer.verb != Verb.SAMPLE or answer.row is None:
-        raise AiciError("the controller does more than to say which texts may come")
+        raise AiciError(
+            "the controller does more than restrict the text, so its texts cannot be tested or listed"
+        )
     allowed = _allowed(answer.row)
     return Place(bytes(allowed[allowed < _END].astype(np.uint8)), bool((allowed == _END).any()))
 

@@ -81,7 +81,7 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise VocabularyError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise VocabularyError(f"{path} holds {type(content).__name__}, not an object")
+        raise VocabularyError(f"{path} must be a JSON object, not {type(content).__name__}")
     return content
 
 

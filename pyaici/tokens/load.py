@@ -64,8 +64,8 @@ def load_vocabulary(
         vocabulary = adjust(Companion()).configure(vocabulary_from_encoding(source))
     else:
         raise VocabularyError(
-            f"{type(source).__name__} is no tokenizer: give one of Transformers, tokenizers or tiktoken, "
-            "or a path"
+            f"{type(source).__name__} is not a tokenizer: give a tokenizer of Transformers, tokenizers or "
+            "tiktoken, or a path"
         )
     return vocabulary if name is None else replace(vocabulary, name=name)
 
@@ -86,7 +86,7 @@ def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise VocabularyError(
-            f"{path} has none of {', '.join(_TOKENIZER_FILES)}; other tokenizers need Transformers: "
+            f"{path} has none of {', '.join(_TOKENIZER_FILES)}; other formats need Transformers: "
             'pip install "aici[hf]"'
         ) from error
     try:
@@ -107,7 +107,7 @@ def _from_file(path: Path, companion: Companion) -> Vocabulary:
         try:
             return vocabulary_from_json(spec, companion, name)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise VocabularyError(f"{path} is not as a tokenizer.json should be: {error!r}") from error
+            raise VocabularyError(f"{path} is not a valid tokenizer.json: {error!r}") from error
     if _RANK_LINE.match(data):
         return companion.configure(vocabulary_from_ranks(read_rank_file(path), name=name))
     if _RWKV_LINE.match(data):

@@ -22,7 +22,7 @@ def oniguruma_pattern(pattern: str) -> str:
     """
     if flags := _FLAGS.search(pattern):
         raise VocabularyError(
-            f"the pattern of the encoding has flags {flags[0]!r} at {flags.start()}: only (?i: is known"
+            f"the pattern of the encoding has flags {flags[0]!r} at {flags.start()}: only (?i: is supported"
         )
     out: list[str] = []
     starts: list[int] = []  # indices in `out` at which open groups begin
@@ -75,4 +75,4 @@ def _atom_end(pattern: str, at: int) -> int:
             if not depth:
                 return at + 1
         at += 1
-    raise VocabularyError("the pattern of the encoding has a class without an end")
+    raise VocabularyError("the pattern of the encoding has a character class without its closing bracket")

@@ -46,7 +46,9 @@ def piece_rule(spec: dict[str, Any]) -> PieceRule:
     if "ByteLevel" in kinds:
         _require_only(kinds, {"ByteLevel", "Fuse"}, "ByteLevel")
         if "ByteLevel" not in encoders:
-            raise VocabularyError("the decoder is ByteLevel, but no normalizer or pre-tokenizer is")
+            raise VocabularyError(
+                "tokenizer.json has a ByteLevel decoder, but no ByteLevel normalizer or pre-tokenizer"
+            )
         _forbid_affixes(model, "ByteLevel")
         return byte_level_bytes
     if "WordPiece" in kinds:
@@ -56,8 +58,8 @@ def piece_rule(spec: dict[str, Any]) -> PieceRule:
         _require_only(kinds, {"BPEDecoder"}, "BPEDecoder")
         if (model.get("end_of_word_suffix") or "") != decoder[0]["suffix"]:
             raise VocabularyError(
-                f"the BPEDecoder takes off {decoder[0]['suffix']!r}, "
-                f"the model appends {model.get('end_of_word_suffix')!r}"
+                f"the BPEDecoder removes the suffix {decoder[0]['suffix']!r}, "
+                f"but the model appends {model.get('end_of_word_suffix')!r}"
             )
         return _suffixed_pieces(decoder[0]["suffix"])
     _forbid_affixes(model, "/".join(sorted(kinds)))
@@ -88,7 +90,9 @@ def _text_rule(parts: list[dict[str, Any]], byte_fallback: bool) -> PieceRule:
             replacements.append((part["replacement"], " "))
         elif kind == "Replace":
             if "String" not in part["pattern"]:
-                raise VocabularyError(f"the Replace decoder has {part['pattern']}: only strings are known")
+                raise VocabularyError(
+                    f"the Replace decoder has {part['pattern']}: only strings are supported"
+                )
             replacements.append((part["pattern"]["String"], part["content"]))
         elif kind == "ByteFallback":
             byte_fallback = True
@@ -96,9 +100,11 @@ def _text_rule(parts: list[dict[str, Any]], byte_fallback: bool) -> PieceRule:
             fused = True
         elif kind == "Strip":
             if not fused or part["stop"]:
-                raise VocabularyError("the Strip decoder changes single pieces or the end of the text")
+                raise VocabularyError(
+                    "the Strip decoder strips single pieces or the end of the text, which is not supported"
+                )
         else:
-            raise VocabularyError(f"unknown decoder {kind} in tokenizer.json")
+            raise VocabularyError(f"tokenizer.json has the decoder {kind}, which is not supported")
 
     def rule(piece: str) -> bytes:
         if byte_fallback and (match := _BYTE_PIECE.fullmatch(piece)):
@@ -128,12 +134,14 @@ def _suffixed_pieces(suffix: str) -> PieceRule:
 
 def _require_only(kinds: set[str], known: set[str], main: str) -> None:
     if extra := kinds - known:
-        raise VocabularyError(f"unknown combination of decoders: {main} with {', '.join(sorted(extra))}")
+        raise VocabularyError(
+            f"this combination of decoders is not supported: {main} with {', '.join(sorted(extra))}"
+        )
 
 
 def _forbid_affixes(model: dict[str, Any], decoder: str) -> None:
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get("type") == "BPE" and model.get(name):
             raise VocabularyError(
-                f"the BPE model has {name} {model[name]!r}, which the {decoder} decoder leaves in"
+                f"the BPE model has {name} {model[name]!r}, which the {decoder} decoder does not remove"
             )

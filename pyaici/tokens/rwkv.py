@@ -28,11 +28,11 @@ def vocabulary_from_rwkv(path: Path, name: str) -> Vocabulary:
             value = ast.literal_eval(literal)
             piece = value.encode() if isinstance(value, str) else bytes(value)
             if len(piece) != int(length):
-                raise ValueError(f"{len(piece)} bytes, the line says {length}")
+                raise ValueError(f"the literal has {len(piece)} bytes, but the line says {length}")
             found[int(token)] = piece
         except (ValueError, SyntaxError, TypeError) as error:
             raise VocabularyError(
-                f"{path}, line {number}: not an id, a literal and a length ({error})"
+                f"{path}, line {number}: expected an id, a literal and a length ({error})"
             ) from error
     if not found or min(found) <= _END:
         raise VocabularyError(f"{path}: ids must begin at {_END + 1}")

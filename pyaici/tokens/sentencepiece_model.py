@@ -41,9 +41,11 @@ def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, st
     try:
         model = _read_model(data)
     except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
-        raise VocabularyError(f"this is no SentencePiece model: {error}") from error
+        raise VocabularyError(f"this is not a SentencePiece model: {error}") from error
     if model.algorithm not in (_UNIGRAM, _BPE):
-        raise VocabularyError(f"SentencePiece model type {model.algorithm}: only Unigram (1) and BPE (2)")
+        raise VocabularyError(
+            f"SentencePiece model type {model.algorithm} is not supported: only Unigram (1) and BPE (2)"
+        )
     spec = {
         "version": "1.0",
         "added_tokens": list(_added_tokens(model)),
@@ -121,7 +123,7 @@ def _read_model(data: bytes) -> _Model:
             model.unk, model.bos = number.get(40, 0), number.get(41, 1)
             model.eos, model.pad = number.get(42, 2), number.get(43, -1)
     if not model.pieces or not 0 <= model.unk < len(model.pieces):
-        raise ValueError("no pieces, or no piece for unknown text")
+        raise ValueError("it has no pieces, or no piece for unknown text")
     return model
 
 
@@ -130,7 +132,7 @@ def _read_piece(data: bytes) -> _Piece:
     entry = dict(_fields(data))
     text, score = entry[1], entry.get(2, b"\0\0\0\0")
     if not isinstance(text, bytes) or not isinstance(score, bytes):
-        raise ValueError("a piece without text")
+        raise ValueError("a piece has no text, or an invalid score")
     return _Piece(text.decode(), struct.unpack("<f", score)[0], int(entry.get(3, _NORMAL)))
 
 
@@ -149,7 +151,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError(f"wire type {wire} at byte {at}")
+            raise ValueError(f"unknown wire type {wire} at byte {at}")
         if at + size > len(data):
             raise ValueError(f"field {field} at byte {at} is cut off")
         yield field, data[at : at + size]

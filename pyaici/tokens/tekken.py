@@ -47,7 +47,7 @@ def vocabulary_from_tekken(spec: dict[str, Any], name: str) -> Vocabulary:
             if entry["rank"] < vocab_size - num_special
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise VocabularyError(f"{name} is no tekken file: {error!r}") from error
+        raise VocabularyError(f"{name} is not a valid tekken file: {error!r}") from error
     return vocabulary_from_ranks(
         ranks,
         name=name,

@@ -33,7 +33,7 @@ def vocabulary_from_ranks(
     id plus 1. Raises VocabularyError if ranks are not unique, or if a special token has the id of a rank.
     """
     if not ranks:
-        raise VocabularyError(f"{name}: no ranks")
+        raise VocabularyError(f"{name}: the encoding has no ranks")
     first, end = min(ranks.values()), max(ranks.values()) + 1
     if len(set(ranks.values())) != len(ranks):
         raise VocabularyError(f"{name}: ranks must be unique")
@@ -84,5 +84,5 @@ def read_rank_file(path: Path) -> dict[bytes, int]:
             piece, rank = line.split()
             ranks[base64.b64decode(piece, validate=True)] = int(rank)
         except (ValueError, binascii.Error) as error:
-            raise VocabularyError(f"{path}, line {number}: not base64 and a rank ({error})") from error
+            raise VocabularyError(f"{path}, line {number}: expected base64 and a rank ({error})") from error
     return ranks

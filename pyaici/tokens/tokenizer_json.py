@@ -54,7 +54,7 @@ def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) 
 def _model(spec: dict[str, Any]) -> dict[str, Any]:
     model = spec.get("model")
     if not isinstance(model, dict) or "vocab" not in model:
-        raise VocabularyError("this is no tokenizer.json: it has no model with a vocabulary")
+        raise VocabularyError("this is not a tokenizer.json: it has no model with a vocabulary")
     if "type" not in model:  # files of early versions
         mapped = "BPE" if "merges" in model else "WordPiece"
         model["type"] = "Unigram" if isinstance(model["vocab"], list) else mapped
@@ -71,7 +71,9 @@ def _pieces(model: dict[str, Any]) -> tuple[dict[str, int], tuple[int, str] | No
     if kind in ("BPE", "WordPiece"):
         unk = model.get("unk_token")
         return vocab, None if unk not in vocab else (vocab[unk], str(unk))
-    raise VocabularyError(f"unknown model {kind} in tokenizer.json: BPE, Unigram or WordPiece")
+    raise VocabularyError(
+        f"tokenizer.json has a model of type {kind}; only BPE, Unigram and WordPiece are supported"
+    )
 
 
 def _added(spec: dict[str, Any], companion: Companion) -> list[tuple[int, str, bool]]:

@@ -67,7 +67,7 @@ class Vocabulary:
         size = self.vocab_size
         if size < max(1, len(self.tokens)):
             raise VocabularyError(
-                f"{len(self.tokens)} tokens in logits of width {size}; use Vocabulary.cut to drop the rest"
+                f"vocab_size is {size}, below the number of tokens, {len(self.tokens)}; call Vocabulary.cut"
             )
         for token, label in self.special_names.items():
             if not 0 <= token < size:
@@ -76,9 +76,7 @@ class Vocabulary:
                 raise VocabularyError(f"special token {label!r} ({token}) also has bytes; it must have none")
         for token in self.eos:
             if 0 <= token < len(self.tokens) and self.tokens[token]:
-                raise VocabularyError(
-                    f"token {token} ends a text and also has bytes; use Vocabulary.ending_with"
-                )
+                raise VocabularyError(f"the eos token {token} also has bytes; use Vocabulary.ending_with")
         named = {"bos": (self.bos,), "pad": (self.pad,), "unk": (self.unk,), "eos": self.eos}
         for role, ids in named.items():
             for number in ids:

@@ -29,7 +29,7 @@ def write_library(folder: Path, out: Path) -> None:
     for path in library_files(folder):
         name, content = path.stem, path.read_bytes()
         if not (name.isascii() and name.isidentifier()):
-            raise BuildError(f"{path}: its name becomes one of C: letters, digits and _ only")
+            raise BuildError(f"{path}: its name must be a C identifier: only letters, digits and _")
         try:
             content.decode()
         except UnicodeDecodeError as error:

@@ -34,14 +34,16 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            said = tomllib.loads(path.read_text())
+            content = tomllib.loads(path.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BuildError(f"{path}: {error}") from error
-        interpreter, stack = said.pop("interpreter", None), said.pop("stack_kib", None)
+        interpreter, stack = content.pop("interpreter", None), content.pop("stack_kib", None)
         if interpreter not in known:
             raise BuildError(f"{path}: interpreter must be one of {', '.join(known)}, not {interpreter!r}")
         if not isinstance(stack, int) or not 16 <= stack <= 4096:
             raise BuildError(f"{path}: stack_kib must be a number of KiB, 16 to 4096, not {stack!r}")
-        if said:
-            raise BuildError(f"{path}: unknown: {', '.join(said)} (known: interpreter, stack_kib)")
+        if content:
+            raise BuildError(
+                f"{path}: unknown entries: {', '.join(content)} (the entries are interpreter and stack_kib)"
+            )
         return cls(interpreter, stack)

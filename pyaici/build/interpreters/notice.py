@@ -52,7 +52,9 @@ def _notice(language: Language, cache: Cache) -> str:
     owners = sorted({owner for text in texts for owner in _COPYRIGHT.findall(text)})
     permission = next((found[0] for text in texts if (found := _PERMISSION.search(text))), None)
     if permission is None or not owners:
-        raise BuildError(f"the sources of {language.sdist.title} have lost their licence")
+        raise BuildError(
+            f"the sources of {language.sdist.title} have no licence text that the build can find"
+        )
     lines = [re.sub(r"^[ *]+", "", line).rstrip() for line in permission.rstrip().splitlines()]
     return "\n".join(
         [f"{language.sdist.title}, from its sources", "", *owners, "", *lines, ""],

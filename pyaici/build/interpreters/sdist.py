@@ -71,7 +71,7 @@ class Sdist:
         if named:
             given = Path(named) / self.file_name
             if not given.is_file():
-                raise self._missing(f"{FOLDER_VARIABLE} names the folder {named}, where it is not")
+                raise self._missing(f"{FOLDER_VARIABLE} names the folder {named}, which lacks them")
             found = Path(shutil.copy(given, scratch))
         else:
             cache.progress(f"fetching the sources of {self.title}, once")
@@ -79,7 +79,7 @@ class Sdist:
         with found.open("rb") as stream:
             actual = hashlib.file_digest(stream, "sha256").hexdigest()
         if actual != self.sha256:
-            raise self._missing(f"the file there has SHA-256 {actual}, not {self.sha256}")
+            raise self._missing(f"the file has SHA-256 {actual}, not {self.sha256}")
         return found
 
     def _download(self, scratch: Path) -> Path:
@@ -99,23 +99,23 @@ class Sdist:
                 command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise self._missing(f"pip took more than {_PATIENCE} s to fetch it") from error
+            raise self._missing(f"pip took more than {_PATIENCE} s to fetch them") from error
         found = scratch / self.file_name
         if done.returncode or not found.is_file():
-            raise self._missing(f"pip cannot fetch it: {_reason(done.stderr or done.stdout)}")
+            raise self._missing(f"pip cannot fetch them: {_reason(done.stderr or done.stdout)}")
         return found
 
     def _missing(self, why: str) -> MissingSources:
         return MissingSources(
-            f"the sources of {self.title} are missing: {why}. They are in {self.file_name} of the package "
-            "index that pip uses; build with network, or put that file into a folder and name it: "
+            f"the sources of {self.title} are missing: {why}. They are in the file {self.file_name} of the "
+            "package index that pip uses. Build with network, or put that file into a folder and set "
             f"{FOLDER_VARIABLE}=DIR"
         )
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """Returns the first error in the output of pip as one line, or else the last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     with contextlib.suppress(StopIteration):
         return next(line for line in lines if line.startswith("ERROR: ")).removeprefix("ERROR: ")
-    return lines[-1] if lines else "it says nothing"
+    return lines[-1] if lines else "it printed no reason"

@@ -101,7 +101,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc,no-untyped-call,unused-ig
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         place = self._cache.placement
-        assert place is not None, "set SlotCache.placement before a forward pass"
+        assert place is not None, "SlotCache.placement must be set before each forward pass"
         for store, states in ((self.keys, key_states), (self.values, value_states)):
             if place.common is not None:
                 first, count = place.common
@@ -267,7 +267,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
             if not _memory_is_short(error):
                 raise
             raise SpaceError(
-                f"there is no memory for a key-value cache of {size[0]} sequences of {size[1]} tokens"
+                f"there is not enough memory for a key-value cache of {size[0]} sequences of {size[1]} tokens"
             ) from error
         finally:
             # layers are resized one at a time, so that only one tensor exists twice at any moment. If some
@@ -288,8 +288,8 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
             return num_slots, capacity
         if slots * tokens > self.limit:
             raise SpaceError(
-                f"{slots} sequences of up to {tokens} tokens do not fit into the key-value cache, which may "
-                f"have {self.limit} tokens"
+                f"{slots} sequences of up to {tokens} tokens do not fit into the key-value cache, which is "
+                f"limited to {self.limit} tokens"
             )
         # one dimension grows at the cost of the other
         num_slots = slots if tokens > self.capacity else min(num_slots, self.limit // tokens)
@@ -350,8 +350,9 @@ class Budget:
         """Raises ValueError if the cache can never have room for this many sequences and tokens."""
         if self.limit is not None and sequences * tokens > self.limit:
             raise ValueError(
-                f"the key-value cache may have {self.limit} tokens: {sequences} sequences of up to {tokens} "
-                "do not fit; ask for fewer (a search needs two for each beam), or lower max_tokens"
+                f"{sequences} sequences of up to {tokens} tokens do not fit into the key-value cache, which "
+                f"is limited to {self.limit} tokens: request fewer sequences (a search needs two for each "
+                "beam), or lower max_tokens"
             )
 
     def claim(self, sequences: int, tokens: int) -> Claim | None:

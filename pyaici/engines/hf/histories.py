@@ -101,8 +101,8 @@ class Histories:
             if (claim := self._budget.claim(number, longest)) is not None:
                 return claim
         raise SpaceError(
-            f"requests need all of the key-value cache, which may have {self._budget.limit} tokens: "
-            f"there is no room now for a sequence of {longest}"
+            f"the key-value cache, which is limited to {self._budget.limit} tokens, has no room now for a "
+            f"sequence of {longest} tokens"
         )
 
     def _evaluate(
@@ -156,7 +156,9 @@ class Histories:
             self._runner.run(feeds)
             yield
             if self._prefixes.cleared != cleared:
-                raise AiciError("the model failed for another request, and what it had read with it")
+                raise AiciError(
+                    "the model failed for another request, and the cached keys of this one are lost"
+                )
 
 
 class EngineModel:

@@ -54,7 +54,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         """
         ends = frozenset([eos] if isinstance(eos, int) else eos)
         if not ends:
-            raise ValueError("an end token is needed: a controller that stops has to end its row")
+            raise ValueError("give an end token (eos): a row whose controller stops ends with it")
         self._ends = sorted(ends)
         self._num_rows = len(prompts)
         self._lines: Lines[int] = Lines(runtime)

@@ -10,21 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from aicirt.contract.errors import AiciError
-from aicirt.system.terminal import run_command
 from pyaici.engines.options import (
-    CONTROLLER_HELP,
     add_prompt_options,
     add_record_option,
     add_sampling_options,
     check_folder,
-    check_record,
-    controller_file,
-    fill_in,
     generate,
-    given_argument,
     keep_recording,
-    read_request,
+    read_options,
+    run_main,
     try_argument,
 )
 from pyaici.engines.prompts import as_prompt
@@ -44,9 +38,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """
     add_prompt_options(parser, "Transformers")
     parser.add_argument(
-        "--device", help="where the model runs, e.g. cpu or cuda:1 (default: cuda if there is one)"
+        "--device", help="device for the model, e.g. cpu or cuda:1 (default: cuda if available, else cpu)"
     )
-    parser.add_argument("--beams", type=int, default=1, help="search with so many beams instead of sampling")
+    parser.add_argument(
+        "--beams",
+        type=int,
+        default=1,
+        help="use beam search with this many beams instead of sampling (default: 1, no search)",
+    )
     add_record_option(parser)
     add_sampling_options(parser)
 
@@ -62,7 +61,7 @@ def check_packages() -> None:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(
-            f'this needs the Transformers engine: pip install "aici[hf]" (there is no {", ".join(missing)})'
+            f'the Transformers engine is missing: pip install "aici[hf]" (missing: {", ".join(missing)})'
         )
 
 
@@ -80,7 +79,9 @@ def load_model(folder: Path, device: str | None = None) -> tuple[Any, Any]:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"--device: cannot use {device!r}: {reason}; leave --device out") from None
+        raise ValueError(
+            f"--device: cannot use {device!r}: {reason}; give another device, or leave --device out"
+        ) from None
 
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -101,11 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     the output so far and then raises it.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # OpenMP's threads spin when other work uses the cores
-    fill_in(arguments)
-    name = arguments.controller
-    request = read_request(arguments)
-    check_record(arguments)
-    wasm = None if name == "none" else controller_file(name)
+    request, wasm = read_options(arguments)
     check_packages()
     folder = None if arguments.model is None else check_folder(arguments.model)
     with contextlib.ExitStack() as stack:
@@ -115,9 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
             request = replace(request, module=runtime.upload(wasm).id)
         folder = folder or default_model_path()
         if runtime is not None:
-            assert request.module is not None
-            given = given_argument(arguments, request)
-            try_argument(runtime, request.module, given, folder, request.capabilities)
+            try_argument(runtime, request, arguments, folder)
         model, tokenizer = load_model(folder, arguments.device)
         from pyaici.engines.hf.engine import HfEngine
 
@@ -150,12 +145,4 @@ def _record(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs harness/run_hf.py and returns the exit status."""
-    parser = argparse.ArgumentParser(
-        description="Generates text with a Transformers model under the control of a script or a "
-        "WebAssembly program.",
-        epilog="Without arguments it shows a demonstration.",
-    )
-    parser.add_argument("--controller", metavar="NAME_OR_FILE", help=f"{CONTROLLER_HELP}, or none (default)")
-    add_options(parser)
-    arguments = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))
+    return run_main("a Transformers model", add_options, run, argv)

@@ -32,7 +32,7 @@ class AttentionMasks:
         self._additive = text._attn_implementation == "eager"
         if text._attn_implementation not in ("sdpa", "eager"):
             raise ValueError(
-                f"the attention implementation {text._attn_implementation!r} takes no masks of our own; "
+                f"the attention implementation {text._attn_implementation!r} does not support custom masks; "
                 'load the model with attn_implementation="sdpa"'
             )
         types = getattr(text, "layer_types", None)
@@ -45,8 +45,8 @@ class AttentionMasks:
         unknown = [kind for kind in self._types if kind not in _WINDOWS]
         if unknown:
             raise ValueError(
-                f"the model has {', '.join(unknown)} layers, whose state cannot be cut back or forked "
-                "per row; models with full, sliding or chunked attention are supported"
+                f"the model has {', '.join(unknown)} layers, whose state cannot be truncated or "
+                "copied per row; only models with full, sliding or chunked attention are supported"
             )
         self._sizes = {kind: self._size(text, kind) for kind in self._types}
 
@@ -223,6 +223,6 @@ def check_model(model: Any, runner: ModelRunner) -> None:
         cosine = torch.cosine_similarity(got - got.mean(), want - want.mean(), dim=0).item()
         if not cosine >= MIN_COSINE:
             raise ValueError(
-                f"{type(model).__name__} computes something else when its rows have different lengths "
-                f"(cosine {cosine:.3f} of the logits): it does not follow given masks and positions"
+                f"{type(model).__name__} computes wrong logits for rows of different lengths (cosine "
+                f"similarity {cosine:.3f}): it ignores the given masks or positions, so it is not supported"
             )

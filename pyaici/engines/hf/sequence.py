@@ -214,8 +214,8 @@ class Family:
         """Claims room for one more sequence. Raises SpaceError if there is none."""
         if self.claim is None or not self.budget.widen(self.claim, self.placed + 1):
             raise SpaceError(
-                f"the key-value cache, which may have {self.budget.limit} tokens, has no room now for "
-                f"another sequence of up to {self.tokens}"
+                f"the key-value cache, which is limited to {self.budget.limit} tokens, has no room now for "
+                f"another sequence of up to {self.tokens} tokens"
             )
 
     def shrink(self) -> None:

@@ -125,7 +125,7 @@ class StepActions:
             if seq.control is None:
                 sampling.append((seq, None))
             elif (answer := answers.get(seq.control)) is None:
-                error = ProtocolError(f"the runtime gave no answer for sequence {seq.control}")
+                error = ProtocolError(f"the runtime gave no result for sequence {seq.control}")
                 self._pool.finish(seq, FinishReason.ERROR, error)
             else:
                 self._act(seq, answer, sampling)
@@ -152,10 +152,10 @@ class StepActions:
     def _problem(self, seq: Sequence, answer: MidResult) -> str | None:
         """Returns what is wrong with a splice, or None. The model must never be fed an unknown id."""
         if not 0 <= answer.backtrack <= len(seq.tokens):
-            return f"a splice takes back {answer.backtrack} tokens of a sequence of {len(seq.tokens)}"
+            return f"a splice removes {answer.backtrack} tokens, but the sequence has only {len(seq.tokens)}"
         for token in answer.ff_tokens:
             if not 0 <= token < self._num_tokens:
-                return f"a splice appends token {token}; tokens are below {self._num_tokens}"
+                return f"a splice appends token {token}; the model's are below {self._num_tokens}"
         return None
 
     def _close(self) -> None:

@@ -71,8 +71,8 @@ class ControllerCall:
         for key in ours:
             if key not in _KEYS:
                 meant = difflib.get_close_matches(key, _KEYS, n=1)
-                hint = f"did you mean {meant[0]}?" if meant else f"known are {', '.join(_KEYS)}"
-                raise ValueError(f"a request has the unknown key {key}: {hint}")
+                hint = f"did you mean {meant[0]}?" if meant else f"the keys are {', '.join(_KEYS)}"
+                raise ValueError(f"the request has the unknown key {key}: {hint}")
         controller, arg = _controlled(extra_args, ours)
         path = extra_args.get("aici_path", OVERLAPPED)
         if path not in PATHS:
@@ -80,9 +80,11 @@ class ControllerCall:
         flags = {name: _flag(f"aici_{name}", extra_args.get(f"aici_{name}", False)) for name in _FLAGS}
         for name, wanted in flags.items():
             if wanted and path != OVERLAPPED:
-                raise ValueError(f"aici_{name} needs aici_path {OVERLAPPED}: a logits processor only masks")
+                raise ValueError(
+                    f"aici_{name} needs aici_path {OVERLAPPED}: a logits processor can only mask tokens"
+                )
         if flags["hold"] and flags["events"]:
-            raise ValueError("aici_hold and aici_events exclude each other: events tell what is taken back")
+            raise ValueError("aici_hold and aici_events exclude each other: leave one of them out")
         owner = extra_args.get("aici_owner")
         if owner is not None and (not isinstance(owner, str) or not owner):
             raise ValueError(f"aici_owner is {owner!r}; it must be the name of an owner")
@@ -98,8 +100,8 @@ def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, st
         for other in ("aici_controller", "aici_arg"):
             if extra_args.get(other) is not None:
                 raise ValueError(
-                    f"aici_script and {other} exclude each other: a script is the controller, and gets the "
-                    "member arg of aici_script"
+                    f"aici_script and {other} exclude each other: the script is the controller, and "
+                    "its argument is the member arg of aici_script"
                 )
         try:
             return read_request(script)
@@ -109,7 +111,11 @@ def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, st
     if not isinstance(controller, str) or not controller:
         raise ValueError(
             "aici_controller must be a bundled controller's name, or the id or tag of an uploaded one: "
-            + (f"there is {ours[0]} alone" if controller is None else f"it is {controller!r}")
+            + (
+                f"it is missing, but the request has {ours[0]}"
+                if controller is None
+                else f"it is {controller!r}"
+            )
         )
     return controller, _text(extra_args.get("aici_arg", ""))
 
@@ -133,7 +139,7 @@ def _text(arg: Any) -> str:
     try:
         return json.dumps(arg, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"aici_arg must be a text or a value that JSON can write: {error}") from None
+        raise ValueError(f"aici_arg must be a text or a JSON value: {error}") from None
 
 
 #: beginnings of failure reasons: errors of the controller or its argument, and errors of the runtime
@@ -146,7 +152,7 @@ def describe(controller: str, error: BaseException) -> str:
 
     if isinstance(error, AiciError) and not isinstance(error, RuntimeFailure):
         return f"{OF_CONTROLLER}{controller}: {error}"
-    return f"{OF_RUNTIME}cannot be run at present; try again later, or tell who runs the server: {error}"
+    return f"{OF_RUNTIME}cannot be run at present; try again later, or notify the administrator: {error}"
 
 
 def raise_failures(engine: type) -> None:

@@ -182,7 +182,7 @@ class Connection:
                 special = self._vocabulary.special
                 tokens = [t for t, text in enumerate(self._vocabulary.tokens) if text and t not in special]
                 if not tokens:
-                    raise RuntimeFailure("the model's vocabulary has no tokens of text")
+                    raise RuntimeFailure("no token of the model's vocabulary has bytes")
                 self._session = Session(
                     runtime,
                     daemon,

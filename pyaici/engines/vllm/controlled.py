@@ -66,9 +66,9 @@ class Drafts:
         """
         start, room, everybody = time.monotonic(), self._most, list(wanted)
         requests = everybody
-        while asked := [(one, drafts, told) for one, drafts in requests if (told := _told(one, drafts))][
-            :room
-        ]:
+        while asked := [
+            (one, drafts, reported) for one, drafts in requests if (reported := _to_report(one, drafts))
+        ][:room]:
             if time.monotonic() - start > SECONDS:
                 for one, _, _ in asked:
                     one.slow += 1
@@ -89,7 +89,7 @@ class Drafts:
         """
         copies = runtime.clone_each([one.last_control for one, _, _ in asked])
         going = {copies[one.last_control]: each for each in asked if (one := each[0]).last_control in copies}
-        inputs = [StepInput(copy, told, 0, _samples(one)) for copy, (one, _, told) in going.items()]
+        inputs = [StepInput(copy, reported, 0, _samples(one)) for copy, (one, _, reported) in going.items()]
         result = runtime.begin_step(inputs).wait()
         answered = []
         for copy, (one, drafts, _) in going.items():
@@ -104,12 +104,12 @@ class Drafts:
         return answered
 
 
-def _told(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
+def _to_report(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
     """Returns the tokens to report to a copy for the next draft; empty if the draft is not allowed.
 
     Drafts that match a splice, except its last token, are added to the guesses here: they need no copy.
     """
-    told: list[int] = []
+    reported: list[int] = []
     for token in drafts[len(controlled.guesses) :]:
         answer = controlled.answer_behind(len(controlled.guesses))
         if answer is None:
@@ -118,10 +118,10 @@ def _told(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
             return [token] if is_mask(answer.row) and allows(answer.row, token) else []
         if answer.verb != Verb.SPLICE or answer.backtrack or answer.ff_tokens[:1] != [token]:
             break
-        told.append(token)
+        reported.append(token)
         rest = answer.ff_tokens[1:]
         if not rest:
-            return told
+            return reported
         if token in controlled.stops:  # vLLM would end the text there
             break
         controlled.guesses.append(Guess(token, None, replace(answer, ff_tokens=rest)))
@@ -165,7 +165,7 @@ class Outcome:
     #: number of sampled tokens to keep
     keep: int
     #: number of kept tokens that the controller has already received
-    told: int = 0
+    reported: int = 0
     #: for each kept token: whether it was forced rather than sampled
     forced: list[bool] = field(default_factory=list)
     #: for each kept token: whether the request goes on if the token is an end-of-sequence token
@@ -312,7 +312,7 @@ class Controlled:
         Uses up the answers that the tokens were sampled under. The copy that received the last accepted draft
         replaces the controller.
         """
-        accepted = told = 0
+        accepted = reported = 0
         forced: list[bool] = []
         holds: list[bool] = []
         logs: list[tuple[int, str]] = []
@@ -326,12 +326,12 @@ class Controlled:
             if guess.control is not None:
                 assert self.control is not None
                 self.spent.append(self.control)
-                self.control, guess.control, told = guess.control, None, accepted
+                self.control, guess.control, reported = guess.control, None, accepted
                 logs.append((accepted, guess.log))
         self.drop_guesses()
         outcome = self._take(tokens[accepted])
         outcome.keep += accepted
-        outcome.told, outcome.logs = told, logs
+        outcome.reported, outcome.logs = reported, logs
         outcome.forced, outcome.holds = forced + outcome.forced, holds + outcome.holds
         if accepted + 1 < len(tokens) and outcome.ending is None and not outcome.suspend:
             outcome.moves = True  # a draft was accepted, but there is no answer for the position after it
@@ -346,15 +346,15 @@ class Controlled:
             self.idle = 0
             if not is_mask(answer.row):
                 self.error = ResultError(
-                    "the controller adds biases to logits, which this path cannot: send the request with "
-                    f'aici_path "logits" (controller {self.call.controller})'
+                    f"the controller {self.call.controller} adds biases to logits, which needs the logits "
+                    'processor: send the request with aici_path "logits"'
                 )
             elif allows(answer.row, token):
                 return Outcome(keep=1, forced=[False], holds=[answer.hold_end])
             else:
                 self.error = EmptyMaskError(
-                    f"token {token} was sampled, which the controller forbids: what else the request forbids "
-                    "(bad_words, allowed_token_ids, min_tokens, logit_bias) has left nothing"
+                    f"token {token} was sampled, which the controller forbids: the request's other options "
+                    "(bad_words, allowed_token_ids, min_tokens, logit_bias) forbid all tokens that it allows"
                 )
             return Outcome(keep=0, ending=Ending.ERROR)
         if answer is not None and verb == Verb.SPLICE:
@@ -381,7 +381,7 @@ class Controlled:
             return Outcome(keep=0, ending=Ending.STOP)
         if self.error is None:
             self.error = (answer and answer.error) or ResultError(
-                f"the controller let {self.idle} steps pass without a token"
+                f"the controller gave no token in {self.idle} steps in a row"
             )
         return Outcome(keep=0, ending=Ending.ERROR)
 
@@ -428,7 +428,7 @@ class Controlled:
         """Records that the last `count` of `length` tokens are removed. Returns the reason if impossible."""
         made = length if self.held is None else len(self.held.tokens)
         if count > made:
-            return f"a splice takes back {count} tokens of {made}"
+            return f"a splice removes {count} tokens, but the sequence has only {made}"
         if self.held is not None:
             del self.held.tokens[len(self.held.tokens) - count :]
         if self.events is not None:

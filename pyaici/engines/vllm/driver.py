@@ -249,7 +249,7 @@ class ControllerDriver:
 
     def _fail(self, session: Session, error: AiciError) -> None:
         """Fails all requests of a session whose runtime has failed, and gives the session up."""
-        log.error("the runtime of controllers failed: %s", error)
+        log.error("the runtime of the controllers has failed: %s", error)
         for controlled in list(self._by_control.values()):
             if controlled.session is session:
                 controlled.fail(error)

@@ -124,9 +124,9 @@ class Families:
         if family is None:
             return
         (choice,) = output.outputs
-        told = events_of(output)
+        events = events_of(output)
         if not family.events and choice.token_ids:
-            told = [["sampled", list(choice.token_ids)]]
+            events = [["sampled", list(choice.token_ids)]]
         if choice.logprobs:
             values = family.logprobs.setdefault(choice.index, deque())
             pairs = zip(choice.token_ids, choice.logprobs, strict=True)
@@ -139,10 +139,10 @@ class Families:
                 family.repeated[choice.index] -= 1
         record = family.sequences.get(choice.index)
         if record is None:
-            family.early.setdefault(choice.index, []).extend(told)
+            family.early.setdefault(choice.index, []).extend(events)
         else:
             error: AiciError | None = None
-            for word, *what in told:
+            for word, *what in events:
                 if word == "error":
                     error = error_from_wire(what[0])
                 else:
@@ -292,7 +292,7 @@ class VllmEngine(Engine):
         from vllm.sampling_params import RequestOutputKind
 
         if request.beams > 1:
-            raise ValueError("the engine on vLLM has no beam search: beams must be 1")
+            raise ValueError("the vLLM engine has no beam search: beams must be 1")
         tokens = first_tokens(
             self._tokenizer,
             request.prompt,

@@ -58,8 +58,8 @@ class Events:
 
     def take(self) -> list[list[Any]]:
         """Returns the events and forgets them."""
-        told, self._list = self._list, []
-        return told
+        events, self._list = self._list, []
+        return events
 
 
 def variables_to_wire(values: Mapping[bytes, bytes]) -> dict[str, str]:
@@ -80,8 +80,8 @@ def to_wire(error: BaseException) -> list[Any]:
 def events_of(output: Any) -> list[list[Any]]:
     """Returns the events of a `RequestOutput`."""
     parameters = output.kv_transfer_params
-    told: list[list[Any]] = parameters.get(KEY, []) if parameters else []
-    return told
+    events: list[list[Any]] = parameters.get(KEY, []) if parameters else []
+    return events
 
 
 def keep_all(output_class: type) -> None:

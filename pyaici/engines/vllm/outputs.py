@@ -83,14 +83,14 @@ def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:
     """Adds events to the requests' newest outputs, and forgets requests that have ended."""
     last = {output.request_id: output for group in outputs.values() for output in group.outputs}
     for request_id, (request, events) in list(telling.items()):
-        if told := events.take():
+        if new := events.take():
             output = last.get(request_id)
             if output is None and not request.is_finished():
                 output = EngineCoreOutput(request_id=request_id, new_token_ids=[])
                 # before the outputs of children that begin in this step: this output has the fork event
                 _add(outputs, request, output, at=0)
             if output is not None:
-                output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: told}
+                output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: new}
         if request.is_finished():
             del telling[request_id]
 

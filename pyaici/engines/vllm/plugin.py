@@ -22,7 +22,7 @@ def register() -> None:
     try:
         _register()
     except Exception as error:
-        problem = f"controllers cannot be used: this vLLM is not as AICI expects it ({error!r})"
+        problem = f"controllers cannot be used: AICI does not support this version of vLLM ({error!r})"
         log.warning("%s", problem)
 
 

@@ -19,21 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import AiciError, RuntimeFailure
-from aicirt.system.terminal import run_command
+from aicirt.contract.errors import RuntimeFailure
 from pyaici.engines.options import (
-    CONTROLLER_HELP,
     add_prompt_options,
     add_record_option,
     add_sampling_options,
     check_folder,
-    check_record,
-    controller_file,
-    fill_in,
     generate,
-    given_argument,
     keep_recording,
-    read_request,
+    read_options,
+    run_main,
     try_argument,
 )
 from pyaici.engines.prompts import as_prompt
@@ -67,27 +62,27 @@ def run(arguments: argparse.Namespace) -> int:
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    fill_in(arguments)
-    request = read_request(arguments)
-    check_record(arguments)
+    request, wasm = read_options(arguments)
     if arguments.record is not None and arguments.path != OVERLAPPED:
-        raise ValueError(f"--record is of the path {OVERLAPPED} alone")
+        raise ValueError(f"--record needs --path {OVERLAPPED}")
     if arguments.record is not None and os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
         raise ValueError("--record needs vLLM in this process: set VLLM_ENABLE_V1_MULTIPROCESSING to 0")
-    wasm = None if arguments.controller == "none" else controller_file(arguments.controller)
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(
-            'this needs vLLM: pip install "aici[vllm]"; from a checkout scripts/vllm.sh installs it, for '
-            "machines without a GPU too"
+            'this needs vLLM: pip install "aici[vllm]", or in a checkout run scripts/vllm.sh, which also '
+            "works without a GPU"
         )
     folder = None if arguments.model is None else check_folder(arguments.model)
     with contextlib.ExitStack() as stack:
         if wasm is not None:
+            from pyaici.client.runtime import Runtime
+
             check_plugin()
             socket = Path(arguments.socket or os.environ.get("AICI_SOCKET") or _own_daemon(stack))
             folder = folder or default_model_path()
-            given = given_argument(arguments, request)
-            request = replace(request, module=_upload(wasm, socket, given, folder))
+            with Runtime(socket) as runtime:
+                request = replace(request, module=runtime.upload(wasm).id)
+                try_argument(runtime, request, arguments, folder)
             os.environ["AICI_SOCKET"] = str(socket)  # where the AICI plugin in vLLM finds the module
         return _generate(folder or default_model_path(), request, arguments)
 
@@ -101,8 +96,8 @@ def check_plugin() -> None:
 
     if not plugin_installed():
         raise ValueError(
-            "vLLM does not know AICI, which is not installed in this environment or was before it had this "
-            'plugin: pip install "aici[vllm]"'
+            "vLLM does not find the AICI plugin: aici is not installed in this environment, or in an old "
+            'version; pip install "aici[vllm]"'
         )
     if refusal := plugin_refusal():
         raise ValueError(refusal)
@@ -116,16 +111,6 @@ def _own_daemon(stack: contextlib.ExitStack) -> Path:
     return daemon.socket_path
 
 
-def _upload(wasm: Path, socket: Path, arg: str | bytes | None, folder: Path) -> str:
-    """Uploads a module, checks that it accepts its argument, and returns its id."""
-    from pyaici.client.runtime import Runtime
-
-    with Runtime(socket) as runtime:
-        module = runtime.upload(wasm).id
-        try_argument(runtime, module, arg, folder)
-    return module
-
-
 def _generate(folder: Path, request: Request, arguments: argparse.Namespace) -> int:
     llm = load_llm(folder)
     from pyaici.engines.vllm.engine import VllmEngine
@@ -137,7 +122,7 @@ def _generate(folder: Path, request: Request, arguments: argparse.Namespace) -> 
     runtimes = _recording(llm, arguments.controller, request.max_tokens)
     status = generate(engine, request)
     if not runtimes:
-        raise RuntimeFailure("nothing has been recorded: the controller did not get ready")
+        raise RuntimeFailure("nothing has been recorded: the controller has failed to start")
     keep_recording(runtimes[-1], arguments)
     return status
 
@@ -184,20 +169,17 @@ def _dtype(folder: Path) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs harness/run_vllm.py and returns the exit status."""
-    parser = argparse.ArgumentParser(
-        description="Generates text with vLLM under the control of a script or a WebAssembly program.",
-        epilog="Without arguments it shows a demonstration.",
-    )
-    parser.add_argument("--controller", metavar="NAME_OR_FILE", help=f"{CONTROLLER_HELP}, or none (default)")
+    return run_main("vLLM", _add_options, run, argv)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--path",
         choices=PATHS,
         default=PATHS[0],
-        help="how the controller takes part: while the model computes (overlapped, the default), or in a "
-        "logits processor after it",
+        help="when the controller runs: beside the forward pass (overlapped, the default), or after it in a "
+        "logits processor (logits)",
     )
     add_prompt_options(parser, "local")
     add_record_option(parser)
     add_sampling_options(parser)
-    arguments = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))

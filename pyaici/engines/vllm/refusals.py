@@ -25,9 +25,9 @@ def engine_refusal(vllm_config: Any, *, v2: bool | None = None) -> str | None:
     parallel = vllm_config.parallel_config
     if parallel.world_size > 1:
         return (
-            "aici_path logits needs a model on one device: where several ranks sample, each would run "
-            f"controllers of its own (tensor parallel {parallel.tensor_parallel_size}, pipeline parallel "
-            f"{parallel.pipeline_parallel_size}); leave aici_path out"
+            "aici_path logits needs a model on one device, but this engine has several (tensor parallel "
+            f"{parallel.tensor_parallel_size}, pipeline parallel {parallel.pipeline_parallel_size}); "
+            "leave aici_path out"
         )
     if (
         vllm_config.speculative_config is not None
@@ -45,8 +45,8 @@ def engine_refusal(vllm_config: Any, *, v2: bool | None = None) -> str | None:
         and not vllm_config.model_config.logits_processors
     ):
         return (
-            "under async scheduling vLLM tells sampled tokens only to logits processors that it was started "
-            f"with: start it with --logits-processors {PROCESSOR} (offline: logits_processors=[...]) or with "
+            "under async scheduling vLLM reports sampled tokens only to logits processors from its options: "
+            f"start it with --logits-processors {PROCESSOR} (offline: logits_processors=[...]) or with "
             "--no-async-scheduling, or leave aici_path out"
         )
     return None
@@ -70,7 +70,7 @@ def request_refusal(params: Any) -> str | None:
     if params.ignore_eos and not params.stop_token_ids:
         return (
             "aici_path logits needs a token that ends the request when the controller stops: "
-            "leave ignore_eos out, or give stop_token_ids"
+            "leave ignore_eos out, or set stop_token_ids"
         )
     return None
 

@@ -74,7 +74,7 @@ class ControlledRequests:
 
     def refuse(self, request: Any, error: Exception) -> None:
         """Makes a request fail with this reason once vLLM schedules it."""
-        log.warning("request %s cannot be controlled: %s", request.request_id, error)
+        log.warning("request %s is refused: %s", request.request_id, error)
         extra = getattr(request.sampling_params, "extra_args", None) or {}
         self._failed[request.request_id] = describe(str(extra.get("aici_controller", "")), error)
         hold(request, failed(error))
@@ -98,7 +98,7 @@ class ControlledRequests:
                 "a request has a controller or structured_outputs, not both: leave one of them out"
             )
         if call.hold and parameters.num_logprobs is not None:
-            raise ArgumentError("aici_hold and logprobs cannot be had together: leave one of them out")
+            raise ArgumentError("aici_hold and logprobs exclude each other: leave one of them out")
         group = self.groups.join(request) if call.fork else None
         if call.fork and group is None:
             return
@@ -209,7 +209,7 @@ class ControlledRequests:
                     try:
                         self._follow(self.driver, request, controlled, outcome, tokens, outputs)
                     except Exception as error:
-                        log.exception("request %s cannot go on", request.request_id)
+                        log.exception("request %s has failed", request.request_id)
                         self._end(request, RequestStatus.FINISHED_ERROR, repr(error), outputs)
             self._ask_suspended(self.driver, outputs)
             self.driver.post()
@@ -237,7 +237,7 @@ class ControlledRequests:
         outputs: Any,
     ) -> None:
         """Carries out an outcome beyond the sampled tokens, and sets the controller's next report."""
-        news = tokens[outcome.told :]
+        news = tokens[outcome.reported :]
         if outcome.ending:  # needs an output of its own, see `keep_back`
             self._end(request, *END[outcome.ending], outputs)
             return
@@ -317,7 +317,7 @@ class ControlledRequests:
         last: list[int] = []
         for other, _, outcome, tokens in self._outcomes:
             if other is request and not outcome.moves:  # vLLM has ended the request during the step
-                last = tokens[outcome.told :]
+                last = tokens[outcome.reported :]
         self.suspended.pop(request.request_id, None)
         ended = driver.finish(request.request_id, last)
         if request.status == RequestStatus.FINISHED_ABORTED:

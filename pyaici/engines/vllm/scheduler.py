@@ -46,7 +46,7 @@ class SchedulerMixin:
             try:
                 self._aici.start(output)
             except Exception:
-                log.exception("controllers could not be started")
+                log.exception("starting controllers has failed")
         return output
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
@@ -56,7 +56,7 @@ class SchedulerMixin:
                     self._aici.hear()
                     self._aici.follow_drafts(scheduler_output)
                 except Exception:
-                    log.exception("controllers could not be heard")
+                    log.exception("reading the controllers' results has failed")
         return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
 
     def _update_request_with_output(
@@ -72,7 +72,7 @@ class SchedulerMixin:
             outcome = self._aici.take(controlled, new_token_ids)
             pieces = controlled.pieces(outcome, new_token_ids[: outcome.keep])
         except Exception as error:
-            log.exception("request %s cannot go on", request.request_id)
+            log.exception("request %s has failed", request.request_id)
             controlled.fail(ResultError(repr(error)))
             outcome, pieces = Outcome(keep=0, ending=Ending.ERROR), []
         if outcome.ending and not outcome.keep:
@@ -103,14 +103,14 @@ class SchedulerMixin:
         try:
             self._aici.end_step(scheduler_output.total_num_scheduled_tokens == 0, outputs)
         except Exception:
-            log.exception("controllers could not be told what has happened")
+            log.exception("reporting tokens to controllers has failed")
         return outputs
 
     def _free_request(self, request: Any, *args: Any, **keywords: Any) -> Any:
         try:
             self._aici.leave(request)
         except Exception:
-            log.exception("the controller of request %s could not be freed", request.request_id)
+            log.exception("freeing the controller of request %s has failed", request.request_id)
         return super()._free_request(request, *args, **keywords)  # type: ignore[misc]
 
     def shutdown(self) -> None:
@@ -121,7 +121,7 @@ class SchedulerMixin:
         try:
             self._aici.close()
         except Exception:
-            log.exception("controllers could not be ended")
+            log.exception("ending the controllers has failed")
 
 
 def _before(owner: Any, name: str, what: Callable[[], None]) -> None:

@@ -49,8 +49,8 @@ ENDED = {
     "post_bad_pointer": ("result", "aici_post_result"),
     "post_bad_size": ("result", "size is 4"),
     "post_bad_verb": ("result", "verb 5 is not"),
-    "pre_tokenize 30": ("time_limit", "of it in host functions, the limit is 2 ms: a step brings 1 ms"),
-    "post_tokenize 30": ("time_limit", "of it in host functions, the limit is 2 ms: a step brings 1 ms"),
+    "pre_tokenize 30": ("time_limit", "of it in host functions, the limit is 2 ms: each step adds 1 ms"),
+    "post_tokenize 30": ("time_limit", "of it in host functions, the limit is 2 ms: each step adds 1 ms"),
     "mid_tokenize 100": ("time_limit", "in aici_tokenize, the limit is 20 ms"),
     "mid_trap": ("trap", "aici_mid_process trapped"),
     "mid_stack": ("trap", "stack"),
@@ -148,7 +148,7 @@ def test_an_endless_mid_process_is_late_and_then_ends(player: Player) -> None:
     error = result.mid[bad].error
     assert error is not None and error.code in ("late", "time_limit") and "mid_process" in str(error)
     assert error.code == "late" or error.detail["used_ms"] >= 220, "20 ms in each of 11 steps"
-    assert "it has 20 ms in its step, and in each of the 10 in a row that it may be late" in str(error)
+    assert "it has 20 ms per step, and may be late in 10 steps in a row" in str(error)
 
 
 def test_other_sequences_do_not_wait_for_a_slow_mid_process(player: Player) -> None:

@@ -38,7 +38,7 @@ ALL = {
 
 def documented() -> dict[str, list[str]]:
     """Returns the counters of each limit. The list is empty for a limit documented as not counted."""
-    section = DOCUMENT.read_text().partition("## Limits, and who has met them")[2].partition("\n## ")[0]
+    section = DOCUMENT.read_text().partition("## Limits and their counters")[2].partition("\n## ")[0]
     found: dict[str, list[str]] = {}
     for limits, counters in re.findall(r"^\| (`.*?) \| (.*?) \|$", section, re.MULTILINE):
         names = [] if counters.startswith("not counted: ") else re.findall(r"`(\w+)`", counters)

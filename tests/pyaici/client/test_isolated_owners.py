@@ -158,4 +158,4 @@ def test_help_explains_isolated_owners(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit):
         main(["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "give each owner a worker of its own" in text and "worker_idle_s" in text
+    assert "give each owner a separate worker" in text and "worker_idle_s" in text

@@ -55,7 +55,7 @@ def test_sequences_are_limited_for_all_clients_of_an_owner(join: Join, guest_was
     other_seqs = [other.instantiate(module, "ok") for _ in range(4)]
     third = first.instantiate(module, "ok")
     for runtime in (first, second):
-        with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker, of 4"):
+        with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker; the limit is 4"):
             runtime.instantiate(module, "ok")
         with pytest.raises(OwnerLimitError):
             runtime.clone(third if runtime is first else seqs[1])
@@ -113,9 +113,7 @@ def test_the_limit_on_waiting_output_covers_all_requests_of_an_owner(join: Join,
     def output(runtime: Runtime, seq: int) -> str:
         return runtime.begin_step([StepInput(seq)]).wait().logs[seq]
 
-    lost = (
-        "\n[3000 bytes of output dropped: over the limit of 5000 for all that owner 'a' has waiting here]\n"
-    )
+    lost = "\n[3000 bytes of output dropped: over the limit of 5000 for all waiting output of owner 'a']\n"
     assert output(again, second) == "x" * 1000 + lost
     assert output(a, first) == output(b, other) == "x" * 4000
     for _ in range(3):  # freeing a sequence frees its waiting output
@@ -148,7 +146,7 @@ def test_a_client_that_acts_for_many_owners_has_the_limits_of_each(join: Join, g
     seqs = [first, *(server.instantiate(module, "ok", owner="a") for _ in range(2))]
     last = a.instantiate(module, "ok")
     for start in (lambda: server.instantiate(module, "ok", owner="a"), lambda: a.instantiate(module, "ok")):
-        with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker, of 4"):
+        with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker; the limit is 4"):
             start()
     with pytest.raises(OwnerLimitError, match="'a' has 4"):
         server.clone(seqs[1])

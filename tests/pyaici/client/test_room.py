@@ -32,9 +32,9 @@ def sequences(player: Player) -> int:
 def test_starts_and_clones_beyond_the_limit_are_refused(small: Player) -> None:
     seqs = [small.start("ok") for _ in range(3)]
     seqs.append(small.runtime.clone(seqs[0]))
-    with pytest.raises(SpaceError, match="4 sequences, of 4"):
+    with pytest.raises(SpaceError, match="4 sequences; the limit is 4"):
         small.start("ok")
-    with pytest.raises(SpaceError, match="4 sequences, of 4"):
+    with pytest.raises(SpaceError, match="4 sequences; the limit is 4"):
         small.runtime.clone(seqs[0])
     assert all(mid.verb == Verb.SAMPLE for mid in small.step(*seqs).mid.values())
     assert sequences(small) == 4

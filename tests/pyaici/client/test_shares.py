@@ -126,4 +126,4 @@ def test_the_error_explains_how_the_time_allowance_grows(join: Join, guest_wasm:
     pre = step.wait_pre()
     error = (pre if seq in pre else step.wait().mid)[seq].error
     assert isinstance(error, TimeLimitError)
-    assert "a step brings 1 ms" in error.message and "critical_saved_ms" in error.message
+    assert "each step adds 1 ms" in error.message and "critical_saved_ms" in error.message

@@ -304,7 +304,7 @@ def test_capabilities_are_reported_and_enforced(player: Player) -> None:
     player.mid(seq, 1)
     assert player.logs[seq] == "0 1 1 1 1 1 64 1 1 16 1 \n"
     runtime = player.runtime
-    for mode, words in [("fork 2", "fork"), ("suspend", "round"), ("splice 1", "tokens back")]:
+    for mode, words in [("fork 2", "fork"), ("suspend", "suspend sequences"), ("splice 1", "backtrack")]:
         limited = runtime.instantiate("guest", mode, (1, 2), capabilities=MASK_ONLY)
         player.seqs.append(limited)
         player.mid(limited)

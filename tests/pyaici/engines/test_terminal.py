@@ -51,7 +51,7 @@ def test_removed_text_stays_in_its_place() -> None:
     assert pieces(0) == [
         (Kind.PROMPT, "Say: "),
         (Kind.SAMPLED, "Hello "),
-        (Kind.TAKEN, "world"),
+        (Kind.REMOVED, "world"),
         (Kind.FORCED, "moon"),
         (Kind.SAMPLED, "!"),
     ]
@@ -69,7 +69,7 @@ def test_text_can_be_removed_twice_and_from_the_prompt() -> None:
         BackTracked(0, 0, 3, "bcd"),
         TokensAppended(0, 0, [1], "x", Origin.FORCED),
     ]
-    assert pieces(0, events) == [(Kind.PROMPT, "a"), (Kind.TAKEN, "bcde"), (Kind.FORCED, "x")]
+    assert pieces(0, events) == [(Kind.PROMPT, "a"), (Kind.REMOVED, "bcde"), (Kind.FORCED, "x")]
 
 
 def shown(events: list[Event], *, terminal: bool, summary: bool = False) -> str:
@@ -95,7 +95,7 @@ def shown(events: list[Event], *, terminal: bool, summary: bool = False) -> str:
 def test_a_file_gets_markers_instead_of_colours() -> None:
     text = shown(EVENTS, terminal=False)
     assert "\x1b" not in text
-    assert text.splitlines()[0] == "prompt  sampled  «forced»  ~taken back~  shared"
+    assert text.splitlines()[0] == "prompt  sampled  «forced»  ~removed~  shared"
     assert "#0 (ended: eos)\nSay: Hello ~world~«moon»!\n  | one\n  | two\n" in text
     assert "#1, forked from #0 (suspended)\nHello moon?\n" in text
     assert text.count("#0") == 2, "printed once, at the end"
@@ -123,12 +123,12 @@ def test_long_prompts_and_logs_are_cut() -> None:
     log = "".join(f"log {i}\n" for i in range(50))
     text = shown([Started(0, 0, [1], prompt), Log(0, 0, log)], terminal=False)
     assert "line 45" not in text and "...\nline 46\n" in text
-    assert "log 29" not in text and "... 30 lines before" in text and "log 49" in text
+    assert "log 29" not in text and "... 30 earlier lines" in text and "log 49" in text
 
 
 def test_the_summary_has_the_time_of_each_phase() -> None:
     text = shown(EVENTS, terminal=False, summary=True)
-    assert "5 tokens sampled, 7 forced, 3 taken back, 1 forks in 2 steps and 2.00 s (6.0 tokens/s)" in text
+    assert "5 tokens sampled, 7 forced, 3 removed, 1 forks in 2 steps and 2.00 s (6.0 tokens/s)" in text
     header, medians, means = text.splitlines()[-3:]
     assert (
         " ".join(header.split()) == "ms per step post pre wait forward mid wait mask sample added by control"

@@ -120,7 +120,7 @@ def test_commands_need_the_right_role(aici: Aici, mine: Path) -> None:
     status, _, err = aici("bob", "untag", "adas", "--force")
     assert status == 1 and "belongs to 'ada'" in err
     status, _, err = aici("bob", "upload", str(mine), "--tag", "adas")
-    assert status == 1 and f"has been uploaded as {identity(mine)}, but: " in err
+    assert status == 1 and f"has been uploaded as {identity(mine)}, but not tagged: " in err
     assert aici("root", "remove", "adas", "--force")[1] == f"{identity(mine)}  removed\n"
     assert "adas" not in aici("root", "tags")[1]
 
@@ -177,7 +177,7 @@ def test_forks_are_shown_with_their_texts_and_logs(aici: Aici, server: Serving) 
     assert status == 0
     usage = answer["usage"]
     assert f"{usage['sampled_tokens']} tokens sampled, {usage['forced_tokens']} forced, " in shown
-    assert f"{usage['backtracked_tokens']} taken back, {len(answer['forks']) - 1} forks in" in shown
+    assert f"{usage['backtracked_tokens']} removed, {len(answer['forks']) - 1} forks in" in shown
     for fork in answer["forks"]:
         parent = "" if fork["parent"] is None else f", forked from #{fork['parent']}"
         assert f"#{fork['index']}{parent} (ended: {fork['finish_reason']})" in shown
@@ -194,10 +194,10 @@ def test_forks_are_shown_with_their_texts_and_logs(aici: Aici, server: Serving) 
     assert [fork["text"] for fork in events.end["forks"]] == [fork["text"] for fork in answer["forks"]]
     for fork in events.end["forks"]:
         pieces = transcripts.by_seq[fork["index"]].pieces
-        text = "".join(p.text for p in pieces if p.kind not in (Kind.PROMPT, Kind.TAKEN))
+        text = "".join(p.text for p in pieces if p.kind not in (Kind.PROMPT, Kind.REMOVED))
         assert text == fork["text"]
         assert transcripts.by_seq[fork["index"]].log == fork["logs"]
-    assert any(p.kind is Kind.TAKEN for p in transcripts.by_seq[0].pieces)
+    assert any(p.kind is Kind.REMOVED for p in transcripts.by_seq[0].pieces)
 
 
 def test_several_sequences_of_one_prompt(aici: Aici) -> None:

@@ -1,7 +1,7 @@
-// NAME: a controller in JavaScript. It says what the model writes, word by word.
+// NAME: a controller in JavaScript. It decides what the model writes, part by part.
 import { argument, fixed, gen, options, regex, setVar } from "aici";
 
-// What --arg gives, or two animals. Patterns that are made here are compiled before the first request.
+// The value of --arg, or two animals. Patterns at the top level are compiled before the first request.
 const animals = options(argument ?? ["cat", "dog"]);
 const nameOfAnimal = regex(/[A-Z][a-z]{1,10}/);
 

@@ -1,7 +1,7 @@
-# NAME: a controller in Python. It says what the model writes, word by word.
+# NAME: a controller in Python. It decides what the model writes, part by part.
 from aici import argument, fixed, gen, options, regex, set_var
 
-# What --arg gives, or two animals. Patterns that are made here are compiled before the first request.
+# The value of --arg, or two animals. Patterns at the top level are compiled before the first request.
 ANIMALS = options(argument or ["cat", "dog"])
 A_WORD = regex("[A-Z][a-z]{1,10}")
 

@@ -74,9 +74,9 @@ class SharedLists:
         """Applies the controllers' rows to the logits after the forward pass."""
         for sharing in self._at.values():
             self._hear(sharing)
-            if _UNKNOWN in sharing.outputs[sharing.request.heard :]:
-                error = AiciError("vLLM does not tell which tokens were sampled")
-                sharing.request.heard = len(sharing.outputs)
+            if _UNKNOWN in sharing.outputs[sharing.request.received :]:
+                error = AiciError("vLLM does not report the sampled tokens to this logits processor")
+                sharing.request.received = len(sharing.outputs)
                 self._constraints.fail(sharing.request, error)
         rows = self._constraints.rows()
         at = {index: rows.get(sharing.request) for index, sharing in self._at.items()}
@@ -84,10 +84,12 @@ class SharedLists:
 
     def _hear(self, sharing: _Sharing) -> None:
         request, outputs = sharing.request, sharing.outputs
-        if len(outputs) < request.heard:  # vLLM has dropped some tokens, e.g. because cached keys were lost
+        if (
+            len(outputs) < request.received
+        ):  # vLLM has dropped some tokens, e.g. because cached keys were lost
             self._constraints.start(request, sharing.prompt)
-        if len(outputs) > request.heard:
-            new = outputs[request.heard :]
+        if len(outputs) > request.received:
+            new = outputs[request.received :]
             self._constraints.hear(request, new[: new.index(_UNKNOWN)] if _UNKNOWN in new else new)
 
     def _leave(self, index: int) -> None:
@@ -157,15 +159,15 @@ class DeviceSlots:
             slot = self._slots[index]
             slot.absent = 0
             prompt = int(self._states.prompt_len.np[index])
-            heard = prompt + slot.request.heard
-            if not slot.started or length < heard:
+            received = prompt + slot.request.received
+            if not slot.started or length < received:
                 text = tokens[index, :length].tolist()
                 self._constraints.start(slot.request, text[:prompt], text[prompt:])
                 slot.started = True
-            elif length == heard + 1:
+            elif length == received + 1:
                 self._constraints.hear(slot.request, [token])
-            elif length > heard:
-                self._constraints.hear(slot.request, tokens[index, heard:length].tolist())
+            elif length > received:
+                self._constraints.hear(slot.request, tokens[index, received:length].tolist())
 
     def _forget(self, batch: list[int]) -> None:
         """Drops the controllers of slots that stay absent: vLLM does not report the end of a request."""

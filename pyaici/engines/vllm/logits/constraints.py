@@ -41,7 +41,7 @@ class Constrained:
     ends: list[int]
     seed: int
     #: number of output tokens that the controller has received
-    heard: int = 0
+    received: int = 0
 
     @classmethod
     def of(cls, call: ControllerCall, params: Any) -> Constrained:
@@ -75,14 +75,16 @@ class Constraints:
     def start(self, request: Constrained, prompt: Sequence[int] | None, outputs: Sequence[int] = ()) -> None:
         """Starts the request's controller, and reports the existing output tokens to it."""
         self.drop([request])
-        request.heard = 0
+        request.received = 0
         try:
             if self._refusal is not None:
                 raise AiciError(self._refusal)
             if prompt is None:
-                raise AiciError("a prompt of embeddings has no tokens that a controller could be told")
+                raise AiciError(
+                    "a controller needs the tokens of the prompt, but the prompt consists of embeddings"
+                )
             if not request.ends:
-                raise AiciError("no token ends this request: give it stop_token_ids")
+                raise AiciError("no token ends this request: set stop_token_ids")
             try:
                 self._instantiate(request, prompt)
             except SupervisorDiedError as error:
@@ -95,7 +97,7 @@ class Constraints:
 
     def hear(self, request: Constrained, tokens: Sequence[int]) -> None:
         """Records new tokens of a request."""
-        request.heard += len(tokens)
+        request.received += len(tokens)
         if self._lines is None or request in self._ended:
             return
         try:
@@ -199,7 +201,7 @@ class Constraints:
         for request, error in lines.errors.items():
             _log(request, error)
         for request, text in lines.logs.items():
-            logger.debug("the controller %r of a request says: %s", request.call.controller, text)
+            logger.debug("the controller %r of a request printed: %s", request.call.controller, text)
         lines.errors.clear()
         lines.logs.clear()
 

@@ -151,6 +151,6 @@ def _call(params: Any) -> ControllerCall | None:
     except ValueError as error:
         # usually `validate_params` has refused the request. If a caller bypassed it, the empty name ends the
         # request, because no module has that name
-        logger.error("a request names its controller in a wrong way: %s", str(error))
+        logger.error("a request has invalid aici_ parameters and will fail: %s", str(error))
         return ControllerCall("", path=LOGITS)
     return call if call is not None and call.path == LOGITS else None

@@ -70,7 +70,7 @@ def test_an_uploaded_controller_runs(llm_with_daemon: Any) -> None:
 def test_failures_end_only_their_own_request(llm_with_daemon: Any) -> None:
     """Each controller fails after three tokens, in a different way."""
     alone = texts(llm_with_daemon, [(FRANCE, parameters(max_tokens=30))])
-    modes = {"t": "unreachable", "l": "limit", "f": "not today", "b": "cannot take tokens back"}
+    modes = {"t": "unreachable", "l": "limit", "f": "not today", "b": "cannot backtrack"}
     failing = [(FRANCE, parameters("failing", mode)) for mode in modes]
     *failed, free, controlled = generate(
         llm_with_daemon,

@@ -83,7 +83,7 @@ def test_a_run_without_options_shows_the_example(tmp_path: Path) -> None:
   "known for":» "[A-Za-z ,]{10,60}"«
 \}»
 
-[0-9]+ tokens sampled, [0-9]+ forced, 0 taken back, 0 forks in .* s \(.* tokens/s\)
+[0-9]+ tokens sampled, [0-9]+ forced, 0 removed, 0 forks in .* s \(.* tokens/s\)
 """
     assert re.fullmatch(shown, done.stdout)
     assert not list(tmp_path.glob("aici-*")), "the runtime's folder is left"
