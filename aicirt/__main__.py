@@ -28,7 +28,8 @@ _EPILOG = """\
 {limits}
 
 Clients find the daemon by its socket: Runtime(socket=PATH), or AICI_SOCKET=PATH in the environment.
-An engine without that starts its own, so a daemon is for what shall outlive an engine, or serve several.
+Without either, an engine starts its own runtime. Start a daemon if several engines share it, or if it must
+keep running when an engine ends.
 
 examples:
   {prog} --socket /run/user/1000/aici.sock --workers 2
@@ -37,14 +38,14 @@ examples:
   {prog} --limit mid_ms=50 --limit memory_bytes=134217728 --limit max_forks=4
 """
 _LIMITS = """\
-limits (each can be set: --limit NAME=NUMBER), and what happens beyond them; a word such as time_limit is the
-code of the error that ends the sequence:
+limits, their defaults, and what happens when one is exceeded. Set a limit with --limit NAME=NUMBER. A word
+such as time_limit is an error code: the error ends the sequence, or the call is refused with it.
 """
 _GROUPS = {
-    "of a controller (times are its own CPU time, in each callback)": Limits,
-    "of a request: a sequence and its forks": RequestLimits,
-    "of a worker process": WorkerSettings,
-    "of the daemon, for all its clients": DaemonSettings,
+    "per controller (times: the controller's own CPU time in each callback)": Limits,
+    "per request (a sequence and its forks)": RequestLimits,
+    "per worker process": WorkerSettings,
+    "for the daemon, with all its clients": DaemonSettings,
 }
 
 
@@ -69,8 +70,8 @@ def make_socket_folder(path: Path) -> None:
         private_directory(path.parent)
     except (RuntimeFailure, OSError) as error:
         raise RuntimeFailure(
-            f"the folder of the control socket is not private: {error}. Say where it shall be: "
-            "--socket PATH, or XDG_RUNTIME_DIR"
+            f"the folder of the control socket is not private: {error}. Choose another place with "
+            "--socket PATH or XDG_RUNTIME_DIR"
         ) from None
 
 
@@ -111,27 +112,29 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         "--workers",
         type=int,
         default=default_worker_count(),
-        help="worker processes (default here: %(default)s); with --isolate-owners, owners at a time",
+        help="number of worker processes (default on this machine: %(default)s); with --isolate-owners, the "
+        "maximum number of owners served at the same time",
     )
     parser.add_argument(
         "--store",
         type=Path,
         default=None,
-        help="folder of uploaded modules (default: $AICI_STORE, or the user's cache)",
+        help="folder for uploaded modules (default: $AICI_STORE, or a folder in the user's cache)",
     )
     parser.add_argument(
         "--isolate-owners",
         action="store_true",
-        help="give each owner a worker of its own, started when the owner first needs it, ended when it has "
-        "been idle (worker_idle_s): a controller that breaks out of its sandbox finds nothing of others "
-        "there. One more owner than --workers gets an error until another one is idle",
+        help="give each owner a separate worker, so that a controller that breaks out of its sandbox finds "
+        "no data of other owners there. A worker starts when its owner first needs it and ends after it has "
+        "been idle (worker_idle_s). Owners beyond the number of --workers get an error until a worker is "
+        "idle",
     )
     parser.add_argument(
         "--worker-user",
         metavar="NAME",
-        help="compile and run controllers as this user of the system, who should own nothing else: one that "
-        "breaks out of its sandbox cannot touch files and processes of aicirt's user. aicirt must be started "
-        "as root, or with the right to switch users (aici doctor tells)",
+        help="compile and run controllers as this system user, who should own nothing else: a controller "
+        "that breaks out of its sandbox cannot touch files and processes of aicirt's user. Start aicirt as "
+        "root or with the capabilities to switch users (aici doctor checks them)",
     )
     parser.add_argument(
         "--limit",
@@ -139,21 +142,21 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         action="append",
         default=[],
         metavar="NAME=NUMBER",
-        help="sets a limit; they are listed below",
+        help="set a limit; all limits are listed below. Repeat the option to set several",
     )
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="info",
-        help="default: %(default)s",
+        help="least severe messages to log (default: %(default)s)",
     )
     parser.add_argument(
         "--log-format",
         choices=logs.FORMATS,
         default=logs.FORMATS[0],
-        help="text: lines for people; json: an object a line for programs, with time, level, logger, event "
-        "and, where they are known, worker, client, owner, module, code. The log never has anything of "
-        "prompts, outputs, arguments, variables, or what controllers print (default: %(default)s)",
+        help="text: lines for people; json: one object per line for programs, with time, level, logger, "
+        "event and, if known, worker, client, owner, module and code. The log never contains prompts, "
+        "outputs, arguments, variables, or what controllers print (default: %(default)s)",
     )
     parser.add_argument("--ready-fd", type=int, default=None, help=argparse.SUPPRESS)
     # for a daemon that belongs to one process: the daemon ends with that process and removes this folder

@@ -66,22 +66,24 @@ class Limits:
     init_ms: float = limit(1000.0, "ms", "time_limit")
     #: on the critical path between two forward passes. A sequence may save unused time, up to
     #: `critical_saved_ms`
-    pre_ms: float = limit(1.0, "ms a step", "time_limit, once what was saved is used too")
+    pre_ms: float = limit(1.0, "ms a step", "time_limit, once the saved time is also used up")
     #: runs beside the forward pass, which takes about this long
     mid_ms: float = limit(20.0, "ms a step", "the sequence is late, see max_late_steps")
     #: additional time for slow host functions (tokenize) in one `aici_mid_process`; they cannot be
     #: interrupted. In the other callbacks, for which all sequences wait, their time counts as the guest's
     mid_host_ms: float = limit(20.0, "ms of tokenize a step", "time_limit")
     #: on the critical path between two forward passes, like `pre_ms`
-    post_ms: float = limit(1.0, "ms a step", "time_limit, once what was saved is used too")
+    post_ms: float = limit(1.0, "ms a step", "time_limit, once the saved time is also used up")
     #: the time for `pre_ms` and `post_ms` that a sequence starts with and may save. Tolerates an occasional
     #: slow call, or one that a busy machine interrupts. Other sequences wait no longer than this
-    critical_saved_ms: float = limit(2.0, "ms", "more is not saved; pre_ms + post_ms if that is more")
+    critical_saved_ms: float = limit(
+        2.0, "ms", "a sequence saves at most this, or pre_ms + post_ms if larger"
+    )
     #: one call of `aici_warm`. No sequence waits for it, but only the state between two calls can be kept. A
     #: mask of a large vocabulary takes 0.1 to 1 ms; finding forced tokens takes up to 10 ms
-    warm_ms: float = limit(50.0, "ms a call", "the snapshot stays as it was")
+    warm_ms: float = limit(50.0, "ms a call", "the snapshot stays unchanged")
     #: read-only mappings (the vocabulary image: 10 MB at 262 k tokens), counted separately
-    shared_bytes: int = limit(256 << 20, "bytes", "memory_limit (the vocabulary, which all share)")
+    shared_bytes: int = limit(256 << 20, "bytes", "memory_limit (counts the vocabulary image)")
 
 
 #: Stack of Wasm code: wasmtime's default. A thread needs this much plus `STACK_MARGIN`.
@@ -104,21 +106,23 @@ class RequestLimits:
     max_forks: int = limit(16, "sequences", "fork_limit")
     #: consecutive late steps before a sequence is ended: 10 x 20 ms is half the time of a slow token
     max_late_steps: int = limit(
-        10, "steps in a row", "late; time_limit if it has used all of its time in them"
+        10, "steps in a row", "late; time_limit if it used all of its time in these steps"
     )
     #: wall-clock time in milliseconds after which a step is answered with the rows that are ready; well
     #: above mid_ms, since the rows of one step share a core
-    step_deadline_ms: int = limit(100, "ms on the clock", "sequences that are not ready are late")
+    step_deadline_ms: int = limit(100, "ms of wall-clock time", "sequences that are not ready are late")
     #: wall-clock time in milliseconds that an engine with logits waits for the remaining rows of a step once
     #: some are ready (a tick of at most 1 ms may be added). A slower sequence sits out this step, and no
     #: other sequence waits for it
-    step_grace_ms: float = limit(0.5, "ms on the clock", "late, if the engine waits and others are ready")
+    step_grace_ms: float = limit(
+        0.5, "ms of wall-clock time", "late, if the engine waits and others are ready"
+    )
     #: rounds for which all sequences of a request may stay suspended before the request counts as deadlocked
     max_suspended_steps: int = limit(1000, "steps in a row", "deadlock, if all sequences are suspended")
     #: consecutive rounds with activity but without a token added or removed: all sequences of a request are
     #: suspended and write variables, or a sequence splices nothing. Waiting for other sequences in this way
     #: is legitimate; 10 000 rounds are minutes of a model's time
-    max_idle_steps: int = limit(10_000, "steps in a row", "livelock, if no token comes or goes")
+    max_idle_steps: int = limit(10_000, "steps in a row", "livelock, if no token is added or removed")
     #: tokens in one splice; longer forced text takes several steps
     max_ff_tokens: int = limit(4096, "tokens", "result")
     #: log text kept per sequence between two steps
@@ -128,7 +132,7 @@ class RequestLimits:
     max_variable_name: int = limit(256, "bytes", "result")
     max_variable_bytes: int = limit(1 << 20, "bytes", "variable_limit")
     #: the largest top_k that is served
-    max_top_k: int = limit(64, "tokens", "no more are told with their log-probabilities")
+    max_top_k: int = limit(64, "tokens", "at most this many get log-probabilities")
     #: tokens in a prompt
     max_prompt_tokens: int = limit(4 << 20, "tokens", "the sequence does not start")
     #: bytes that one call of tokenize accepts: the worst text needs about 5 us per byte
@@ -140,27 +144,27 @@ class WorkerSettings:
     """Limits of a worker process."""
 
     #: bytes of memoised init snapshots, for all controllers together
-    snapshot_bytes: int = limit(256 << 20, "bytes", "the least recently used one is made again if need be")
+    snapshot_bytes: int = limit(256 << 20, "bytes", "the least recently used one is dropped")
     #: number of memoised init snapshots: each takes a file descriptor
-    max_templates: int = limit(256, "snapshots", "the least recently used one is made again if need be")
+    max_templates: int = limit(256, "snapshots", "the least recently used one is dropped")
     #: compiled controllers that stay loaded although no sequence and no template needs them
-    max_programs: int = limit(64, "controllers", "the least recently used one is loaded again if need be")
+    max_programs: int = limit(64, "controllers", "the least recently used one is unloaded")
     #: live sequences; each reserves 4 GiB of address space, of which there are 128 TiB
-    max_sequences: int = limit(4096, "sequences", "further ones do not start")
+    max_sequences: int = limit(4096, "sequences", "further sequences do not start")
     #: live sequences, and bytes of snapshots, that belong to one owner
-    owner_sequences: int = limit(3072, "sequences", "further ones do not start: owner_limit")
-    owner_snapshot_bytes: int = limit(192 << 20, "bytes", "the owner's least recently used one goes")
+    owner_sequences: int = limit(3072, "sequences", "further sequences do not start: owner_limit")
+    owner_snapshot_bytes: int = limit(192 << 20, "bytes", "the owner's least recently used one is dropped")
     #: CPU time of all of an owner's `aici_pre_process` and `aici_post_process` calls in one step of an
     #: engine, since every sequence of the step waits for them: 150 calls of 20 us. Does not apply while no
     #: other owner has sequences
     owner_critical_ms: float = limit(3.0, "ms a step", "further sequences of the owner are late")
     #: bytes of all variables of an owner's live requests, and of output that clients have not received yet
-    owner_variable_bytes: int = limit(128 << 20, "bytes", "owner_limit, for who writes")
+    owner_variable_bytes: int = limit(128 << 20, "bytes", "owner_limit, for the sequence that writes")
     owner_log_bytes: int = limit(32 << 20, "bytes", "the rest is dropped, and the log says so")
     #: memory of all guests in one worker: the pages that guests have changed, the prompts, and each snapshot
     #: counted once even if several guests share it. `share_memory` computes the default at the daemon's start
     worker_memory_bytes: int = limit(
-        0, "bytes, 0: by the free memory", "the largest sequence of who has most ends: space"
+        0, "bytes, 0: share of free RAM", "the largest sequence of the owner with most ends: space"
     )
     #: memory of one owner's guests in one worker; by default half of the worker's limit
     owner_memory_bytes: int = limit(
@@ -168,9 +172,9 @@ class WorkerSettings:
     )
     #: idle CPU time that the builder spends on filling the tables of one snapshot ahead of time
     #: (`aici_warm`), all stages together; 0 leaves the tables empty
-    warm_budget_ms: int = limit(1500, "ms a snapshot", "its tables stay as far as they are filled")
+    warm_budget_ms: int = limit(1500, "ms a snapshot", "its tables stay partly filled")
     #: bytes by which warming may grow one snapshot
-    warm_bytes: int = limit(4 << 20, "bytes a snapshot", "its tables stay as far as they are filled")
+    warm_bytes: int = limit(4 << 20, "bytes a snapshot", "its tables stay partly filled")
     #: messages that wait for a client that does not read
     max_outbox: int = limit(1024, "messages", "the client is dropped")
     #: a worker that does not answer a ping for this long is killed and replaced; time that the worker spends
@@ -188,27 +192,33 @@ class DaemonSettings:
     #: owner was the first to upload and has not removed. Each is charged at least `LEAST_UPLOAD`
     owner_upload_bytes: int = limit(1 << 30, "bytes", "further uploads are refused: owner_limit")
     #: tags that one owner may have: all tags are in one file, which every change rewrites
-    owner_tags: int = limit(1000, "tags", "further ones are refused: owner_limit")
+    owner_tags: int = limit(1000, "tags", "further tags are refused: owner_limit")
     #: CPU time for compiling modules and vocabularies: all the time of one processor, since an owner who
     #: needs more makes others wait. Unlike bytes, this allowance renews itself
-    owner_compile_s: float = limit(3600.0, "s of CPU time an hour", "owner_limit, until there is some again")
+    owner_compile_s: float = limit(
+        3600.0, "s of CPU time an hour", "owner_limit, until earlier use is an hour old"
+    )
     #: concurrent compilations: each may take 2 GiB and a processor, in the background
-    max_compilations: int = limit(3, "at a time, at least 1", "further ones wait; owners take turns")
-    owner_compilations: int = limit(2, "at a time, at least 1", "further ones of the owner wait")
+    max_compilations: int = limit(3, "at a time, at least 1", "further compilations wait; owners take turns")
+    owner_compilations: int = limit(2, "at a time, at least 1", "the owner's further compilations wait")
     #: compilations that wait: each holds its module in memory
-    owner_queue: int = limit(16, "compilations", "further ones are refused: owner_limit")
+    owner_queue: int = limit(16, "compilations", "further uploads are refused: owner_limit")
     #: new arguments for which the builder runs `aici_init` concurrently, in turns: each has a guest in memory
-    max_builds: int = limit(16, "at a time, at least 1", "further ones wait; owners take turns")
-    owner_builds: int = limit(2, "at a time, at least 1", "further ones of the owner wait")
+    max_builds: int = limit(16, "at a time, at least 1", "further arguments wait; owners take turns")
+    owner_builds: int = limit(2, "at a time, at least 1", "the owner's further arguments wait")
     #: new arguments that wait for the builder: more than an engine requests at a time
-    owner_build_queue: int = limit(64, "new arguments", "further ones are refused: owner_limit")
+    owner_build_queue: int = limit(64, "new arguments", "further arguments are refused: owner_limit")
     #: bytes of modules and of new arguments that wait in memory: 16 of the largest modules
-    owner_queue_bytes: int = limit(256 << 20, "bytes", "further ones are refused: owner_limit")
+    owner_queue_bytes: int = limit(256 << 20, "bytes", "further calls are refused: owner_limit")
     #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens: 10 MB and a tokenizer
-    max_vocabularies: int = limit(64, "vocabularies", "one that no client uses goes, or else space")
-    vocabulary_bytes: int = limit(1 << 30, "bytes", "one that no client uses goes, or else space")
-    owner_vocabularies: int = limit(16, "vocabularies", "the same among the owner's, or else owner_limit")
-    owner_vocabulary_bytes: int = limit(512 << 20, "bytes", "the same among the owner's, or else owner_limit")
+    max_vocabularies: int = limit(64, "vocabularies", "an unused one is dropped; if all are in use: space")
+    vocabulary_bytes: int = limit(1 << 30, "bytes", "an unused one is dropped; if all are in use: space")
+    owner_vocabularies: int = limit(
+        16, "vocabularies", "the owner's unused ones are dropped; else owner_limit"
+    )
+    owner_vocabulary_bytes: int = limit(
+        512 << 20, "bytes", "the owner's unused ones are dropped; else owner_limit"
+    )
 
 
 def share_memory(settings: WorkerSettings, processes: int, free: int) -> WorkerSettings:
@@ -246,7 +256,7 @@ WARM_STAGES = (1 / 30, 1 / 5, 1.0)
 #: bytes of variables that one answer reports: a millisecond of copying, for which the whole step waits. The
 #: rest follows with the next step. A sequence that has ended has no next step: its limit, the second, is
 #: larger, and the rest is not reported. A message of more than 64 MiB could not be read
-MOST_TOLD_BYTES, MOST_LAST_BYTES = 1 << 20, 16 << 20
+MOST_REPORTED_BYTES, MOST_LAST_BYTES = 1 << 20, 16 << 20
 #: how often a waiting process checks that its peer is alive; deaths are reported within 100 ms
 PEER_CHECK_SECONDS = 0.05
 #: pause before the second attempt to replace a process that has died; it doubles with each failed attempt

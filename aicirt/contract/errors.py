@@ -132,7 +132,7 @@ class DeadlockError(ControllerError):
 
 
 class LivelockError(ControllerError):
-    """Too many rounds passed in which controllers did something, but no token came or went."""
+    """Too many rounds passed in which controllers did something, but no token was added or removed."""
 
     code = "livelock"
 
@@ -227,9 +227,9 @@ def error_from_wire(wire: list[Any]) -> AiciError:
     try:
         code, message, detail = wire
         if not (isinstance(code, str) and isinstance(message, str)):
-            raise TypeError("a code and a message are texts")
+            raise TypeError("code and message must be texts")
         found = _all_codes(AiciError).get(code, AiciError)(message)
         found.detail = {str(key): value for key, value in detail.items()}
     except (TypeError, ValueError, AttributeError):
-        raise ProtocolError("an error that is described otherwise than errors are") from None
+        raise ProtocolError("not a valid description of an error") from None
     return found

@@ -255,5 +255,5 @@ def decode(data: bytes) -> list[Any]:
     except (ValueError, TypeError, msgpack.exceptions.ExtraData, msgpack.exceptions.UnpackException) as error:
         raise ProtocolError(f"a message of {len(data)} bytes is not msgpack: {error}") from error
     if not isinstance(fields, list) or not fields:
-        raise ProtocolError("a message is not an array")
+        raise ProtocolError("a message must be an array that is not empty")
     return fields

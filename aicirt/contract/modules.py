@@ -39,21 +39,21 @@ class StoredScript:
     def check(self) -> None:
         """Raises ModuleError if the script is invalid."""
         if not all(isinstance(value, str) for value in (self.interpreter, self.language, self.source)):
-            raise ModuleError("a script has texts: interpreter, language, name, source")
+            raise ModuleError("the interpreter, language and source of a script must be texts")
         if not MODULE_ID.fullmatch(self.interpreter):
-            raise ModuleError("the interpreter of a script is the id of a module")
+            raise ModuleError("the interpreter of a script must be the id of a module")
         if not re.fullmatch("[a-z]{1,32}", self.language):
-            raise ModuleError("the language of a script is a word of small letters")
+            raise ModuleError("the language of a script must have 1 to 32 letters from a to z")
         check_name(self.name)
         if not self.source:
             raise ModuleError("the script is empty")
         try:
             size = len(self.source.encode())
         except UnicodeEncodeError:
-            raise ModuleError("the script has half of a surrogate pair, which is no character") from None
+            raise ModuleError("the script has half of a surrogate pair, which is not a character") from None
         if size > MAX_SOURCE:
             raise ModuleError(
-                f"the script has {size} bytes, and may have {MAX_SOURCE}; data can come as its argument"
+                f"the script has {size} bytes; the limit is {MAX_SOURCE}. Pass large data as its argument"
             )
 
     @property
@@ -72,7 +72,7 @@ class StoredScript:
             found = json.loads(data)
             script = cls(**{one.name: found[one.name] for one in fields(cls)})
         except (ValueError, LookupError, TypeError, RecursionError):
-            raise ModuleError("it is no script") from None
+            raise ModuleError("the file is not a valid script") from None
         script.check()
         return script
 
@@ -85,9 +85,9 @@ class StoredScript:
             value = script_value(arg.decode() if arg else None)
             return interpreter_argument(self.source, self.name, value).encode()
         except UnicodeDecodeError as error:
-            raise ArgumentError(f"the argument of a script is a text in UTF-8: {error}") from None
+            raise ArgumentError(f"the argument of a script must be UTF-8 text: {error}") from None
         except RecursionError:
-            raise ArgumentError("the argument of a script has too many values within each other") from None
+            raise ArgumentError("the argument of a script is nested too deeply") from None
 
 
 def check_name(name: Any) -> None:
@@ -98,7 +98,7 @@ def check_name(name: Any) -> None:
         fits = False
     if not fits:
         raise ModuleError(
-            f"the name of a script is a file's, of at most {MAX_NAME} characters without line ends"
+            f"the name of a script must have 1 to {MAX_NAME} characters and no control characters"
         )
 
 
@@ -128,12 +128,12 @@ def script_value(text: str | None) -> Any:
 def _finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ValueError(f"{digits} is more than a number can be")
+        raise ValueError(f"{digits} does not fit in a float")
     return value
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no value of JSON")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 #: minimum digits of an abbreviated id where the user can see the list of ids
@@ -169,7 +169,7 @@ def resolve_name(
     if looks_like_id(name) and len(name) >= shortest:
         found = [module_id for module_id in ids() if module_id.startswith(name)]
         if len(found) > 1:
-            problem = f"{len(found)} modules begin with {name!r}: say more of the id"
+            problem = f"{len(found)} modules begin with {name!r}: give more digits of the id"
             raise UnknownModuleError(problem, modules=len(found))
         if found:
             return found[0]
@@ -273,9 +273,9 @@ class ModuleInfo:
                 isinstance(value, list) and not all(isinstance(entry, str) for entry in value)
             ):
                 raise ProtocolError(f"not a description of a module: {name}")
-        told = {name: wire[name] for name in _FROM_COMPILER}
-        lists = {name: _bounded(value) for name, value in told.items() if isinstance(value, list)}
-        return cls(module_id, size, **{**told, **lists})
+        facts = {name: wire[name] for name in _FROM_COMPILER}
+        lists = {name: _bounded(value) for name, value in facts.items() if isinstance(value, list)}
+        return cls(module_id, size, **{**facts, **lists})
 
 
 def described_names(names: list[str]) -> list[str]:

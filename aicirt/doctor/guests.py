@@ -19,26 +19,26 @@ def _ask() -> tuple[dict[str, str], str]:
     child = subprocess.run(
         _COMMAND, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=False
     )
-    said = dict(line.partition(" ")[::2] for line in child.stdout.splitlines())
-    words = child.stderr.strip().splitlines()[-1:] or [f"it ended with status {child.returncode}"]
-    return said, words[0]
+    answers = dict(line.partition(" ")[::2] for line in child.stdout.splitlines())
+    errors = child.stderr.strip().splitlines()[-1:] or [f"the check ended with status {child.returncode}"]
+    return answers, errors[0]
 
 
 def run_guests() -> Finding:
     """Checks that guests can be compiled, run, trap, and are interrupted by time limits."""
-    said, words = _ask()
-    if "guests" not in said or "changes" not in said:
-        cure = "reinstall wasmtime; ulimit -u if no thread can be made"
-        return Finding("guests", State.MISSING, words, "no controller can run", cure)
-    return Finding("guests", State.OK, "run, trap, and are interrupted")
+    answers, error = _ask()
+    if "guests" not in answers or "changes" not in answers:
+        cure = "reinstall wasmtime; if no thread can be created, raise ulimit -u"
+        return Finding("guests", State.MISSING, error, "no controller can run", cure)
+    return Finding("guests", State.OK, "run, trap and are interrupted by time limits")
 
 
 def changed_pages() -> Finding:
     """Checks for PAGEMAP_SCAN, with which forks find the pages to copy."""
-    said, words = _ask()
-    if said.get("changes") == "PageScanner":
-        return Finding("PAGEMAP_SCAN", State.OK, "there")
-    if "changes" not in said:
-        return Finding("PAGEMAP_SCAN", State.MISSING, words, "forks do not work", "mount /proc")
-    cost = "forks look at every page of a guest's memory: some 50 us more for 16 MB"
-    return Finding("PAGEMAP_SCAN", State.NOTE, "not there", cost, "Linux 6.7 or newer")
+    answers, error = _ask()
+    if answers.get("changes") == "PageScanner":
+        return Finding("PAGEMAP_SCAN", State.OK, "available")
+    if "changes" not in answers:
+        return Finding("PAGEMAP_SCAN", State.MISSING, error, "forks do not work", "mount /proc")
+    cost = "a fork checks every page of a guest's memory: about 50 us more for 16 MB"
+    return Finding("PAGEMAP_SCAN", State.NOTE, "not available", cost, "use Linux 6.7 or newer")

@@ -57,7 +57,7 @@ def examine() -> list[Finding]:
             found.append(check())
         except Exception as error:  # shows that something is wrong, but not what
             name = check.__name__.replace("_", " ")
-            found.append(Finding(name, State.NOTE, f"could not be looked at: {error!r}"))
+            found.append(Finding(name, State.NOTE, f"this check failed: {error!r}"))
     return found
 
 
@@ -65,7 +65,7 @@ def system() -> Finding:
     """Checks for Linux with pidfds, on a processor that keeps the order of stores."""
     name = f"{platform.system()} {platform.release()} on {platform.machine()}"
     if platform.system() != "Linux":
-        return Finding("system", State.MISSING, name, "nothing works", "use Linux, or a VM with it")
+        return Finding("system", State.MISSING, name, "nothing works", "use Linux, or a VM with Linux")
     try:
         fd = os.pidfd_open(os.getpid())
         try:
@@ -76,8 +76,10 @@ def system() -> Finding:
         cost = "aicirt cannot watch its workers"
         return Finding("system", State.MISSING, name, cost, "use Linux 5.3 or newer")
     if platform.machine() not in ("x86_64", "AMD64"):
-        cost = "no process looks for messages before it sleeps: some 50 us more a step"
-        return Finding("system", State.NOTE, name, cost, "nothing: only x86 keeps the order of stores")
+        cost = "processes do not poll for messages before they sleep: about 50 us more per step"
+        return Finding(
+            "system", State.NOTE, name, cost, "use an x86 processor: polling relies on its store order"
+        )
     return Finding("system", State.OK, name)
 
 
@@ -89,12 +91,12 @@ def python() -> Finding:
 def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
     """Checks for room for the segments of one engine with one worker, and of two engines with all workers."""
     name, need = "shared memory", _SEGMENT.total
-    cure = "mount a tmpfs there; a container: --shm-size=1g"
+    cure = "mount a tmpfs there; in a container, use --shm-size=1g"
     if not os.access(folder, os.W_OK | os.X_OK):
-        return Finding(name, State.MISSING, f"{folder} cannot be written", "nothing works", cure)
+        return Finding(name, State.MISSING, f"{folder} is not writable", "nothing works", cure)
     usage = shutil.disk_usage(folder)
     found = f"{usage.free / 1e6:.0f} MB free of {usage.total / 1e6:.0f} in {folder}"
-    wants = f"an engine needs {need / 1e6:.0f} MB with each worker at 131 072 tokens"
+    wants = f"an engine needs {need / 1e6:.0f} MB per worker for a vocabulary of 131 072 tokens"
     if usage.free < need:
         return Finding(name, State.MISSING, found, wants, cure)
     if usage.free < need * 2 * default_worker_count():
@@ -112,7 +114,7 @@ def semaphores() -> Finding:
     except OSError as error:
         return Finding("semaphores", State.MISSING, str(error), "nothing works", "make /dev/shm writable")
     if not rung:
-        return Finding("semaphores", State.MISSING, "do not wake anybody", "nothing works")
+        return Finding("semaphores", State.MISSING, "a posted semaphore wakes no waiter", "nothing works")
     return Finding("semaphores", State.OK, "work")
 
 
@@ -138,8 +140,10 @@ def processors() -> Finding:
     found = f"{allowed} allowed" + (f", a quota of {quota:g}" if quota < allowed else "")
     found += f": {default_worker_count()} workers"
     if usable < 2:
-        cost = "engine and worker take turns on one processor: masks are not computed beside the model"
-        return Finding("processors", State.NOTE, found, cost, "allow two (taskset, --cpus, cpu.max)")
+        cost = "engine and worker share one processor: masks are not computed while the model runs"
+        return Finding(
+            "processors", State.NOTE, found, cost, "allow two processors (taskset, --cpus, cpu.max)"
+        )
     return Finding("processors", State.OK, found)
 
 
@@ -158,7 +162,7 @@ def open_files(soft: int | None = None) -> Finding:
     """Checks the limit on open files: each memoised controller is an open file."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if soft is None else soft
     if soft < _MEMORY_FILES:
-        cost = "fewer controllers can be memoised (256 by default), and fewer clients served"
+        cost = "aicirt keeps fewer controller snapshots (default: 256) and serves fewer clients"
         return Finding("open files", State.NOTE, str(soft), cost, f"ulimit -n {_MEMORY_FILES}")
     return Finding("open files", State.OK, str(soft))
 
@@ -167,7 +171,7 @@ def mappings(root: Path = Path("/")) -> Finding:
     """Checks the limit on memory mappings: each sequence has about ten."""
     most = int((root / "proc/sys/vm/max_map_count").read_text())
     if most < _MAPPINGS:
-        cost = f"room for about {most // 10} sequences in a worker"
+        cost = f"a worker has room for about {most // 10} sequences"
         return Finding("memory mappings", State.NOTE, str(most), cost, f"sysctl vm.max_map_count={_MAPPINGS}")
     return Finding("memory mappings", State.OK, str(most))
 
@@ -177,7 +181,7 @@ def overcommit(root: Path = Path("/")) -> Finding:
     mode = int((root / "proc/sys/vm/overcommit_memory").read_text())
     hard = resource.getrlimit(resource.RLIMIT_AS)[0]
     if hard != resource.RLIM_INFINITY:
-        cost = f"room for about {max(0, (hard >> 32) - 1)} sequences in a worker"
+        cost = f"a worker has room for about {max(0, (hard >> 32) - 1)} sequences"
         return Finding("address space", State.NOTE, f"{hard >> 30} GiB", cost, "ulimit -v unlimited")
     return Finding("address space", State.OK, f"unlimited, overcommit mode {mode}")
 
@@ -189,22 +193,25 @@ def memory(free: int | None = None) -> Finding:
     share = share_memory(WorkerSettings(), processes, free).worker_memory_bytes
     found = f"{free >> 20} MiB free: {share >> 20} MiB for the controllers of each worker"
     if share <= LEAST_WORKER_MEMORY:
-        cost = "one controller may take all of it (memory_bytes), and all together may take more than is free"
-        cure = "more memory, or --limit memory_bytes=... and --limit worker_memory_bytes=... of aici runtime"
+        cost = "one controller may use all of it (memory_bytes), and all workers may use more than is free"
+        cure = (
+            "add memory, or start aici runtime with --limit memory_bytes=... --limit worker_memory_bytes=..."
+        )
         return Finding("memory", State.NOTE, found, cost, cure)
     return Finding("memory", State.OK, found)
 
 
 def worker_user(name: str = "nobody") -> Finding:
     """Checks whether workers can run as another user."""
-    cost = "a guest that breaks out of its sandbox is the user who has started aicirt"
+    cost = "a guest that breaks out of its sandbox has the rights of the user who started aicirt"
     try:
         problem = User.find(name).problem()
     except RuntimeFailure as error:
         problem = str(error)
     if problem:
         return Finding("worker user", State.NOTE, f"not possible: {problem}", cost, CURE)
-    return Finding("worker user", State.OK, "possible (aici runtime --worker-user): who breaks out is nobody")
+    found = "possible (aici runtime --worker-user NAME): a guest that breaks out has only that user's rights"
+    return Finding("worker user", State.OK, found)
 
 
 def store(folder: Path | None = None) -> Finding:
@@ -217,7 +224,9 @@ def store(folder: Path | None = None) -> Finding:
         cure = "choose another folder: aici runtime --store FOLDER"
         return Finding("module store", State.MISSING, str(error), "nothing can be uploaded", cure)
     if not os.access(folder, os.W_OK):
-        return Finding("module store", State.NOTE, f"{folder} is read-only", "only known modules can be used")
+        return Finding(
+            "module store", State.NOTE, f"{folder} is read-only", "only stored modules can be used"
+        )
     if free < 100 << 20:
         return Finding("module store", State.NOTE, f"{free >> 20} MB free in {folder}", "uploads may fail")
     return Finding("module store", State.OK, f"{folder}, {free / 1e9:.0f} GB free")

@@ -30,11 +30,12 @@ def landlock() -> Finding:
     """Checks Landlock, under which workers cannot open the user's files."""
     version = _walls()["landlock"]
     if version == 0:
-        cure = "a kernel with Landlock (5.13), booted with lsm=landlock,..."
-        return Finding("Landlock", State.NOTE, "not there", f"{_WHO} can read what the user can read", cure)
+        cure = "use Linux 5.13 or newer with Landlock, booted with lsm=landlock,..."
+        cost = f"{_WHO} can read every file that the user can read"
+        return Finding("Landlock", State.NOTE, "not available", cost, cure)
     if version < 6 and not _walls()["seccomp"]:
         weak = "reach TCP and signal other processes" if version < 4 else "signal other processes"
-        cure = "Linux 6.12 has version 6"
+        cure = "use Linux 6.12 or newer, which has version 6"
         return Finding("Landlock", State.NOTE, f"version {version}", f"{_WHO} can {weak}", cure)
     return Finding("Landlock", State.OK, f"version {version}")
 
@@ -42,9 +43,9 @@ def landlock() -> Finding:
 def seccomp() -> Finding:
     """Checks the filter that allows only the system calls that workers need."""
     if not _walls()["seccomp"]:
-        cost = f"{_WHO} can make every system call, for instance those with a defect in the kernel"
-        cure = "a kernel with CONFIG_SECCOMP_FILTER, on x86-64 or 64-bit ARM"
-        return Finding("seccomp", State.NOTE, "not there", cost, cure)
+        cost = f"{_WHO} can make every system call, including one with a kernel vulnerability"
+        cure = "use a kernel with CONFIG_SECCOMP_FILTER, on x86-64 or 64-bit ARM"
+        return Finding("seccomp", State.NOTE, "not available", cost, cure)
     return Finding("seccomp", State.OK, "system calls are filtered")
 
 
@@ -52,10 +53,10 @@ def namespaces() -> Finding:
     """Checks namespaces, in which there is no network."""
     found = _walls()["namespaces"]
     if "network" not in found:
-        cost = f"one wall less around {_WHO}"
+        cost = f"one wall fewer confines {_WHO}"
         if not _walls()["seccomp"]:
             cost = f"{_WHO} can reach the network"
-        cure = "allow user namespaces: sysctl user.max_user_namespaces; a container's seccomp profile"
+        cure = "allow user namespaces: sysctl user.max_user_namespaces, or a container's seccomp profile"
         return Finding("namespaces", State.NOTE, "not allowed", cost, cure)
     return Finding("namespaces", State.OK, ", ".join(found))
 
@@ -64,6 +65,8 @@ def out_of_memory() -> Finding:
     """Checks which process the kernel ends first when memory runs out."""
     score = _walls()["oom_score_adj"]
     if score == 0:
-        cost = "where memory runs out the kernel may end the engine instead of a worker"
+        cost = "when memory runs out, the kernel may end the engine instead of a worker"
         return Finding("memory shortage", State.NOTE, "oom_score_adj cannot be set", cost, "mount /proc")
-    return Finding("memory shortage", State.OK, f"ends workers before the engine (oom_score_adj {score})")
+    return Finding(
+        "memory shortage", State.OK, f"the kernel ends workers before the engine (oom_score_adj {score})"
+    )

@@ -91,7 +91,7 @@ class Doorbell:
             if name:
                 names.unlink_semaphore(name)  # the second of two openings may have failed
             raise SpaceError(
-                f"no semaphore can be made in /dev/shm (containers: --shm-size): {describe(error)}"
+                f"cannot create a semaphore in /dev/shm (in a container, see --shm-size): {describe(error)}"
             ) from error
         return cls(semaphore, name, owner=True)
 

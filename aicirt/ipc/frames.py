@@ -81,7 +81,7 @@ def _payload(message: NamedTuple) -> bytes:
     try:
         payload = encode(message)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ProtocolError(f"it holds what msgpack does not have: {error}") from error
+        raise ProtocolError(f"the message has a value that msgpack cannot encode: {error}") from error
     if len(payload) > MAX_FRAME:
         raise ProtocolError(f"a message of {len(payload)} bytes is over the limit of {MAX_FRAME}")
     return payload

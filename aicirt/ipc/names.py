@@ -79,16 +79,16 @@ def share_semaphore(name: str, gid: int) -> None:
 def _open(name: str, prefix: str) -> int:
     """Opens only files of this user with a name of this module, whatever name a client sends."""
     if not isinstance(name, str) or _NAME.fullmatch(entry := prefix + name.removeprefix("/")) is None:
-        raise ProtocolError(f"{name!r} is no name that aicirt or its clients make")
+        raise ProtocolError(f"{name!r} is not a valid name of shared memory or of a semaphore")
     try:
         fd = os.open(_SHM_DIR / entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise ProtocolError(f"there is no {entry} in {_SHM_DIR}") from None
+        raise ProtocolError(f"{_SHM_DIR / entry} does not exist") from None
     except OSError as error:
-        raise ProtocolError(f"{entry} in {_SHM_DIR} cannot be opened: {error.strerror}") from None
+        raise ProtocolError(f"{_SHM_DIR / entry} cannot be opened: {error.strerror}") from None
     if not _is_ours(os.fstat(fd)):
         os.close(fd)
-        raise ProtocolError(f"{entry} in {_SHM_DIR} is no file of this user")
+        raise ProtocolError(f"{_SHM_DIR / entry} is not a regular file of this user")
     return fd
 
 

@@ -44,7 +44,7 @@ class Ring:
         if padded > capacity - used:
             return False
         if position > _LAST - padded:  # the peer, which can write here too, has changed it
-            raise ProtocolError("ring positions are beyond what they can be")
+            raise ProtocolError("ring positions are out of range")
         frame = (length | _MORE if more else length).to_bytes(4, "little") + payload
         at = position % capacity
         end = at + 4 + length
@@ -56,7 +56,7 @@ class Ring:
         positions[0] = position + padded
         return True
 
-    def tell_cpu(self, cpu: int) -> None:
+    def publish_cpu(self, cpu: int) -> None:
         """Publishes the processor on which the writer runs."""
         self._positions[1] = cpu + 1
 
@@ -91,13 +91,13 @@ class Ring:
             length = word & ~_MORE
             padded = 4 + (length + 3 & ~3)
             if padded > available:
-                raise ProtocolError(f"frame of {length} bytes where {available} are available")
+                raise ProtocolError(f"a frame of {length} bytes, but only {available} are available")
             payload = self._copy_out(start + 4, length)
             positions[8] = start + padded
             if word & _MORE:
                 self._parts.append(payload)
                 if len(self._parts) * self.max_frame > MAX_MESSAGE:
-                    raise ProtocolError(f"a message of more than {MAX_MESSAGE} bytes")
+                    raise ProtocolError(f"a message has more than {MAX_MESSAGE} bytes, which is the limit")
             elif self._parts:
                 whole = b"".join([*self._parts, payload])
                 self._parts.clear()

@@ -37,13 +37,13 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not 1 <= self.vocab_size <= 1 << 22:
-            raise ProtocolError(f"vocabulary of {self.vocab_size} tokens: between 1 and 4194304 are possible")
+            raise ProtocolError(f"a segment for {self.vocab_size} tokens: between 1 and 4194304 are allowed")
         if not 2 <= self.num_rows <= 1 << 16:
-            raise ProtocolError(f"{self.num_rows} mask rows: between 2 and 65536 are possible")
+            raise ProtocolError(f"{self.num_rows} mask rows: between 2 and 65536 are allowed")
         if not 0 <= self.num_dense <= 1 << 12:
-            raise ProtocolError(f"{self.num_dense} dense rows: between 0 and 4096 are possible")
+            raise ProtocolError(f"{self.num_dense} dense rows: between 0 and 4096 are allowed")
         if not 1 << 12 <= self.ring_bytes <= 1 << 28 or self.ring_bytes % _LINE:
-            raise ProtocolError(f"ring of {self.ring_bytes} bytes: 4 KiB to 256 MiB, a multiple of 64")
+            raise ProtocolError(f"a ring of {self.ring_bytes} bytes: 4 KiB to 256 MiB, in multiples of 64")
 
     @property
     def mask_words(self) -> int:
@@ -128,14 +128,14 @@ class Segment:
             name = names.fresh_name()
             shared = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=layout.total)
         except (OSError, posix_ipc.Error) as error:
-            raise SpaceError(f"no shared memory can be made in /dev/shm: {describe(error)}") from error
+            raise SpaceError(f"cannot create shared memory in /dev/shm: {describe(error)}") from error
         try:
             try:
                 os.posix_fallocate(shared.fd, 0, layout.total)
             except OSError as error:
                 raise SpaceError(
                     f"/dev/shm has no room for {layout.total / 2**20:.1f} MiB ({error.strerror}); enlarge it "
-                    "(containers: --shm-size) or ask for fewer rows",
+                    "(in a container, --shm-size) or request fewer rows",
                     bytes=layout.total,
                 ) from error
             try:
@@ -154,7 +154,7 @@ class Segment:
         """Maps an existing segment from its open file. Raises ProtocolError if the size differs."""
         size = os.fstat(fd).st_size
         if size != layout.total:
-            raise ProtocolError(f"a segment of {size} bytes, {layout.total} expected")
+            raise ProtocolError(f"the segment has {size} bytes; expected {layout.total}")
         return cls(mmap.mmap(fd, layout.total), "", layout, owner=False)
 
     def unlink(self) -> None:
@@ -199,8 +199,8 @@ class RowPool:
         """
         if not self._free:
             raise SpaceError(
-                f"all {len(self._private)} {self._kind} rows of this client are in use; release rows "
-                "or ask for more when attaching"
+                f"all {len(self._private)} {self._kind} rows of this client are in use; release rows, "
+                "or request more when you attach"
             )
         row = self._free.pop()
         generation = self._advance(row)
@@ -211,7 +211,7 @@ class RowPool:
         if not 0 <= row < len(self._private):
             raise ProtocolError(f"there is no {self._kind} row {row}")
         if self._private[row] != generation or not generation & 1:
-            raise ProtocolError(f"{self._kind} row {row} is not out under generation {generation}")
+            raise ProtocolError(f"{self._kind} row {row} is not in use under generation {generation}")
         self._advance(row)
         self._free.append(row)
 

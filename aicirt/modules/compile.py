@@ -38,7 +38,7 @@ class CompileLimits:
 
 
 #: bytes read of the child's answer and of its last error output, which hostile code may control
-_MOST_ANSWER, _MOST_WORDS = 4 << 20, 500
+_MOST_ANSWER, _MOST_OUTPUT = 4 << 20, 500
 
 
 def compile_in_child(
@@ -145,28 +145,28 @@ class _Child:
     def outcome(self) -> ModuleInfo:
         """Returns the result of a child that has ended. Raises the child's error, or one for how it ended."""
         status, cost = self._reap(), self.cost
-        said = _last_words(self._err)
+        output = _end_of(self._err)
         if status == -signal.SIGXCPU:
             raise CompileLimitError(f"compiling took more than {cost.cpu_s} s of CPU time", limit="cpu_s")
         if status == -signal.SIGSYS:
-            raise RuntimeFailure("the compiler was ended for a system call that its sandbox forbids")
+            raise RuntimeFailure("the compiler was killed for a system call that its sandbox forbids")
         if status in (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGKILL):
             # the compiler aborts, crashes or is killed if no memory is left
             raise CompileLimitError(
-                f"compiling ended by signal {-status}, probably out of the {cost.memory_bytes} bytes it may "
-                "use",
+                f"the compiler was killed by signal {-status}; it probably needed more than the "
+                f"{cost.memory_bytes} bytes of memory that it may use",
                 limit="memory_bytes",
-                output=said,
+                output=output,
             )
         try:
             answer = json.loads(os.pread(self._out.fd, _MOST_ANSWER, 0))
             if not isinstance(answer, dict):
-                raise ValueError("no object")
+                raise ValueError("not an object")
             if "error" in answer:
                 raise error_from_wire(answer["error"])
             info = ModuleInfo.from_compiler(answer.get("info"), *self._source_id())
         except (ValueError, TypeError, RecursionError, ProtocolError):
-            problem = f"the compiler process failed with status {status}: {said}"
+            problem = f"the compiler process failed with status {status}: {output}"
             raise RuntimeFailure(problem) from None
         self._done = True
         return info
@@ -185,6 +185,6 @@ class _Child:
         return self._process.returncode
 
 
-def _last_words(file: Descriptor) -> str:
+def _end_of(file: Descriptor) -> str:
     size = os.fstat(file.fd).st_size
-    return os.pread(file.fd, _MOST_WORDS, max(0, size - _MOST_WORDS)).decode(errors="replace").strip()
+    return os.pread(file.fd, _MOST_OUTPUT, max(0, size - _MOST_OUTPUT)).decode(errors="replace").strip()

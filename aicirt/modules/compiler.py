@@ -64,7 +64,7 @@ def _compile(artifact: int, engine: Engine) -> ModuleInfo:
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise
-        problem = f"{len(compiled)} bytes of machine code are more than one module may have"
+        problem = f"the module compiles to {len(compiled)} bytes of machine code, which exceeds the limit"
         raise CompileLimitError(problem, limit="artifact_bytes") from None
     info = _describe(hashlib.sha256(wasm).hexdigest(), report)
     info.compiled_size = len(compiled)

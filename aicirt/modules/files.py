@@ -79,10 +79,10 @@ class ModuleFiles:
         if data is None:
             if not self.is_script(module_id):  # it has just been removed
                 return None
-            raise RuntimeFailure(f"the script {module_id} cannot be read: is its file another user's?")
+            raise RuntimeFailure(f"the script {module_id} cannot be read: check who owns its file")
         try:
             if hashlib.sha256(data).hexdigest() != module_id:
-                raise ModuleError("its file has been changed")
+                raise ModuleError("the file was changed")
             script = StoredScript.unpack(data)
         except ModuleError as error:
             raise ModuleError(

@@ -74,7 +74,7 @@ class Table:
     @staticmethod
     def _foreign(path: Path) -> RuntimeFailure:
         return RuntimeFailure(
-            f"{path} is no file of this user's alone: remove it, or choose another folder (--store)"
+            f"{path} is not a private file of this user: remove it, or choose another folder (--store)"
         )
 
 
@@ -125,10 +125,10 @@ class ClaimsChange:
         """Raises NotOwnerError if `owner` has no claim to the module."""
         owners = self.owners(module)
         if owner not in owners:
-            who = f"{len(owners)} others have" if owners else "nobody is known to have"
+            who = f"{len(owners)} other owners have" if owners else "no owner is recorded"
             raise NotOwnerError(
-                f"owner {owner!r} has not uploaded module {module}, {who}: only who has uploaded a module "
-                "may remove it, or an administrator, by force"
+                f"owner {owner!r} has not uploaded module {module}; {who}. Only an owner who uploaded it can "
+                "remove it, or an administrator with force"
             )
 
     def drop(self, module: str, owner: str) -> None:
@@ -170,13 +170,13 @@ class Tags:
         """
         if not _NAME.fullmatch(name):
             raise ModuleError(
-                f"tag {name[:100]!r}: a tag has 1 to 64 of a-z, 0-9, '.', '_' and '-', and starts with a "
-                "letter or digit"
+                f"invalid tag {name[:100]!r}: a tag has 1 to 64 characters from a-z, 0-9, '.', '_' and '-', "
+                "and starts with a letter or digit"
             )
         if looks_like_id(name):
             raise ModuleError(
                 f"tag {name!r} could be taken for the id of a module, since it has {SHORTEST_ID} or more "
-                "digits from 0-9 and a-f and nothing else: add another letter, a '.', '_' or '-'"
+                "characters, all from 0-9 and a-f: add a letter from g to z, a '.', '_' or '-'"
             )
         tag = Tag(name, module, owner)
         with self._table.changing() as tags:

@@ -56,7 +56,7 @@ async def _at_once(_owner: str, _nbytes: int) -> AsyncIterator[Callable[[float],
     yield lambda _seconds: None
 
 
-def _nobody_told(_module: str) -> None:
+def _ignore(_module: str) -> None:
     pass
 
 
@@ -94,7 +94,7 @@ class ModuleStore:
             self.code = private_directory(root / "compiled")
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RuntimeFailure(f"modules cannot be kept in {root}: {describe(error)}") from error
+            raise RuntimeFailure(f"modules cannot be stored in {root}: {describe(error)}") from error
         self._user = user
         if user is not None:
             let_read(self.code, user.gid)
@@ -106,7 +106,7 @@ class ModuleStore:
         #: schedules the compilations of `add_async` and `get_async`
         self.turns: FairTurns = _at_once
         #: called with the id of a module or script that is no longer stored
-        self.on_gone: Callable[[str], None] = _nobody_told
+        self.on_gone: Callable[[str], None] = _ignore
 
     # -- adding ------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class ModuleStore:
         if there is no room.
         """
         script.check()
-        with self._writing("kept"), self.claims.changing() as claims:
+        with self._writing("stored"), self.claims.changing() as claims:
             self._require_interpreter(script)
             self.files.keep_script(script)
             if owner:
@@ -179,7 +179,7 @@ class ModuleStore:
         """Yields paths for a private copy of a module and for its artifact; removes both files afterwards."""
         pending = None
         try:
-            with self._writing("compiled and kept"):
+            with self._writing("compiled and stored"):
                 fd, name = tempfile.mkstemp(prefix=".new-", suffix=".wasm", dir=self.code)
                 os.close(fd)
                 pending = Path(name)
@@ -197,7 +197,7 @@ class ModuleStore:
             if not is_shortage(error) and not isinstance(error, IsADirectoryError):
                 raise
             where = self.code.parent
-            raise RuntimeFailure(f"no module can be {what} in {where}: {describe(error)}") from error
+            raise RuntimeFailure(f"modules cannot be {what} in {where}: {describe(error)}") from error
 
     def _finish(self, info: ModuleInfo, pending: Path, artifact: Path, claimant: str) -> ModuleInfo:
         new = not self.has(info.id)
@@ -338,7 +338,7 @@ class ModuleStore:
             # not UnknownModuleError: the name is known, and is not that of a bundled controller
             raise ModuleError(
                 f"the script {script.name!r} needs its interpreter, module {script.interpreter}, which is "
-                "not stored here (any more): upload the script again"
+                "not stored here: upload the script again"
             )
 
     def _of_script(self, module_id: str, note: ScriptNote) -> ModuleInfo:

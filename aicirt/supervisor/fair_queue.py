@@ -120,9 +120,9 @@ class FairQueue:
             return
         minutes = math.ceil(usage.seconds_until(limit, now) / _MINUTE)
         raise OwnerLimitError(
-            f"{self._limits.name} for owner {owner!r} have taken {usage.total:.1f} s of CPU time within an "
-            f"hour; the limit is {limit} ({name}): there is time again in {minutes} minutes. What is known "
-            "already costs nothing",
+            f"{self._limits.name} for owner {owner!r} have used {usage.total:.1f} s of CPU time within an "
+            f"hour; the limit is {limit} ({name}): try again in {minutes} minutes. Modules that are already "
+            "stored need no compilation",
             limit=limit,
         )
 
@@ -211,7 +211,7 @@ def compilations(settings: DaemonSettings, clock: Callable[[], float]) -> FairQu
         settings.owner_compilations,
         (settings.owner_queue, "owner_queue"),
         (settings.owner_queue_bytes, "owner_queue_bytes"),
-        "upload one after the other",
+        "upload one at a time",
         (settings.owner_compile_s, "owner_compile_s"),
     )
     return FairQueue(limits, clock)
@@ -225,6 +225,6 @@ def builds(settings: DaemonSettings, clock: Callable[[], float]) -> FairQueue:
         settings.owner_builds,
         (settings.owner_build_queue, "owner_build_queue"),
         (settings.owner_queue_bytes, "owner_queue_bytes"),
-        "start fewer requests with new arguments at a time",
+        "start fewer requests with new arguments at the same time",
     )
     return FairQueue(limits, clock)

@@ -45,9 +45,9 @@ class Load:
             sequences, asked, busy = stats["sequences"], stats["asked"], stats["busy"]
             sensible = isinstance(sequences, int) and isinstance(asked, int) and math.isfinite(busy)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ProtocolError(f"no answer to a ping: {error!r}") from None
+            raise ProtocolError(f"invalid answer to a ping: {error!r}") from None
         if not sensible:
-            raise ProtocolError(f"no answer to a ping: {sequences!r}, {asked!r}, {busy!r}")
+            raise ProtocolError(f"invalid answer to a ping: {sequences!r}, {asked!r}, {busy!r}")
         self.sequences, self.busy = sequences, min(max(busy, 0.0), 1.0)
         missing = self._placed - asked
         if missing < 0 or (missing == self._missing and asked == self._asked):

@@ -28,7 +28,9 @@ def owner_of(args: dict[str, Any], default: str = DEFAULT_OWNER) -> str:
     """Returns the owner that a call names. Raises ProtocolError if the name is invalid."""
     owner = args.get("owner") or default
     if not isinstance(owner, str) or len(owner) > _MAX_OWNER or not owner.isprintable():
-        raise ProtocolError(f"an owner is named by 1 to {_MAX_OWNER} printable characters, not {owner!r}")
+        raise ProtocolError(
+            f"invalid owner {owner!r}: an owner's name has 1 to {_MAX_OWNER} printable characters"
+        )
     return owner
 
 
@@ -51,8 +53,8 @@ class Uploads:
         have = self._stored(owner) + self._coming[owner]
         if have + nbytes > self._limit:
             raise OwnerLimitError(
-                f"owner {owner!r} has uploaded modules and scripts that count {have} bytes, of {self._limit} "
-                f"(owner_upload_bytes); this one counts {nbytes}: remove some before",
+                f"owner {owner!r} has uploaded modules and scripts that count {have} bytes, and this one "
+                f"counts {nbytes}; the limit is {self._limit} (owner_upload_bytes): remove some first",
                 limit=self._limit,
             )
         self._coming[owner] += nbytes
@@ -87,18 +89,18 @@ class ModuleCalls:
         store, owner, wasm = self._store, self._owner(args), args["wasm"]
         with self._supervisor.uploads.counted(owner, 0 if store.knows(wasm) else len(wasm)):
             info = await store.add_async(wasm, owner)
-        self._tell("client %d has uploaded %s", owner, info.id)
+        self._log_change("client %d has uploaded %s", owner, info.id)
         return info.to_wire()
 
     async def _upload_script(self, args: dict[str, Any]) -> dict[str, Any]:
         store, owner = self._store, self._owner(args)
-        told = args["script"]
-        script = StoredScript(*(told[field.name] for field in dataclasses.fields(StoredScript)))
+        given = args["script"]
+        script = StoredScript(*(given[field.name] for field in dataclasses.fields(StoredScript)))
         script.check()
         nbytes = 0 if store.has(script.id) else len(script.pack())
         with self._supervisor.uploads.counted(owner, nbytes):
             info = store.add_script(script, owner)
-        self._tell("client %d has uploaded the script %s", owner, info.id)
+        self._log_change("client %d has uploaded the script %s", owner, info.id)
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:
@@ -106,7 +108,7 @@ class ModuleCalls:
         others = [tag for tag in self._store.tags.list() if tag.owner == owner and tag.name != args["tag"]]
         if len(others) >= limit:
             raise OwnerLimitError(
-                f"owner {owner!r} has {len(others)} tags, of {limit} (owner_tags): remove some before",
+                f"owner {owner!r} has {len(others)} tags; the limit is {limit} (owner_tags): remove some",
                 limit=limit,
             )
         self._forget(owner, self._store.tag(args["tag"], args["module"], owner))
@@ -125,7 +127,7 @@ class ModuleCalls:
     def _forget(self, owner: str, gone: str | None) -> None:
         """Logs the removal of a module. `gone`: the deleted module, None if it is still stored."""
         if gone is not None:
-            self._tell("client %d has removed %s", owner, gone)
+            self._log_change("client %d has removed %s", owner, gone)
 
     async def _describe(self, args: dict[str, Any]) -> dict[str, Any]:
         info = await self._store.describe_async(args["module"], self._owner(args))
@@ -136,14 +138,16 @@ class ModuleCalls:
         after, limit = args.get("after") or "", args.get("limit") or LIST_PAGE
         found_by = args.get("found_by")
         if not isinstance(after, str) or not isinstance(found_by, str | None) or not isinstance(limit, int):
-            raise ProtocolError("a list takes texts as after and found_by, and a number as limit")
+            raise ProtocolError(
+                "invalid arguments for 'list': after and found_by are texts, limit is a number"
+            )
         page = self._store.page(after, min(max(limit, 1), LIST_PAGE), found_by)
         return [info.to_wire() for info in page]
 
     def _owner(self, args: dict[str, Any]) -> str:
         return owner_of(args, self._session.owner)
 
-    def _tell(self, what: str, owner: str, module: str) -> None:
+    def _log_change(self, what: str, owner: str, module: str) -> None:
         session = self._session
         about = fields(client=session.number, pid=session.pid, owner=owner, module=module)
         _log.info(what, session.number, module, extra=about)

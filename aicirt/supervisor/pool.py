@@ -105,7 +105,7 @@ class WorkerPool:
         """Returns a worker. Raises WorkerDiedError if that process has ended, even if it was replaced."""
         worker = self._places.get(index)
         if worker is None or worker.generation != generation or not worker.alive:
-            raise WorkerDiedError(f"worker {index} of generation {generation} has ended")
+            raise WorkerDiedError(f"worker {index} (generation {generation}) has ended")
         return worker
 
     async def stop(self) -> None:
@@ -241,7 +241,7 @@ class TenantPool(WorkerPool):
                 raise
             self._tenants[owner] = index
             about = fields(worker=index, pid=self._places[index].pid, owner=owner)
-            _log.info("worker %d serves an owner from now on", index, extra=about)
+            _log.info("worker %d was assigned to an owner", index, extra=about)
         self._used[index] = self._loop.time()
         return index
 
@@ -253,12 +253,12 @@ class TenantPool(WorkerPool):
         idle = {owner: place for owner, place in self._tenants.items() if self._idle(place) > _GRACE_SECONDS}
         if not idle:
             raise SpaceError(
-                f"all {self._count} workers serve other owners: wait until one of them has been idle for "
+                f"all {self._count} workers serve other owners: wait until a worker has been idle for "
                 f"{_GRACE_SECONDS:g} s, or start aicirt with more workers (--workers)",
                 limit=self._count,
             )
         owner = max(idle, key=lambda owner: self._idle(idle[owner]))
-        self._end(owner, "for another one")
+        self._end(owner, "another owner needs a worker")
         return idle[owner]
 
     def _idle(self, index: int) -> float:
@@ -272,9 +272,7 @@ class TenantPool(WorkerPool):
     def _end(self, owner: str, why: str) -> None:
         index = self._tenants.pop(owner)
         self.counters["workers_idle"] += 1
-        _log.info(
-            "worker %d serves an owner no more: %s", index, why, extra=fields(worker=index, owner=owner)
-        )
+        _log.info("worker %d of an owner is ended: %s", index, why, extra=fields(worker=index, owner=owner))
         self._clear(index)
 
     def _clear(self, index: int) -> None:

@@ -155,20 +155,24 @@ class Supervisor:
 
     def _listen(self) -> socket.socket:
         if not self._path.parent.is_dir():
-            raise RuntimeFailure(f"the folder {self._path.parent} of the socket does not exist")
+            raise RuntimeFailure(
+                f"the folder {self._path.parent} of the socket does not exist: create it, or choose another "
+                "path"
+            )
         if self._path.exists():
             if not self._path.is_socket():
-                raise RuntimeFailure(f"{self._path} is there already, and is no socket")
+                raise RuntimeFailure(f"{self._path} exists and is not a socket: choose another path")
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.setblocking(False)  # the listener may not be accepting
                 if probe.connect_ex(str(self._path)) in (0, errno.EAGAIN):
-                    raise RuntimeFailure(f"another aicirt is listening on {self._path}")
+                    raise RuntimeFailure(
+                        f"another aicirt is listening on {self._path}: stop it, or choose another path"
+                    )
             try:
                 self._path.unlink()
             except OSError as error:
                 raise RuntimeFailure(
-                    f"{self._path} is there already and cannot be removed ({error.strerror}): choose another "
-                    "place"
+                    f"{self._path} exists and cannot be removed ({error.strerror}): choose another path"
                 ) from error
         sock = socket.socket(socket.AF_UNIX)
         previous = os.umask(0o177)
@@ -184,7 +188,7 @@ class Supervisor:
         peer = writer.get_extra_info("socket")
         pid, uid = peer_credentials(peer)
         if uid not in (os.geteuid(), 0):
-            _log.warning("refused a connection of user %d", uid, extra=fields(user=uid, pid=pid))
+            _log.warning("refused a connection from user %d", uid, extra=fields(user=uid, pid=pid))
             writer.close()
             return
         self._clients += 1

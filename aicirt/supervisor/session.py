@@ -99,14 +99,14 @@ class Session:
         try:
             call = self._calls.get(name)
             if call is None:
-                raise ProtocolError(f"there is no call {name!r}")
+                raise ProtocolError(f"unknown call {name!r}")
             if self.pid == 0 and name != "hello":
                 raise ProtocolError("the first call must be hello")
             reply = Reply(number, None, await call(args))
         except asyncio.CancelledError:
             if self._writer.is_closing():
                 raise
-            reply = Reply(number, RuntimeFailure(f"{name!r} was cancelled").to_wire(), None)
+            reply = Reply(number, RuntimeFailure(f"call {name!r} was cancelled").to_wire(), None)
         except AiciError as error:
             if not isinstance(error, ControllerError):  # these are counted where they happened
                 self._supervisor.counters[error.code] += 1
@@ -116,14 +116,14 @@ class Session:
             reply = Reply(number, error.to_wire(), None)
         except (KeyError, TypeError, ValueError) as error:
             reply = Reply(
-                number, ProtocolError(f"call {name!r} has bad arguments: {error!r}").to_wire(), None
+                number, ProtocolError(f"call {name!r} has invalid arguments: {error!r}").to_wire(), None
             )
         except Exception as error:
             if isinstance(error, OSError) and is_shortage(error):
-                problem = f"{name!r} is not possible now: {describe(error)}"
+                problem = f"call {name!r} cannot be served now: {describe(error)}"
             else:  # a bug in the supervisor must not go unnoticed
                 _log.exception("call %r of client %d failed", name, self.number, extra=self._about(call=name))
-                problem = f"internal error in {name!r}: {error!r}"
+                problem = f"internal error in call {name!r}: {error!r}"
             reply = Reply(number, RuntimeFailure(problem).to_wire(), None)
         with contextlib.suppress(ConnectionError):
             self._writer.write(frame(reply))
@@ -140,7 +140,7 @@ class Session:
         except ProcessLookupError:
             self._writer.transport.abort()
         except OSError as error:
-            problem = "client %d is not watched, only its connection: %s"
+            problem = "cannot watch the process of client %d, only its connection: %s"
             _log.warning(problem, self.number, error.strerror, extra=self._about())
         else:
             asyncio.get_running_loop().add_reader(self._pidfd, self._peer_died)
@@ -166,7 +166,7 @@ class Session:
                 await worker.call("detach", {"client": self.number}, timeout=5)
         self._writer.close()
         if self.pid:
-            _log.info("client %d (pid %d) has gone", self.number, self.pid, extra=self._about())
+            _log.info("client %d (pid %d) has disconnected", self.number, self.pid, extra=self._about())
             # unlinks what a killed client has left behind
             names.sweep_orphans()
 
@@ -180,12 +180,12 @@ class Session:
     async def _hello(self, args: dict[str, Any]) -> dict[str, Any]:
         if args["protocol"] != PROTOCOL_VERSION:
             raise ProtocolError(
-                f"the client speaks protocol {args['protocol']}, aicirt speaks {PROTOCOL_VERSION}: "
+                f"the client uses protocol version {args['protocol']}, and aicirt uses {PROTOCOL_VERSION}: "
                 "install the same version of aici on both sides"
             )
         self.owner = owner_of(args)
         self.pid = int(args["pid"])
-        _log.info("client %d (pid %d) has come", self.number, self.pid, extra=self._about())
+        _log.info("client %d (pid %d) has connected", self.number, self.pid, extra=self._about())
         return {
             "pid": os.getpid(),
             "protocol": PROTOCOL_VERSION,
@@ -262,7 +262,7 @@ class Session:
             try:
                 stats = await worker.call("ping", {}, timeout=2)
                 if not isinstance(stats, dict) or not isinstance(stats.get("clients"), dict):
-                    raise WorkerDiedError("it answers nonsense")
+                    raise WorkerDiedError("invalid answer to a ping")
             except (WorkerDiedError, TimeoutError) as error:
                 stats = {"error": str(error), "clients": {}}
             who: dict[str, Any] = {

@@ -268,14 +268,14 @@ class Templates:
             try:
                 raise error_from_wire(error)
             except (TypeError, ValueError):
-                raise WorkerDiedError("the builder answered nonsense") from None
+                raise WorkerDiedError("the builder sent an invalid answer") from None
         return answer.get("built"), files
 
     async def _adopt(self, worker: WorkerProcess, built: Built) -> int:
         await self.ensure_vocabulary(worker, built.vocabulary)
         number = await worker.call("adopt", built.call, fds=[file.fd for file in built.files])
         if not isinstance(number, int):
-            raise WorkerDiedError(f"worker {worker.index} answered nonsense for a template")
+            raise WorkerDiedError(f"worker {worker.index} sent an invalid answer about a template")
         return number
 
     async def _renew(self, adopted: _Adopted, new: Built) -> None:
@@ -287,7 +287,7 @@ class Templates:
         except WorkerDiedError:
             pass
         except AiciError as error:
-            problem = "%s does not take a template with more in its tables: %s"
+            problem = "%s refused a warmed template and keeps the old one: %s"
             about = fields(worker=adopted.worker.index, code=error.code)
             _log.error(problem, adopted.worker.name, error.code, extra=about)
 
@@ -331,7 +331,7 @@ class Templates:
 def snapshot_bytes(answer: Any) -> int:
     """Returns the snapshot's bytes from the builder's answer. Raises WorkerDiedError if it is invalid."""
     if not isinstance(answer, dict) or not isinstance(answer.get("nbytes"), int):
-        raise WorkerDiedError("the builder answered nonsense")
+        raise WorkerDiedError("the builder sent an invalid answer")
     nbytes: int = answer["nbytes"]
     return max(0, nbytes)
 
@@ -340,7 +340,7 @@ def _cpu_seconds(answer: Any) -> float:
     """Returns a build's CPU time from the builder's answer. Raises WorkerDiedError if it is invalid."""
     seconds = answer.get("cpu_s") if isinstance(answer, dict) else None
     if not isinstance(seconds, float) or not math.isfinite(seconds):
-        raise WorkerDiedError("the builder answered nonsense")
+        raise WorkerDiedError("the builder sent an invalid answer")
     return max(0.0, seconds)
 
 

@@ -85,7 +85,7 @@ class Vocabularies:
             return self._by_id[number]
         except KeyError:
             raise VocabularyError(
-                f"no vocabulary is registered as {number} (any more): register it again"
+                f"no vocabulary is registered under the number {number}, or it was evicted: register it again"
             ) from None
 
     async def register(
@@ -99,7 +99,7 @@ class Vocabularies:
         """
         found = await self._in_turn(owner, spec, fingerprint_of)
         if found != fingerprint:
-            raise VocabularyError("the vocabulary has another fingerprint than the client says")
+            raise VocabularyError("the vocabulary's fingerprint differs from the one that the client sent")
         task = self._by_fingerprint.get(fingerprint)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._build(fingerprint, spec, owner))
@@ -190,7 +190,7 @@ class Vocabularies:
         ):
             too_much, limit = found
             raise OwnerLimitError(
-                f"owner {owner!r} {too_much}: use the same in several clients, or close some clients",
+                f"owner {owner!r} {too_much}: share vocabularies between clients, or close some clients",
                 limit=limit,
             )
         if found := self._reduce(

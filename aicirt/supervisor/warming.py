@@ -41,7 +41,7 @@ class Warming:
         self._arrivals = itertools.count()
         self._task: asyncio.Task[None] | None = None
         #: modules whose first failure has been logged
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         #: failures by error code
         self.failures: Counter[str] = Counter()
         templates.on_built = self._on_built
@@ -114,7 +114,9 @@ class Warming:
         )
         if not self._templates.replace(built, new):
             if self._templates.current(built.digest) is built:
-                raise SpaceError("others would have to be given up for a template with more in its tables")
+                raise SpaceError(
+                    "a template with more filled tables fits only if other templates are evicted"
+                )
             return False
         return answer.get("more") is True
 
@@ -124,9 +126,9 @@ class Warming:
         Logs only the code: the message may contain the user's text.
         """
         self.failures[error.code] += 1
-        if isinstance(error, WorkerDiedError) or built.info.id in self._told:
+        if isinstance(error, WorkerDiedError) or built.info.id in self._logged:
             return
-        self._told.add(built.info.id)
+        self._logged.add(built.info.id)
         about = fields(module=built.info.id, owner=built.owner, code=error.code)
-        problem = "%s of module %s: %s; its templates stay as they are"
+        problem = "%s of module %s failed: %s; its templates stay unchanged"
         _log.warning(problem, _WARM, built.info.id, error.code, extra=about)

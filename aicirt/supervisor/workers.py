@@ -64,7 +64,7 @@ _OF_THE_SUPERVISOR = ("ping", "warm", "stop")
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
+def _signals_blocked() -> Iterator[None]:
     """Blocks SIGTERM and SIGINT in processes started in this block: a terminal sends Ctrl-C to all."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -114,7 +114,7 @@ class WorkerProcess:
             names.share_semaphore(self.bell.name, user.gid)
         ours, theirs = socket.socketpair()
         undo.callback(ours.close)
-        with theirs, _deaf():
+        with theirs, _signals_blocked():
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "aicirt.worker"),
@@ -177,7 +177,7 @@ class WorkerProcess:
                 self.bell.ring()
 
     async def watch(self) -> None:
-        """Pings the process until it ends; kills it if it is silent for too long or answers nonsense."""
+        """Pings the process until it ends; kills it if it is silent for too long or sends invalid answers."""
         patience = max(self._silence, START_SECONDS)
         while self.alive:
             try:
@@ -189,7 +189,7 @@ class WorkerProcess:
                 self._complain("is silent")
                 self.kill()
             except ProtocolError as error:
-                self._complain(f"sent nonsense ({type(error).__name__})")
+                self._complain(f"sent an invalid answer ({type(error).__name__})")
                 self.kill()
             except WorkerDiedError:
                 return
@@ -241,8 +241,10 @@ class WorkerProcess:
                 number, error, value, count = message
                 files = [Descriptor(fd) for fd in self._socket.take_fds()]
                 if len(files) < count and error is None:
-                    problem = "an answer came without its descriptors: the daemon may open no more files"
-                    error = SpaceError(f"{problem} (ulimit -n)").to_wire()
+                    problem = (
+                        "an answer arrived without its file descriptors: the daemon cannot open more files"
+                    )
+                    error = SpaceError(f"{problem}; raise the limit (ulimit -n)").to_wire()
                 future = self._waiting.get(number)
                 if future is not None and not future.done():
                     if error is None:
@@ -250,7 +252,7 @@ class WorkerProcess:
                     else:
                         future.set_exception(error_from_wire(error))
         except (ProtocolError, TypeError, ValueError, OSError) as error:
-            self._complain(f"sent nonsense ({type(error).__name__})")
+            self._complain(f"sent an invalid message ({type(error).__name__})")
             self.kill()
         if self._socket.closed:
             self._loop.remove_reader(self._socket.socket.fileno())

@@ -43,7 +43,7 @@ def sealed(name: str, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> in
     try:
         return _fill(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), nbytes, ranges)
     except OSError as error:
-        raise RuntimeFailure(f"a memory file of {nbytes} bytes cannot be made: {error}") from None
+        raise RuntimeFailure(f"a memory file of {nbytes} bytes cannot be created: {error}") from None
 
 
 def sealed_bytes(name: str, data: bytes) -> int:
@@ -79,7 +79,7 @@ def check_sealed(fd: int, nbytes: int) -> None:
         raise RuntimeFailure(f"memory file {fd} is not sealed against writes, shrinking and growing")
     size = os.fstat(fd).st_size
     if size < nbytes:
-        raise RuntimeFailure(f"memory file {fd} has {size} bytes, {nbytes} were announced")
+        raise RuntimeFailure(f"memory file {fd} has {size} bytes, but {nbytes} were expected")
 
 
 #: a group may have the right to traverse the directory (x), to reach readable files whose names it knows
@@ -98,9 +98,11 @@ def private_directory(path: Path) -> Path:
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise RuntimeFailure(f"{path} must be a directory of its own, not a link or file")
+        raise RuntimeFailure(f"{path} must be a directory, not a link or file")
     if found.st_uid != os.geteuid():
-        raise RuntimeFailure(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: choose another")
+        raise RuntimeFailure(
+            f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: choose another directory"
+        )
     if found.st_mode & _OTHERS:
         mode = stat.S_IMODE(found.st_mode)
         raise RuntimeFailure(f"{path} is open to other users (mode {mode:o}): empty it and chmod 700")
@@ -108,7 +110,9 @@ def private_directory(path: Path) -> Path:
         above = parent.stat()
         movable = above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX
         if movable or above.st_uid not in (0, os.geteuid()):
-            raise RuntimeFailure(f"{parent}, above {path}, can be changed by other users")
+            raise RuntimeFailure(
+                f"{parent}, above {path}, can be changed by other users: choose another directory"
+            )
     return path
 
 

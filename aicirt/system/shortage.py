@@ -6,15 +6,15 @@ import errno
 
 _CURES = {
     errno.ENOSPC: "make room there, or choose another place",
-    errno.EDQUOT: "make room there, have the quota raised, or choose another place",
+    errno.EDQUOT: "make room there, ask for a larger quota, or choose another place",
     errno.EROFS: "make it writable, or choose another place",
     errno.EAGAIN: (
-        "no process or thread is left: end some, or raise the limit (ulimit -u; TasksMax of a unit, pids.max "
-        "of a container)"
+        "no more processes or threads are allowed: end some, or raise the limit (ulimit -u, TasksMax of a "
+        "unit, pids.max of a container)"
     ),
     errno.ENOMEM: (
-        "no memory, address space or mappings are left: end something, or raise the limit (memory.max of a "
-        "container, ulimit -v, vm.max_map_count)"
+        "no memory, address space or mappings are left: end other programs, or raise the limit (memory.max "
+        "of a container, ulimit -v, vm.max_map_count)"
     ),
     errno.EMFILE: "this process may open no more files: raise the limit (ulimit -n)",
     errno.ENFILE: "the machine may open no more files: raise fs.file-max",

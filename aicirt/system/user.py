@@ -34,13 +34,13 @@ class User:
             entry = pwd.getpwnam(name)
         except KeyError:
             raise RuntimeFailure(
-                f"there is no user {name!r}: make one (useradd --system {name}), or name another"
+                f"there is no user {name!r}: create the user (useradd --system {name}), or name another"
             ) from None
         if entry.pw_uid in (0, os.getuid()):
             whose = "root" if entry.pw_uid == 0 else "aicirt"
             raise RuntimeFailure(
-                f"workers that run as {name} can do what {whose} can: name a user who has nothing else, or "
-                "leave --worker-user out"
+                f"workers that run as {name} can do what {whose} can do: name a user who owns nothing else, "
+                "or omit --worker-user"
             )
         return cls(name, entry.pw_uid, entry.pw_gid)
 
@@ -48,7 +48,7 @@ class User:
         """Raises RuntimeFailure if this process may not start others that become this user."""
         if problem := self.problem():
             raise RuntimeFailure(
-                f"workers cannot run as {self.name}: {problem}: {CURE}, or leave --worker-user out"
+                f"workers cannot run as {self.name}: {problem}: {CURE}, or omit --worker-user"
             )
 
     def problem(self) -> str:
@@ -67,7 +67,7 @@ class User:
             return describe(error)
         if tried.returncode == 0:
             return ""
-        return tried.stdout.strip() or f"trying it ended with status {tried.returncode}"
+        return tried.stdout.strip() or f"the attempt ended with status {tried.returncode}"
 
 
 def become(uid: int, gid: int) -> None:

@@ -23,18 +23,21 @@ class VocabularyImage:
     def __init__(self, buffer: bytes | bytearray | memoryview) -> None:
         self._view = memoryview(buffer).cast("B")
         if len(self._view) < layout.HEADER_WORDS * 4:
-            raise VocabularyError(f"{len(self._view)} bytes are too few for a vocabulary image")
+            raise VocabularyError(
+                f"not a vocabulary image: {len(self._view)} bytes are too few for its header"
+            )
         words = np.frombuffer(self._view, np.uint32, layout.HEADER_WORDS)
         self.header: dict[str, int] = dict(zip(layout.HEADER, words.tolist(), strict=False))
         if self.header["magic"] != layout.MAGIC:
-            raise VocabularyError("this is no vocabulary image: its first word is wrong")
+            raise VocabularyError("not a vocabulary image: its first word is wrong")
         if self.header["version"] != layout.VERSION:
             raise VocabularyError(
-                f"vocabulary image version {self.header['version']}; this runtime reads {layout.VERSION}"
+                f"the vocabulary image has version {self.header['version']}, but this runtime reads version "
+                f"{layout.VERSION}"
             )
         if self.header["total_size"] > len(self._view):
             raise VocabularyError(
-                f"the vocabulary image is cut short: {len(self._view)} of {self.header['total_size']} bytes"
+                f"the vocabulary image is truncated: {len(self._view)} of {self.header['total_size']} bytes"
             )
         self._check_sections()
         #: number of token ids, and words of a mask
@@ -61,9 +64,11 @@ class VocabularyImage:
         }
         for name, size in sizes.items():
             if header[name] + size > header["total_size"]:
-                raise VocabularyError(f"the section {name} of the vocabulary image goes beyond its end")
+                raise VocabularyError(
+                    f"section {name} of the vocabulary image reaches beyond the image's end"
+                )
         if header["mask_words"] != -(-header["vocab_size"] // 32) or stride < 4 * header["mask_words"]:
-            raise VocabularyError("the masks of the vocabulary image are not those of its vocabulary")
+            raise VocabularyError("the masks of the vocabulary image do not match its number of tokens")
 
     def section(self, name: str, count: int) -> NDArray[np.generic]:
         """Returns the first ``count`` items of a section, as uint32 or, if the format says so, uint8."""

@@ -74,7 +74,7 @@ class RankEncoder:
         while at < size:
             token = ranks.get(word[at : end[at]])
             if token is None:
-                raise VocabularyError(f"byte 0x{word[at]:02x} is no token of this vocabulary")
+                raise VocabularyError(f"this vocabulary has no token for byte 0x{word[at]:02x}")
             tokens.append(token)
             at = end[at]
         return tokens
@@ -223,7 +223,7 @@ def load_tokenizer(kind: str, data: bytes, tokens: Sequence[bytes]) -> BytesToke
     if kind == "greedy":
         return BytesTokenizer(tokens, exact=False)
     if kind not in ("tokenizers", "ranks"):
-        raise VocabularyError(f"unknown kind of tokenizer {kind!r}: tokenizers, ranks, longest or greedy")
+        raise VocabularyError(f"unknown kind of tokenizer {kind!r}: use tokenizers, ranks, longest or greedy")
     try:
         import tokenizers
     except ImportError:
@@ -234,8 +234,8 @@ def load_tokenizer(kind: str, data: bytes, tokens: Sequence[bytes]) -> BytesToke
         return _by_tokenizers(tokenizers, data, tokens)
     except Exception as error:  # tokenizers raises plain Exception
         raise VocabularyError(
-            f"tokenizers {tokenizers.__version__} cannot read the tokenizer: {error}; "
-            "the runtime and the client need the same version of this package"
+            f"the package tokenizers {tokenizers.__version__} cannot read the tokenizer: {error}; "
+            "install the same version of it for the runtime and the client"
         ) from error
 
 

@@ -81,7 +81,8 @@ class Ticker:
         timer = ctypes.c_void_p()
         if _timers.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
             code = ctypes.get_errno()
-            why = "no thread or timer is left (ulimit -u, -i)" if code == errno.EAGAIN else os.strerror(code)
+            no_room = "no thread or timer is left (raise ulimit -u or -i)"
+            why = no_room if code == errno.EAGAIN else os.strerror(code)
             raise RuntimeFailure(f"the ticker of time limits cannot start: {why}")
         self._timer: ctypes.c_void_p | None = timer
         period = int(tick_ms * 1e6)
@@ -109,7 +110,7 @@ class Ticker:
                     return
                 time.sleep(0.0002)
         raise RuntimeFailure(
-            f"the ticker of time limits does not tick: no thread could be made within {_START_TIMEOUT_S:g} s"
+            f"the ticker of time limits does not run: no thread was created within {_START_TIMEOUT_S:g} s"
         )
 
     def arm(self) -> None:
@@ -223,7 +224,7 @@ def stack_size() -> int:
     """Returns the stack size of the calling thread in bytes. Raises `RuntimeFailure` if it is unknown."""
     attributes, address, size = (ctypes.c_char * 256)(), ctypes.c_void_p(), ctypes.c_size_t()
     if _libc.pthread_getattr_np(ctypes.c_void_p(_libc.pthread_self()), attributes):
-        raise RuntimeFailure("the C library does not tell the size of this thread's stack")
+        raise RuntimeFailure("cannot determine the size of this thread's stack")
     _libc.pthread_attr_getstack(attributes, ctypes.byref(address), ctypes.byref(size))
     _libc.pthread_attr_destroy(attributes)
     return size.value
@@ -237,8 +238,8 @@ def _check_stack() -> None:
     size = stack_size()
     if size < WASM_STACK + STACK_MARGIN:
         raise RuntimeFailure(
-            f"the stack of this thread has {size >> 10} KiB, guests need {WASM_STACK + STACK_MARGIN >> 10}: "
-            "raise `ulimit -s` or threading.stack_size()"
+            f"the stack of this thread has {size >> 10} KiB, but guests need "
+            f"{WASM_STACK + STACK_MARGIN >> 10} KiB: raise `ulimit -s` or threading.stack_size()"
         )
 
 
@@ -341,8 +342,8 @@ class Engine:
             raise RuntimeFailure("guests run only on the thread that made the engine")
         if segv_handler() != self._segv:
             raise RuntimeFailure(
-                "the SIGSEGV handler was replaced after the engine was made, so that a guest's trap would "
-                "kill the process: call faulthandler.enable() before, not after"
+                "the SIGSEGV handler was replaced after the engine was created, so a guest's trap would "
+                "kill the process: call faulthandler.enable() before you create the engine"
             )
 
     def take_trap(self) -> int:

@@ -38,7 +38,7 @@ def translate(
     if "exceeds memory limits" in message:
         limit = guest.program.limits.memory_bytes
         return MemoryLimitError(
-            f"its first memory is over the limit of {limit} bytes: {message}", limit=limit
+            f"the initial memory is over the limit of {limit} bytes: {message}", limit=limit
         )
     return RuntimeFailure(f"{guest.callback} failed: {message}")
 
@@ -69,8 +69,8 @@ def _out_of_memory(guest: Instance, message: str, pages: int) -> AiciError:
     limit = guest.program.limits.memory_bytes
     size, asked = guest.size - guest.shared_bytes, pages * WASM_PAGE
     return MemoryLimitError(
-        f"{guest.callback} has {size} bytes of memory, asked for {asked} more than that, which is over the "
-        f"limit of {limit}, and then trapped: {_cause(message)}",
+        f"{guest.callback} has {size} bytes of memory, requested {asked} more, which is over the limit of "
+        f"{limit}, and then trapped: {_cause(message)}",
         callback=guest.callback,
         limit=limit,
         size=size,

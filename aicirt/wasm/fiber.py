@@ -85,9 +85,9 @@ class Fiber:
         instance = self.instance
         engine = instance.engine
         if self._future is None:
-            raise RuntimeFailure("the call is over")
+            raise RuntimeFailure("the call has already ended")
         if engine.running is not None:
-            raise RuntimeFailure("a guest is running: host functions cannot run others")
+            raise RuntimeFailure("a guest is running: host functions cannot run other guests")
         if self._polled:
             poll = raw.future_poll_unlocked
             engine.clock_start = time.thread_time_ns()

@@ -148,6 +148,6 @@ def host_functions(calls: Mapping[str, HostCallable], timed: Collection[str] = (
     """
     if calls.keys() != IMPORTS.keys():
         wrong = sorted(calls.keys() ^ IMPORTS.keys())
-        raise RuntimeFailure(f"host functions do not fit aici.h: {', '.join(wrong)}")
+        raise RuntimeFailure(f"host functions do not match aici.h: {', '.join(wrong)}")
     own = [HostFunction(IMPORT_MODULE, n, kind, calls[n], n in timed) for n, kind in IMPORTS.items()]
     return own + wasi_functions()

@@ -181,8 +181,8 @@ def change_finder(use_scan: bool = True) -> PageScanner | PagemapReader:
         return PagemapReader()
     except OSError as error:
         raise RuntimeFailure(
-            f"cannot find changed memory pages: {error}; /proc must be mounted, and the engine be made "
-            "before the process is made undumpable"
+            f"cannot find changed memory pages: {error}. Mount /proc, and create the engine before the "
+            "process becomes undumpable"
         ) from None
 
 
@@ -226,7 +226,7 @@ class Reaper:
         try:
             self._thread.start()
         except RuntimeError as error:
-            raise RuntimeFailure("a worker cannot start: no thread is left (ulimit -u, -i)") from error
+            raise RuntimeFailure("a worker cannot start: no thread is left (raise ulimit -u)") from error
 
     def free(self, store: int, nbytes: int) -> None:
         """Frees a wasmtime store soon. The caller must no longer use it."""

@@ -111,7 +111,9 @@ def exception_heap(function: int) -> tuple[int, int]:
     """
     context = _word_at(_word_at(function + 8) + _VMCTX)
     if ctypes.string_at(context, len(_VMCTX_MAGIC)) != _VMCTX_MAGIC:
-        raise RuntimeFailure("this version of wasmtime keeps exceptions elsewhere")
+        raise RuntimeFailure(
+            "this version of wasmtime has an unknown layout: install the version aici requires"
+        )
     store = _word_at(context + _STORE_CONTEXT)
     return _word_at(store + _GC_HEAP), _word_at(store + _GC_HEAP + 8)
 

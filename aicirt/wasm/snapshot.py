@@ -252,7 +252,9 @@ def map_readonly(guest: Instance, fd: int, nbytes: int) -> int:
     pages = -(-nbytes // WASM_PAGE)
     limit = guest.program.limits.shared_bytes
     if guest.shared_bytes + pages * WASM_PAGE > limit:
-        raise MemoryLimitError(f"shared mappings of more than {limit} bytes", limit=limit)
+        raise MemoryLimitError(
+            f"shared mappings exceed the limit of {limit} bytes (shared_bytes)", limit=limit
+        )
     guest.shared_bytes += pages * WASM_PAGE
     guest.limit_memory()
     address = guest.grow(pages)
@@ -301,7 +303,7 @@ def from_wire(program: Program, wire: list[Any], fd: int, shared: tuple[int, int
             _require(mapping.address % WASM_PAGE == 0 and mapping.address >= 0 and end <= size, "mappings")
         _require(_are_numbers(values, len(program.global_names)), "globals")
     except (TypeError, ValueError) as error:
-        raise ProtocolError(f"an invalid description of a snapshot: {error!r}") from None
+        raise ProtocolError(f"invalid description of a snapshot: {error!r}") from None
     image = None
     if file is not None:
         check_sealed(file.fd, nbytes)
@@ -311,7 +313,7 @@ def from_wire(program: Program, wire: list[Any], fd: int, shared: tuple[int, int
 
 def _require(holds: bool, what: str) -> None:
     if not holds:
-        raise ProtocolError(f"a snapshot with {what} that this program cannot have")
+        raise ProtocolError(f"invalid snapshot for this program: wrong {what}")
 
 
 def _ordered(runs: list[tuple[int, int]], nbytes: int) -> bool:

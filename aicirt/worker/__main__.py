@@ -41,8 +41,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--bell", required=True)
     parser.add_argument("--config", required=True)
     parser.add_argument("--parent", type=int, required=True)
-    parser.add_argument("--background", action="store_true", help="give way to other workers")
-    parser.add_argument("--user", type=int, nargs=2, metavar=("UID", "GID"), help="become this one")
+    parser.add_argument(
+        "--background", action="store_true", help="run at a lower priority than other workers"
+    )
+    parser.add_argument("--user", type=int, nargs=2, metavar=("UID", "GID"), help="run as this user")
     args = parser.parse_args(argv)
     if args.user or os.geteuid() == 0:
         with contextlib.suppress(ImportError):

@@ -47,7 +47,8 @@ class Client:
             raise ProtocolError(f"link {link} is not between 0 and {LINK_NUMBERS - 1}")
         if layout.vocab_size != vocabulary.vocab_size:
             raise ProtocolError(
-                f"a segment for {layout.vocab_size} tokens, but the vocabulary has {vocabulary.vocab_size}"
+                f"the segment is for {layout.vocab_size} tokens, but the vocabulary has "
+                f"{vocabulary.vocab_size}"
             )
         self.number = number
         self.owner = owner
@@ -80,9 +81,9 @@ class Client:
         """The ring that the client writes to."""
         return self._segment.to_worker
 
-    def tell_cpu(self) -> None:
+    def publish_cpu(self) -> None:
         """Publishes this process's CPU, by which the client decides whether to spin or to sleep."""
-        self._segment.to_client.tell_cpu(current_cpu())
+        self._segment.to_client.publish_cpu(current_cpu())
 
     def receive(self) -> list[Any] | None:
         """Returns the next message, or None if there is none. Raises ProtocolError if it is invalid."""
@@ -105,10 +106,12 @@ class Client:
         if frames:
             self._outbox.extend(frames)
             if len(self._outbox) > self._max_outbox:
-                self.broken = ProtocolError(f"the client does not read: {len(self._outbox)} messages wait")
+                self.broken = ProtocolError(
+                    f"the client does not read its messages: {len(self._outbox)} are waiting"
+                )
         self._bell.ring()
 
-    def tell_why(self) -> None:
+    def send_error(self) -> None:
         """Sends the error to a client that is about to be dropped, if its ring has room."""
         assert self.broken is not None
         with contextlib.suppress(ProtocolError):

@@ -66,7 +66,7 @@ class Controls:
         except Exception as error:
             _log.exception("call %r failed", name)
             self._reply(
-                Reply(number, RuntimeFailure(f"internal error in {name!r}: {error!r}").to_wire(), None)
+                Reply(number, RuntimeFailure(f"internal error in call {name!r}: {error!r}").to_wire(), None)
             )
         else:
             if value is not _LATER:
@@ -192,7 +192,7 @@ class Controls:
         address, log = int(built["address"]), built["log"]
         check_arg_address(address, snapshot.size)
         if not isinstance(log, bytes):
-            raise ProtocolError("a template whose output is none")
+            raise ProtocolError("the log of a template must be bytes")
         return Template(snapshot, arg, address, vocabulary, log, args["owner"])
 
     def _program(self, args: dict[str, Any]) -> Program:
@@ -219,7 +219,7 @@ class Controls:
     def _client(self, args: dict[str, Any]) -> Client:
         client = self._worker.clients.get(args["client"])
         if client is None:
-            raise RuntimeFailure("the client has gone")
+            raise RuntimeFailure("the client has disconnected")
         return client
 
     def _stop(self, _: int, __: dict[str, Any], ___: list[int]) -> None:
@@ -242,7 +242,10 @@ def _take(fds: list[int]) -> int:
 
 def _require(fds: list[int], count: int) -> None:
     if len(fds) < count:
-        raise SpaceError("a call came without its descriptors: the worker may open no more files (ulimit -n)")
+        raise SpaceError(
+            "a call arrived without its file descriptors, because the worker cannot open more files: raise "
+            "the limit (ulimit -n)"
+        )
 
 
 def _argument(args: dict[str, Any], fds: list[int]) -> bytes:

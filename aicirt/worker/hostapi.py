@@ -73,7 +73,7 @@ class Log:
             if owner is not None:
                 owner.counters["log_dropped"] += 1
                 if owner.log_room < self._limit - self._size:
-                    self._why = f"{owner.log_limit} for all that owner {owner.name!r} has waiting here"
+                    self._why = f"{owner.log_limit} for all waiting output of owner {owner.name!r}"
         self._dropped += count
 
     def take(self) -> str:
@@ -197,10 +197,11 @@ def var_write(
     variables = context.variables
     if variables is None:
         raise ControllerFailed(
-            "aici_init cannot write variables, as its result serves many requests: use aici_init_prompt"
+            "aici_init cannot write variables, because many requests share its result: use aici_init_prompt"
         )
     if value_len > context.limits.max_variable_bytes:
-        raise ResultError(f"aici_var_write: a value of {value_len} bytes is over the limit")
+        limit = context.limits.max_variable_bytes
+        raise ResultError(f"aici_var_write: a value of {value_len} bytes is over the limit of {limit}")
     key = _name(instance, name, name_len)
     data = instance.read(value, value_len)
     condition = None if when_version == ANY_VERSION else when_version

@@ -113,7 +113,9 @@ class Worker:
         """
         live, limit = self.num_sequences, self.settings.max_sequences
         if live + count + others > limit:
-            raise SpaceError(f"this worker has {live} sequences, of {limit} that it may have", limit=limit)
+            raise SpaceError(
+                f"this worker has {live} sequences; the limit is {limit} (max_sequences)", limit=limit
+            )
         if owner is not None:
             owner.check_sequences(count)
 
@@ -178,7 +180,7 @@ class Worker:
         """
         rings = tuple(client.from_client for client in self.clients.values())
         for client in self.clients.values():
-            client.tell_cpu()
+            client.publish_cpu()
             for seq in client.stepped:
                 seq.touch()
                 if any(ring.waiting for ring in rings):
@@ -198,7 +200,7 @@ class Worker:
             try:
                 self.agenda.run_slice()
             except Exception:
-                _log.exception("the end of a guest's call failed")
+                _log.exception("handling the end of a guest's call failed")
             self.meter.end()
             self.memory.look()
             busy = True
@@ -214,7 +216,7 @@ class Worker:
             about = fields(client=client.number, owner=client.owner, code=client.broken.code)
             _log.error("dropping client %d: %s", client.number, client.broken.code, extra=about)
             self.past["clients_dropped"] += 1
-            client.tell_why()
+            client.send_error()
             self.detach(client.number)
         return busy
 
@@ -234,10 +236,10 @@ class Worker:
             if not client.flush():
                 time.sleep(0)
         except _MALFORMED as error:
-            client.broken = ProtocolError(f"a message that is none: {error!r}")
+            client.broken = ProtocolError(f"invalid message: {error!r}")
         except Exception as error:  # a defect of the runtime must not affect other clients
             about = fields(client=client.number, owner=client.owner)
-            _log.exception("a message of client %d failed", client.number, extra=about)
+            _log.exception("handling a message of client %d failed", client.number, extra=about)
             client.broken = RuntimeFailure(f"internal error: {error!r}")
         return busy
 
@@ -265,7 +267,7 @@ class Worker:
                     if step is not None:
                         step.leave(seq)
         else:
-            raise ProtocolError(f"there is no operation {op!r}")
+            raise ProtocolError(f"unknown operation {op!r}")
 
     # -- sequences ----------------------------------------------------------------------------------
 
@@ -310,7 +312,8 @@ class Worker:
         self.check_room(owner, 1)
         if len(start.prompt) > 4 * self.limits.max_prompt_tokens:
             raise RuntimeFailure(
-                f"a prompt of {len(start.prompt) // 4} tokens; the limit is {self.limits.max_prompt_tokens}"
+                f"the prompt has {len(start.prompt) // 4} tokens; the limit is "
+                f"{self.limits.max_prompt_tokens} (max_prompt_tokens)"
             )
         request = Request(self.limits, owner, client.written)
         context = GuestContext(

@@ -39,7 +39,7 @@ LEAST_GROWTH, GROWTH_PART = 16 << 20, 16
 _UNREPORTED_GROWTH, _COUNTING_PART = 1 << 20, 1 / 100
 #: pause between two counts for starts or forks that do not fit, in multiples of the last count's duration
 _ASKING_PAUSE = 5
-_CURE = "fewer requests at a time, fewer forks, or controllers that change less memory need less"
+_CURE = "run fewer requests at a time, fork less, or use controllers that change less memory"
 
 
 class Holder(NamedTuple):
@@ -255,8 +255,8 @@ class GuestMemory:
     def _owner_error(self, owner: str, nbytes: int) -> OwnerLimitError:
         return OwnerLimitError(
             f"the controllers of owner {owner!r} in this worker use, or would use, {nbytes} bytes of memory; "
-            f"the limit is {self._owner_limit} (owner_memory_bytes), and this one is of the request with the "
-            f"most: {_CURE}",
+            f"the limit is {self._owner_limit} (owner_memory_bytes), beyond which sequences of the largest "
+            f"request end first: {_CURE}",
             limit=self._owner_limit,
             bytes=nbytes,
         )

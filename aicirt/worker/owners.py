@@ -23,7 +23,7 @@ Written = dict["Variables", None]
 class Variables:
     """Named byte strings with versions. A missing variable has version 0; every write adds 1."""
 
-    __slots__ = ("_bytes", "_limits", "_owner", "_untold", "_values", "_written", "writes")
+    __slots__ = ("_bytes", "_limits", "_owner", "_unreported", "_values", "_written", "writes")
 
     def __init__(
         self, limits: RequestLimits, owner: Owner | None = None, written: Written | None = None
@@ -36,7 +36,7 @@ class Variables:
         self._owner = owner
         self._written: Written = {} if written is None else written
         #: names with unreported writes, oldest first
-        self._untold: dict[bytes, None] = {}
+        self._unreported: dict[bytes, None] = {}
         self._values: dict[bytes, tuple[int, bytes]] = {}
         self._bytes = 0
         #: number of writes so far, by which a change in a step is detected
@@ -57,7 +57,7 @@ class Variables:
         if version == 0:
             if len(name) > self._limits.max_variable_name:
                 raise VariableLimitError(
-                    f"a variable name of {len(name)} bytes; the limit is {self._limits.max_variable_name}"
+                    f"a variable name has {len(name)} bytes; the limit is {self._limits.max_variable_name}"
                 )
             if len(self._values) >= self._limits.max_variables:
                 raise VariableLimitError(f"the request has {len(self._values)} variables, which is the limit")
@@ -76,17 +76,17 @@ class Variables:
         return version + 1
 
     def _note(self, name: bytes) -> None:
-        self._untold[name] = None
+        self._unreported[name] = None
         self._written[self] = None
 
-    def tell(self) -> list[list[Any]]:
+    def take_unreported(self) -> list[list[Any]]:
         """Returns [name, version, value] of each variable that was written since the last call."""
-        told = [[name, *self._values[name]] for name in self._untold]
+        unreported = [[name, *self._values[name]] for name in self._unreported]
         self._forget()
-        return told
+        return unreported
 
     def _forget(self) -> None:
-        self._untold.clear()
+        self._unreported.clear()
         self._written.pop(self, None)
 
     def clear(self) -> None:
@@ -135,8 +135,8 @@ class Owner:
         limit = self._settings.owner_sequences
         if self.sequences + more > limit:
             raise OwnerLimitError(
-                f"owner {self.name!r} has {self.sequences} sequences in this worker, of {limit} that one may "
-                "have",
+                f"owner {self.name!r} has {self.sequences} sequences in this worker; the limit is {limit} "
+                "(owner_sequences)",
                 limit=limit,
             )
 
@@ -146,8 +146,8 @@ class Owner:
         if more > 0 and self.variable_bytes + more > limit:
             raise OwnerLimitError(
                 f"the variables of all requests of owner {self.name!r} in this worker would take "
-                f"{self.variable_bytes + more} bytes; the limit is {limit} (owner_variable_bytes): shorter "
-                "values, or fewer requests at a time, need less",
+                f"{self.variable_bytes + more} bytes; the limit is {limit} (owner_variable_bytes): write "
+                "shorter values, or run fewer requests at a time",
                 limit=limit,
             )
         self.variable_bytes += more
@@ -231,14 +231,14 @@ class Request:
     def round_over(self, suspended: int, going: int, changed: bool) -> AiciError | None:
         """Counts a round with suspended sequences; returns the error that ends them if a limit is exceeded.
 
-        `suspended` and `going` are numbers of sequences; `changed`: tokens came or went. A round counts only
-        if all live sequences took part, because the suspended ones may wait for the others.
+        `suspended` and `going` are numbers of sequences; `changed`: tokens were added or removed. A round
+        counts only if all live sequences took part, because the suspended ones may wait for the others.
         """
         limits, writes = self.limits, self.variables.writes
-        everybody = suspended + going == self.live
-        stuck = everybody and not going and writes == self.writes_seen
+        all_took_part = suspended + going == self.live
+        stuck = all_took_part and not going and writes == self.writes_seen
         self.suspended_rounds = self.suspended_rounds + 1 if stuck else 0
-        self.idle_rounds = self.idle_rounds + 1 if everybody and not changed else 0
+        self.idle_rounds = self.idle_rounds + 1 if all_took_part and not changed else 0
         self.writes_seen = writes
         if self.suspended_rounds > limits.max_suspended_steps:
             return DeadlockError(
@@ -248,7 +248,7 @@ class Request:
         if self.idle_rounds > limits.max_idle_steps:
             return LivelockError(
                 f"{suspended} of the {self.live} sequences of the request stayed suspended for "
-                f"{limits.max_idle_steps} rounds in which no token came or went"
+                f"{limits.max_idle_steps} rounds in which no token was added or removed"
             )
         return None
 

@@ -179,7 +179,7 @@ class RowWriter:
         if kind not in (ROW_SPARSE, ROW_DENSE):
             raise ResultError(f"aici_mid_result: there is no row kind {kind}")
         if not seq.context.capabilities.get(CAP_DENSE, 0):
-            raise CapabilityError("this engine takes no SPARSE or DENSE rows (AICI_CAP_DENSE)")
+            raise CapabilityError("this engine does not support SPARSE or DENSE rows (AICI_CAP_DENSE)")
         return (
             self._sparse(seq, row, row_len, default)
             if kind == ROW_SPARSE
@@ -189,11 +189,11 @@ class RowWriter:
     def _sparse(self, seq: Sequence, row: int, count: int, default: float) -> tuple[int, int, int]:
         layout = self._layout
         if default not in (0.0, _NEG_INF):
-            raise ResultError(f"aici_mid_result: row_default is {default}, 0 or -inf are possible")
+            raise ResultError(f"aici_mid_result: row_default is {default}, but must be 0 or -inf")
         if count * _BIAS_SIZE > layout.row_bytes:
             raise ResultError(
-                f"aici_mid_result: {count} sparse entries; {layout.row_bytes // _BIAS_SIZE} fit, "
-                "use AICI_ROW_DENSE"
+                f"aici_mid_result: {count} sparse entries; the limit is {layout.row_bytes // _BIAS_SIZE}. "
+                "Use AICI_ROW_DENSE for more"
             )
         check_span(seq.instance, row, count * _BIAS_SIZE, "row")
         pairs = np.frombuffer(seq.instance.read(row, count * _BIAS_SIZE), dtype=np.uint32).reshape(count, 2)
@@ -227,9 +227,9 @@ class RowWriter:
     def _splice(self, seq: Sequence, backtrack: int, address: int, count: int) -> Splice:
         capabilities = seq.context.capabilities
         if backtrack and not capabilities.get(CAP_BACKTRACK, 0):
-            raise CapabilityError("this engine cannot take tokens back (AICI_CAP_BACKTRACK)")
+            raise CapabilityError("this engine cannot backtrack (AICI_CAP_BACKTRACK)")
         if count and not capabilities.get(CAP_FF_TOKENS, 0):
-            raise CapabilityError("this engine takes no forced tokens (AICI_CAP_FF_TOKENS)")
+            raise CapabilityError("this engine does not support forced tokens (AICI_CAP_FF_TOKENS)")
         if backtrack > seq.length:
             raise ResultError(
                 f"aici_mid_result: backtrack is {backtrack}, but the sequence has {seq.length} tokens"
@@ -262,7 +262,7 @@ def _at_the_end(instance: Instance, address: int) -> bytes:
 def _known(flags: int, seq: Sequence) -> int:
     """Returns the flags without HOLD_END if the engine cannot do it. Raises ResultError if unknown."""
     if flags > MID_FLAGS:
-        raise ResultError(f"aici_mid_result: flags are {flags:#x}; version 1 has {MID_FLAGS:#x}")
+        raise ResultError(f"aici_mid_result: flags are {flags:#x}, but version 1 has only {MID_FLAGS:#x}")
     if flags & MID_HOLD_END and not seq.context.capabilities.get(CAP_HOLD_END, 0):
         return flags & ~MID_HOLD_END
     return flags
@@ -287,7 +287,8 @@ def _count_empty(seq: Sequence) -> None:
     limit = seq.context.limits.max_idle_steps
     if seq.empty_splices > limit:
         raise LivelockError(
-            f"mid_process spliced nothing for {limit} rounds in which no token came or went", limit=limit
+            f"mid_process spliced nothing for {limit} rounds in which no token was added or removed",
+            limit=limit,
         )
 
 
@@ -297,7 +298,7 @@ def _temperature(value: float) -> float:
     if 0 < value < math.inf:
         return value
     raise ResultError(
-        f"aici_mid_result: temperature is {value:g}; allowed: positive, 0 (the request's), AICI_GREEDY"
+        f"aici_mid_result: temperature is {value:g}; it must be positive, 0 (the request's) or AICI_GREEDY"
     )
 
 

@@ -90,7 +90,7 @@ class Listener:
         try:
             self._thread.start()
         except RuntimeError as error:
-            raise RuntimeFailure("a worker cannot start: no thread is left (ulimit -u, -i)") from error
+            raise RuntimeFailure("a worker cannot start: no thread is left (raise ulimit -u)") from error
 
     def listen(self) -> None:
         """Sends the thread to the bell, unless it waits there already."""

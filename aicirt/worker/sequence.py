@@ -155,7 +155,7 @@ class Sequence:
         count = len(tokens)
         if count or backtrack:
             if backtrack > self.length:
-                raise ResultError(f"{backtrack} tokens were taken back of a sequence of {self.length}")
+                raise ResultError(f"{backtrack} tokens were removed from a sequence of {self.length} tokens")
             self.length += count - backtrack
             self.changed = True
         else:
@@ -202,8 +202,8 @@ class Sequence:
     def _time_allowed(self) -> str:
         limits = self.instance.engine.limits
         return (
-            f"a step brings {limits.pre_ms:g} ms for aici_pre_process and {limits.post_ms:g} for "
-            f"aici_post_process, and up to {self._saved_ns / 1e6:g} ms are saved (pre_ms, post_ms, "
+            f"each step adds {limits.pre_ms:g} ms for aici_pre_process and {limits.post_ms:g} ms for "
+            f"aici_post_process, and a sequence saves up to {self._saved_ns / 1e6:g} ms (pre_ms, post_ms, "
             "critical_saved_ms)"
         )
 
@@ -247,7 +247,7 @@ class Sequence:
             return verb, forks
         capabilities = self.context.capabilities
         if verb == SUSPEND and not capabilities.get(CAP_SUSPEND, 0):
-            raise CapabilityError("this engine cannot skip a round (AICI_CAP_SUSPEND)")
+            raise CapabilityError("this engine cannot suspend sequences (AICI_CAP_SUSPEND)")
         if verb == FORK:
             self._check_fork(forks, capabilities.get(CAP_FORK, 0))
         return verb, forks
@@ -313,7 +313,7 @@ class Sequence:
 def check_arg_address(address: int, size: int) -> None:
     """Raises ProtocolError if a memory of `size` bytes has no room for an aici_step_arg there."""
     if not 0 < address <= size - _ARG_SIZE:
-        raise ProtocolError(f"an aici_step_arg at {address} in a memory of {size} bytes")
+        raise ProtocolError(f"an aici_step_arg at {address} does not fit in a memory of {size} bytes")
 
 
 def check_arg(instance: Instance, address: int) -> None:
@@ -321,4 +321,4 @@ def check_arg(instance: Instance, address: int) -> None:
     check_span(instance, address, _ARG_SIZE, "aici_step_arg")
     (size,) = _WORD.unpack_from(instance.view, address)
     if size < _ARG_SIZE:
-        raise ResultError(f"aici_step_arg: size is {size}, version 1 has {_ARG_SIZE} bytes")
+        raise ResultError(f"aici_step_arg: size is {size}, but version 1 has {_ARG_SIZE} bytes")

@@ -30,7 +30,7 @@ from aicirt.contract.messages import (
     StepInput,
     StepRequest,
 )
-from aicirt.settings import MOST_LAST_BYTES, MOST_TOLD_BYTES
+from aicirt.settings import MOST_LAST_BYTES, MOST_REPORTED_BYTES
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.hostapi import GuestContext
@@ -65,10 +65,10 @@ class StepWork:
         "_late_already",
         "_logs",
         "_pressed",
+        "_reported",
+        "_reported_bytes",
         "_request",
         "_results",
-        "_told",
-        "_told_bytes",
         "_waiting",
         "_worker",
         "deadline",
@@ -83,8 +83,8 @@ class StepWork:
         self._logs: list[list[Any]] = []
         self._flags: list[list[int]] = []
         #: reported variables of requests: a sequence of the request, and [name, version, value] by name
-        self._told: dict[Variables, tuple[int, dict[bytes, list[Any]]]] = {}
-        self._told_bytes = 0
+        self._reported: dict[Variables, tuple[int, dict[bytes, list[Any]]]] = {}
+        self._reported_bytes = 0
         self._request = request
         #: sequences whose mid_process has not ended
         self._waiting: dict[int, Sequence] = {}
@@ -188,7 +188,7 @@ class StepWork:
                 verdicts.append([seq.id, ERROR, self._end(seq, error)])
                 continue
             except _NO_INPUT as error:
-                problem = ProtocolError(f"what happened to the sequence cannot be told: {error!r}")
+                problem = ProtocolError(f"the sequence has an invalid input: {error!r}")
                 verdicts.append([seq.id, ERROR, self._end(seq, problem)])
                 continue
             if verb == CONTINUE:
@@ -445,7 +445,7 @@ class StepWork:
 
     def _send(self) -> None:
         variables: list[list[Any]] = []
-        if self._told or self._client.written:
+        if self._reported or self._client.written:
             variables = self._variables()
         self._client.send(Mid(MID, self.number, self._results, self._logs, variables, self._flags))
 
@@ -456,17 +456,17 @@ class StepWork:
         by_request = {seq.request.variables: seq.id for seq in (*took_part, *self._going) if seq is not None}
         for variables in list(client.written):
             if variables in by_request:
-                if self._told_bytes > MOST_TOLD_BYTES:
+                if self._reported_bytes > MOST_REPORTED_BYTES:
                     break  # the rest is reported with the next step, before others
-                self._tell(by_request[variables], variables)
-        return [[seq, list(values.values())] for seq, values in self._told.values()]
+                self._report(by_request[variables], variables)
+        return [[seq, list(values.values())] for seq, values in self._reported.values()]
 
-    def _tell(self, seq: int, variables: Variables) -> None:
-        _, told = self._told.setdefault(variables, (seq, {}))
-        for entry in variables.tell():
+    def _report(self, seq: int, variables: Variables) -> None:
+        _, reported = self._reported.setdefault(variables, (seq, {}))
+        for entry in variables.take_unreported():
             name, _, value = entry
-            told[name] = entry
-            self._told_bytes += len(name) + len(value)
+            reported[name] = entry
+            self._reported_bytes += len(name) + len(value)
 
     def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
         """Frees the sequence; returns the error in wire form.
@@ -482,8 +482,8 @@ class StepWork:
                 error.detail.setdefault("log", text)
         variables = seq.request.variables
         if variables in self._client.written:  # the request may end with the sequence
-            if self._told_bytes <= MOST_LAST_BYTES:
-                self._tell(seq.id, variables)
+            if self._reported_bytes <= MOST_LAST_BYTES:
+                self._report(seq.id, variables)
             elif seq.request.live == 1:
                 self._client.counters["variables_untold"] += 1
         waiting, seq.waits_in = seq.waits_in, None
@@ -518,10 +518,7 @@ def _sliced(seq: Sequence) -> None:
 def _time_allowed(seq: Sequence) -> str:
     """Describes the time that a mid_process may use, for an error message."""
     each, late = seq.instance.engine.limits.mid_ms, seq.request.limits.max_late_steps
-    return (
-        f"it has {each:g} ms in its step, and in each of the {late} in a row that it may be late "
-        "(mid_ms, max_late_steps)"
-    )
+    return f"it has {each:g} ms per step, and may be late in {late} steps in a row (mid_ms, max_late_steps)"
 
 
 def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:

@@ -81,7 +81,9 @@ class LoadedVocabulary:
             finally:
                 os.close(tokenizer_fd)
             if len(data) != tokenizer_bytes:
-                raise ProtocolError(f"the tokenizer has {len(data)} bytes, {tokenizer_bytes} were announced")
+                raise ProtocolError(
+                    f"the tokenizer has {len(data)} bytes, but {tokenizer_bytes} were expected"
+                )
             self._size = image_bytes
             self.image = VocabularyImage(memoryview(mmap.mmap(image_fd, image_bytes, prot=mmap.PROT_READ)))
             self.vocab_size = self.image.vocab_size
@@ -147,7 +149,7 @@ class Templates:
         try:
             template = self._templates[number]
         except KeyError:
-            raise TemplateGoneError(f"template {number} has been given up for others") from None
+            raise TemplateGoneError(f"template {number} was evicted") from None
         self._templates.move_to_end(number)
         return template
 
@@ -247,7 +249,7 @@ class Build:
 
     def cancel(self) -> None:
         """Ends the build; `done` receives an error at once."""
-        self.fail(RuntimeFailure("nobody waits for this argument any more"))
+        self.fail(RuntimeFailure("all requests with this argument were cancelled"))
 
     def fail(self, error: AiciError) -> None:
         """Ends the build with an error from outside."""
@@ -384,7 +386,7 @@ class Warming:
         grown = self.instance.grown_bytes()
         if grown > self._most_bytes:
             raise SpaceError(
-                f"aici_warm made the snapshot {grown} bytes larger, the limit is {self._most_bytes}",
+                f"aici_warm made the snapshot {grown} bytes larger; the limit is {self._most_bytes}",
                 limit=self._most_bytes,
             )
         return dataclasses.replace(self._template, snapshot=self.instance.snapshot(), number=0)
@@ -392,7 +394,7 @@ class Warming:
 
 def _more(result: int) -> bool:
     if result not in (_DONE, _MORE):
-        raise ControllerFailed(f"aici_warm returned {result}; 1 is more to do, 0 is done")
+        raise ControllerFailed(f"aici_warm returned {result}; it must return 1 (more to do) or 0 (done)")
     return result == _MORE
 
 

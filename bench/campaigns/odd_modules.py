@@ -91,7 +91,7 @@ ODD_MODULES: tuple[Stranger, ...] = (
         "start_function_grow",
         "its start function takes all memory and traps",
         "memory_limit",
-        "asked for",
+        "requested",
         controller("(func $s (drop (memory.grow (i32.const 5000))) unreachable) (start $s)"),
     ),
     # ---- instructions that C does not use

@@ -234,7 +234,7 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
         "data_far",
         "data over 64 MB, copied into each instance",
         "module",
-        "lie over",
+        "span",
         controller('(data (i32.const 60000000) "x")', memory='(memory (export "memory") 1000)'),
     ),
     of_module(

@@ -97,7 +97,7 @@ def _disk_full(wasm: bytes) -> None:
         store = Path(folder) / "store"
         with Runtime(workers=1, store=store) as runtime:
             runtime.register(VOCABULARY)
-            with refused(f"kept in {store}.*No space left.*make room"):
+            with refused(f"stored in {store}.*No space left.*make room"):
                 runtime.upload(wasm)
             assert not [path for path in store.rglob("*") if path.is_file() and path.suffix != ".lock"]
             subprocess.run(["mount", "-o", "remount,size=16m", folder], check=True)
@@ -117,11 +117,11 @@ def _read_only(wasm: bytes) -> None:
             runtime.register(VOCABULARY)
             load = load_on(runtime, wasm)
             goes_on(load)
-            with refused(f"kept in {store}.*Read-only.*make it writable"):
+            with refused(f"stored in {store}.*Read-only.*make it writable"):
                 runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")
             with refused("Read-only.*make it writable"):
                 runtime.tag(load.module, "name")
-        with refused("modules cannot be kept in .*Read-only.*make it writable"):
+        with refused("modules cannot be stored in .*Read-only.*make it writable"):
             Runtime(workers=1, store=Path(folder) / "other")
         subprocess.run(["umount", folder], check=True)
 
@@ -171,7 +171,7 @@ def _no_processes(wasm: bytes) -> None:
         load = connect(daemon, wasm)
         health = load.runtime.health()
         with limited(health["pid"], resource.RLIMIT_NPROC, 1):
-            with refused("no module can be compiled .*unavailable.*ulimit -u"):
+            with refused("modules cannot be compiled .*unavailable.*ulimit -u"):
                 load.runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")
             goes_on(load)
             os.kill(health["workers"][0]["pid"], signal.SIGKILL)

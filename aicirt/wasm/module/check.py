@@ -109,8 +109,8 @@ def _abi_version(shape: ModuleShape) -> tuple[int | None, list[str]]:
         reason = f"it is built for ABI version {versions[-1]}, this runtime has version {ABI_VERSION}"
         return versions[-1], [f"{reason}: build it with the SDK of this runtime"]
     return None, [
-        f"it does not export {MARKER}{ABI_VERSION}, as AICI_REGISTER(...) in C++, "
-        "AICI_CONTROLLER in C and aici.controller() in Zig do: put it into one source file"
+        f"it does not export {MARKER}{ABI_VERSION}: put AICI_REGISTER(...) in C++, AICI_CONTROLLER in C or "
+        "aici.controller() in Zig into one source file"
     ]
 
 
@@ -121,7 +121,7 @@ def _start(shape: ModuleShape, _limits: Limits) -> Iterator[str]:
             "(Rust: crate-type cdylib) and without main"
         )
     if shape.start is not None and shape.start < shape.imported_functions:
-        yield "its start function is an import: use a function that calls it"
+        yield "its start function is an import: start with a function that calls it"
 
 
 def _counts(shape: ModuleShape, limits: Limits) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _import_hint(item: Import) -> str:
     if item.kind == "memory":
         return ": define and export the memory (no --import-memory)"
     if item.module == "env":
-        return ": an undefined symbol, link what defines it"
+        return ": an undefined symbol; link the object or library that defines it"
     if item.module.startswith("wasi") and item.module != WASI:
         return f": only {WASI} is known, build for wasm32-wasi preview 1"
     if item.module == IMPORT_MODULE:

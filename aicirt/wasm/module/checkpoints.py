@@ -64,11 +64,11 @@ def _runs(alternatives: tuple[bytes, ...]) -> re.Pattern[bytes]:
 STRAIGHT = _runs(_STRAIGHT)
 _ORDINARY = _runs(_STRAIGHT + _CONTROL)
 
-_LEGACY = "is of the legacy exceptions: compile with -mllvm -wasm-use-legacy-eh=false"
+_LEGACY = "needs legacy exceptions: compile with -mllvm -wasm-use-legacy-eh=false"
 _HINTS = {
     **dict.fromkeys((0x06, 0x07, 0x09, 0x18, 0x19), _LEGACY),
-    0xFB: "is of garbage-collected types, which are not supported",
-    0xFE: "is of threads, which are not supported: compile without -pthread and -matomics",
+    0xFB: "needs garbage-collected types, which are not supported",
+    0xFE: "needs threads, which are not supported: compile without -pthread and -matomics",
 }
 
 

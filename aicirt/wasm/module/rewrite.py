@@ -45,7 +45,7 @@ def harmless(section: bytes) -> bytes | None:
 def _function_names(section: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields index and sanitized name of each function, in file order. Raises ModuleError if malformed."""
     if len(section) > MAX_NAMES:
-        raise ModuleError(f"its names have {len(section)} bytes, more than {MAX_NAMES}")
+        raise ModuleError(f"its name section has {len(section)} bytes, more than the limit of {MAX_NAMES}")
     reader = Reader(section, len(NAMES), where="name section")
     while reader.pos < reader.end:
         kind, size = reader.byte(), reader.uint()
@@ -133,7 +133,7 @@ def _data(wasm: bytes, shape: ModuleShape) -> Iterator[str]:
             last = max(last, start + length)
     if last - (first or 0) > _DENSE_BYTES:
         yield (
-            f"its data segments lie over {last - (first or 0)} bytes of memory, more than the limit of "
+            f"its data segments span {last - (first or 0)} bytes of memory, more than the limit of "
             f"{_DENSE_BYTES}: fill large tables in aici_init"
         )
 
@@ -160,10 +160,7 @@ def _elements(wasm: bytes, shape: ModuleShape, limits: Limits) -> Iterator[str]:
         count = reader.count("elements")
         filled += count if active else 0
         if filled > limits.table_elements:
-            yield (
-                "its element segments fill more table entries than the limit of "
-                f"{limits.table_elements} that there may be"
-            )
+            yield (f"its element segments fill more table entries than the limit of {limits.table_elements}")
             return
         for _ in range(count):
             if flags & 4:
@@ -182,7 +179,7 @@ def _offset(reader: Reader) -> int | None:
 
 def _computed(what: str, number: int) -> str:
     return (
-        f"the place of its {what} segment {number} is computed by each instance; a number is needed: "
+        f"the offset of its {what} segment {number} is computed at instantiation, but must be a constant: "
         "compile without -fPIC and -mextended-const"
     )
 

@@ -69,7 +69,7 @@ def test_address_space_check_estimates_how_many_sequences_fit(
     root = put(tmp_path, "proc/sys/vm/overcommit_memory", "2\n")
     assert "mode 2" in machine.overcommit(root).found
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (64 << 30, 64 << 30))
-    assert machine.overcommit(root).cost == "room for about 15 sequences in a worker"
+    assert machine.overcommit(root).cost == "a worker has room for about 15 sequences"
 
 
 @pytest.mark.parametrize(("free", "state"), [(100 << 20, State.NOTE), (8 << 30, State.OK)])

@@ -15,7 +15,7 @@ import pytest
 from aicirt.contract.errors import AiciError, ArgumentError
 from aicirt.system.terminal import run_command
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SIGNALS = [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it: ended by SIGTERM\n")]
 
 
