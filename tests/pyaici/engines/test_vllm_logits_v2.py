@@ -109,7 +109,7 @@ def test_supported_engines_are_not_refused(runtime: Runtime) -> None:
         ({"arg": "x", "allowed_token_ids": [1]}, "aici_path logits and allowed_token_ids"),
         ({"arg": "x", "structured_outputs": object()}, "aici_path logits and structured_outputs"),
         ({"arg": "x", "min_tokens": 1}, "aici_path logits and min_tokens"),
-        ({"arg": "x", "ignore_eos": True}, "give stop_token_ids"),
+        ({"arg": "x", "ignore_eos": True}, "set stop_token_ids"),
     ],
 )
 def test_invalid_requests_are_refused(changed: dict[str, Any], words: str) -> None:

@@ -184,7 +184,7 @@ def test_the_logits_processor_path_equals_transformers(
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
     for wrong, words in (
         (xargs("regex", sentence, aici_pat="x"), "did you mean aici_path"),
-        ({**call, "ignore_eos": True}, "give stop_token_ids"),
+        ({**call, "ignore_eos": True}, "set stop_token_ids"),
     ):
         with pytest.raises(openai.BadRequestError, match=words):
             complete(controlled, wrong)

@@ -173,7 +173,7 @@ def test_invalid_requests_are_refused(llm: Any) -> None:
     for params, words in (
         (SamplingParams(extra_args={"aici_controler": "regex"}), "did you mean aici_controller"),
         (parameters("regex", "x", min_tokens=2), "min_tokens cannot both"),
-        (parameters("regex", "x", ignore_eos=True), "give stop_token_ids"),
+        (parameters("regex", "x", ignore_eos=True), "set stop_token_ids"),
     ):
         with pytest.raises(VLLMValidationError, match=words):
             llm.generate(PROMPTS[:1], params, use_tqdm=False)

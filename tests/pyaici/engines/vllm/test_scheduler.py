@@ -100,7 +100,7 @@ def test_a_mask_that_leaves_no_token_with_vllms_own_is_an_error(llm: Any) -> Non
     (token,) = llm.get_tokenizer().encode(" Paris")
     request = parameters("regex", " Paris", allowed_token_ids=[token + 1])
     ((reason, why),) = ends(llm, [(FRANCE, request)])
-    assert reason == "error" and "left nothing" in str(why)
+    assert reason == "error" and "forbid all tokens that it allows" in str(why)
 
 
 def test_forced_tokens_count_towards_max_tokens(llm: Any) -> None:
