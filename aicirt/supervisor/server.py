@@ -32,6 +32,8 @@ from aicirt.system.logs import fields
 from aicirt.system.resources import free_bytes
 
 _log = logging.getLogger("aicirt.supervisor")
+#: sun_path of sockaddr_un has 108 bytes, with a zero at the end
+_MOST_PATH_BYTES = 107
 
 
 class Supervisor:
@@ -179,7 +181,10 @@ class Supervisor:
         try:
             sock.bind(str(self._path))
         except OSError as error:
-            raise RuntimeFailure(f"cannot listen on {self._path}: {error}") from error
+            hint = ""
+            if len(os.fsencode(self._path)) > _MOST_PATH_BYTES:
+                hint = f"; it has more than {_MOST_PATH_BYTES} bytes: choose a shorter --socket, or TMPDIR"
+            raise RuntimeFailure(f"cannot listen on {self._path}: {error}{hint}") from error
         finally:
             os.umask(previous)
         return sock

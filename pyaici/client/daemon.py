@@ -91,7 +91,8 @@ class Daemon:
         self._process: subprocess.Popen[bytes] | DetachedProcess | None = None
         self._detached = detached
         # the name is known before the folder exists: Ctrl-C may come at any time and must leave nothing
-        name = f"aici-{os.getuid()}-{secrets.token_hex(8)}"
+        # short, because the path of a socket has at most 107 bytes
+        name = f"aici-{os.getuid()}-{secrets.token_hex(6)}"
         try:
             self._folder = Path(tempfile.gettempdir(), name)
         except OSError as error:

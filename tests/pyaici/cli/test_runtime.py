@@ -88,7 +88,7 @@ def test_signal_ends_the_daemon_and_all_its_processes(
         (["--socket", "file"], "file exists and is not a socket"),
         (["--socket", "folder"], "folder exists and is not a socket"),
         (["--socket", "nowhere/sock"], "the folder nowhere of the socket does not exist"),
-        (["--socket", "x" * 200], "cannot listen on"),
+        (["--socket", "x" * 200], "107 bytes: choose a shorter --socket"),
         (["--store", "file"], "modules cannot be stored in file"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--workers", "0"], "--workers must be at least 1"),

@@ -12,7 +12,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.processes import family, left_behind, private_daemons
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 OWNER = """
 from pyaici.client.daemon import Daemon
 with Daemon(workers=1, detached=True) as daemon:
