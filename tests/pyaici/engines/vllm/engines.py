@@ -68,7 +68,9 @@ class Engines:
         ignores it on a CPU. `env`: variables while the engine is made, which its processes inherit.
         """
         options = OPTIONS | options
-        key = (model, multiprocess, repr(sorted((env or {}).items())), repr(sorted(options.items())))
+        env = env or {}
+        socket = os.environ.get("AICI_SOCKET")  # an engine keeps its connection to one daemon
+        key = (model, multiprocess, socket, repr(sorted(env.items())), repr(sorted(options.items())))
         if self._llm is not None and (key != self._key or self._llm.llm_engine.has_unfinished_requests()):
             self.close()
         if self._llm is None:
@@ -82,7 +84,7 @@ class Engines:
             hide_functions_of_llvmlite()
             # vLLM collects garbage five times as it starts: `freeze` exempts the objects of all modules
             gc.freeze()
-            with _environment(variables | (env or {})), async_scheduling_on_cpu():
+            with _environment(variables | env), async_scheduling_on_cpu():
                 self._llm = LLM(str(model or self._model), **options)
             self._key = key
         return self._llm
