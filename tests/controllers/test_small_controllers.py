@@ -169,7 +169,7 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("argument", "message"),
         [
-            ("", 'at least one text: a JSON list of strings such as ["yes", "no"], or one text a line'),
+            ("", 'at least one text: a JSON list of strings such as ["yes", "no"], or one text per line'),
             ("\n\n", "at least one text"),
             ("[]", "at least one text"),
             ("[1]", "a string expected at byte 1"),

@@ -232,7 +232,7 @@ def test_sources_that_are_not_a_controller_are_refused(tmp_path: Path, tools: Co
         ("text.txt", r"not a source file of a controller \([^;]*\)$"),
         ("lib.rs", "not a source file .*; in Rust and AssemblyScript, name the folder"),
         ("mixed", "mixes Zig"),
-        ("many", r"none is called main\.zig"),
+        ("many", r"no main\.zig to start from"),
     ]:
         with pytest.raises(BuildError, match=words):
             build_controller(tmp_path / source, out, tools=tools)
