@@ -219,11 +219,17 @@ def test_flags_of_a_result_do_not_apply_two_steps_later(player: Player, order: t
 
 
 def test_flags_of_a_late_result_apply_when_it_arrives(player: Player) -> None:
-    seq = player.start("l6a0")
     results: list[MidResult] = []
-    while not results or results[-1].verb == Verb.LATE:
-        results.append(player.mid(seq))
-        assert critical(player, seq) == (results[-1].verb == Verb.LATE)
+    for _ in range(20):  # on a machine that pauses this process, the result may be there before the deadline
+        seq = player.start("l6a0")
+        results = [player.mid(seq)]
+        while results[-1].verb == Verb.LATE:
+            assert critical(player, seq)
+            results.append(player.mid(seq))
+        assert not critical(player, seq)
+        if len(results) > 1:
+            break
+        player.logs.pop(seq)
     assert len(results) > 1 and results[-1].skip_post
     assert calls(player, seq) == ["pre 1", "mid 1"]
     player.mid(seq, 5)
