@@ -46,12 +46,6 @@ def sealed(name: str, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> in
         raise RuntimeFailure(f"a memory file of {nbytes} bytes cannot be created: {error}") from None
 
 
-def sealed_bytes(name: str, data: bytes) -> int:
-    """Creates a sealed memfd with this content, like `sealed`."""
-    buffer = ctypes.create_string_buffer(data, max(1, len(data)))
-    return sealed(name, len(data), [(ctypes.addressof(buffer), 0, len(data))])
-
-
 def _fill(fd: int, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> int:
     try:
         os.ftruncate(fd, nbytes)

@@ -21,7 +21,6 @@ from aicirt.contract.messages import (
     INPUT_SEQ,
     MID,
     PRE,
-    RESULT_SEQ,
     VERDICT_SEQ,
     VERDICT_VERB,
     Bare,
@@ -433,10 +432,6 @@ class StepWork:
         """Stops waiting for a sequence that has ended or waits in a later step."""
         if self._waiting.pop(seq.id, None) is not None:
             self._send_if_done()
-
-    def concerns(self, seq: int) -> bool:
-        """Returns whether the step has, or will have, a result of the sequence."""
-        return seq in self._waiting or any(result[RESULT_SEQ] == seq for result in self._results)
 
     def _send_if_done(self) -> None:
         if not self._waiting and self in self._client.steps:
