@@ -1,10 +1,10 @@
-/* The loop over bytecode: MicroPython's own, which also collects garbage where it jumps.
+/* MicroPython's bytecode loop, which also collects garbage at jumps.
  *
- * That is safe while every active function is known to keep nothing in WebAssembly's locals that is not in memory as
- * well: the loop, whose stack and variables are an array; a call of a function in Python by the loop, whose function
- * and arguments stay in the caller's array; `await` of a coroutine, which stays there too. Such calls are plain. Any
- * other way from bytecode to bytecode leads through functions in C, as `sorted(key=...)`, `sum` of a generator and the
- * making of an object do, and nothing is collected until it is over. */
+ * A collection is safe if no active function keeps an object in WebAssembly locals only. Three things are known to be
+ * safe: the loop, whose stack and variables are an array; a call of a Python function by the loop, whose function and
+ * arguments stay in the caller's array; and `await` of a coroutine, which also stays in that array. Such calls are
+ * plain. Every other way from bytecode to bytecode goes through C functions, for example `sorted(key=...)`, `sum` of a
+ * generator, or the creation of an object. While such a call is active, nothing is collected. */
 #pragma clang diagnostic ignored "-Weverything"
 #include <alloca.h>
 #include <string.h>
@@ -19,16 +19,16 @@
 
 #include "py/objclosure.c"
 
-/* A run of the loop. It lies on the C stack, which is scanned: so its state stays, be it in the heap. */
+/* A run of the loop. It is on the C stack, which is scanned, so its state stays alive even if it is in the heap. */
 typedef struct activation {
   struct activation *outer;
   mp_code_state_t *code_state;
-  /* All runs up to the host's call have been called plainly. */
+  /* Whether all runs up to the host's call were called plainly. */
   bool is_plain;
 } activation;
 
 static activation *innermost;
-/* The next run is called plainly: said right before the call, and void as soon as something else happens. */
+/* Whether the next run is called plainly. Set right before the call, and cleared as soon as anything else happens. */
 static bool is_plain_next;
 
 void enter_bytecode(void) {
@@ -52,7 +52,7 @@ static mp_obj_t call(mp_obj_t function, size_t num_args, size_t num_keywords, co
 static mp_obj_t call_function(mp_obj_t function, size_t num_args, size_t num_keywords, const mp_obj_t *args) {
   if (mp_obj_is_type(function, &mp_type_closure)) {
     const mp_obj_closure_t *const closure = MP_OBJ_TO_PTR(function);
-    /* as closure_call does, but never in the heap, where only that function would know of it */
+    /* like closure_call, but never with an array in the heap, since only a C function would refer to it */
     const size_t num_all = num_args + 2 * num_keywords;
     mp_obj_t *const all = alloca((closure->n_closed + num_all) * sizeof *all);
     memcpy(all, closure->closed, closure->n_closed * sizeof *all);
@@ -62,8 +62,9 @@ static mp_obj_t call_function(mp_obj_t function, size_t num_args, size_t num_key
   return call(function, num_args, num_keywords, args);
 }
 
-/* args: the function, `self` or nothing, and the arguments. The loop also calls what `with` enters and leaves in this
- * way, and then keeps the value that is being returned to itself. */
+/* args: the function, `self` or MP_OBJ_NULL, and the arguments. The loop also makes the calls at the start and the end
+ * of `with` in this way. They are not plain, since the loop then keeps the value that it returns in a local
+ * variable. */
 static mp_obj_t call_method(size_t num_args, size_t num_keywords, const mp_obj_t *args) {
   if (*innermost->code_state->ip != MP_BC_CALL_METHOD) return mp_call_method_n_kw(num_args, num_keywords, args);
   const bool has_self = args[1] != MP_OBJ_NULL;
@@ -73,13 +74,13 @@ static mp_obj_t call_method(size_t num_args, size_t num_keywords, const mp_obj_t
 static mp_vm_return_kind_t resume(mp_obj_t coroutine, mp_obj_t sent, mp_obj_t thrown, mp_obj_t *result) {
   is_plain_next = thrown == MP_OBJ_NULL && mp_obj_is_type(coroutine, &mp_type_gen_instance);
   const mp_vm_return_kind_t kind = mp_resume(coroutine, sent, thrown, result);
-  is_plain_next = false; /* one that is over already runs nothing */
+  is_plain_next = false; /* a finished coroutine runs nothing */
   return kind;
 }
 
 static mp_vm_return_kind_t loop(mp_code_state_t *code_state, volatile mp_obj_t inject_exc);
 
-/* What the loop leaves with is a value, never a jump. */
+/* Runs the loop, which ends by returning a value, never by a jump. */
 mp_vm_return_kind_t mp_execute_bytecode(mp_code_state_t *code_state, volatile mp_obj_t inject_exc) {
   activation here = {innermost, code_state, is_plain_next && (innermost == NULL || innermost->is_plain)};
   is_plain_next = false;
@@ -92,7 +93,7 @@ mp_vm_return_kind_t mp_execute_bytecode(mp_code_state_t *code_state, volatile mp
 
 #undef MICROPY_WRAP_MP_EXECUTE_BYTECODE
 #define MICROPY_WRAP_MP_EXECUTE_BYTECODE(name) static loop
-/* also where an exception is caught: the call that was to come may not have been reached */
+/* also where an exception is caught, since the announced call may not have happened */
 #undef MICROPY_VM_HOOK_INIT
 #define MICROPY_VM_HOOK_INIT is_plain_next = false;
 #undef MICROPY_VM_HOOK_LOOP

@@ -46,7 +46,7 @@ mp_obj_t from_tokens(script_tokens tokens) {
   return list;
 }
 
-/* How many bytes the character at `text` has; 0 if there is none. */
+/* Returns the number of bytes of the character at `text`; 0 if it is invalid. */
 static size_t character(const unsigned char *text, size_t size) {
   const unsigned char first = text[0];
   if (first < 0x80) return 1;

@@ -1,5 +1,5 @@
-/* The collection of garbage. WebAssembly's locals cannot be scanned, so an object that only a function in C knows of
- * would be lost: there are collections between callbacks, and where bytecode.c knows of every active function. */
+/* Garbage collection. WebAssembly locals cannot be scanned, so a collection would free objects to which only a C
+ * function refers. Therefore collections run between callbacks, and where bytecode.c knows every active function. */
 #include "garbage.h"
 
 #include <stdint.h>
@@ -8,13 +8,14 @@
 #include "py/gc.h"
 #include "py/mpstate.h"
 
-/* Between callbacks, after so many bytes: pages that are written to belong to one sequence alone. */
+/* Allocated bytes after which a collection between callbacks is due. A low limit keeps the number of written pages
+ * small: a written page belongs to one sequence alone. */
 #define COLLECT_AFTER (32 * 1024)
-/* Within one, at first; a larger heap takes longer, and is collected less often. */
+/* The initial limit within a callback. A larger heap takes longer to scan, so it is collected less often. */
 #define COLLECT_WITHIN (512 * 1024)
 
 bool is_collection_due;
-/* What was chosen here: scripts may choose another by gc.threshold. */
+/* The threshold chosen here. Scripts may choose another with gc.threshold. */
 static size_t threshold;
 
 static void set_threshold(size_t bytes) {
@@ -36,8 +37,9 @@ size_t gc_get_max_new_split(void) {
   return total < MOST_HEAP ? MOST_HEAP - total : 0;
 }
 
-/* By how much is in use, and before the heap can grow no more: what does not fit then is a MemoryError at once. But
- * never after less than at first, or a heap that is nearly full would be collected again and again. */
+/* Chooses the bytes to allocate before the next collection: as many as are in use, but at most half of the rest of the
+ * heap, so that a collection runs before the heap is full. (When the heap is full, an allocation raises MemoryError at
+ * once.) It is never less than COLLECT_WITHIN, or a nearly full heap would be collected again and again. */
 static void choose_threshold(void) {
   if (MP_STATE_MEM(gc_alloc_threshold) != threshold) return;
   size_t next = COLLECT_WITHIN;
@@ -51,8 +53,8 @@ static void choose_threshold(void) {
   set_threshold(next);
 }
 
-/* What the interpreter calls when it runs out of memory, or a script has allocated so much, or asks: in the middle of
- * functions in C. */
+/* MicroPython calls this when memory runs out, when the threshold is reached, or when a script asks for a collection.
+ * C functions may be active, so this only requests a collection. */
 void gc_collect(void) { is_collection_due = true; }
 
 static void finish(void) {
@@ -68,7 +70,7 @@ void collect_if_due(void) {
   finish();
 }
 
-/* Of the linker: where the C stack, which grows down, begins. */
+/* Defined by the linker: the start of the C stack, which grows down. */
 extern char __stack_high;
 
 void collect_under_bytecode(void) {

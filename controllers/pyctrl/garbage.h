@@ -1,22 +1,24 @@
-/* garbage.h - when garbage is collected, and what is known to be in use then. */
+/* garbage.h - when garbage is collected, and how the objects in use are found. */
 #ifndef AICI_PYCTRL_GARBAGE_H
 #define AICI_PYCTRL_GARBAGE_H
 
 #include <stdbool.h>
 
-/* So much has been allocated that a collection is due, or a script has asked for it. */
+/* Whether a collection is due, because enough was allocated or a script asked for one. */
 extern bool is_collection_due;
 
-/* The heap is new. */
+/* Prepares a new heap. */
 void garbage_begin(void);
-/* While no code of the interpreter is active: all that is in use hangs on its root pointers. */
+/* Collects if a collection is due. Call this only while no code of the interpreter is active: then the root pointers
+ * lead to all objects in use. */
 void collect_if_due(void);
-/* While nothing but bytecode is active, whose state lies in the C stack and in the heap (bytecode.c). */
+/* Collects. Call this only while all active functions are bytecode, whose state is in the C stack and in the heap
+ * (bytecode.c). */
 void collect_under_bytecode(void);
 
-/* The host has called. */
+/* Call this when the host calls the interpreter. */
 void enter_bytecode(void);
-/* What is called now runs bytecode before any function in C does anything else. */
+/* Announces a plain call: the next call runs bytecode before any C function does anything else. */
 void call_is_plain(void);
 
 #endif /* AICI_PYCTRL_GARBAGE_H */

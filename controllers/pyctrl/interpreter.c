@@ -1,5 +1,5 @@
-/* pyctrl: the model writes as a script in Python says: aici run my_script.py. The argument is the script, which
- * MicroPython runs.
+/* pyctrl: runs a script in Python as a controller: aici run my_script.py. The argument is the script, which
+ * MicroPython executes.
  *
  * This file is the interpreter as the core of script controllers sees it (script.h). */
 #include "interpreter.h"
@@ -21,7 +21,7 @@
 
 const char interpreter_language[] = "Python";
 
-/* So much of the C stack, which is a part of linear memory, may be used by Python calls in Python calls. */
+/* Limit on the C stack, which is a part of linear memory, for nested calls. */
 #define STACK_LIMIT (128 * 1024)
 /* The first part of the heap; more is added when it is full. */
 #define FIRST_HEAP (64 * 1024)
@@ -43,7 +43,7 @@ void interpreter_idle(void) {
   collect_if_due();
 }
 
-/* The host calls from wherever its own stack is: what is used counts from there. */
+/* Stack use counts from the position of the stack when the host calls. */
 static void enter(void) {
   enter_bytecode();
   mp_stack_ctrl_init();
@@ -103,7 +103,7 @@ script_state interpreter_resume(void) {
   mp_obj_t value = mp_const_none;
   call_is_plain();
   const mp_vm_return_kind_t kind = mp_resume(MP_STATE_VM(aici_main), mp_const_none, MP_OBJ_NULL, &value);
-  /* the error is in no object that collections see, but none is made under a function that C calls */
+  /* collections do not see the error in `value`, but none can run during this call, which comes from C */
   if (kind != MP_VM_RETURN_YIELD) mp_call_function_0(MP_STATE_VM(aici_ended));
   nlr_pop();
   if (kind == MP_VM_RETURN_YIELD) return SCRIPT_AWAITS;
@@ -122,7 +122,7 @@ bool interpreter_call(script_callback which) {
   return true;
 }
 
-/* ---- what the port leaves to this file ---- */
+/* ---- functions that MicroPython expects from its port ---- */
 
 void nlr_jump_fail(void *value) {
   (void)value;
@@ -130,7 +130,7 @@ void nlr_jump_fail(void *value) {
   script_fail((script_text){message, sizeof message - 1});
 }
 
-/* A module of the library by the name of its file, or NULL. */
+/* Returns the library module with this file name, or NULL. */
 static const library_file *find_module(const char *name) {
   for (const library_file *file = library_files; file->name != NULL; file++)
     if (strcmp(file->name, name) == 0) return file;

@@ -7,7 +7,7 @@
 #include "py/mpprint.h"
 #include "script.h"
 
-/* ---- the log: a line at a time, since every call of the host costs about a microsecond ---- */
+/* ---- the log: line by line, since each call of the host takes about a microsecond ---- */
 
 static char line[1024];
 static size_t line_size;
@@ -32,11 +32,11 @@ mp_uint_t mp_hal_stdout_tx_strn(const char *text, size_t size) {
 void mp_hal_stdout_tx_strn_cooked(const char *text, size_t size) { mp_hal_stdout_tx_strn(text, size); }
 void mp_hal_stdout_tx_str(const char *text) { mp_hal_stdout_tx_strn(text, strlen(text)); }
 
-/* ---- failures: not on the heap, which may be what has run out ---- */
+/* ---- failures: outside the heap, which may be full ---- */
 
 static char message[8192];
 static size_t message_size;
-/* Where the present line begins, and how often the one before it has come again: recursion has many such lines. */
+/* The start of the current line, and how often the previous line was repeated. Recursion repeats many lines. */
 static size_t line_begin, repeated;
 static const size_t NO_LINE = (size_t)-1;
 static size_t line_before;
@@ -48,7 +48,7 @@ static void add(const char *text, size_t size) {
   message_size += now;
 }
 
-/* The present line is whole: drops it if it is the one before once more. */
+/* Completes the current line. Drops it if it repeats the previous line. */
 static void end_line(void) {
   const size_t size = message_size - line_begin;
   if (line_before != NO_LINE && line_begin - line_before == size &&
@@ -98,10 +98,10 @@ void keep_failure(mp_obj_t exception) {
 
 script_text interpreter_failure(void) { return (script_text){message, message_size}; }
 
-/* ---- input, of which there is none ---- */
+/* ---- input: always empty ---- */
 
 int mp_hal_stdin_rx_chr(void) {
-  static const int end = 4; /* as it is typed */
+  static const int end = 4; /* Control-D: the end of the input */
   return end;
 }
 

@@ -1,12 +1,12 @@
-/* output.h - what Python prints: to the log, and to the message of a failure. */
+/* output.h - what Python prints, for the log and for error messages. */
 #ifndef AICI_PYCTRL_OUTPUT_H
 #define AICI_PYCTRL_OUTPUT_H
 
 #include "py/obj.h"
 
-/* Writes what was printed and is not written yet. */
+/* Writes the buffered output to the log. */
 void flush_output(void);
-/* Keeps an exception with its traceback: interpreter_failure(). */
+/* Stores an exception with its traceback, for interpreter_failure(). */
 void keep_failure(mp_obj_t exception);
 
 #endif /* AICI_PYCTRL_OUTPUT_H */

@@ -1,7 +1,8 @@
-// size_probe: what the SDK's three layers weigh. Built and measured by the build driver, never run.
+// size_probe: measures the compiled size of the SDK's three layers. The build driver builds and measures it; it never
+// runs.
 //
-// A controller that uses all of the controller interface with the host functions, a byte stack recognizer
-// and a functional recognizer, each walked, cached and forced. Its size is theirs.
+// It is a controller that uses the whole controller interface with the host functions, a byte stack recognizer and a
+// functional recognizer. Each recognizer is walked, cached and forced.
 #include "aici/sdk.hpp"
 
 namespace {

@@ -1,7 +1,7 @@
-/* yesno: the model answers "Yes" or "No" and stops. Plain C: aici.h is all it needs.
+/* yesno: the model answers "Yes" or "No" and stops. In plain C, with only aici.h.
  *
- * The first token is sampled out of two, the first tokens of each answer. If the tokenizer
- * splits an answer further, the rest is forced. */
+ * The model samples the first token of an answer. If the tokenizer splits the answer further, the
+ * controller forces the rest. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +19,8 @@ static uint32_t tokens[2][MAX_TOKENS];
 static uint32_t num_tokens[2];
 static uint32_t *mask, mask_words;
 
-static int answer = -1;   /* which one the model has chosen */
-static uint32_t position; /* tokens of it that have come */
+static int answer = -1;   /* the index of the chosen answer */
+static uint32_t position; /* the number of its tokens so far */
 
 static void fail(const char *message) { aici_fail(message, strlen(message)); }
 

@@ -1,4 +1,4 @@
-//! yesno in Zig: the model answers "Yes" or "No" and stops. The same as ../yesno/yesno.c.
+//! yesno in Zig: the model answers "Yes" or "No" and stops. Equivalent to ../yesno/yesno.c.
 
 const std = @import("std");
 const aici = @import("aici");
@@ -28,7 +28,7 @@ var result = aici.MidResult{};
 var answers: [2]Answer = undefined;
 var mask: []u32 = &.{};
 
-/// The answer that the model has chosen, and how many of its tokens have come.
+/// The answer that the model has chosen, and the number of its tokens so far.
 var chosen: ?*const Answer = null;
 var position: usize = 0;
 

@@ -81,10 +81,9 @@ def _build_sources(sources: list[Path], sdk: Sdk, tools: Toolchain) -> bytes:
 def _build_interpreter(folder: Path, sdk: Sdk, tools: Toolchain) -> bytes:
     suffixes = (".c", *CXX_SUFFIXES)
     base = InterpreterBase(folder, sdk, tools)
-    sources = base.sources(suffixes)
-    if not sources or sources[0].parent != folder:
+    if not base.glue(suffixes):
         raise BuildError(f"{folder} has no source file ({', '.join(suffixes)})")
-    build = NativeBuild(sdk, tools, sources, base)
+    build = NativeBuild(sdk, tools, base.sources(suffixes), base)
     return (build.find() or build.make()).read_bytes()
 
 

@@ -1,4 +1,4 @@
-// aici: what scripts are written with. docs/guide has the manual; aici.d.ts the types.
+// aici: the library for scripts. docs/guide is the manual; aici.d.ts has the types.
 //
 // `main` awaits actions (gen, fork, ...). The core carries them out step by step, without the interpreter. The
 // script continues when they are complete.

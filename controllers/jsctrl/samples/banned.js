@@ -1,4 +1,4 @@
-/** Words that may not be used: as soon as one comes, it is taken back and another takes its place.
+/** Avoids certain words: as soon as one appears, the script removes it, and another word takes its place.
  *
  * Prompt: Describe a nice day at the beach.
  * Argument: ["sun", "beach", "sand", "water", "waves"]
@@ -7,8 +7,8 @@ import { TokenSet, argument, endTokens, generate, sample, tokenBytes, tokens, vo
 
 const WORDS = (argument ?? ["very", "really"]).map((word) => " " + word);
 
-// All tokens but those with which one of the words begins. To look at the whole vocabulary takes a moment: at
-// the top level it is done once, for all requests.
+// All tokens except those with which one of the words begins. Checking the whole vocabulary takes a moment,
+// but code at the top level runs once, for all requests.
 const OTHERS = TokenSet.text();
 OTHERS.allow(endTokens());
 for (let token = 0; token < vocabSize(); token++) {
@@ -19,10 +19,10 @@ for (let token = 0; token < vocabSize(); token++) {
 export async function main() {
   const length = 25;
   while (tokens().length < length) {
-    // a text under a stop string ends right before it, even if that is within a token
+    // a text with a stop string ends right before that string, even within a token
     const out = await generate({ stop: WORDS, maxTokens: length - tokens().length, logprobs: false });
     if (out.finish !== "stop") return;
-    // here the model wanted one of the words: it says something else, and is free again
+    // here the model wanted one of the words: sample another token, then let the model continue
     const one = await sample(OTHERS);
     if (endTokens().includes(one.token)) return;
   }

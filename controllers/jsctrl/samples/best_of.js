@@ -1,4 +1,4 @@
-/** The best of four answers: four forks write at the same time, the likeliest text wins.
+/** The best of four answers: four forks write in parallel, and the likeliest text wins.
  *
  * Prompt: Write a slogan for a bakery.
  */
@@ -7,14 +7,14 @@ import { fixed, gather, generate, regex, setVar } from "aici";
 const SLOGAN = regex(/[A-Z][^\n"]{5,60}[.!]/);
 
 async function attempt() {
-  // generate is gen that tells all it knows. At this temperature every fork writes something else
+  // generate is gen with all details; at this temperature, the forks write different texts
   const out = await generate(SLOGAN, { temperature: 0.9, maxTokens: 16 });
-  // the mean over tokens: the sum would favour short texts
+  // the mean over the tokens, since the sum would favour short texts
   return { score: out.logprob / Math.max(1, out.details.length), text: out.text };
 }
 
 export async function main() {
-  // the forks share the prompt's cache and a forward pass: four cost little more than one
+  // the forks share the prompt's cache and a forward pass, so four cost little more than one
   const tries = await gather([attempt, attempt, attempt, attempt]);
   const best = tries.reduce((one, other) => (other.score > one.score ? other : one));
   fixed(best.text);

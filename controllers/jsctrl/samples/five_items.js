@@ -4,27 +4,27 @@
  */
 import { fixed, gen, label, regex, rewind, setVar } from "aici";
 
-// The blank before an item is the model's to write: most of its tokens begin with one (" Apple"), and after a
-// blank that is fixed it could not use them.
+// The model writes the space before an item, since most of its tokens begin with one (" Apple"). After a
+// fixed space it could not use those tokens.
 const ITEM = regex(/ [A-Z][a-z]+( [a-z]+)?/);
 
 export async function main() {
   const items = [];
   for (let number = 1; number <= 5; number++) {
-    // what is fixed costs no time of the model: only the items are written by it
+    // fixed text takes no time of the model, which writes only the items
     fixed(`${number}.`);
     const here = label();
     let item;
     for (const temperature of [0, 0.7, 1, 1.5]) {
       item = await gen(ITEM, { maxTokens: 6, temperature });
       if (!items.includes(item)) break;
-      // small models repeat themselves: take it back, and try once more with more courage
+      // small models repeat themselves: remove the item, and try again at a higher temperature
       rewind(here);
     }
     items.push(item);
-    // after rewind there is nothing here, so the last try is put back in
+    // after rewind the item is gone, so write the last attempt again
     fixed(item + "\n", { after: here });
   }
-  // a variable goes to the caller beside the text, who then need not take the text apart
+  // the caller gets the variable in addition to the text, and need not parse the text
   setVar("items", items.join(",").trim());
 }

@@ -4,7 +4,7 @@
  */
 import { fixed, gen, regex, setVar, text } from "aici";
 
-// a JSON string without escapes, which is all that a name needs; the quotation marks are fixed
+// a JSON string without escapes, which is enough for a name; the quotation marks are fixed
 const NAME = regex(/[A-Z][A-Za-z .]{2,30}/);
 const YEAR = regex(/1[78][0-9]{2}/);
 
@@ -13,7 +13,7 @@ export async function main() {
   await gen(NAME);
   fixed('", "born": ');
   const born = Number(await gen(YEAR));
-  // models are bad at arithmetic and good at names; a script is the other way round
+  // models know names but are bad at arithmetic, so the script computes the century
   fixed(`, "century": ${Math.ceil(born / 100)}}`);
   setVar("record", JSON.stringify(JSON.parse(text())));
 }

@@ -1,10 +1,10 @@
-/** Tries again until a checker accepts: a sum that is right.
+/** Retries until a checker accepts the text: a sum that is correct.
  *
  * Prompt: Write a sum of two numbers between 10 and 30.
  */
 import { fixed, gen, label, regex, rewind, setVar } from "aici";
 
-// a pattern promises the form; that the sum is right is more than a pattern can say
+// a pattern enforces the form, but cannot check that the sum is correct
 const SUM = regex(/[1-2][0-9] \+ [1-2][0-9] = [0-9]{2}/);
 
 function right(line) {
@@ -15,7 +15,7 @@ function right(line) {
 export async function main() {
   const start = label();
   for (let attempt = 1; attempt <= 8; attempt++) {
-    // a little warmer each time, so that it does not write the same again
+    // a higher temperature each time, so that the model does not write the same again
     const line = await gen(SUM, { temperature: 0.1 + 0.15 * attempt });
     if (right(line)) {
       setVar("attempts", attempt);
@@ -24,6 +24,6 @@ export async function main() {
     console.log("wrong:", line);
     rewind(start);
   }
-  // say so rather than let something wrong through
+  // report the failure instead of returning a wrong sum
   fixed("I found none.");
 }

@@ -1,4 +1,4 @@
-/** Self-consistency: five forks think for themselves, and the answer that most of them give wins.
+/** Self-consistency: five forks reason independently, and the most frequent answer wins.
  *
  * Prompt: Anna has 3 apples and buys 4 more. How many apples has she?
  */
@@ -9,10 +9,10 @@ const NUMBER = regex(/ [0-9]{1,3}/);
 
 export async function main() {
   const start = label();
-  const mine = await fork(FORKS); // from here on five copies of this script run; mine is 0, 1, 2, 3 or 4
+  const mine = await fork(FORKS); // from here on, five copies of this script run; mine is 0, 1, 2, 3 or 4
   await gen({ stop: "\n", maxTokens: 20, temperature: 0.7 });
   fixed("\nThe answer is");
-  // variables belong to the whole request: this is how forks talk to each other
+  // variables belong to the whole request, so forks communicate through them
   await gen(NUMBER, { store: `vote${mine}` });
   if (mine !== 0) stop();
 

@@ -1,4 +1,4 @@
-# collections: what the interpreter has, with defaultdict and Counter.
+# collections: the interpreter's own, with defaultdict and Counter.
 
 from ucollections import OrderedDict, deque, namedtuple
 
@@ -51,7 +51,7 @@ class Counter(dict):
                 self[key] = self[key] + sign
 
     def most_common(self, n=None):
-        # sorted() keeps the order of equals only here and there: the place decides
+        # sorted() does not always keep the order of equal items, so the position decides
         ordered = sorted((-count, at, key) for at, (key, count) in enumerate(self.items()))
         return [(key, -count) for count, _, key in (ordered if n is None else ordered[:n])]
 

@@ -25,7 +25,7 @@ def reduce(function, iterable, initial=_NOTHING):
 
 
 def lru_cache(maxsize=128, typed=False):
-    # without a number of entries too: @lru_cache
+    # also without parentheses: @lru_cache
     if callable(maxsize):
         return lru_cache()(maxsize)
 
@@ -41,7 +41,7 @@ def lru_cache(maxsize=128, typed=False):
                 if maxsize is not None and len(kept) >= maxsize:
                     if maxsize <= 0:
                         return value
-                    del kept[next(iter(kept))]  # the one that was asked for longest ago
+                    del kept[next(iter(kept))]  # the least recently used entry
             kept[key] = value
             return value
 
@@ -55,7 +55,7 @@ def cache(function):
 
 
 def wraps(wrapped):
-    # functions here keep no attributes
+    # functions have no attributes here
     return lambda function: function
 
 

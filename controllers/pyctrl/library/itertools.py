@@ -1,4 +1,4 @@
-# itertools: as generators.
+# itertools, as generators.
 
 
 def count(start=0, step=1):
@@ -112,7 +112,7 @@ def pairwise(iterable):
 
 
 def groupby(iterable, key=None):
-    # the group is a list already
+    # the group is already a list
     group = []
     name = None
     for item in iterable:

@@ -1,4 +1,4 @@
-# random: numbers of the host, which differ in every fork; after seed(n) those that follow from n.
+# random: numbers from the host, which differ in every fork; after seed(n), numbers that follow from n.
 
 import _random
 
@@ -22,7 +22,7 @@ def getrandbits(k):
 
 
 def _below(n):
-    # each number equally often: numbers too large are thrown away
+    # rejects numbers that are too large, so that each result is equally likely
     if n <= 0:
         raise ValueError("empty range")
     bits = 0

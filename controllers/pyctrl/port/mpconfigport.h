@@ -1,4 +1,4 @@
-/* mpconfigport.h - what of MicroPython is compiled: the language whole, without files, threads and a prompt. */
+/* mpconfigport.h - the configuration of MicroPython: the whole language, without files, threads and a prompt. */
 #ifndef AICI_MPCONFIGPORT_H
 #define AICI_MPCONFIGPORT_H
 
@@ -8,7 +8,7 @@
 
 #define MICROPY_CONFIG_ROM_LEVEL (MICROPY_CONFIG_ROM_LEVEL_EXTRA_FEATURES)
 
-/* errors are jumps */
+/* exceptions are jumps */
 #define MICROPY_NLR_SETJMP (1)
 #define MICROPY_OPT_COMPUTED_GOTO (0)
 
@@ -21,7 +21,7 @@
 #define MICROPY_ENABLE_SOURCE_LINE (1)
 #define MICROPY_STACK_CHECK (1)
 
-/* memory grows by whole areas, up to a limit that main.c knows; nothing needs to be told that it goes */
+/* memory grows by whole areas, up to MOST_HEAP (garbage.c); objects have no finalisers */
 #define MICROPY_ENABLE_GC (1)
 #define MICROPY_GC_SPLIT_HEAP (1)
 #define MICROPY_GC_SPLIT_HEAP_AUTO (1)
@@ -33,14 +33,14 @@
 #define MICROPY_VFS (0)
 #define MICROPY_MODULE_BUILTIN_SUBPACKAGES (0)
 
-/* output goes to libc, which has a printf; `print` has `file` only where sys has stdout */
+/* output uses the printf of libc; `print` has the argument `file` only if sys has stdout */
 #define MICROPY_PY_SYS_STDFILES (1)
 #define MICROPY_USE_INTERNAL_PRINTF (0)
 #define MICROPY_PY_SYS_PLATFORM "aici"
 #define MICROPY_HW_BOARD_NAME "aici"
 #define MICROPY_HW_MCU_NAME "wasm32"
 
-/* nobody types, and nothing interrupts */
+/* there is no keyboard, and nothing interrupts */
 #define MICROPY_ENABLE_SCHEDULER (0)
 #define MICROPY_HELPER_REPL (0)
 #define MICROPY_KBD_EXCEPTION (0)

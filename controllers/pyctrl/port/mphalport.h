@@ -1,1 +1,1 @@
-/* mphalport.h - what MicroPython's parts ask of the machine that they run on: nothing. */
+/* mphalport.h - the machine that MicroPython runs on; no part of MicroPython needs anything of it. */

@@ -1,4 +1,4 @@
-"""Words that may not be used: as soon as one comes, it is taken back and another takes its place.
+"""Avoids certain words: as soon as one appears, the script removes it, and another word takes its place.
 
 Prompt: Describe a nice day at the beach.
 Argument: ["sun", "beach", "sand", "water", "waves"]
@@ -8,10 +8,10 @@ from aici import TokenSet, argument, end_tokens, generate, sample, token_bytes, 
 
 WORDS = [" " + word for word in argument or ["very", "really"]]
 
-SPELLED = [word.encode() for word in WORDS]  # a token may be a part of a character: compare bytes
+SPELLED = [word.encode() for word in WORDS]  # a token may be a part of a character, so compare bytes
 
-# All tokens but those with which one of the words begins. To look at the whole vocabulary takes a moment: at
-# the top level it is done once, for all requests.
+# All tokens except those with which one of the words begins. Checking the whole vocabulary takes a moment,
+# but code at the top level runs once, for all requests.
 OTHERS = TokenSet.text()
 OTHERS.allow(end_tokens())
 for token in range(vocab_size()):
@@ -23,11 +23,11 @@ for token in range(vocab_size()):
 async def main():
     length = 25
     while len(tokens()) < length:
-        # a text under a stop string ends right before it, even if that is within a token
+        # a text with a stop string ends right before that string, even within a token
         out = await generate(stop=WORDS, max_tokens=length - len(tokens()), logprobs=False)
         if out.finish != "stop":
             return
-        # here the model wanted one of the words: it says something else, and is free again
+        # here the model wanted one of the words: sample another token, then let the model continue
         one = await sample(OTHERS)
         if one.token in end_tokens():
             return

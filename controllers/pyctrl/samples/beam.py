@@ -1,4 +1,4 @@
-"""Beam search: three likely continuations at a time, until the best whole text is found.
+"""Beam search: keeps the three likeliest continuations until the best complete text is found.
 
 Prompt: Write one short sentence about the sea.
 """
@@ -7,15 +7,15 @@ from aici import TokenSet, fixed, fork, get_var, label, rewind, sample, set_var,
 
 WIDTH = 3
 LENGTH = 8
-TEXT = TokenSet.text()  # all that is text: no end of the answer before LENGTH tokens
+TEXT = TokenSet.text()  # only text, so the answer does not end before LENGTH tokens
 
 
 async def main():
     start = label()
     me, score = "", 0.0
-    beams = [""]  # a beam's name says how it came about: "01" is the second child of the first one
+    beams = [""]  # a beam's name is its path: "01" is the second child of the first child
     for _ in range(LENGTH):
-        # the two likeliest tokens here, each tried by a fork of its own
+        # the two likeliest tokens here; a fork tries each of them
         here = label()
         best = (await sample(TEXT, temperature=0.01, top=2)).top
         await rewind(here)
@@ -25,17 +25,17 @@ async def main():
         me, score = me + str(child), score + logprob
         set_var("beam" + me, str(score))
 
-        # everybody tells everybody, and all come to the same three
+        # all forks share their scores, so all of them select the same three
         children = [beam + end for beam in beams for end in "01"]
         scores = await wait(*["beam" + beam for beam in children])
-        # (the zip of MicroPython knows no strict)
+        # (the zip of MicroPython has no argument strict)
         of = {beam: float(score) for beam, score in zip(children, scores)}  # noqa: B905
         beams = sorted(children, key=lambda beam: -of[beam])[:WIDTH]
         if me not in beams:
             break
     if me == beams[0]:
         set_var("best", text())
-    # the first sequence is the one that was asked: it takes over the winner's text
+    # the first sequence has to return the answer, so it takes over the winner's text
     if "1" in me:
         stop()
     await wait("best")

@@ -1,4 +1,4 @@
-"""The best of four answers: four forks write at the same time, the likeliest text wins.
+"""The best of four answers: four forks write in parallel, and the likeliest text wins.
 
 Prompt: Write a slogan for a bakery.
 """
@@ -7,14 +7,14 @@ from aici import fixed, gather, generate, set_var
 
 
 async def attempt():
-    # generate is gen that tells all it knows. At this temperature every fork writes something else
+    # generate is gen with all details; at this temperature, the forks write different texts
     out = await generate(regex='[A-Z][^\n"]{5,60}[.!]', temperature=0.9, max_tokens=16)
-    # the mean over tokens: the sum would favour short texts
+    # the mean over the tokens, since the sum would favour short texts
     return [out.logprob / max(1, len(out.details)), out.text]
 
 
 async def main():
-    # the forks share the prompt's cache and a forward pass: four cost little more than one
+    # the forks share the prompt's cache and a forward pass, so four cost little more than one
     tries = await gather(attempt, attempt, attempt, attempt)
     score, text = max(tries)
     await fixed(text)

@@ -1,4 +1,4 @@
-"""Several calls, each using the last one's answer; only the last one stays in the text.
+"""Several calls, each using the previous answer; only the last answer stays in the text.
 
 Prompt: Write about an animal.
 """
@@ -9,19 +9,19 @@ from aici import fixed, gen, label, options, rewind, set_var
 async def main():
     start = label()
 
-    # first call: ideas, as many as we like
+    # first call: some ideas
     ideas = []
     for number in range(3):
         await fixed(f"Animal {number + 1}: the ")
         ideas.append(await gen(regex="[a-z]{3,12}", max_tokens=6))
         await fixed("\n")
 
-    # second call: the model chooses among its own ideas, so this pattern cannot be made before them
+    # second call: the model chooses among its own ideas, so this pattern cannot be made earlier
     await fixed("The most interesting one is the ")
     choice = await gen(options(ideas))
     set_var("choice", choice)
 
-    # everything so far was scratch paper: taken back, nobody sees it, and the model forgets it
+    # remove everything so far: the user does not see it, and the model forgets it
     await rewind(start)
 
     # third call: the answer

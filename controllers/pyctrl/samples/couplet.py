@@ -1,4 +1,4 @@
-"""Two lines of verse: each of three to six words, and the second rhymes with the first.
+"""Two lines of verse: the second has three to six words and rhymes with the animal in the first.
 
 Prompt: Write a short funny poem about an animal.
 """
@@ -7,7 +7,7 @@ from aici import fixed, gen, options, regex, set_var
 
 RHYMES = {"cat": ["hat", "mat", "bat"], "dog": ["log", "frog", "fog"], "mouse": ["house", "blouse"]}
 ANIMAL = options([f" {animal}" for animal in RHYMES])
-# a count in a pattern holds, which a count in a prompt hardly does
+# a pattern enforces the number of words, which a prompt hardly does
 LINES = {
     animal: regex("[A-Z][a-z]{1,8}( [a-z]{1,9}){1,4} (" + "|".join(rhymes) + r")\.")
     for animal, rhymes in RHYMES.items()
@@ -18,6 +18,6 @@ async def main():
     await fixed("There was a little")
     animal = (await gen(ANIMAL)).strip()
     await fixed(",\n")
-    # what the first line has chosen decides what the second one may be
+    # the choice in the first line decides which second lines are allowed
     line = await gen(LINES[animal], max_tokens=20)
     set_var("rhyme", line.rstrip(".").split(" ")[-1])

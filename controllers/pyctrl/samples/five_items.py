@@ -5,25 +5,25 @@ Prompt: Name five fruits.
 
 from aici import fixed, gen, label, regex, rewind, set_var
 
-# The blank before an item is the model's to write: most of its tokens begin with one (" Apple"), and after a
-# blank that is fixed it could not use them.
+# The model writes the space before an item, since most of its tokens begin with one (" Apple"). After a
+# fixed space it could not use those tokens.
 ITEM = regex(" [A-Z][a-z]+( [a-z]+)?")
 
 
 async def main():
     items = []
     for number in range(1, 6):
-        # what is fixed costs no time of the model: only the items are written by it
+        # fixed text takes no time of the model, which writes only the items
         await fixed(f"{number}.")
         here = label()
         for temperature in (0, 0.7, 1, 1.5):
             item = await gen(ITEM, max_tokens=6, temperature=temperature)
             if item not in items:
                 break
-            # small models repeat themselves: take it back, and try once more with more courage
+            # small models repeat themselves: remove the item, and try again at a higher temperature
             await rewind(here)
         items.append(item)
-        # after rewind there is nothing here, so the last try is put back in
+        # after rewind the item is gone, so write the last attempt again
         await fixed(item + "\n", after=here)
-    # a variable goes to the caller beside the text, who then need not take the text apart
+    # the caller gets the variable in addition to the text, and need not parse the text
     set_var("items", ",".join(items).strip())

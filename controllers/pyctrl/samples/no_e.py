@@ -1,4 +1,4 @@
-"""A text without the letter e, by the callbacks that compiled controllers have.
+"""A text without the letter e, written with the callbacks that compiled controllers have.
 
 Prompt: Tell me a story.
 """
@@ -10,7 +10,7 @@ ALLOWED.forbid([token for token in range(vocab_size()) if b"e" in token_bytes(to
 ALLOWED.allow(end_tokens())
 
 
-# Without main there are callbacks. This one is asked for every token, while the model computes, and its
-# answer says which tokens may come.
+# Without main, a script has callbacks. This one is called for every token, while the model computes, and
+# returns the allowed tokens.
 def mid_process(step):
     return Sample(ALLOWED)

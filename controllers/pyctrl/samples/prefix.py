@@ -1,4 +1,4 @@
-"""Goes on from typed characters, which may end within a word, where tokens do not.
+"""Continues typed characters, which may end within a word or token.
 
 Prompt: Write the first sentence of a story.
 Argument: Once upon a time, there was a lit
@@ -6,17 +6,17 @@ Argument: Once upon a time, there was a lit
 
 from aici import argument, gen, regex
 
-# What this is: masks. At each place, only tokens that agree with what was typed may come, so "lit" may become
-# the one token " little", which a model that had to go on after the token " lit" would hardly write.
-# What this is not: an exact sample of "texts of this model that begin so". A mask looks one token ahead, and
-# takes a likely token with which the model would not have gone on as typed. docs/cpc.md has the exact one.
+# This script uses masks: at each place, only tokens that agree with the typed text are allowed. So "lit" may
+# become the one token " little", which a model would hardly write after the token " lit".
+# This is not an exact sample of the model's texts with this beginning. A mask looks one token ahead, so it
+# may allow a likely token after which the model would not continue as typed. docs/cpc.md has an exact method.
 
 
 def quoted(text):
     return "".join(["\\" + c if c in r"\.+*?()[]{}|^$/-" else c for c in text])
 
 
-# the argument is known at the top level, so its pattern is made once for all requests with this argument
+# the argument is known at the top level, so its pattern is compiled once for all requests with this argument
 TYPED = regex(quoted(argument) + r"[^\n.]*\.")
 
 

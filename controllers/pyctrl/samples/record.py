@@ -7,7 +7,7 @@ import json
 
 from aici import fixed, gen, regex, set_var, text
 
-# a JSON string without escapes, which is all that a name needs; the quotation marks are fixed
+# a JSON string without escapes, which is enough for a name; the quotation marks are fixed
 NAME = regex("[A-Z][A-Za-z .]{2,30}")
 YEAR = regex("1[78][0-9]{2}")
 
@@ -17,6 +17,6 @@ async def main():
     await gen(NAME)
     await fixed('", "born": ')
     born = int(await gen(YEAR))
-    # models are bad at arithmetic and good at names; a script is the other way round
+    # models know names but are bad at arithmetic, so the script computes the century
     await fixed(f', "century": {(born - 1) // 100 + 1}}}')
     set_var("record", json.dumps(json.loads(text())))

@@ -1,11 +1,11 @@
-"""Tries again until a checker accepts: a sum that is right.
+"""Retries until a checker accepts the text: a sum that is correct.
 
 Prompt: Write a sum of two numbers between 10 and 30.
 """
 
 from aici import fixed, gen, label, regex, rewind, set_var
 
-# a pattern promises the form; that the sum is right is more than a pattern can say
+# a pattern enforces the form, but cannot check that the sum is correct
 SUM = regex(r"[1-2][0-9] \+ [1-2][0-9] = [0-9]{2}")
 
 
@@ -17,12 +17,12 @@ def right(line):
 async def main():
     start = label()
     for attempt in range(1, 9):
-        # a little warmer each time, so that it does not write the same again
+        # a higher temperature each time, so that the model does not write the same again
         line = await gen(SUM, temperature=0.1 + 0.15 * attempt)
         if right(line):
             set_var("attempts", str(attempt))
             return
         print("wrong:", line)
         await rewind(start)
-    # say so rather than let something wrong through
+    # report the failure instead of returning a wrong sum
     await fixed("I found none.")

@@ -1,11 +1,11 @@
-"""A query in SQL by a grammar: whatever the model writes, the database can read it.
+"""An SQL query under a grammar: the database can parse whatever the model writes.
 
 Prompt: Write an SQL query: all titles of the table songs with a year after 1990.
 """
 
 from aici import fixed, gen, lark
 
-# The grammar knows the table, so the model cannot name a column that does not exist.
+# The grammar lists the columns of the table, so the model cannot name one that does not exist.
 QUERY = lark(r"""
 start: "SELECT " columns " FROM songs" where? order? ";"
 columns: "*" | column (", " column)?

@@ -1,4 +1,4 @@
-"""How sure the model is: the probability of the answer among those that it may choose from.
+"""The model's confidence: the probability of its answer among the allowed answers.
 
 Prompt: What is the mood of this sentence? "I love this film!" Answer with one word.
 """
@@ -7,15 +7,15 @@ import math
 
 from aici import TokenSet, fixed, label, sample, set_var, tokenize
 
-# a word is told by its first token, if these differ: one pass of the model is enough
+# the first token identifies a word if the words' first tokens differ, so one forward pass is enough
 MOODS = {tokenize(mood)[0]: mood for mood in ("Positive", "Negative", "Neutral")}
 FIRST = TokenSet(MOODS)
 
 
 async def main():
     here = label()
-    one = await sample(FIRST, top=1)  # with top, the engine tells probabilities, too
-    # logprob is of all tokens that there are, allowed_mass the probability of all that were allowed
+    one = await sample(FIRST, top=1)  # with top, the engine also reports probabilities
+    # logprob is relative to all tokens; allowed_mass is the total probability of the allowed tokens
     share = math.exp(one.logprob) / one.allowed_mass
-    await fixed(MOODS[one.token], after=here)  # the same as rewind(here) and then fixed
+    await fixed(MOODS[one.token], after=here)  # the same as rewind(here), then fixed
     set_var("share", f"{share:.2f}")

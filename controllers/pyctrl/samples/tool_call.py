@@ -1,4 +1,4 @@
-"""A tool call: the model chooses the tool and its arguments, the script computes, the model goes on.
+"""A tool call: the model chooses a tool and its arguments, the script computes, the model continues.
 
 Prompt: Add 23 and 19.
 """
@@ -29,8 +29,8 @@ async def main():
     tool = (await gen(TOOL)).strip()
     await fixed("\nArguments:\n")
     values = json.loads(await gen(ARGUMENTS, max_tokens=24))
-    # This happens between two tokens, inside of the sandbox. A tool that needs a network is run by the
-    # caller, who reads the call in a variable and sends the result along with the next request.
+    # This runs between two tokens, inside the sandbox. If a tool needs the network, the caller runs it: it
+    # reads the call from a variable and sends the result with the next request.
     result = TOOLS[tool](values["a"], values["b"])
     set_var("call", json.dumps({"tool": tool, "arguments": values, "result": result}))
     await fixed(f"\nResult: {result}\nSo the answer is {result}")

@@ -1,4 +1,4 @@
-"""A translation line by line: as many lines come out as went in, each beside its own.
+"""A translation line by line: each line of the input gets exactly one line in French.
 
 Prompt: Translate these lines to French.
 Argument: ["Good morning.", "The cat is black.", "Thank you very much."]
@@ -6,14 +6,14 @@ Argument: ["Good morning.", "The cat is black.", "Thank you very much."]
 
 from aici import argument, fixed, gen, regex, set_var
 
-# no line break inside, and something there: the model can neither skip a line nor add one
+# not empty and without a line break, so the model can neither skip a line nor add one
 LINE = regex(" [^\n ][^\n]*")
 
 
 async def main():
     lines = []
     for line in argument:
-        # an original right before its translation is what a small model needs
+        # a small model needs the original line right before its translation
         await fixed(f"English: {line}\nFrench:")
         translation = await gen(LINE, max_tokens=12)
         lines.append(translation.strip())

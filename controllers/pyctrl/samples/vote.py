@@ -1,4 +1,4 @@
-"""Self-consistency: five forks think for themselves, and the answer that most of them give wins.
+"""Self-consistency: five forks reason independently, and the most frequent answer wins.
 
 Prompt: Anna has 3 apples and buys 4 more. How many apples has she?
 """
@@ -11,10 +11,10 @@ NUMBER = regex(" [0-9]{1,3}")
 
 async def main():
     start = label()
-    mine = await fork(FORKS)  # from here on five copies of this script run; mine is 0, 1, 2, 3 or 4
+    mine = await fork(FORKS)  # from here on, five copies of this script run; mine is 0, 1, 2, 3 or 4
     await gen(stop="\n", max_tokens=20, temperature=0.7)
     await fixed("\nThe answer is")
-    # variables belong to the whole request: this is how forks talk to each other
+    # variables belong to the whole request, so forks communicate through them
     await gen(NUMBER, store=f"vote{mine}")
     if mine != 0:
         stop()

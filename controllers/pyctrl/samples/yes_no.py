@@ -1,17 +1,17 @@
-"""A yes or a no, then one sentence that says why.
+"""Yes or no, then one sentence with the reason.
 
 Prompt: Do cats have fur?
 """
 
 from aici import fixed, gen, options, regex
 
-# Made at the top level, which runs once, before any prompt: every request finds its patterns ready.
+# Made at the top level, which runs once before any prompt, so every request finds its patterns compiled.
 ANSWER = options(["Yes", "No"])
 REASON = regex(r" [^.\n]{5,80}\.")
 
 
 async def main():
     answer = await gen(ANSWER, store="answer")
-    # a script is a program: what comes next may depend on what came
+    # a script is a program: the next text may depend on the text so far
     await fixed(", because" if answer == "Yes" else ":")
     await gen(REASON, max_tokens=24)

@@ -1,4 +1,4 @@
-// What controllers in AssemblyScript are written with: aici.h, and what C has as macros, casts and printf.
+// The library for controllers in AssemblyScript: aici.h, and substitutes for C's macros, casts and printf.
 //
 // A controller begins with
 //
@@ -20,7 +20,7 @@ export function aici_abi_v1(): void {}
 
 const STEP_ARG_SIZE: u32 = offsetof<StepArg>() + 4 * (INLINE_TOKENS + INLINE_GROUP);
 
-/** The argument of the present step, which the host fills in. */
+/** The argument of the current step, which the host fills in. */
 export const arg: StepArg = changetype<StepArg>(memory.data(168));
 arg.size = STEP_ARG_SIZE;
 
@@ -36,7 +36,7 @@ post.size = offsetof<PostResult>();
 export const mid: MidResult = changetype<MidResult>(memory.data(48));
 mid.size = offsetof<MidResult>();
 
-/** What `mid` points to lives until the next step. */
+/** Keeps the data alive to which `mid` points, until the next step. */
 let kept: StaticArray<u32> = [];
 
 function answer(verb: u32, kind: u32, row: u32, length: u32): MidResult {
@@ -48,7 +48,7 @@ function answer(verb: u32, kind: u32, row: u32, length: u32): MidResult {
   return mid;
 }
 
-/** The end. */
+/** Ends the sequence. */
 export function ended(): MidResult {
   return answer(STOP, 0, 0, 0);
 }
@@ -64,12 +64,12 @@ export function sampleAny(): MidResult {
   return answer(SAMPLE, ROW_ALL, 0, 0);
 }
 
-/** "Samples" this token. */
+/** Forces this token, as the only one allowed. */
 export function force(token: u32): MidResult {
   return answer(SAMPLE, ROW_TOKEN, token, 0);
 }
 
-/** Takes back `backtrack` tokens, then appends `tokens`; samples nothing. */
+/** Removes the last `backtrack` tokens, then appends `tokens`; samples nothing. */
 export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
   kept = tokens;
   answer(SPLICE, 0, 0, 0);
@@ -79,31 +79,31 @@ export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
   return mid;
 }
 
-/** The address of an array, for the fields of a result. It must be reachable until the host has read it. */
+/** Returns the address of an array, for the fields of a result. It must be reachable until the host has read it. */
 export function address(words: StaticArray<u32>): u32 {
   return <u32>changetype<usize>(words);
 }
 
-/** `length` bytes of one of the host's lists, such as ARG. */
+/** Reads `length` bytes of one of the host's lists, such as ARG. */
 export function readBytes(source: u32, length: u32): Uint8Array {
   const bytes = new Uint8Array(length);
   read(source, 0, bytes.dataStart, length);
   return bytes;
 }
 
-/** `count` words of one of the host's lists, such as PROMPT. */
+/** Reads `count` words of one of the host's lists, such as PROMPT. */
 export function readWords(source: u32, count: u32): StaticArray<u32> {
   const words = new StaticArray<u32>(count);
   read(source, 0, changetype<usize>(words), 4 * count);
   return words;
 }
 
-/** The tokens appended since the last step: one that was sampled, or those that a splice appended. */
+/** Returns the tokens appended since the last step: one sampled token, or those of a splice. */
 export function tokens(): StaticArray<u32> {
   return readWords(TOKENS, arg.num_tokens);
 }
 
-/** The tokens of a text, as the model's tokenizer splits it; fails if the vocabulary cannot spell it. */
+/** Tokenizes a text with the model's tokenizer; fails if the vocabulary cannot spell it. */
 export function tokensOf(text: string): StaticArray<u32> {
   const bytes = String.UTF8.encode(text);
   const count = tokenize(changetype<usize>(bytes), bytes.byteLength);
@@ -111,12 +111,12 @@ export function tokensOf(text: string): StaticArray<u32> {
   return readWords(TOKENIZED, count);
 }
 
-/** The address of a section of the vocabulary image, such as `vocabulary().text_mask`. */
+/** Returns the address of a section of the vocabulary image, such as `vocabulary().text_mask`. */
 export function section(offset: u32): usize {
   return changetype<usize>(vocabulary()) + offset;
 }
 
-/** The bytes that a token stands for; of a special token the name that is shown. */
+/** Returns the bytes of a token; for a special token, its name. */
 export function tokenBytes(token: u32): Uint8Array {
   const place = section(vocabulary().token_offsets) + 4 * token;
   const start = load<u32>(place);
@@ -125,7 +125,7 @@ export function tokenBytes(token: u32): Uint8Array {
   return bytes;
 }
 
-/** A set of tokens as the host takes it: bit t & 31 of word t >> 5. Keep sets and use them again. */
+/** A set of tokens in the format of the host: bit t & 31 of word t >> 5. Keep sets and reuse them. */
 export class TokenSet {
   words: StaticArray<u32> = new StaticArray<u32>(vocabulary().mask_words);
 
@@ -138,17 +138,17 @@ export class TokenSet {
   allows(token: u32): bool {
     return ((this.words[token >> 5] >> (token & 31)) & 1) != 0;
   }
-  /** Allows every token that is text. */
+  /** Allows every token with text. */
   allowText(): void {
     const text = section(vocabulary().text_mask);
     for (let i = 0; i < this.words.length; i++) this.words[i] |= load<u32>(text + 4 * i);
   }
-  /** Allows the end. */
+  /** Allows the end-of-sequence tokens. */
   allowEos(): void {
     const eos = section(vocabulary().eos);
     for (let i: u32 = 0; i < vocabulary().num_eos; i++) this.allow(load<u32>(eos + 4 * i));
   }
-  /** How many tokens it holds. */
+  /** The number of tokens in the set. */
   get count(): u32 {
     let count: u32 = 0;
     for (let i = 0; i < this.words.length; i++) count += popcnt(this.words[i]);
@@ -156,7 +156,7 @@ export class TokenSet {
   }
 }
 
-/** The value of a variable that all forks of the request share; null if there is none. */
+/** Returns the value of a variable, which all forks of the request share; null if it does not exist. */
 export function getVariable(name: string): string | null {
   const bytes = String.UTF8.encode(name);
   const length = memory.data(4);
@@ -165,7 +165,7 @@ export function getVariable(name: string): string | null {
   return String.UTF8.decodeUnsafe(value.dataStart, value.length);
 }
 
-/** Sets a variable, or appends to it (`op`), if its version is `when`. Returns the new version, or 0. */
+/** Sets a variable, or appends to it (`op`), if its version is `when`. Returns the new version, or 0 if it differs. */
 export function writeVariable(name: string, value: string, op: u32 = SET, when: u32 = ANY_VERSION): u32 {
   const key = String.UTF8.encode(name);
   const bytes = String.UTF8.encode(value);
@@ -174,7 +174,7 @@ export function writeVariable(name: string, value: string, op: u32 = SET, when: 
   );
 }
 
-/** Ends the sequence with an error that carries this message. An exception does the same. */
+/** Ends the sequence with an error with this message. An exception does the same. */
 export function fail(message: string): void {
   const bytes = String.UTF8.encode(message);
   host_fail(changetype<usize>(bytes), bytes.byteLength);
@@ -191,15 +191,15 @@ export function log(line: string): void {
 
 function write(line: string): void {
   const bytes = String.UTF8.encode(line + "\n");
-  const piece = memory.data(12); // address and length; behind them, what was written
+  const piece = memory.data(12); // address and length, then the number of written bytes
   store<u32>(piece, <u32>changetype<usize>(bytes));
   store<u32>(piece, bytes.byteLength, 4);
   fd_write(1, piece, 1, piece + 8);
 }
 
-// What the language's own library asks its host for; asconfig.json puts these in their place.
+// Substitutes for functions that the standard library imports from its host; asconfig.json selects them.
 
-/** Where an exception or a failed assertion ends up. */
+/** Called for an exception or a failed assertion. */
 export function aici_abort(message: string | null, file: string | null, line: u32, column: u32): void {
   const what = message === null ? "aborted" : message;
   fail(what + " (" + (file === null ? "" : file) + ":" + line.toString() + ":" + column.toString() + ")");
@@ -208,14 +208,14 @@ export function aici_abort(message: string | null, file: string | null, line: u3
 @external("wasi_snapshot_preview1", "random_get")
 declare function random_get(place: usize, length: u32): u32;
 
-/** Where Math.random() begins: numbers that follow from the request's seed. */
+/** Returns the seed of Math.random(), which follows from the request's seed. */
 export function aici_seed(): f64 {
   const place = memory.data(8);
   random_get(place, 8);
   return reinterpret<f64>(load<u64>(place));
 }
 
-/** console.log and the like. */
+/** Substitutes for console.log and similar functions. */
 export namespace aici_console {
   export function log(line: string = ""): void {
     write(line);

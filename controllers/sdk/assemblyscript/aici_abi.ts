@@ -1,5 +1,5 @@
-// aici.h in AssemblyScript: the same names without the prefix AICI_ or aici_. What they mean is said there.
-// aici.ts has all of it too.
+// aici.h in AssemblyScript: the same names without the prefix AICI_ or aici_. aici.h documents them.
+// aici.ts exports all of them too.
 
 // verbs
 export const STOP: u32 = 0;
@@ -100,7 +100,7 @@ export const TOKENIZED: u32 = 6;
 export const VOCABULARY_MAGIC: u32 = 0x56434941;
 export const VOCABULARY_VERSION: u32 = 1;
 
-/** Where the vocabulary image begins. From `nodes` on the fields are offsets of sections: see `section`. */
+/** The header of the vocabulary image. From `nodes` on, the fields are offsets of sections: see `section`. */
 @unmanaged
 export class VocabularyHeader {
   magic: u32;

@@ -25,14 +25,14 @@ extern "C" {
 
 enum {
     AICI_STOP = 0,     /* pre, mid, post: end this sequence */
-    AICI_CONTINUE = 1, /* pre, post: go on */
-    AICI_SUSPEND = 2,  /* pre: skip this generation round */
-    AICI_FORK = 3,     /* pre: go on as num_forks sequences (0 = stop, 1 = continue) */
+    AICI_CONTINUE = 1, /* pre, post: continue */
+    AICI_SUSPEND = 2,  /* pre: skip this step */
+    AICI_FORK = 3,     /* pre: continue as num_forks sequences (0 = stop, 1 = continue) */
     AICI_SAMPLE = 4,   /* mid: sample one token under the row */
     AICI_SPLICE = 5,   /* mid: remove `backtrack` tokens, append `ff_tokens`, sample nothing */
 };
 
-/* ---- rows: what a sampled token may be --------------------------------------------- */
+/* ---- rows: the allowed tokens of a sample ------------------------------------------ */
 
 enum {
     AICI_ROW_ALL = 0,     /* every token of the vocabulary */
@@ -65,9 +65,9 @@ enum {
 typedef struct aici_step_arg {
     uint32_t size;         /* guest: sizeof(aici_step_arg) */
     uint32_t seq_id;       /* this sequence; changes in a fork's child */
-    uint32_t step;         /* how many steps this sequence has made */
+    uint32_t step;         /* number of steps of this sequence */
     uint32_t flags;        /* AICI_ARG_* */
-    uint32_t backtrack;    /* tokens removed since the last step, before `tokens` came */
+    uint32_t backtrack;    /* tokens removed since the last step, before `tokens` were appended */
     uint32_t num_tokens;   /* tokens appended since the last step; the first 16 inline,
                               the rest by aici_read(AICI_TOKENS, ...) */
     float logprob;         /* natural log p(tokens[0]) before masking, at the sampling temperature */
@@ -99,10 +99,10 @@ typedef struct aici_post_result {
 #define AICI_GREEDY (-1.0f)
 
 enum {
-    AICI_MID_HOLD_END = 1,  /* SAMPLE, SPLICE: an end-of-sequence token that this brings does not end the
-                               sequence: it is told like any other (AICI_CAP_HOLD_END) */
+    AICI_MID_HOLD_END = 1,  /* SAMPLE, SPLICE: an end-of-sequence token of this result does not end the sequence;
+                               the next step reports it like any other token (AICI_CAP_HOLD_END) */
     AICI_MID_SKIP_PRE = 2,  /* aici_pre_process is not called in the next step of this sequence */
-    AICI_MID_SKIP_POST = 4, /* nor is aici_post_process */
+    AICI_MID_SKIP_POST = 4, /* aici_post_process is not called either */
 };
 
 typedef struct aici_mid_result {
@@ -113,11 +113,11 @@ typedef struct aici_mid_result {
     uint32_t row_len;       /* SAMPLE: entries at `row` */
     float row_default;      /* SAMPLE, SPARSE: 0 or -inf */
     float temperature;      /* SAMPLE: for this token; 0: the request's own; AICI_GREEDY: greedy */
-    uint32_t top_k;         /* SAMPLE: ask for the k most likely tokens in the next arg; 0 = none */
+    uint32_t top_k;         /* SAMPLE: requests the k most likely tokens for the next arg; 0 = none */
     uint32_t backtrack;     /* SPLICE */
     uint32_t ff_tokens;     /* SPLICE: address of uint32_t[num_ff_tokens] */
     uint32_t num_ff_tokens; /* SPLICE */
-    uint32_t flags;         /* AICI_MID_*; a result that ends before this field has none of them */
+    uint32_t flags;         /* AICI_MID_*; a result that ends before this field has no flags */
 } aici_mid_result;
 
 /* ---- exports ---------------------------------------------------------------------------
@@ -126,11 +126,11 @@ typedef struct aici_mid_result {
  *   void aici_abi_v1(void)                marker; AICI_CONTROLLER defines it; never called
  *   aici_step_arg *aici_arg(void)         called once per fresh instance, after _initialize
  *   int  aici_init(uint32_t arg_len)      read the argument with aici_read(AICI_ARG, ...);
- *                                         0 = ready, else the argument is refused (say why with
- *                                         aici_fail). Sees no prompt: its result is memoised.
+ *                                         0 = ready, else the argument is refused (give the reason
+ *                                         with aici_fail). Sees no prompt: its result is memoised.
  *   int  aici_warm(void)                  fill tables ahead, a few ms a call: 1 = more to do, 0 = done.
- *                                         Called after aici_init, perhaps, while nobody waits; sees
- *                                         no prompt. Answers must not depend on how far it came.
+ *                                         May be called after aici_init, while no request waits; sees
+ *                                         no prompt. Answers must not depend on its progress.
  *   int  aici_init_prompt(uint32_t n)     read the n prompt tokens with aici_read(AICI_PROMPT, ...)
  *   aici_pre_result  *aici_pre_process(void)   on the critical path, about 1 ms
  *   aici_mid_result  *aici_mid_process(void)   overlaps the forward pass, about 20 ms
@@ -164,20 +164,20 @@ typedef struct aici_vocabulary_header {
     uint32_t vocab_size;     /* token ids are below it */
     uint32_t mask_words;     /* words of a mask: row_len of AICI_ROW_BITMASK */
     uint32_t mask_stride;    /* words from one mask of the image to the next */
-    uint32_t num_nodes;      /* of the trie */
+    uint32_t num_nodes;      /* nodes of the trie */
     uint32_t num_ordered;    /* tokens in the trie */
     uint32_t num_eos;        /* end-of-sequence tokens */
-    uint32_t num_duplicates; /* tokens whose bytes another token has too */
+    uint32_t num_duplicates; /* tokens with the same bytes as another token */
     uint32_t num_long;       /* tokens that are too long for the trie */
-    uint32_t max_token_len;  /* bytes of the longest token that is text */
-    uint32_t num_classes;    /* of ASCII bytes */
+    uint32_t max_token_len;  /* bytes of the longest token with text */
+    uint32_t num_classes;    /* classes of ASCII bytes */
     uint32_t bos;            /* this and the next two: a token, or 0xffffffff */
     uint32_t pad;
     uint32_t unk;
     uint32_t nodes;          /* from here on offsets of sections: see aici_section */
     uint32_t order;          /* uint32_t[num_ordered]: the tokens of the trie */
     uint32_t class_masks;    /* 32 masks */
-    uint32_t text_mask;      /* uint32_t[mask_words]: the tokens that are text */
+    uint32_t text_mask;      /* uint32_t[mask_words]: the tokens with text */
     uint32_t token_offsets;  /* uint32_t[vocab_size + 1]: where a token's bytes are in token_bytes */
     uint32_t token_bytes;    /* char[] */
     uint32_t flags;          /* uint8_t[vocab_size]: 1 special, 2 end of sequence, 4 unused */
@@ -190,17 +190,17 @@ typedef struct aici_vocabulary_header {
     uint32_t slice_masks;    /* num_slices masks */
 } aici_vocabulary_header;
 
-/* Maps the vocabulary image (read-only, shared) into memory and returns its address, which is that
- * of its aici_vocabulary_header. Later calls return the same address. */
+/* Maps the vocabulary image (read-only, shared) into memory and returns the address of its header.
+ * Later calls return the same address. */
 AICI_IMPORT(vocabulary) const void *aici_vocabulary(void);
 
-/* The section of the image at this offset, such as header->text_mask. */
+/* Returns the section of the image at this offset, such as header->text_mask. */
 static inline const void *aici_section(const aici_vocabulary_header *header, uint32_t offset) {
     return (const char *)header + offset;
 }
 
-/* Tokenizes bytes as the model's tokenizer would; bytes that are not valid UTF-8 become the
- * tokens of those bytes. Returns the number of tokens; fetch them with aici_read(AICI_TOKENIZED, ...).
+/* Tokenizes bytes with the model's tokenizer; bytes that are not valid UTF-8 become the tokens of
+ * those bytes. Returns the number of tokens; fetch them with aici_read(AICI_TOKENIZED, ...).
  * Returns AICI_NO_TOKENS if the vocabulary cannot spell these bytes (some lack rare bytes). */
 #define AICI_NO_TOKENS 0xffffffffu
 AICI_IMPORT(tokenize) uint32_t aici_tokenize(const void *src, uint32_t len);
@@ -211,29 +211,29 @@ AICI_IMPORT(tokenize) uint32_t aici_tokenize(const void *src, uint32_t len);
 enum { AICI_SET = 0, AICI_APPEND = 1 };
 /* Returns the version (0 = missing) and stores the value's length at *len (may be NULL). */
 AICI_IMPORT(var_get) uint32_t aici_var_get(const char *name, uint32_t name_len, uint32_t *len);
-/* Writes if `when_version` is AICI_ANY_VERSION or the present version.
+/* Writes if `when_version` is AICI_ANY_VERSION or the current version.
  * Returns the new version, or 0 if the version differed. */
 AICI_IMPORT(var_write) uint32_t aici_var_write(const char *name, uint32_t name_len, const void *value,
                                                uint32_t value_len, uint32_t op, uint32_t when_version);
 
 enum {
     AICI_CAP_FORK = 1,      /* 1 if the engine can fork */
-    AICI_CAP_BACKTRACK = 2, /* 1 if the engine can take tokens back */
-    AICI_CAP_FF_TOKENS = 3, /* 1 if the engine takes ff_tokens */
-    AICI_CAP_SUSPEND = 4,   /* 1 if the engine can skip a round */
-    AICI_CAP_LOGPROBS = 5,  /* 1 if logprob and allowed_mass are given */
-    AICI_CAP_TOP_K = 6,     /* the largest top_k that is answered */
-    AICI_CAP_DENSE = 7,     /* 1 if SPARSE and DENSE rows are taken */
+    AICI_CAP_BACKTRACK = 2, /* 1 if the engine can backtrack */
+    AICI_CAP_FF_TOKENS = 3, /* 1 if the engine supports ff_tokens */
+    AICI_CAP_SUSPEND = 4,   /* 1 if the engine can suspend a sequence */
+    AICI_CAP_LOGPROBS = 5,  /* 1 if logprob and allowed_mass are reported */
+    AICI_CAP_TOP_K = 6,     /* maximum of top_k */
+    AICI_CAP_DENSE = 7,     /* 1 if SPARSE and DENSE rows are supported */
     AICI_CAP_TOKENIZER = 8, /* 1 if aici_tokenize is the model's own tokenizer, 0 if it is greedy */
-    AICI_CAP_MAX_FORKS = 9, /* live sequences that one request may have */
-    AICI_CAP_HOLD_END = 10, /* 1 if AICI_MID_HOLD_END counts; else an end token always ends the sequence */
+    AICI_CAP_MAX_FORKS = 9, /* maximum number of live sequences of a request */
+    AICI_CAP_HOLD_END = 10, /* 1 if AICI_MID_HOLD_END has an effect; else an end token always ends the sequence */
 };
 /* Returns the value of a capability; 0 for one that this runtime does not know. */
 AICI_IMPORT(capability) uint32_t aici_capability(uint32_t id);
 
 /* Ends the sequence at once, as if AICI_STOP had been returned. */
 AICI_IMPORT(stop) __attribute__((noreturn)) void aici_stop(void);
-/* Ends the sequence with an error that carries this message. */
+/* Ends the sequence with an error with this message. */
 AICI_IMPORT(fail) __attribute__((noreturn)) void aici_fail(const char *message, uint32_t len);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-//! aici.h in Zig: the same names without the prefix AICI_ or aici_. What they mean is said there.
+//! aici.h in Zig: the same names without the prefix AICI_ or aici_. aici.h documents them.
 //!
 //! A controller begins with
 //!
@@ -96,7 +96,7 @@ pub extern "aici" fn read(source: u32, offset: u32, dst: ?*anyopaque, len: u32) 
 pub const VOCABULARY_MAGIC: u32 = 0x56434941;
 pub const VOCABULARY_VERSION: u32 = 1;
 
-/// Where the vocabulary image begins. From `nodes` on the fields are offsets of sections: see `section`.
+/// The header of the vocabulary image. From `nodes` on, the fields are offsets of sections: see `section`.
 pub const VocabularyHeader = extern struct {
     magic: u32,
     version: u32,
@@ -156,21 +156,21 @@ pub extern "aici" fn capability(id: u32) u32;
 pub extern "aici" fn stop() noreturn;
 pub extern "aici" fn fail(message: [*]const u8, len: u32) noreturn;
 
-// what C has as macros, casts and printf
+// substitutes for C's macros, casts and printf
 
 fn marker() callconv(.c) void {}
 
-/// Exports the marker of the ABI version; once per controller, at comptime.
+/// Exports the marker of the ABI version. Call it once per controller, at comptime.
 pub fn controller() void {
     @export(&marker, .{ .name = "aici_abi_v1" });
 }
 
-/// The address of an array or struct, for the fields of a result.
+/// Returns the address of an array or struct, for the fields of a result.
 pub fn address(pointer: *const anyopaque) u32 {
     return @intCast(@intFromPtr(pointer));
 }
 
-/// The section of the vocabulary image at this offset, such as `header.text_mask`, as an array of `T`.
+/// Returns the section of the vocabulary image at this offset, such as `header.text_mask`, as an array of `T`.
 pub fn section(comptime T: type, header: *const VocabularyHeader, offset: u32) [*]const T {
     return @ptrFromInt(address(header) + offset);
 }

@@ -40,10 +40,15 @@ class InterpreterBase:
         self.shared = folder.parent / SHARED
         self.port = folder / "port"
 
+    def glue(self, suffixes: tuple[str, ...]) -> list[Path]:
+        """Returns the sources in the folder and in its subfolders, except those in the port."""
+        found = sorted(self.folder.rglob("*"))
+        return [path for path in found if path.suffix in suffixes and self.port not in path.parents]
+
     def sources(self, suffixes: tuple[str, ...]) -> list[Path]:
         """Returns the sources of the glue, then those shared with other interpreters."""
-        folders = [folder for folder in (self.folder, self.shared) if folder.is_dir()]
-        return [path for folder in folders for path in sorted(folder.iterdir()) if path.suffix in suffixes]
+        shared = sorted(self.shared.iterdir()) if self.shared.is_dir() else []
+        return [*self.glue(suffixes), *(path for path in shared if path.suffix in suffixes)]
 
     @property
     def rule(self) -> object:
@@ -68,7 +73,7 @@ class InterpreterBase:
         generated, embedded = scratch / "generated", scratch / "embedded"
         generated.mkdir()
         embedded.mkdir()
-        glue = [path for path in self.sources((".c",)) if path.parent == self.folder]
+        glue = self.glue((".c",))
         write_library(self.folder, embedded)
         foreign = (*([self.port] if self.port.is_dir() else []), tree, generated)
         own = (self.sdk.include, self.shared, embedded)

@@ -1,1 +1,1 @@
-/* virtpin.h - for py/mphal.h, which asks for it: there are no pins here. */
+/* virtpin.h - empty; py/mphal.h includes it. */

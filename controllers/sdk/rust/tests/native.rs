@@ -1,8 +1,8 @@
-//! What can be tested without WebAssembly: recognizers, and the walk over a vocabulary that is given.
+//! Tests without WebAssembly: recognizers, and the walk over a given vocabulary.
 
 use aici::{FunctionalRecognizer, Recognizer, SpecialToken, StackRecognizer, TokenId, TokenSet};
 
-/// Words of at most four letters, with one space between two.
+/// Words of at most four letters, separated by one space.
 struct ShortWords;
 
 impl FunctionalRecognizer<u8> for ShortWords {
@@ -52,7 +52,7 @@ fn a_stack_goes_back_and_forth() {
     assert!(!stack.special_allowed(SpecialToken::Bos));
 }
 
-/// AICI_VOCABULARY names a file: a vocabulary image. tests/controllers/test_rust.py sets it.
+/// AICI_VOCABULARY names the file of a vocabulary image. tests/controllers/sdk/test_rust.py sets it.
 #[test]
 #[ignore = "needs a vocabulary image"]
 fn masks_are_those_of_a_look_at_each_token() {
@@ -66,7 +66,7 @@ fn masks_are_those_of_a_look_at_each_token() {
     let fits = |token: &TokenId| {
         let mut text = b"a".to_vec();
         text.extend(words.token(*token));
-        text.push(b'.'); // what is allowed so far is followed by a byte that is not
+        text.push(b'.'); // a byte that is not allowed follows
         let allowed = (1..text.len()).take_while(|&end| ShortWords.accepts(trimmed(&text[..end]))).count();
         allowed == text.len() - 1 && !text.windows(2).any(|pair| pair == b"  ")
     };
@@ -88,7 +88,7 @@ fn masks_are_those_of_a_look_at_each_token() {
     assert!(ids.filter(|&token| words.is_eos(token)).all(|token| found.contains(token)));
 }
 
-/// Without one space at its end, where a word may still follow.
+/// Removes a space at the end, after which a word may still follow.
 fn trimmed(text: &[u8]) -> &[u8] {
     text.strip_suffix(b" ").unwrap_or(text)
 }

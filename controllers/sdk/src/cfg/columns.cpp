@@ -17,7 +17,7 @@ Columns::Columns(Network* network, const Grammar* grammar, const Limits& limits)
   columns_.push_back({{0, 0}, 0});
 }
 
-/// The number of a sorted set.
+/// Returns the number of a sorted set.
 template <class Sets, class SetOf>
 std::uint32_t Columns::intern(std::span<const Thread> wanted, HashIndex& ids, Sets& sets, SetOf set_of) {
   Hasher hash;
@@ -91,7 +91,7 @@ void Columns::add(Column column) {
 }
 
 Column Columns::join() {
-  // where a rule ends, its callers go on
+  // where a rule ends, its callers continue
   for (std::size_t i = 0; i < next_.size(); i++) {
     const Thread thread = next_[i];
     if (!network_->exits(thread.place).ends) continue;
@@ -108,7 +108,7 @@ Column Columns::join() {
   return column;
 }
 
-/// A call: the rule will go on at `next` in `frame`.
+/// Adds a call of `rule`, which continues at `next` in `frame`.
 void Columns::call(Rule rule, Place next, Frame frame) {
   std::vector<Thread>& callers = callers_[rule];
   if (callers.empty()) {
@@ -125,7 +125,7 @@ void Columns::call(Rule rule, Place next, Frame frame) {
   }
 }
 
-/// A thread comes to where these are the exits.
+/// Adds what follows at a place with these exits, for a thread in `frame`.
 void Columns::enter(Network::Exits exits, Frame frame) {
   for (std::uint32_t i = exits.first; i < exits.calls; i++)
     found_.push_back({network_->edge(i).label, {network_->edge(i).next, frame}});
@@ -197,7 +197,7 @@ std::size_t Columns::bytes() const {
 
 void Columns::keep_only(std::span<Column> kept) {
   Columns fresh(network_, grammar_, Limits{.threads = most_threads_});
-  // frames name frames that were made before them
+  // a frame refers only to frames that were made before it
   std::vector<bool> needed(frames_.size());
   const auto need = [&](Set set) {
     for (const Thread& thread : threads(set)) needed[thread.frame] = true;

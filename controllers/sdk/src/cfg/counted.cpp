@@ -29,7 +29,7 @@ std::uint8_t Counted::escape_after(std::uint8_t escape, std::uint8_t byte) {
   return escape == 2 ? 0 : static_cast<std::uint8_t>(escape - 1);
 }
 
-/// Goes through all places forwards. False: there are too many.
+/// Finds all places, forwards from the start. Returns false if there are too many.
 bool Counted::Shape::find_places() {
   HashIndex ids;
   const auto place = [&](regex::Regex::State state, std::uint8_t escape) {
@@ -72,7 +72,8 @@ bool Counted::Shape::find_places() {
   return true;
 }
 
-/// Backwards from the ends, those that are no character away before the others.
+/// Finds the number of characters from each place to the nearest end. Works backwards from the ends; steps within a
+/// character come first.
 void Counted::Shape::find_rests() {
   struct Step {
     PlaceId from;
@@ -87,7 +88,7 @@ void Counted::Shape::find_rests() {
   for (std::uint32_t rest = 0; !now.empty(); rest++, now.swap(then)) {
     then.clear();
     for (std::size_t i = 0; i < now.size(); i++) {
-      if (places[now[i]].rest != rest) continue;  // it was found nearer
+      if (places[now[i]].rest != rest) continue;  // a shorter way was found
       farthest = rest;
       for (const Step& step : into[now[i]]) {
         const std::uint32_t far = rest + step.begins;
@@ -99,8 +100,8 @@ void Counted::Shape::find_rests() {
   }
 }
 
-/// From each place that is not an end of all ways there must be a byte to another such place that has no farther to go.
-/// So of any number of characters from the rest on there is a text.
+/// Returns whether there is a text of every length from the rest on. For this, each place with an exit must have a byte
+/// that leads to another such place which is no farther from an end.
 bool Counted::Shape::can_stretch() const {
   return std::all_of(places.begin() + kFirst, places.end(), [&](const Place& place) {
     return place.ways.empty() || std::ranges::any_of(place.ways, [&](const Place::Way& way) {
@@ -131,7 +132,7 @@ Signature Counted::loop_signature(State state, std::uint32_t* length) const {
   const std::uint32_t count = count_of(state);
   if (most_ - count <= shape_->farthest || at.escape != 0) return 0;
   const std::uint32_t loop = shape_->regex.loop_length(at.regex);
-  if (count < least_ && loop != kUnlimited) return 0;  // it may lead to an end
+  if (count < least_ && loop != kUnlimited) return 0;  // the text may end before the minimum
   *length = std::min(loop, most_ - count - shape_->farthest);
   return shape_->regex.loop_signature(at.regex);
 }

@@ -20,7 +20,7 @@ const char* Engine::start(Rule rule) {
   return failure();
 }
 
-/// A byte that no terminal goes on with is the end of a text, unless lexemes end there.
+/// A byte that continues no terminal makes the text invalid, unless a lexeme may end before it.
 void Engine::begin_plain() {
   set_plain(Scanner::kDead, grammar_.terminals().any_longest() ? Plain::kNo : Plain::kDead);
 }
@@ -35,7 +35,7 @@ Engine::State Engine::begin(Column column) {
     std::vector<Reading> readings;
     for (const Lexemes lexemes : {Lexemes::kAnywhere, Lexemes::kLongest}) {
       const std::span<const Terminal> viable = columns_->viable(column, lexemes);
-      // where nothing can come the text may end
+      // where no terminal can follow, the text may still end
       if (viable.empty() && (lexemes == Lexemes::kAnywhere || !readings.empty())) continue;
       const Scanner::State scanner = scanner_.start(viable);
       if (scanner != Scanner::kDead) readings.push_back(pack(column, scanner));
@@ -94,7 +94,7 @@ Engine::State Engine::append_several(State state, std::uint8_t byte) {
   const auto all = readings(state);
   std::vector<Reading> now(all.begin(), all.end()), next;
   end_lexemes(now, byte);
-  // those of kLongest first: they ask the columns, which then take note of what has ended
+  // kLongest first: these readings use the columns, which then collect the ends of the others
   for (const bool longest : {true, false})
     for (const Reading reading : now) {
       const Scanner::State scanner = scanner_.append(scanner_of(reading), byte);
@@ -168,7 +168,7 @@ Engine::Loop Engine::loop(State state) {
 bool Engine::compact(State* state) {
   const bool many = columns_->size() > kMostColumns / 4 || scanner_.size() > Scanner::kMost / 2 ||
                     several_.size() > kMostSeveral / 4;
-  // before the first byte nothing can be missing that could not be made
+  // before the first byte, everything that is missing can be built again
   const bool anew = *state == initial_ && (full_ || columns_->failure() || scanner_.failure());
   if (*state == 0 || (!many && !anew && bytes() < limits_.kept_bytes)) return false;
   std::vector<Column> columns;

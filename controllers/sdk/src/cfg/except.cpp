@@ -53,7 +53,8 @@ bool Except::accepting(State state) const {
   return regex_.accepting(pairs_[state].regex) && !trie_[pairs_[state].node].ends;
 }
 
-/// Away from the trie the regex says it. Every path in the trie is short, so this ends.
+/// Returns whether an accepted text can follow. Outside the trie, the regex guarantees it. Every path in the trie is
+/// short, so the recursion ends.
 bool Except::alive(State state) {
   if (pairs_[state].alive >= 0) return pairs_[state].alive;
   bool found = pairs_[state].node == kNone || accepting(state);

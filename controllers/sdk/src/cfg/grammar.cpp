@@ -76,7 +76,7 @@ std::string_view Grammar::literal_of(Expr expr) const {
   return node.kind == Kind::kTerminal && node.a < literals_.size() ? std::string_view(literals_[node.a]) : "";
 }
 
-/// Literals that follow each other are one, unless something may stand between them.
+/// Joins adjacent literals, unless ignored text may occur between them.
 Expr Grammar::sequence(std::span<const Expr> parts) {
   Expr all = kEmpty;
   for (std::size_t i = parts.size(); i-- > 0;) {
@@ -132,7 +132,7 @@ void Grammar::ignore(Expr expr) {
 }
 
 std::vector<bool> Grammar::solve(bool only_empty) const {
-  // who has to be looked at again when an expression is found to be in the set
+  // for each expression, its users: they are examined again when it joins the set
   std::vector<std::uint32_t> first(nodes_.size() + 2);
   const auto each_use = [&](auto visit) {
     for (Expr e = 0; e < nodes_.size(); e++) {

@@ -6,7 +6,7 @@
 
 namespace aici::cfg {
 
-/// Copies of automata in which the end is another place.
+/// Copies automata, with another place as their end.
 class Network::Copies {
  public:
   explicit Copies(Network* network) : network_(*network) {}
@@ -54,9 +54,9 @@ void Network::fill(Place place, std::span<const Place> targets) {
   places_[place] = {Node::Kind::kSplit, 0, all, kNowhere, longest_};
 }
 
-/// Rules of which each begins with a call of each, over some others. A text of rule A begins with what begins a text
-/// of some member X and is no such call; where that X ends, it was the first part of a text of a member Y that begins
-/// with X, which goes on; and so on until one of them was A.
+/// Rewrites rules each of which begins with a call of each other, directly or through other members. A text of rule A
+/// begins with a beginning of some member X that is not such a call. Where X ends, it was the first part of a text of a
+/// member Y that begins with X, and Y continues. This repeats until the completed member is A.
 void Network::rewrite(std::span<const Rule> members) {
   const auto member = [&](Rule rule) { return std::ranges::find(members, rule) != members.end(); };
   struct Begin {
@@ -96,8 +96,8 @@ void Network::rewrite(std::span<const Rule> members) {
   for (std::size_t i = 0; i < members.size(); i++) entries_[members[i]] = entries[i];
 }
 
-/// Tarjan's algorithm on the calls at the start of rules. It finds what a rule begins with before the rule itself, so
-/// the order in which it finds them is that of the ranks, the highest first.
+/// Tarjan's algorithm on the calls at the start of rules. It completes the rules with which a rule begins before the
+/// rule itself, so its order is the order of the ranks, the highest first.
 void Network::remove_left_recursion() {
   constexpr std::uint32_t kUnseen = 0xffffffff;
   const std::size_t count = entries_.size();

@@ -5,7 +5,7 @@
 
 namespace aici::cfg {
 
-/// The column after the lexeme if it ends here; 0 if it is not complete.
+/// Returns the column after the lexeme if it ends here; 0 if it is not complete.
 Column Engine::after_lexeme(Reading reading) {
   if (!scanner_.accepting(scanner_of(reading))) return 0;
   const auto [at, is_new] = ends_.try_emplace(reading, 0);
@@ -25,8 +25,8 @@ Engine::State Engine::append_longest(Reading from, std::uint8_t byte, Scanner::S
   return is_plain(next) || can_end(reading) ? reading : 0;
 }
 
-/// Replaces readings of lexemes that end before this byte by what begins behind them. Whatever begins there, in all
-/// readings, is in one column: no lexeme of it can go on where one ends.
+/// Replaces readings of lexemes that end before this byte by readings of what follows. Everything that begins at this
+/// place, in all readings, is joined in one column, so that no lexeme of it continues where another one ends.
 void Engine::end_lexemes(std::vector<Reading>& readings, std::uint8_t byte) {
   const std::size_t ended = std::erase_if(readings, [&](Reading reading) {
     const Scanner::State scanner = scanner_of(reading);
@@ -51,7 +51,8 @@ Engine::Starts Engine::starts(Column column) {
   return found;
 }
 
-/// Can what is ignored follow a lexeme that goes on from here? Then anything can that the column behind it allows.
+/// Returns whether ignored text can follow a lexeme that continues from here. If so, everything can follow that the
+/// column after the lexeme allows.
 bool Engine::is_separable(Scanner::State first) {
   constexpr std::size_t kMostSeen = 256;
   if (first == Scanner::kDead || grammar_.ignored().empty()) return false;
@@ -60,7 +61,7 @@ bool Engine::is_separable(Scanner::State first) {
   const Scanner::State blank = scanner_.start(ignored);
   std::vector<Scanner::State> seen{first};
   for (std::size_t at = 0; at < seen.size(); at++) {
-    if (seen.size() > kMostSeen) return true;  // too far away to be looked for
+    if (seen.size() > kMostSeen) return true;  // too far to search: assume yes
     if (plain(seen[at]) == Plain::kYes) return true;
     const bool complete = scanner_.accepting(seen[at]);
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -75,8 +76,8 @@ bool Engine::is_separable(Scanner::State first) {
   return false;
 }
 
-/// Two lexemes that nothing stands between may be read as one, so that what the column allows can never come. Looks
-/// for a text to the end.
+/// Returns whether a text can be completed from this reading. Two adjacent lexemes may be read as one, so a text
+/// that the column allows may be impossible. This searches for a complete text.
 bool Engine::can_end(Reading first) {
   constexpr std::size_t kMostSeen = 256;
   if (const auto known = can_end_.find(first); known != can_end_.end()) return known->second;
@@ -88,7 +89,7 @@ bool Engine::can_end(Reading first) {
     if (is_plain(next)) return true;
     if (const auto found = can_end_.find(reading); found != can_end_.end()) return found->second;
     if (known.insert(reading).second) seen.push_back(reading);
-    return seen.size() > kMostSeen;  // too far away to be looked for
+    return seen.size() > kMostSeen;  // too far to search: assume yes
   };
   for (std::size_t at = 0; at < seen.size(); at++) {
     const Column column = column_of(seen[at]), after = after_lexeme(seen[at]);
@@ -102,7 +103,7 @@ bool Engine::can_end(Reading first) {
       if (found) return can_end_[first] = true;
       called = called || (next == Scanner::kDead && scanner_.append(calls, b) != Scanner::kDead);
     }
-    // what is read anywhere comes to its end, and then what is behind it begins
+    // a called rule whose lexemes may be anywhere ends, and then what follows the call begins
     for (Column behind = called ? columns_->after_calls(after) : 0; behind != 0; behind = columns_->after_calls(behind)) {
       if (columns_->accepting(behind) || seen.size() > kMostSeen) return can_end_[first] = true;
       const Reading start = pack(behind, starts(behind).lexemes);

@@ -9,7 +9,7 @@ using Kind = Grammar::Node::Kind;
 
 namespace {
 
-/// The parts of nested sequences or choices in order.
+/// Returns the parts of nested sequences or choices, in order.
 std::vector<Expr> parts_of(const Grammar& grammar, Expr expr, Kind kind) {
   std::vector<Expr> parts, left{expr};
   while (!left.empty()) {
@@ -38,7 +38,7 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
   empty_rules_.resize(grammar.num_rules());
   for (Rule rule = 0; rule < entries_.size(); rule++) empty_rules_[rule] = nullable_[grammar.body(rule)];
   start_ = add({Node::Kind::kCall, start, kEnd});
-  // the rules that are called, each once
+  // each called rule once
   entries_[start] = kNowhere;
   std::vector<Rule> left{start};
   while (!left.empty() && problem_ == nullptr) {
@@ -136,7 +136,7 @@ Place Network::build_repeat(const Grammar::Node& node, Place next, std::uint32_t
   }
   for (; least > 0 && problem_ == nullptr && now != kNowhere; least--) {
     const Place before = build(node.a, now, depth + 1);
-    if (before == now) break;  // nothing but the empty text
+    if (before == now) break;  // it matches only the empty text
     now = before;
   }
   return now;

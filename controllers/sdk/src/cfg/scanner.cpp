@@ -7,7 +7,7 @@
 namespace aici::cfg {
 
 Scanner::Scanner(Terminals* terminals) : terminals_(terminals) {
-  // Room that is not written to takes no memory; a table that moves is written anew, page by page.
+  // Reserved memory that is not written costs nothing; a table that moves is written again, page by page.
   table_.reserve(kUsual << 8), rows_.reserve(kUsual), parts_.reserve(4 * kUsual);
   rows_.push_back({0, 0, 0, 0, false, false});
   table_.assign(256, kDead);
@@ -62,7 +62,7 @@ Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
   }
   const auto early = [&](Terminal terminal) { return terminals_->early(terminal); };
   if (from.longest && std::ranges::any_of(next_accepted_, early)) {
-    // it ends there for all
+    // the lexeme ends here for all terminals
     std::erase_if(next_accepted_, [&](Terminal terminal) { return !early(terminal); });
     next_.clear();
   }
@@ -83,7 +83,7 @@ void Scanner::find_loop(State state) {
   Row& row = rows_[state];
   row.has_loop = true;
   const auto parts = std::span(parts_).subspan(row.first, row.count);
-  // one that ends early may end the others
+  // a terminal that ends early may end the others
   if (row.longest && std::ranges::any_of(parts, [&](const Part& it) { return terminals_->early(it.terminal); })) return;
   for (std::uint32_t i = 0; i < row.count; i++) {
     const Part part = parts_[row.first + i];

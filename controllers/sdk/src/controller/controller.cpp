@@ -6,7 +6,7 @@ namespace {
 
 constinit Step the_step;
 
-/// Reads all of a list whose first entries may lie in the argument already.
+/// Reads a whole list, whose first entries may be in the argument already.
 template <class T>
 std::span<const T> whole_list(const T* inline_items, std::uint32_t inline_count, std::uint32_t count,
                               std::uint32_t source, std::vector<T>* buffer) {
@@ -16,7 +16,7 @@ std::span<const T> whole_list(const T* inline_items, std::uint32_t inline_count,
   return *buffer;
 }
 
-// An instance ends by being dropped, so nothing is ever destroyed.
+// The host drops instances as a whole, so nothing is ever destroyed.
 [[clang::no_destroy]] constinit std::vector<TokenId> long_tokens;
 [[clang::no_destroy]] constinit std::vector<SeqId> long_group;
 [[clang::no_destroy]] constinit std::vector<Top> tops;

@@ -1,4 +1,4 @@
-// How a controller fails, and how that is caught.
+// How a controller fails, and how failures are caught.
 #include <utility>
 
 #include "aici/host.hpp"
@@ -9,11 +9,11 @@ namespace aici {
 namespace {
 
 constinit FailHandler the_handler = nullptr;
-/// Of what is warmable, what was there when the outermost handler was set.
+/// Number of warmable objects that existed when the outermost handler was set.
 constinit std::uint32_t num_kept = 0;
 
 void tell_handler(const std::string_view& message) {
-  // taken away first: it may fail itself
+  // cleared first, since the handler may fail itself
   const FailHandler handler = std::exchange(the_handler, nullptr);
   if (handler == nullptr) return;
   detail::WarmableList::forget_after(num_kept);
@@ -23,8 +23,8 @@ void tell_handler(const std::string_view& message) {
 }  // namespace
 
 namespace detail {
-/// Null while no handler has ever been set: controllers that catch nothing do not carry what is needed for it. (Not
-/// static: a compiler that sees all that it can be puts that into `fail`.)
+/// Null until a handler is set, so that controllers without handlers do not contain the code for them. (Not static, or
+/// a compiler that sees every value of this pointer would inline that code into `fail`.)
 constinit void (*tell)(const std::string_view& message) = nullptr;
 }  // namespace detail
 
@@ -39,7 +39,8 @@ FailHandler catch_failures(FailHandler handler) {
   return std::exchange(the_handler, handler);
 }
 
-/// What lies in frames that are left is still whole here. What was being made has no way to its own functions.
+/// Forgets newer objects. One that was being constructed when the failure occurred has no virtual functions of its own
+/// yet. Objects in abandoned frames are still intact here.
 void detail::WarmableList::forget_after(std::uint32_t number) {
   while (newest != nullptr && newest->number_ > number) newest = newest->next_;
 }

@@ -1,6 +1,6 @@
-// What the C++ library does when it cannot go on. Its own versions print by way of printf, which is
-// half of a small controller; these end the sequence with the message as its error. They replace weak
-// definitions, which a linker takes first if it finds them first: so this file must be linked by name.
+// Replaces functions that the C++ library calls for fatal errors. The library's versions print with printf, which makes
+// up half of a small controller. These end the sequence with the message as its error. They replace weak definitions,
+// which a linker takes if it finds them first. So this file must be linked by name.
 #include <__verbose_abort>
 #include <new>
 
@@ -8,7 +8,7 @@
 #include "heap.hpp"
 
 namespace {
-/// Once, not in each place that calls it: every controller has it.
+/// Not inlined, since every controller contains this code.
 [[noreturn, gnu::noinline]] void fail(const char* message) { aici::fail(message); }
 }  // namespace
 
@@ -16,7 +16,7 @@ _LIBCPP_BEGIN_NAMESPACE_STD
 void __libcpp_verbose_abort(const char* format, ...) noexcept { fail(format); }
 _LIBCPP_END_NAMESPACE_STD
 
-// Weak: the library's own may come along with another symbol of the same file.
+// Weak, since another symbol may pull in the library's own definition from the same file.
 extern "C" __attribute__((weak)) void __cxa_pure_virtual() { fail("a pure virtual function was called"); }
 
 namespace aici::detail {

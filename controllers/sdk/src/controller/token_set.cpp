@@ -4,7 +4,7 @@ namespace aici {
 
 namespace {
 
-/// Is one of the words not 0? Looks at some at once, and no further than it has to.
+/// Returns whether a word is not 0. Checks some words at once, and stops when it has found one.
 template <class Word>
 bool any(std::uint32_t words, Word word) {
   constexpr std::uint32_t kAtOnce = 64;

@@ -1,4 +1,4 @@
-// Exports `aici_warm`. A linker takes this file for those controllers only that have something warmable.
+// Exports `aici_warm`. A linker takes this file only for controllers that have warmable objects.
 #include "aici/warmable.hpp"
 
 #include "aici.h"

@@ -8,10 +8,10 @@
 namespace aici::front {
 namespace {
 
-/// Of what is said about the rules of a grammar. (A place is found by counting lines.)
+/// Maximum number of warnings about rules. (Finding the position of a warning takes time: lines are counted.)
 constexpr std::size_t kMostWarnings = 20;
 
-/// How many characters must be changed, put in or left out, or exchanged with the next one.
+/// Returns the number of characters to change, insert, delete, or swap with the next one.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before, last, row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); j++) row[j] = j;

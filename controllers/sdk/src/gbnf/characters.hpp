@@ -9,7 +9,7 @@ namespace aici::gbnf {
 
 /// Reads "..." and replaces its escapes.
 std::string take_gbnf_literal(front::Source& source);
-/// Reads [...] and makes a class of a regular expression of it.
+/// Reads [...] and translates it into a class of a regular expression.
 std::string take_gbnf_class(front::Source& source);
 
 }  // namespace aici::gbnf

@@ -17,7 +17,7 @@ namespace {
 using Kind = GbnfNode::Kind;
 using Nest = front::Nest<Part>;
 
-/// Of counted repetitions, which are written out.
+/// Maximum count of a repetition, since counted repetitions are expanded.
 constexpr std::uint32_t kMostTimes = 10'000;
 
 bool is_name(char c) { return front::is_word(c) || c == '-'; }
@@ -48,7 +48,7 @@ class Reader {
     return source_.since(from);
   }
 
-  /// A name with ::= behind it is where the next rule begins, so lines may end anywhere.
+  /// Returns whether a rule begins here: a name with ::= after it. A rule may therefore extend over several lines.
   bool at_rule() {
     const std::size_t here = source_.at();
     const bool named = !take_name().empty();

@@ -22,7 +22,7 @@ struct GbnfNode {
     kSequence,  ///< `parts`
     kChoice,    ///< `parts`
     kRepeat,    ///< parts[0] from `least` to `most` times
-    kGroup,     ///< parts[0], which is deep in brackets
+    kGroup,     ///< parts[0], in deeply nested brackets
   };
   Kind kind;
   std::size_t at = 0;
@@ -38,8 +38,8 @@ struct GbnfRule {
 };
 
 struct GbnfSyntax {
-  std::vector<GbnfNode> nodes;  ///< parts before what they are in
-  std::vector<GbnfRule> rules;  ///< each name once
+  std::vector<GbnfNode> nodes;  ///< a node comes after its parts
+  std::vector<GbnfRule> rules;  ///< each name occurs once
 };
 
 /// Fails the controller if the text is not in the syntax.

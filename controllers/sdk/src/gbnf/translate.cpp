@@ -21,14 +21,13 @@ using front::Source;
 using Kind = GbnfNode::Kind;
 
 constexpr const char* kStart = "root";
-/// Of a pattern, with its repetitions written out, and how deep its groups are. What has more is put together by the
-/// engine.
+/// Limits on a pattern: states with repetitions expanded, and nesting of groups. The engine combines larger parts.
 constexpr std::uint64_t kMostStates = 400;
 constexpr unsigned kMostGroups = 40;
-/// Of patterns that stand where a rule is called: of one, and of all.
+/// Limits on states of patterns that are inlined where a rule is called: of one pattern, and of all.
 constexpr std::uint64_t kMostCopied = 100, kMostCopies = 100'000;
 
-/// What a part of the grammar stands for: a pattern, of which literals are a sort, or an expression.
+/// The translation of a part of the grammar: a pattern (a literal is one, too) or an expression.
 struct Piece {
   bool is_pattern = false;
   std::string pattern{};
@@ -55,7 +54,7 @@ class Translator {
 
  private:
   void declare_rules() {
-    Part part = 0;  // the nodes of a rule are numbered one after the other, its body last
+    Part part = 0;  // the nodes of a rule have consecutive numbers, the body last
     for (std::uint32_t number = 0; number < syntax_.rules.size(); number++) {
       const GbnfRule& rule = syntax_.rules[number];
       numbers_.emplace(rule.name, number);
@@ -66,7 +65,7 @@ class Translator {
     rules_.check_names(kStart);
   }
 
-  /// Those first that need no other, then those that need only these, at last those that need themselves.
+  /// Returns rules after the rules that they call. Recursive rules come last.
   std::vector<std::uint32_t> in_order() const {
     std::vector<std::uint32_t> order, open(syntax_.rules.size());
     std::vector<std::vector<std::uint32_t>> users(syntax_.rules.size());
@@ -149,7 +148,7 @@ class Translator {
     return {.expr = grammar_.sequence(parts)};
   }
 
-  /// The alternatives that are patterns are one.
+  /// Joins the alternatives that are patterns.
   Piece choice(const GbnfNode& node) {
     std::vector<Expr> others;
     Piece all{true};
@@ -211,10 +210,10 @@ class Translator {
   std::map<std::string, std::uint32_t, std::less<>> numbers_;
   std::vector<Part> firsts_;  ///< the first node of each rule
   std::vector<Piece> pieces_;
-  std::vector<bool> copied_;  ///< the pattern of the rule stands where it is called
+  std::vector<bool> copied_;  ///< the rule's pattern is inlined where it is called
   std::uint64_t copies_ = 0;
   std::map<std::string, Expr> patterns_;
-  std::string_view name_;  ///< of the rule that is being translated
+  std::string_view name_;  ///< the rule that is being translated
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ cfg::Expr add_schema(cfg::Grammar& grammar, const Document& document, const Opti
   Expander expander(schemas, strings, found, options.limits);
   Emitter emitter(grammar, schemas, expander, strings, found, options);
   const cfg::Expr all = emitter.run();
-  // what could not be enforced may be why nothing is left
+  // a constraint that cannot be enforced may be the reason why nothing is left
   if (!found.fatal() && (options.warn || !found.any())) {
     if (all == grammar.never())
       found.wrong(0, "no value meets this schema");

@@ -14,7 +14,7 @@
 
 namespace aici::json_schema {
 
-/// A schema that must hold, or, negated, must not: its value times two, plus one if negated.
+/// A schema that must hold or, if negated, must not hold: the schema's value times two, plus one if negated.
 using Atom = std::uint32_t;
 inline constexpr Atom kNever = 0xffffffff;
 inline Atom holds(Value schema) { return schema << 1; }
@@ -30,7 +30,7 @@ using Types = std::uint8_t;
 inline constexpr Types kNull = 1, kFalse = 2, kTrue = 4, kInteger = 8, kFraction = 16, kString = 32, kArray = 64,
                        kObject = 128, kNumber = kInteger | kFraction, kAllTypes = 255;
 
-/// Names of properties that a schema speaks of: any of `names` (sorted), and what matches one of `patterns`.
+/// Names of properties that a schema describes: all of `names` (sorted), and those that match one of `patterns`.
 struct KeySet {
   std::vector<std::string_view> names, patterns;
 };
@@ -39,12 +39,12 @@ struct Branch {
   static constexpr std::uint32_t kNoLimit = 0xffffffff;
 
   Types types = kAllTypes;
-  /// If it is there, the value is one of these.
+  /// If set, the value is one of these.
   std::optional<std::vector<Value>> values;
 
   Range range;
   std::vector<Decimal> multiples, not_multiples, not_numbers;
-  /// Where numbers were spoken of last, and lengths: for messages.
+  /// The positions of the last keywords about numbers and about lengths, for messages.
   Value numbers_at = 0, lengths_at = 0;
 
   struct Text {
@@ -60,9 +60,9 @@ struct Branch {
   struct Items {
     std::uint32_t first, end;
     Atom schema;
-    bool evaluates;  ///< for unevaluatedItems
+    bool evaluates;  ///< counts for unevaluatedItems
   };
-  /// How many items from number `first` on may meet a schema.
+  /// The number of items, from number `first` on, that must satisfy a schema.
   struct Contains {
     std::uint32_t first;
     Atom schema;
@@ -72,13 +72,13 @@ struct Branch {
   std::uint32_t min_items = 0, max_items = kNoLimit;
   std::vector<Items> items;
   std::vector<Contains> contains;
-  Value unique = kNone;  ///< where that is said
+  Value unique = kNone;  ///< the position of the keyword
 
   /// A property, or properties that match a pattern.
   struct Property {
     std::string_view name;
     Atom schema;
-    bool evaluates;  ///< for unevaluatedProperties
+    bool evaluates;  ///< counts for unevaluatedProperties
   };
   struct Additional {
     std::shared_ptr<const KeySet> known;
@@ -92,7 +92,7 @@ struct Branch {
   std::vector<Atom> names;
   std::vector<std::string_view> required;
 
-  /// Constraints that cannot be enforced, if one of `types` is possible.
+  /// Constraints that cannot be enforced; they matter if one of `types` is possible.
   struct Problem {
     Types types;
     Value where;
@@ -100,14 +100,14 @@ struct Branch {
   };
   std::vector<Problem> problems;
 
-  /// For each schema with unevaluatedItems or unevaluatedProperties that is being applied: what was there before it.
+  /// For each schema with unevaluatedItems or unevaluatedProperties that is being applied: the sizes before it.
   struct Mark {
     std::size_t items, properties, patterns, additional;
   };
   std::vector<Mark> marks;
   void mark() { marks.push_back({items.size(), properties.size(), patterns.size(), additional.size()}); }
 
-  /// Numbers are not below this, or not above; if it is open they are not equal to it either.
+  /// Sets a lower or an upper bound for numbers; if it is open, the bound itself is excluded.
   void raise(const Decimal& low, bool open);
   void lower(const Decimal& high, bool open);
   /// Removes types without a possible value.

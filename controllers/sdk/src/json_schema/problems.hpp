@@ -1,4 +1,4 @@
-// problems.hpp - what is wrong with a schema, or cannot be enforced, and where.
+// problems.hpp - errors in a schema, constraints that cannot be enforced, and their positions.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@ class Problems {
  public:
   explicit Problems(const Document& document) : document_(document) {}
 
-  /// Something that a looser schema would do without.
+  /// A problem that would not occur with a looser schema.
   void unsupported(Value where, std::string_view reason) { add(where, reason, false); }
-  /// The schema makes no sense, or is beyond a limit.
+  /// The schema is invalid, or beyond a limit.
   void wrong(Value where, std::string_view reason) {
     add(where, reason, true);
     fatal_ = true;
   }
   bool fatal() const { return fatal_; }
   bool any() const { return !found_.empty(); }
-  /// How often anything has been added.
+  /// Number of problems added so far, including repeated ones.
   std::size_t count() const { return count_; }
   std::vector<Problem> take() { return std::move(found_); }
 

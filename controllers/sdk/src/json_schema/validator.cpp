@@ -54,7 +54,7 @@ std::uint32_t ValueSet::hash(Value value, std::uint32_t depth) const {
     case Kind::kObject:
       hasher.add(document_.count(value));
       for (std::uint32_t i = 0; i < document_.count(value) && depth > 0; i++) {
-        // the members of an object in any order
+        // members of an object may be in any order
         const Value child = document_.child(value, i);
         const std::uint32_t inside = hash(child, depth - 1);
         if (document_.kind(value) == Kind::kArray)
@@ -182,7 +182,7 @@ Validator::Answer Validator::scalar(Value value, Value keyword, std::string_view
     if (name == "pattern" || name == "format") {
       if (!document_.is(keyword, Kind::kString)) return Answer::kUnknown;
       const auto match = strings_.matches(document_.text(keyword), name == "format", document_.text(value));
-      // formats of ours are stricter than they need be
+      // our formats are stricter than necessary
       if (!match || (!*match && name == "format")) return Answer::kUnknown;
       return of(*match);
     }
@@ -206,7 +206,7 @@ Validator::Answer Validator::scalar(Value value, Value keyword, std::string_view
   const auto bound = Decimal::of(document_.text(keyword), limits_.number_digits);
   if (!number || !bound) return Answer::kUnknown;
   const int order = compare(*number, *bound);
-  // as draft 4 has them
+  // the form of draft 4
   const bool above = document_.is(document_.find(schema, "exclusiveMinimum"), Kind::kTrue);
   const bool below = document_.is(document_.find(schema, "exclusiveMaximum"), Kind::kTrue);
   if (name == "minimum") return of(above ? order > 0 : order >= 0);
@@ -250,7 +250,7 @@ Validator::Answer Validator::array(Value value, Value schema, Value keyword, std
   return all;
 }
 
-/// Is this a name that additionalProperties says nothing of?
+/// Returns whether additionalProperties ignores this name, since other keywords describe it.
 Validator::Answer Validator::known_property(Value schema, std::string_view name) {
   if (document_.find(document_.find(schema, "properties"), name) != kNone) return Answer::kYes;
   const Value patterns = document_.find(schema, "patternProperties");

@@ -1,4 +1,5 @@
-// validator.hpp - does a value of the document meet a schema? For enum and const, whose values are in the document.
+// validator.hpp - checks a value of the document against a schema. For enum and const, whose values are in the
+// document.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,16 @@
 
 namespace aici::json_schema {
 
-/// Numbers by value, objects without regard to order. Nothing if they are nested too deeply to tell.
+/// Compares numbers by value, and objects without regard to order. Returns nothing if values are nested too deeply.
 bool equal(const Document& document, Value a, Value b);
 
-/// Values, each once, found quickly.
+/// A set of values with fast lookup.
 class ValueSet {
  public:
   explicit ValueSet(const Document& document) : document_(document) {}
 
   bool contains(Value value) const;
-  /// False if there is an equal one.
+  /// Returns false if the set has an equal value.
   bool add(Value value);
 
  private:
@@ -35,12 +36,12 @@ class Validator {
   Validator(const Schemas& schemas, Strings& strings, const Limits& limits)
       : schemas_(schemas), document_(schemas.document()), strings_(strings), limits_(limits) {}
 
-  /// Nothing: it cannot be told.
+  /// Returns nothing if it cannot be decided.
   std::optional<bool> meets(Value value, const Goal& goal);
 
  private:
   using Kind = Document::Kind;
-  /// Like bool, with a third: kUnknown.
+  /// A truth value with a third possibility.
   enum class Answer : std::uint8_t { kNo, kYes, kUnknown };
   static Answer both(Answer a, Answer b);
   static Answer negate(Answer a);

@@ -14,7 +14,7 @@ constexpr std::string_view kLetters = "nrtvfb\\'\"/", kMeanings = "\n\r\t\v\f\b\
 bool is_octal(char c) { return c >= '0' && c <= '7'; }
 bool is_surrogate(char32_t c) { return c >= 0xD800 && c < 0xE000; }
 
-/// What follows \u: four digits, or any number of them in braces; two surrogates are one character.
+/// Reads an escape after \u: four digits, or any number of digits in braces. Two surrogates are one character.
 char32_t take_unicode(Source& source, std::size_t escape) {
   if (source.accept("{")) {
     char32_t value = 0;
@@ -38,7 +38,7 @@ char32_t take_unicode(Source& source, std::size_t escape) {
   source.fail(escape, "this is half a character: a surrogate needs the other one behind it, as in \\ud83d\\ude00");
 }
 
-/// Up to three octal digits, at most 377.
+/// Reads up to three octal digits, at most 377.
 char32_t take_octal(Source& source) {
   char32_t value = 0;
   for (int i = 0; i < 3 && is_octal(source.peek()) && value < 32; i++, source.move(1))

@@ -1,4 +1,4 @@
-// quoted.hpp - the quoted texts of KBNF: literals, and what is in #'...'.
+// quoted.hpp - the quoted texts of KBNF: literals, and the patterns in #'...'.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace aici::kbnf {
 
 struct Quoted {
   std::string text;  ///< with its escapes replaced
-  /// Where in the grammar each byte of the text comes from, and its end.
+  /// The position in the grammar of each byte of the text, and of its end.
   std::vector<std::size_t> from;
 };
 
-/// Reads a text in single or double quotes. Where `is_pattern`, a backslash before a character that makes no escape of
-/// KBNF stays, and is the pattern's: \d and \\d are the same.
+/// Reads a text in single or double quotes. With `is_pattern`, a backslash that begins no escape of KBNF is kept for
+/// the pattern, so \d and \\d are the same.
 Quoted take_quoted(front::Source& source, bool is_pattern);
 
 }  // namespace aici::kbnf

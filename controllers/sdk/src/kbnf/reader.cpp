@@ -36,7 +36,7 @@ class Reader {
   Kbnf take() { return std::move(out_); }
 
  private:
-  /// Blanks and comments. (The original has comments only between rules.)
+  /// Skips blanks and comments. (In the original, comments may be only between rules.)
   void skip_blanks() {
     for (;;) {
       const std::size_t at = source_.at();
@@ -156,7 +156,7 @@ class Reader {
   Kbnf out_;
   Source source_;
   front::Rules rules_;
-  std::string_view name_;  ///< of the rule that is being read
+  std::string_view name_;  ///< the rule that is being read
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// reader.hpp - a grammar in KBNF.
+// reader.hpp - reads a grammar in KBNF.
 #pragma once
 
 #include <string_view>
@@ -12,7 +12,7 @@ struct Kbnf {
   cfg::Rule start;
 };
 
-/// Fails the controller, with line and column, if the text is no such grammar. Logs what people should know about it.
+/// Fails the controller, with line and column, if the grammar is invalid. Writes warnings to the log.
 Kbnf read_kbnf(std::string_view text);
 
 }  // namespace aici::kbnf

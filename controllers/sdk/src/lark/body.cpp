@@ -14,7 +14,7 @@ using Kind = LarkNode::Kind;
 
 namespace {
 
-/// Of counted repetitions, which are written out.
+/// Maximum count of a repetition, since counted repetitions are expanded.
 constexpr std::uint32_t kMostTimes = 10'000;
 
 }  // namespace
@@ -41,7 +41,7 @@ Part LarkBody::read(std::size_t from) {
       push(nest, c == ']' ? add({Kind::kRepeat, at, {}, {inside}, 0, 1}) : inside);
     } else if (c == '~' || c == '&') {
       source_.move(1);
-      // they are put where they belong when the sequence is whole
+      // applied when the sequence is complete
       nest.sequence().push_back(c == '~' ? kNotMark : kBothMark);
     } else if (source_.at_end() || at_lark_directive(source_) || at_lark_definition(source_)) {
       if (nest.inside()) nest.fail_open(source_);
@@ -52,7 +52,7 @@ Part LarkBody::read(std::size_t from) {
   }
 }
 
-/// Marks apply first, then repetitions.
+/// `~` applies first, then repetitions.
 void LarkBody::push(Nest& nest, Part part) {
   auto& sequence = nest.sequence();
   while (!sequence.empty() && sequence.back() == kNotMark) {
@@ -159,7 +159,7 @@ Part LarkBody::read_postfix(Part part) {
   return add({Kind::kRepeat, at, {}, {part}, least, most});
 }
 
-/// {3}, {3,}, {,5} or {3,5}
+/// Reads {3}, {3,}, {,5} or {3,5}.
 void LarkBody::read_counts(std::size_t at, std::uint32_t* least, std::uint32_t* most) {
   const bool has_least = front::is_digit(source_.peek());
   if (has_least) *least = front::take_number(source_, kMostTimes);

@@ -1,4 +1,4 @@
-// body.hpp - reads what stands behind the colon of a rule or terminal of Lark.
+// body.hpp - reads the body of a rule or terminal of Lark, after the colon.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@ namespace aici::lark {
 
 class LarkBody {
  public:
-  /// Nodes are added to `nodes`.
+  /// Adds nodes to `nodes`.
   LarkBody(front::Source& source, std::vector<LarkNode>* nodes) : source_(source), nodes_(*nodes) {}
 
-  /// Up to the next definition or directive. `from` is where this one begins.
+  /// Reads up to the next definition or directive. `from` is the start of this definition.
   Part read(std::size_t from);
-  /// A text, a pattern, a name, or what follows %json or %regex.
+  /// Reads a text, a pattern, a name, or the value of %json or %regex.
   Part read_atom();
 
  private:
   using Nest = front::Nest<Part>;
-  /// In a sequence while it is read: `~` and `&`.
+  /// Placeholders for `~` and `&` in a sequence while it is read.
   static constexpr Part kNotMark = 0xffffffff, kBothMark = 0xfffffffe;
 
   Part add(LarkNode node) {

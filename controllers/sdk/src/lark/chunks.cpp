@@ -6,7 +6,7 @@ namespace aici::lark {
 
 namespace {
 
-/// Words are letters, digits and underscores, and what is beyond ASCII; all other characters stand alone.
+/// Words consist of letters, digits, underscores and characters beyond ASCII; all other characters stand alone.
 std::vector<std::string> cut(const std::string& text, bool words) {
   std::vector<std::string> chunks;
   bool in_word = false;

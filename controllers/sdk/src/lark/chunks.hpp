@@ -1,4 +1,4 @@
-// chunks.hpp - what %regex {...} describes: a text in pieces, of which any that follow each other may come.
+// chunks.hpp - reads %regex {...}: a text in chunks, of which any run of consecutive ones is allowed.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace aici::lark {
 
-/// Reads {"substring_chars": "..."}, {"substring_words": "..."} or {"substring_chunks": ["...", ...]}. Is it the first?
+/// Reads {"substring_chars": "..."}, {"substring_words": "..."} or {"substring_chunks": ["...", ...]}. Returns whether
+/// it is the first form.
 bool read_chunks(const front::Source& source, std::string_view object, std::size_t at,
                  std::vector<std::string>* chunks);
 

@@ -6,9 +6,9 @@
 
 namespace aici::lark {
 
-/// A regular expression, or null.
+/// Returns the regular expression of a terminal, or null.
 const char* common_terminal(std::string_view name);
-/// All their names, for messages.
+/// Returns the names of all terminals, for messages.
 std::string common_names();
 
 }  // namespace aici::lark

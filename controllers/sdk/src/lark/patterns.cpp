@@ -17,7 +17,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view between
   return all;
 }
 
-/// Any chunks that follow each other: for each of them, it and perhaps what comes after it.
+/// Any run of consecutive chunks: the alternatives are each chunk, optionally followed by the chunks after it.
 std::string chunks_pattern(const std::vector<std::string>& chunks) {
   std::string all = "(?:", rest;
   for (std::size_t i = chunks.size(); i-- > 0;) {
@@ -36,7 +36,7 @@ LarkPatterns::LarkPatterns(const LarkSyntax& syntax, const front::Source& source
   translate_terminals();
 }
 
-/// Each after those that it names.
+/// Translates each terminal after the terminals that it names.
 void LarkPatterns::translate_terminals() {
   const auto& all = syntax_.terminals;
   std::vector<std::uint32_t> open(all.size()), order;
@@ -53,7 +53,7 @@ void LarkPatterns::translate_terminals() {
     if (open[i] == 0) order.push_back(i);
   for (std::size_t i = 0; i < order.size(); i++) {
     const LarkDefinition& terminal = all[order[i]];
-    // many pieces are no regular expression, and need not be one if they are alone
+    // many chunks are too large for a regular expression, but a terminal with nothing else does not need one
     for (Part part = terminal.first; part <= terminal.body; part++)
       if (syntax_.nodes[part].kind != Kind::kChunks) of(part);
     for (const std::uint32_t user : users[order[i]])
@@ -108,7 +108,7 @@ std::string LarkPatterns::make(const LarkNode& node) {
     }
     case Kind::kNot: return "(?not:" + parts[0] + ")";
     case Kind::kBoth: {
-      // what is in all of them is what is not in the complement of one
+      // the texts that match all parts are those that match no part's complement
       std::string none = "(?not:(?not:" + parts[0] + ")";
       for (std::size_t i = 1; i < parts.size(); i++) none += "|(?not:" + parts[i] + ")";
       return none + ")";

@@ -1,4 +1,4 @@
-// patterns.hpp - what is a terminal in a Lark grammar, as a regular expression.
+// patterns.hpp - the terminals of a Lark grammar as regular expressions.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,21 @@ namespace aici::lark {
 /// Terminals may name each other, but not themselves.
 class LarkPatterns {
  public:
-  /// More pieces of %regex cannot be in one regular expression: it has groups in groups.
+  /// Maximum number of chunks of %regex in one regular expression, in which they become nested groups.
   static constexpr std::size_t kMostChunks = 90;
 
-  /// Fails if a terminal is not regular, because it names a rule or itself, or is too long when it is written out.
+  /// Fails if a terminal is not regular (it names a rule or itself), or if it is too long when it is expanded.
   LarkPatterns(const LarkSyntax& syntax, const front::Source& source);
 
   bool has(std::string_view terminal) const { return numbers_.contains(terminal); }
-  /// The number of a terminal, in the order in which they are written.
+  /// Returns the number of a terminal, in the order of the definitions.
   std::uint32_t number(std::string_view terminal) const { return numbers_.find(terminal)->second; }
-  /// Of a terminal's body, or of any part that needs no rule.
+  /// Returns the pattern of a terminal's body, or of any part without rules.
   const std::string& of(Part part);
-  /// Of what a definition stands for, with its suffix. For rules with attributes, and for what is ignored.
+  /// Returns the pattern of a definition with its suffix. For rules with attributes, and for ignored text.
   std::string of(const LarkDefinition& definition);
 
-  /// Says that a name stands where a terminal must, and is none.
+  /// Fails with the message that this name must be a terminal and is not one.
   [[noreturn]] void fail_not_regular(const LarkNode& node) const;
 
  private:
@@ -41,7 +41,7 @@ class LarkPatterns {
   const LarkSyntax& syntax_;
   const front::Source& source_;
   std::map<std::string, std::uint32_t, std::less<>> numbers_;
-  /// By node; empty = not made yet. (No pattern is empty: that of the empty text is a group.)
+  /// By node; empty if not made yet. (No pattern is empty: the pattern of the empty text is a group.)
   std::vector<std::string> patterns_;
 };
 

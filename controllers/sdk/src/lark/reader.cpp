@@ -14,7 +14,7 @@ using front::Source;
 
 namespace {
 
-/// Attributes that say something else than which texts may come, and what to write instead.
+/// Attributes that do more than restrict the texts, with a replacement to suggest.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"stop", "`stop` takes its text back from the model, which a grammar cannot: suffix=\"...\" ends with the same text "
              "and keeps it"},
@@ -58,7 +58,7 @@ class Reader {
       source_.fail(at, "there is a definition of " + name + " already, in " + source_.place(known->second));
   }
 
-  /// Of several lexemes all are taken, so it decides nothing.
+  /// Skips a priority. It has no effect, since all lexemes that match are followed.
   void read_priority() {
     skip_lark_spaces(source_);
     if (!source_.accept(".")) return;
@@ -68,7 +68,7 @@ class Reader {
     skip_lark_spaces(source_);
   }
 
-  /// [lazy, suffix="x", capture]
+  /// Reads attributes such as [lazy, suffix="x", capture].
   void read_attributes(LarkDefinition& made) {
     const std::size_t begin = source_.at();
     source_.move(1);
@@ -119,7 +119,7 @@ class Reader {
     }
   }
 
-  /// %import common.WS, with `-> NAME` or not, or %import common (WS, INT)
+  /// Reads %import common.WS, optionally with `-> NAME`, or %import common (WS, INT).
   void read_import() {
     skip_lark_spaces(source_);
     const std::size_t at = source_.at();

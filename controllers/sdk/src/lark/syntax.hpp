@@ -17,16 +17,16 @@ using Part = std::uint32_t;
 struct LarkNode {
   enum class Kind : std::uint8_t {
     kText,      ///< `text`
-    kPattern,   ///< `text`: a regular expression; ranges and texts without case too
-    kName,      ///< `text`: of a rule or a terminal
-    kChunks,    ///< `chunks`, any of them that follow each other
-    kJson,      ///< `text`: a JSON Schema, which stands at `text_at`
+    kPattern,   ///< `text`: a regular expression; also for ranges and texts without case
+    kName,      ///< `text`: the name of a rule or a terminal
+    kChunks,    ///< `chunks`: any run of consecutive ones
+    kJson,      ///< `text`: a JSON Schema, which begins at `text_at`
     kSequence,  ///< `parts`
     kChoice,    ///< `parts`
-    kBoth,      ///< `parts`: texts that all of them have; in terminals
-    kNot,       ///< texts that parts[0] has not; in terminals
+    kBoth,      ///< `parts`: texts that match all of them; in terminals
+    kNot,       ///< texts that do not match parts[0]; in terminals
     kRepeat,    ///< parts[0] from `least` to `most` times
-    kGroup,     ///< parts[0], which is deep in brackets
+    kGroup,     ///< parts[0], in deeply nested brackets
   };
   Kind kind;
   std::size_t at = 0;
@@ -34,16 +34,16 @@ struct LarkNode {
   std::vector<Part> parts{};
   std::uint32_t least = 0, most = 0;
   std::vector<std::string> chunks{};
-  bool characters = false;  ///< the chunks are one character each
+  bool characters = false;  ///< each chunk is one character
   std::size_t text_at = 0;
 };
 
-/// A rule, a terminal, or what is ignored. Its nodes are numbered one after the other, the body last.
+/// A rule, a terminal, or ignored text. Its nodes have consecutive numbers; the body is the last one.
 struct LarkDefinition {
   std::string name;
   std::size_t at;
   Part first, body;
-  /// The shortest texts, and what they must end with.
+  /// Matches the shortest texts; and the text with which they must end.
   bool lazy = false;
   std::optional<Part> suffix{};
 };
@@ -53,7 +53,7 @@ struct LarkSyntax {
   std::vector<LarkDefinition> rules, terminals, ignored;
 };
 
-/// Rules begin with a small letter, terminals with a capital one; underscores before it do not count.
+/// Rules begin with a lower-case letter, terminals with an upper-case one, after any underscores.
 bool is_terminal_name(std::string_view name);
 
 /// Fails the controller if the text is not in the syntax.

@@ -26,7 +26,7 @@ using front::Source;
 using Kind = LarkNode::Kind;
 
 constexpr const char* kStart = "start";
-/// Of what is said about terminals. (A place is found by counting lines.)
+/// Maximum number of warnings about terminals. (Finding the position of a warning takes time: lines are counted.)
 constexpr int kMostWarnings = 20;
 
 class Translator {
@@ -104,7 +104,7 @@ class Translator {
     return *known;
   }
 
-  /// Blanks take the place of what is before it, so that messages name places of the grammar.
+  /// Replaces everything before the schema by blanks, so that messages have positions in the grammar.
   Expr schema(const LarkNode& node) {
     std::string text;
     for (const char c : source_.since(0).substr(0, node.text_at))
@@ -112,8 +112,8 @@ class Translator {
     return front::read_schema(source_, node.at, text + node.text, grammar_);
   }
 
-  /// Characters have an automaton of their own, which may be large. Many other pieces become rules, as a regular
-  /// expression would be too large: for each piece, it and perhaps what comes after it.
+  /// Single characters have their own automaton, which may be large. A large number of other chunks would be too large
+  /// for a regular expression and becomes rules: each chunk, optionally followed by the chunks after it.
   Expr chunks(Part part) {
     const LarkNode& node = syntax_.nodes[part];
     if (node.characters) {
@@ -162,7 +162,7 @@ class Translator {
   std::vector<Expr> exprs_;
   std::vector<std::optional<Expr>> terminals_;
   std::map<std::string, Expr> by_pattern_;
-  std::string_view name_;  ///< of the rule that is being translated
+  std::string_view name_;  ///< the rule that is being translated
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kLetters = "nrtvfb\\\"/", kMeanings = "\n\r\t\v\f\b\\\"/";
 constexpr std::string_view kFlags = "imsxu";
 
-/// Of what may stand between the name of a rule and its colon.
+/// Maximum length of the text between the name of a rule and its colon.
 constexpr std::size_t kMostAttributes = 400;
 
 bool is_surrogate(char32_t c) { return c >= 0xD800 && c < 0xE000; }
@@ -116,14 +116,14 @@ std::string take_lark_pattern(Source& source) {
   const std::string flags(source.since(at));
   if (const std::size_t bad = flags.find_first_not_of(kFlags); bad != std::string::npos)
     source.fail(at + bad, std::string("the flag `") + flags[bad] + "` is not known: there are i, m, s, x and u");
-  // a comment of the flag x ends with its line
+  // with the flag x, a comment extends to the end of its line
   const std::string whole =
       "(?" + flags + ":" + pattern + (flags.find('x') == std::string::npos ? ")" : "\n)");
   const std::size_t before = 3 + flags.size();
   const auto place = [&](std::size_t offset) {
     return offset < before ? begin : std::min(inside + offset - before, at - 1);
   };
-  // alone first: a parenthesis too many must not close ours
+  // first without our group, since a surplus parenthesis must not close that
   front::read_pattern(source, pattern, false, [&](std::size_t offset) { return inside + offset; });
   front::read_pattern(source, whole, false, place);
   return whole;

@@ -8,22 +8,23 @@
 
 namespace aici::lark {
 
-/// Blanks and comments, which begin with // or #.
+/// Skips blanks and comments, which begin with // or #.
 void skip_lark_blanks(front::Source& source);
-/// Of one line.
+/// Skips blanks within a line.
 void skip_lark_spaces(front::Source& source);
-/// Does a rule or a terminal begin here? Only then a colon comes, so lines may end anywhere.
+/// Returns whether a rule or a terminal begins here. Only definitions have a colon after the name, so a body may extend
+/// over several lines.
 bool at_lark_definition(front::Source& source);
 bool at_lark_directive(const front::Source& source);
-/// Empty if there is none. Names may have `-` in them.
+/// Returns an empty name if there is none. Names may contain `-`.
 std::string_view take_lark_name(front::Source& source);
-/// "...", its escapes replaced.
+/// Reads "..." and replaces its escapes.
 std::string take_lark_text(front::Source& source);
-/// /.../ and flags as one regular expression, which has been checked.
+/// Reads /.../ with flags; returns one regular expression, which is valid.
 std::string take_lark_pattern(front::Source& source);
-/// What follows %regex or %llguidance: an object in braces.
+/// Reads the value of %regex or %llguidance: an object in braces.
 std::string_view take_lark_object(front::Source& source);
-/// What follows %json: the same, or `true` or `false`.
+/// Reads the value of %json: an object in braces, or `true` or `false`.
 std::string_view take_lark_schema(front::Source& source);
 
 }  // namespace aici::lark

@@ -33,7 +33,7 @@ void Lexer::finish(Terminal ignored) {
   std::vector<Part> parts;
   for (std::uint32_t i = 0; i < patterns_.size(); i++) parts.push_back({i, patterns_[i].regex.initial()});
   intern(1, parts);
-  rows_[kInitial].accepted = kNoTerminal;  // a lexeme has a byte at least, though a pattern may match nothing
+  rows_[kInitial].accepted = kNoTerminal;  // a lexeme has at least one byte, even if a pattern matches the empty text
   for (unsigned byte = 0; byte < 256 && ignored != kNoTerminal; byte++) {
     const State first = append(kInitial, static_cast<std::uint8_t>(byte));
     std::vector<std::uint32_t> alive = sets_.empty(), unused = alive;
@@ -112,8 +112,8 @@ void Lexer::add_patterns(const Row& row, std::vector<std::uint32_t>& set) const 
 }
 
 std::uint32_t Lexer::find_reachable(State state) {
-  // A keyword is accepted wherever it is complete. A pattern may lose to another one in every text that is left
-  // to it: it counts when it has been seen to win, which most do within a byte or two.
+  // A keyword is accepted wherever it is complete. A pattern may lose to another one in all texts that it still
+  // matches, so it counts only after it has been seen to win. Most patterns win within a byte or two.
   constexpr std::size_t kMostSeen = 256;
   std::vector<std::uint32_t> found = sets_.empty(), separable = found, alive;
   if (rows_[state].node) add_keywords(rows_[state].node, found, separable);
@@ -122,7 +122,7 @@ std::uint32_t Lexer::find_reachable(State state) {
   std::vector<State> seen{state};
   for (std::size_t at = 0; at < seen.size() && separable != alive; at++) {
     if (seen.size() > kMostSeen) {
-      found = alive;  // too far away to be looked for
+      found = alive;  // too far to search: assume that all are reachable
       break;
     }
     if (const Row row = rows_[seen[at]]; row.reachable != kUnknown) {
@@ -170,8 +170,8 @@ std::vector<Lexer::Ending> Lexer::endings(State state) {
 }
 
 Signature Lexer::loop_signature(State state, std::uint32_t wanted, std::uint32_t* length) {
-  // Any text that keeps a wanted pattern alive will do, unless a pattern before it, which is not wanted, may take
-  // the lexeme away. Keywords cannot: the text that they are part of goes on.
+  // Any text that keeps a wanted pattern alive is fine, unless an unwanted pattern before it may take the lexeme.
+  // Keywords cannot take it, since the text that they are part of continues.
   const Row& row = rows_[state];
   Signature best = 0;
   for (std::uint32_t i = 0; i < row.count; i++) {
@@ -180,7 +180,7 @@ Signature Lexer::loop_signature(State state, std::uint32_t wanted, std::uint32_t
     if (!sets_.has(wanted, pattern.terminal)) break;
     const Signature found = pattern.regex.loop_signature(part.state);
     const std::uint32_t bytes = pattern.regex.loop_length(part.state);
-    // where the pattern must end, a keyword may be what it ends as
+    // where the pattern must end, the lexeme may turn out to be a keyword
     if (std::popcount(found) <= std::popcount(best) || (bytes != kUnlimited && row.node)) continue;
     best = found;
     *length = bytes;

@@ -14,7 +14,7 @@ using Lookahead = std::vector<std::uint32_t>;
 
 inline bool contains(const Lookahead& set, Terminal terminal) { return set[terminal / 32] >> terminal % 32 & 1; }
 
-/// Adds `from` to `to`; true if that made a difference.
+/// Adds `from` to `to`; returns whether `to` has changed.
 inline bool unite(Lookahead& to, const Lookahead& from) {
   bool changed = false;
   for (std::size_t i = 0; i < to.size(); i++) {
@@ -39,7 +39,7 @@ class FirstSets {
   }
 
   std::size_t words() const { return words_; }
-  /// Adds what the symbols can begin with; true if all of them can be empty.
+  /// Adds the terminals with which the symbols can begin; returns whether all symbols can be empty.
   bool add_sequence(std::span<const Symbol> symbols, Lookahead& set, bool* changed) const {
     for (Symbol symbol : symbols) {
       if (!is_nonterminal(symbol)) {

@@ -96,8 +96,8 @@ std::uint32_t ItemSets::core_hash(const std::vector<Item>& kernel) {
   return hash.bits();
 }
 
-/// May the lookaheads be united without a conflict that neither has? Yes if each pair of items that would meet in
-/// the union meets in one of the two already.
+/// Returns whether the lookaheads can be united without a new conflict: each pair of items that would meet in the union
+/// must already meet in one of the two sets.
 bool ItemSets::compatible(const std::vector<Item>& a, const std::vector<Item>& b) {
   for (std::size_t i = 0; i < a.size(); i++)
     for (std::size_t j = i + 1; j < a.size(); j++)

@@ -11,7 +11,7 @@
 
 namespace aici::lr {
 
-/// A production, how much of it has been read, and what may follow it.
+/// A production, how much of it has been read, and the terminals that may follow it.
 struct Item {
   std::uint32_t production, dot;
   Lookahead lookahead;
@@ -30,7 +30,7 @@ class ItemSets {
   /// Builds all states; returns false if there are too many.
   bool build();
   const std::vector<ItemSet>& states() const { return states_; }
-  /// The kernel's items and all that they begin with, each production and dot once.
+  /// Returns the kernel's items and all items with which these can begin, each production and dot once.
   std::vector<Item> closure(const ItemSet& state) const;
 
  private:
@@ -44,7 +44,7 @@ class ItemSets {
   std::uint32_t most_;
   std::vector<std::vector<std::uint32_t>> productions_of_;  ///< by nonterminal
   std::vector<ItemSet> states_;
-  /// States with the same core, as lists.
+  /// Lists of states with the same core.
   HashIndex cores_;
   std::vector<std::vector<std::uint32_t>> same_core_;
   std::vector<std::uint32_t> queue_;

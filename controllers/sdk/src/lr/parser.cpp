@@ -10,7 +10,7 @@ using lexer::kNoTerminal;
 using lexer::Lexer;
 
 namespace {
-/// Grammars have a few dozen.
+/// Maximum number of different loops. Grammars have a few dozen.
 constexpr std::size_t kMostLoops = 1024;
 }  // namespace
 
@@ -24,7 +24,7 @@ Parser::Own::Own(Tables tables, Lexer lexer, lexer::Terminal ignored)
       ignored_(ignored) {}
 
 Parser::Own::Outlook& Parser::Own::find_outlook(std::uint32_t viable, Lexer::State lexer) {
-  // Where what is ignored can follow, anything can: blanks end the lexeme, and what comes next begins behind them.
+  // Where ignored text can follow, anything can: blanks end the lexeme, and the next lexeme begins after them.
   const std::uint32_t reachable = lexer_.reachable(lexer), separable = lexer_.separable(lexer);
   if (viable >= outlooks_.size()) outlooks_.resize(viable + 1);
   if (lexer >= outlooks_[viable].size()) outlooks_[viable].resize(lexer_.num_states());
@@ -50,8 +50,9 @@ const std::vector<Lexer::Ending>& Parser::Own::endings(Lexer::State lexer) {
   return known->second;
 }
 
-/// Without blanks between them two lexemes may be read as one, so that what the parser could take next can never come.
-/// Looks for a text to the end, lexeme by lexeme.
+/// Returns whether a text can be completed from this state. Two adjacent lexemes without blanks between them may be
+/// read as one, so a text that the parser allows may be impossible. This searches for a complete text, lexeme by
+/// lexeme.
 bool Parser::Own::search(State first) {
   constexpr std::size_t kMostSeen = 256;  // about 2 ms
   struct Seen {
@@ -75,7 +76,7 @@ bool Parser::Own::search(State first) {
         const State next = pack(stack, lexer);
         const auto found = has_end_.find(next);
         if (here == Known::kAlive || (found != has_end_.end() && found->second)) return success(at);
-        // one that is too far away to be looked for counts as an end
+        // too far to search: assume that it can be completed
         if (stack >= kMostStacks - 1 || seen.size() == kMostSeen) return success(at);
         if (found == has_end_.end() && known.insert(next).second) seen.push_back({next, at});
       }
@@ -85,7 +86,7 @@ bool Parser::Own::search(State first) {
   return false;
 }
 
-/// The stack when the lexeme ends here.
+/// Returns the stack if the lexeme ends here; kNone if it is not complete or not allowed.
 Stacks::Stack Parser::Own::after_lexeme(State state) {
   const lexer::Terminal terminal = lexer_.accepted(state & kLexerMask);
   return terminal == kNoTerminal ? Stacks::kNone : stacks_.advance(state >> kLexerBits, terminal);
@@ -121,7 +122,7 @@ std::uint16_t Parser::Own::find_loop(std::uint32_t viable, Lexer::State lexer) {
   const auto known = std::find(loops_.begin() + 1, loops_.end(), found);
   const auto number = static_cast<std::uint16_t>(known - loops_.begin());
   if (known != loops_.end()) return number;
-  if (loops_.size() > kMostLoops) return 1;  // the one that holds for no text
+  if (loops_.size() > kMostLoops) return 1;  // the loop that holds for no text
   loops_.push_back(found);
   return number;
 }
@@ -159,7 +160,7 @@ bool Parser::Own::compact(State* state) {
   constexpr std::size_t kKept = 1 << 14;
   if (*state == 0 || stacks_.size() < kKept) return false;
   has_end_.clear();
-  // before the first byte nothing can be missing that could not be made
+  // before the first byte, everything that is missing can be built again
   if (*state == pack(Stacks::kInitial, Lexer::kInitial)) full_ = false;
   *state = pack(stacks_.keep_only(*state >> kLexerBits), *state & kLexerMask);
   return true;

@@ -22,7 +22,7 @@ Stacks::Stack Stacks::push(Stack below, std::uint32_t state) {
 
 Stacks::Stack Stacks::advance(Stack stack, Terminal terminal) {
   if (terminal == ignored_) return stack;
-  // tokens that end the same lexeme are neighbours in the trie
+  // tokens that end the same lexeme are adjacent in the trie
   if (last_.from == stack && last_.terminal == terminal) return last_.to;
   Hasher hash;
   hash.add(stack), hash.add(terminal);
@@ -46,13 +46,13 @@ Stacks::Stack Stacks::take(Stack stack, Terminal terminal) {
   }
 }
 
-/// States that were merged may reduce at a terminal that is not possible below, so the reductions are gone through,
-/// with what they push kept apart.
+/// Returns whether the terminal can be read. Merged states may reduce at a terminal that is not possible below, so this
+/// simulates the reductions; `scratch_` has the states that they push.
 bool Stacks::possible(Stack stack, Terminal terminal) {
   std::uint32_t top = nodes_[stack].state;
   scratch_.clear();
-  // a conflict that was decided badly may reduce for ever; each other reduction takes from the stack, or is one of
-  // the few that put something empty there
+  // A conflict with a bad resolution may reduce forever. Any other reduction shortens the stack, or is one of the few
+  // that push something empty.
   for (std::size_t left = 2 * nodes_.size() + 1000; left != 0; left--) {
     const Action action = tables_->action(top, terminal);
     if (action > 0 || action == kAccept) return true;

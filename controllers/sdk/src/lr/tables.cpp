@@ -31,7 +31,7 @@ class Builder {
   }
 
  private:
-  /// Gives numbers from 1 on to the states that are reached; merging leaves some that are not.
+  /// Numbers the reachable states, from 1 on. Merging makes some states unreachable.
   void number(const std::vector<ItemSet>& states) {
     number_.assign(states.size(), 0);
     std::vector<std::uint32_t> queue{0};
@@ -39,7 +39,7 @@ class Builder {
     for (std::size_t at = 0; at < queue.size(); at++)
       for (const auto& [symbol, next] : states[queue[at]].successors)
         if (!number_[next]) number_[next] = ++tables_.num_states, queue.push_back(next);
-    tables_.num_states++;  // 0 is none
+    tables_.num_states++;  // 0 means no state
   }
 
   void fill(std::uint32_t state, const ItemSets& sets, const ItemSet& set) {
@@ -91,7 +91,7 @@ class Builder {
     }
   }
 
-  /// Was there a %nonassoc that forbids the terminal here?
+  /// Returns whether a %nonassoc forbids the terminal here.
   bool is_error(std::uint32_t state, Terminal t) const {
     return std::ranges::find(errors_, state * tables_.num_terminals + t) != errors_.end();
   }

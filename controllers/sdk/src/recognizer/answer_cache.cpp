@@ -9,12 +9,12 @@ namespace aici {
 namespace {
 
 constexpr std::size_t kWord = sizeof(std::uint32_t);
-/// Words of a mask whose tokens differ in the lower 16 bits only.
+/// Number of words of a block of a mask: its tokens differ in the lower 16 bits only.
 constexpr std::size_t kBlock = 2048;
-/// A mask that takes long to put together is kept whole from this use on, if there is room.
+/// A mask with at least kLong differences is stored whole from its kOften-th use on, if there is room.
 constexpr std::uint32_t kOften = 3, kLong = 256;
 
-/// Tokens in which a mask differs from another, or from nothing. It does not count on where there are more than `most`.
+/// Counts the tokens in which a mask differs from `base` (null: the empty mask). Stops counting above `most`.
 std::uint32_t differences(std::span<const std::uint32_t> mask, const std::uint32_t* base, std::uint32_t most) {
   constexpr std::size_t kAtOnce = 128;
   std::uint32_t count = 0;
@@ -42,7 +42,7 @@ const Answer* AnswerCache::find(std::uint64_t key, TokenSet& scratch) {
   Entry* const found = look(key);
   if (found == nullptr) return nullptr;
   Entry& entry = *found;
-  // What is kept lies in shared memory: the fewer of its pages are written to, the better.
+  // Kept entries are in shared memory, so as few of their pages as possible should be written to.
   const bool kept = is_kept(entry);
   if (!kept) entry.last_use = ++now_;
   if (entry.form == Form::stop) {
@@ -54,10 +54,10 @@ const Answer* AnswerCache::find(std::uint64_t key, TokenSet& scratch) {
   } else {
     unpack(entry, scratch);
     found_ = {Answer::Kind::mask, scratch.words()};
-    // The whole mask of one that is kept will never make room again, so such masks take no more than half.
+    // A kept mask that is stored whole never frees its memory again, so such masks take at most half of the budget.
     const std::size_t room = kept ? budget_ / 2 : budget_;
     if (entry.count >= kLong && ++entry.uses >= kOften && bytes_ + mask_words_ * kWord <= room) {
-      if (kept) bytes_ += entry.data_words * kWord;  // it was not of the budget
+      if (kept) bytes_ += entry.data_words * kWord;  // kept data did not count, but make_whole subtracts it
       make_whole(entry, scratch);
     }
   }
@@ -112,7 +112,7 @@ const std::uint32_t* AnswerCache::base_of(const Entry& entry) const {
 AnswerCache::Entry AnswerCache::pack(std::span<const std::uint32_t> mask) {
   Entry entry;
   entry.form = Form::mask;
-  // with more it is kept whole
+  // a mask with more differences is stored whole
   const auto most = static_cast<std::uint32_t>(mask.size());
   entry.count = differences(mask, nullptr, most);
   if (const std::uint32_t count = differences(mask, vocabulary().text_mask(), std::min(most, entry.count));

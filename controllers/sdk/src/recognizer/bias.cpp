@@ -4,12 +4,12 @@ namespace aici::detail {
 
 namespace {
 
-/// More kinds to exclude than this, and a slice and the walk are faster: each costs one pass over a mask.
+/// Each excluded kind costs one pass over a mask. With more excluded kinds than this, a slice and the walk are faster.
 constexpr int kMostExcluded = 12;
-/// Words that are worked on at a time, small enough to stay in the first-level cache.
+/// Number of words processed at a time; they fit into the first-level cache.
 constexpr std::uint32_t kBlock = 256;
 
-/// The largest slice within these kinds; sets `out` to nothing if there is none.
+/// Sets `out` to the largest slice within these kinds, or to nothing if there is none. Returns the kinds of the slice.
 Signature start_with_slice(const Vocabulary& vocab, Signature kinds, std::uint32_t* out) {
   const auto slices = vocab.slices();
   std::size_t best = slices.size();
@@ -43,12 +43,12 @@ Signature start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* ou
 
 Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples],
                       const Signature (&after_blank)[sizeof kSamples], Signature blank) {
-  // Where words may begin, numbers may, too, and lead elsewhere: both letters are enough.
+  // Where words may begin, numbers may begin too and lead elsewhere, so agreement of both letters is enough.
   const Signature guess = after[0] == after[1] ? after[0] : after[2];
   std::size_t votes = 0;
   for (Signature kinds : after) votes += kinds == guess;
   if (votes + 1 < sizeof kSamples && (after[1] != guess || after[2] != guess)) return free;
-  // Many tokens are a blank and a word, few go on behind that.
+  // Many tokens are a space and a word; few continue after that.
   return free | guess | (after_blank[1] == guess && after_blank[2] == guess ? blank : 0);
 }
 

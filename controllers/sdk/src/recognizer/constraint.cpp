@@ -15,9 +15,9 @@ void fail_stuck() {
 }
 
 namespace {
-/// Each answer that is kept makes finding one a nanosecond slower.
+/// Each kept answer makes lookups a nanosecond slower.
 constexpr std::size_t kMostKept = 1024;
-/// Pages of 64 KiB that the memory may grow by: a recognizer's own states, mostly.
+/// Maximum growth of the memory in pages of 64 KiB, most of which are a recognizer's own states.
 constexpr std::size_t kMostPages = 16;
 }  // namespace
 

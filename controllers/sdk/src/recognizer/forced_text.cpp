@@ -11,7 +11,7 @@ namespace aici {
 
 namespace {
 
-/// Kinds of text that patterns for words tell apart: one of some bytes, and what comes after it.
+/// Kinds of text that the patterns of tokenizers distinguish: one of the first bytes, then the rest.
 struct Kind {
   std::string_view first, rest;
 };
@@ -32,13 +32,13 @@ constexpr Kind kKinds[] = {
     {"()[]{}<>", ""},
     {"-_/\\|@#$%^&*+=~", ""},
 };
-/// The same beyond ASCII: letters of both cases and of neither, marks, digits, punctuation, spaces, symbols.
+/// The same beyond ASCII: upper-case, lower-case and caseless letters, marks, digits, punctuation, spaces, symbols.
 constexpr std::string_view kCharacters[] = {
     "é", "É",      "\u00a0", "\u0301", "а",  "ب",  "٣",      "ब",
     "—", "\u2028", "あ",     "\u3000", "中", "한", "\uff21", "😀",
 };
 
-/// Samples of the texts that may follow.
+/// Returns samples of the texts that may follow.
 std::vector<std::string> samples(const ByteSet& next) {
   std::vector<std::string> found;
   for (const Kind& kind : kKinds)
@@ -53,7 +53,7 @@ std::vector<std::string> samples(const ByteSet& next) {
       found.emplace_back(character);
       any = true;
     }
-  // Some character with another first byte, if there are only such.
+  // If only other first bytes are allowed, use some character with one of them.
   for (unsigned lead = 0xC2; lead < 0xF5 && !any; lead++)
     if (next.has(static_cast<std::uint8_t>(lead))) {
       std::string character(1, static_cast<char>(lead));
@@ -69,7 +69,7 @@ bool inside_character(std::string_view text, std::size_t at) {
   return at < text.size() && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80;
 }
 
-/// Where a character begins that the end of the text cuts short; the text's size if none does.
+/// Returns where an incomplete character at the end of the text begins; the text's size if there is none.
 std::size_t whole_characters(std::string_view text) {
   for (std::size_t back = 1; back <= 3 && back <= text.size(); back++) {
     const auto byte = static_cast<std::uint8_t>(text[text.size() - back]);
@@ -81,7 +81,7 @@ std::size_t whole_characters(std::string_view text) {
   return text.size();
 }
 
-/// The child of `node` by `byte`, or null.
+/// Returns the child of `node` by `byte`, or null.
 const TrieNode* child(const TrieNode* node, std::uint8_t byte) {
   const TrieNode* const end = node + node->subtree_size();
   for (const TrieNode* c = node + 1; c < end; c += c->subtree_size())
@@ -89,7 +89,7 @@ const TrieNode* child(const TrieNode* node, std::uint8_t byte) {
   return nullptr;
 }
 
-/// The node that `text` leads to, or null.
+/// Returns the node that `text` leads to, or null.
 const TrieNode* find_node(std::string_view text) {
   const TrieNode* node = vocabulary().nodes();
   for (std::size_t i = 0; i < text.size() && node != nullptr; i++)
@@ -102,7 +102,7 @@ bool is_token(std::string_view text) {
   return node != nullptr && node->token() != TrieNode::kNoToken;
 }
 
-/// Does a token begin with `text` and go on with one of `next`?
+/// Returns whether a token begins with `text` and continues with a byte of `next`.
 bool goes_on(std::string_view text, const ByteSet& next) {
   if (const TrieNode* node = find_node(text)) {
     const TrieNode* const end = node + node->subtree_size();
@@ -119,7 +119,8 @@ bool goes_on(std::string_view text, const ByteSet& next) {
   return false;
 }
 
-/// Offsets, each the end of a text whose tokens may be all that is left of F's.
+/// Returns whether a token that begins at an offset may extend beyond the text. Then only the tokens of the text before
+/// that offset may remain.
 std::vector<bool> possible_ends(std::string_view text, const ByteSet& next) {
   std::vector<bool> ends(text.size(), false);
   const std::size_t longest = vocabulary().max_token_len();
@@ -152,7 +153,7 @@ std::vector<TokenId> settled_tokens(ForcedText text) {
   std::vector<bool> ends;
   if (!last) {
     ends = possible_ends(text.bytes, text.next);
-    if (text.bytes.empty() || ends[0]) return {};  // one token may cover all of it
+    if (text.bytes.empty() || ends[0]) return {};  // one token may cover the whole text
   }
   std::vector<TokenId> settled = tokenize(text.bytes);
   if (last) return settled;

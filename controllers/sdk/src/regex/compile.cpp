@@ -1,4 +1,4 @@
-// compile_or_fail and until_or_fail: the engine's only words with the host.
+// compile_or_fail and until_or_fail: the only functions of the engine that use the host.
 #include "aici/host.hpp"
 #include "aici/regex/regex.hpp"
 #include "aici/vocabulary.hpp"

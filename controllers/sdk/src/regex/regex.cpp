@@ -11,7 +11,7 @@
 namespace aici::regex {
 namespace {
 
-/// The classes that assertions and complements need, added to those of the pattern.
+/// Adds the classes that assertions and complements need to those of the pattern.
 AssertionClasses add_hidden_classes(Ast* ast) {
   AssertionClasses classes;
   bool any = false;
@@ -38,7 +38,7 @@ bool has_assertions(const Ast& ast) {
   return false;
 }
 
-/// What a parsed pattern becomes, or why it is refused.
+/// Builds the automaton of a parsed pattern, or returns null and sets `failure`.
 std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildFailure* failure) {
   if (*failure = check_sizes(*ast, limits); failure->message) return nullptr;
   const AssertionClasses hidden = add_hidden_classes(ast);
@@ -64,7 +64,7 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
   return std::make_unique<Automaton>(std::move(program), limits);
 }
 
-/// The same, with `error` filled in.
+/// The same, but sets `error`.
 std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, Parser* parser, Error* error) {
   BuildFailure failure;
   auto automaton = make_automaton(ast, limits, &failure);
@@ -74,7 +74,7 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, Parser
   return nullptr;
 }
 
-/// The texts with a part that matches `node`; `any` is every text.
+/// Returns the texts in which some part matches `node`; `any` is every text.
 NodeId add_texts_with(Ast* ast, NodeId node, NodeId any) {
   const auto is = [&](NodeId id, Assertion assertion) {
     return ast->nodes[id].kind == Node::Kind::kAssertion && ast->nodes[id].assertion == assertion;

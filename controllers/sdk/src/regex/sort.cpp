@@ -3,7 +3,7 @@
 namespace aici::regex {
 namespace {
 
-/// Stable radix sort by bytes of the key; insertion where the counting would cost more.
+/// Stable radix sort by the bytes of the key. Short lists use insertion sort, since counting would cost more.
 template <class T, class KeyOf>
 void sort_by_key(std::vector<T>* items, unsigned key_bytes, KeyOf key_of) {
   constexpr std::size_t kFew = 40;

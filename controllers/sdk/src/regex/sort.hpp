@@ -9,10 +9,10 @@ namespace aici::regex {
 
 void sort_small(std::vector<std::uint16_t>* items);
 
-/// Sorts by the upper half of each item, which must be below 2^24; equal ones keep their order.
+/// Sorts by the upper half of each item, which must be below 2^24. Equal items keep their order.
 void sort_by_codepoint(std::vector<std::uint64_t>* items);
 
-/// Appends; vector::insert makes a kilobyte of code for each type.
+/// Appends items. (vector::insert makes a kilobyte of code for each type.)
 template <class T>
 void append(std::vector<T>* to, std::span<const T> items) {
   const std::size_t size = to->size();

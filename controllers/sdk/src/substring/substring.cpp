@@ -9,9 +9,10 @@ namespace {
 
 using Node = detail::SuffixAutomaton::Node;
 
-/// The number of a node that has more than one place, in its `link`; 0 for the others. Returns how many there are.
+/// Sets `link` to a number for each node whose strings end at several positions, and to 0 for others. Returns the
+/// number of such nodes.
 Substrings::State number_branches(detail::SuffixAutomaton& automaton) {
-  // What ends in one place only is no ending of anything else: nothing links to it.
+  // A string that ends at only one position is no suffix of another node's strings, so no node links to it.
   std::vector<bool> branches(automaton.most_nodes());
   branches[0] = true;
   automaton.each_node([&](std::uint32_t number, Node& node) {
@@ -43,7 +44,7 @@ Substrings::Substrings(std::string_view text, Unit unit) : unit_(unit), text_(te
     automaton.each_edge(node, [&](std::uint8_t label, std::uint32_t target) {
       if (number == 0 && unit == Unit::characters && (label & 0xC0) == 0x80) return;
       const Node& next = automaton.node(target);
-      // The longest string with one place only is all that the text has up to there.
+      // The longest string that ends only there is the whole text up to that position.
       targets()[edge] = next.link != 0 ? next.link : branches_ + next.length;
       labels()[edge++] = label;
     });

@@ -19,7 +19,7 @@ std::uint32_t SuffixAutomaton::add_node(const Node& added) {
   return next_++;
 }
 
-/// The text is one byte longer: its new endings.
+/// Extends the text by one byte.
 void SuffixAutomaton::append(std::uint8_t byte) {
   const std::uint32_t added = add_node({.length = node(last_).length + 1});
   std::uint32_t at = last_, *known = nullptr;
@@ -33,7 +33,8 @@ void SuffixAutomaton::append(std::uint8_t byte) {
     node(added).link = node(*known).length == node(at).length + 1 ? *known : split(at, byte, *known);
 }
 
-/// Those strings of a node that now end in one place more, which `parent` and its endings lead to: a node of their own.
+/// Moves strings of the node `whole` to a new node: those that now end at one more position. Edges from `parent` and
+/// its suffixes lead to them.
 std::uint32_t SuffixAutomaton::split(std::uint32_t parent, std::uint8_t byte, std::uint32_t whole) {
   const std::uint32_t part = add_node(node(whole));
   Node& copy = node(part);

@@ -17,18 +17,18 @@ class SuffixAutomaton {
   explicit SuffixAutomaton(std::string_view text);
 
   struct Node {
-    std::uint32_t length;     ///< of the longest string
+    std::uint32_t length;     ///< of the node's longest string
     std::uint32_t link = 0;   ///< the node of its longest suffix that ends at more positions
     std::uint32_t edges = 0;  ///< the target of the only edge, or the block
-    std::uint16_t count = 0;  ///< of edges
-    std::uint8_t label = 0;   ///< of the only edge
-    std::uint8_t order = 0;   ///< of the block
+    std::uint16_t count = 0;  ///< number of edges
+    std::uint8_t label = 0;   ///< label of the only edge
+    std::uint8_t order = 0;   ///< order of the block
   };
 
   Node& node(std::uint32_t number) { return nodes_[number >> kChunkBits][number & kInChunk]; }
-  /// Numbers of nodes are less; some are of none.
+  /// An upper bound for the numbers of nodes. Not every number below it is in use.
   std::uint32_t most_nodes() const { return next_; }
-  /// Calls visit(number, node) for each, the root first.
+  /// Calls visit(number, node) for each node, the root first.
   template <class Visit>
   void each_node(Visit visit) {
     for (std::uint32_t i = 0; i < next_; i++)
@@ -46,14 +46,15 @@ class SuffixAutomaton {
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffff;
-  /// Memory comes in chunks of 64 KiB, less what the allocator needs, which would make them 128: nothing is ever
-  /// moved, and little is left over. A number is that of a chunk and of a node, or of a word, in it.
+  /// Memory is allocated in chunks of 64 KiB, minus the allocator's overhead, which would double the size. Nothing is
+  /// ever moved, and little is unused. A number consists of the number of a chunk and the index of a node, or of a
+  /// word, in it.
   static constexpr std::uint32_t kChunkBits = 12, kInChunk = (1 << kChunkBits) - 1, kNodesInChunk = kInChunk - 3;
   static constexpr std::uint32_t kWordBits = 14, kInWords = (1 << kWordBits) - 1, kWordsInChunk = kInWords - 15;
-  /// Words behind the last block, which are only read.
+  /// Number of words after the last block, which are only read.
   static constexpr std::uint32_t kPadding = 2;
 
-  /// Words of a block of 2^order edges: the targets, then the labels, four a word.
+  /// Returns the number of words of a block of 2^order edges: the targets, then the labels, four per word.
   static constexpr std::uint32_t block_words(std::uint8_t order) {
     return (1u << order) + ((1u << order) + 3) / 4;
   }
@@ -72,7 +73,7 @@ class SuffixAutomaton {
   std::uint32_t add_node(const Node& node);
   void append(std::uint8_t byte);
   std::uint32_t split(std::uint32_t parent, std::uint8_t byte, std::uint32_t whole);
-  /// The target of an edge, or null.
+  /// Returns the target of an edge, or null.
   std::uint32_t* edge(Node& node, std::uint8_t byte);
   void add_edge(Node& node, std::uint8_t byte, std::uint32_t target);
   std::uint32_t take_block(std::uint8_t order);
@@ -80,8 +81,8 @@ class SuffixAutomaton {
   std::vector<std::unique_ptr<Node[]>> nodes_;
   std::uint32_t next_ = 0;
   std::vector<std::unique_ptr<std::uint32_t[]>> chunks_;
-  std::uint32_t used_ = kWordsInChunk;  ///< of the last chunk
-  std::uint32_t free_[9] = {kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone};  ///< lists of blocks
+  std::uint32_t used_ = kWordsInChunk;  ///< words used in the last chunk
+  std::uint32_t free_[9] = {kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone};  ///< free blocks by order
   std::uint32_t last_ = 0;
 };
 

@@ -108,7 +108,7 @@ void JsonReader::escape(std::string* out) {
   append_utf8(out, code);
 }
 
-/// The number after `\u`, of which the `u` is next.
+/// Reads the number after `\u`; the `u` is the next byte.
 std::uint32_t JsonReader::four_digits() {
   std::uint32_t number = 0;
   at_++;

@@ -12,7 +12,7 @@ using lr::nonterminal_index;
 using lr::Production;
 using lr::Symbol;
 
-/// The nonterminals of which a text can come that has only symbols that `good` says yes to.
+/// Returns the nonterminals that derive a text in which `good` holds for every terminal.
 template <class Good>
 std::vector<bool> derivable(const Grammar& grammar, Good good) {
   std::vector<bool> found(grammar.nonterminals.size());
@@ -27,7 +27,7 @@ std::vector<bool> derivable(const Grammar& grammar, Good good) {
   return found;
 }
 
-/// What can be met on the way from the start.
+/// The symbols that can be reached from the start.
 struct Reachable {
   std::vector<bool> nonterminals, terminals;
 };
@@ -49,7 +49,7 @@ Reachable reachable(const Grammar& grammar) {
   return found;
 }
 
-/// Which nonterminals can each be replaced by, alone.
+/// Returns, for each nonterminal, the nonterminals by which it can be replaced, with nothing else.
 std::vector<std::vector<bool>> replacements(const Grammar& grammar) {
   const std::vector<bool> empty = derivable(grammar, [](Symbol) { return false; });
   const auto vanishes = [&](Symbol s) { return is_nonterminal(s) && empty[nonterminal_index(s)]; };

@@ -27,10 +27,10 @@ constexpr const char* kSkip = "SKIP";
 
 bool is_quoted(const Word& word) { return word.kind == Kind::kKeyword || word.kind == Kind::kPattern; }
 
-/// What two words have in common that are the same terminal.
+/// Returns the key of a quoted terminal: the same terminal has the same key.
 std::string key(const Word& word) { return (word.kind == Kind::kPattern ? "/" : "\"") + word.text; }
 
-/// As it is written in messages.
+/// Returns a word as it is written in messages.
 std::string shown(const Word& word) {
   return word.kind == Kind::kPattern ? "\"/" + word.text + "/\"" : "\"" + word.text + "\"";
 }
@@ -54,7 +54,7 @@ class Translator {
   YaccGrammar take() { return std::move(out_); }
 
  private:
-  /// Quoted terminals that are not used stand in a rule that is not; those of %token need not be.
+  /// Adds a warning, except for quoted terminals, whose rule has its own warning, and for names of %token.
   void warn(const std::string& name, const std::string& problem) {
     const Rule* rule = rules_.find(name);
     if (rule == nullptr || std::ranges::any_of(rules_.tokens, [&](const Word& token) { return token.text == name; }))
@@ -62,8 +62,8 @@ class Translator {
     out_.warnings.push_back(source_.place(rule->at) + ": " + problem);
   }
 
-  /// A name for keywords and patterns that stand nowhere else is a terminal of its own, and so are the others to the
-  /// parser: fewer states, and the name can have a precedence.
+  /// Returns whether a rule only names keywords and patterns that occur nowhere else. Such a rule is one terminal, and
+  /// the parser does not distinguish its alternatives: it needs fewer states, and the name can have a precedence.
   bool is_lexeme(const Rule& rule) const {
     if (rules_.start ? rule.name == rules_.start->text : &rule == first_rule()) return false;
     for (const Alternative& alternative : rule.alternatives) {
@@ -145,7 +145,7 @@ class Translator {
     return found->second;
   }
 
-  /// Names that are only used for a precedence, as in `%prec UMINUS`, have no rule.
+  /// A name that is used only for a precedence, as in `%prec UMINUS`, has no rule.
   Precedence* precedence(const Word& word) {
     if (is_quoted(word)) {
       if (const auto found = words_.find(key(word)); found != words_.end())
@@ -221,7 +221,7 @@ class Translator {
   std::map<std::string, int> uses_;
   std::map<std::string, Terminal> words_;   ///< by `key`
   std::map<std::string, Symbol> symbols_;   ///< by name
-  std::vector<std::pair<Word, Terminal>> quoted_;  ///< in the order in which they are preferred
+  std::vector<std::pair<Word, Terminal>> quoted_;  ///< in the order of preference
   std::map<std::string, Precedence> other_precedences_;
 };
 

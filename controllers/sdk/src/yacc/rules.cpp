@@ -75,10 +75,10 @@ Alternative read_alternative(Source& source) {
   }
 }
 
-/// More could not become a parser within the limits of time and memory anyway.
+/// A larger grammar could not become a parser within the limits of time and memory.
 constexpr std::size_t kMostRules = 8192, kMostAlternatives = 1 << 15;
 
-/// Which of `Rules::rules` a name means.
+/// Indices in `Rules::rules` by name.
 using Index = std::map<std::string, std::size_t>;
 
 void read_rule(Source& source, Rules& rules, Index& index) {
@@ -109,7 +109,7 @@ Rules read_rules(Source& source) {
   while (source.word().kind == Kind::kDirective) read_directive(source, rules);
   source.expect("%%", "before the rules");
   Index index;
-  // what is behind a second %% is code in yacc
+  // in yacc, code follows after a second %%
   while (source.word().kind != Kind::kEnd && !source.word().is("%%")) read_rule(source, rules, index);
   if (rules.rules.empty()) source.fail(source.word().at, "the grammar has no rules");
   return rules;

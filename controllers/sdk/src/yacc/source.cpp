@@ -76,7 +76,7 @@ void Source::advance() {
   at_ = end;
 }
 
-/// A backslash keeps the quote behind it from ending the text.
+/// Reads a quoted word. A quote after a backslash does not end it.
 void Source::quoted(char quote) {
   const std::size_t begin = at_ + 1;
   std::size_t end = begin;

@@ -1,4 +1,4 @@
-// source.hpp - the text of a grammar, cut into words, with places for messages.
+// source.hpp - splits the text of a grammar into words, with positions for messages.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ struct Word {
   enum class Kind : std::uint8_t {
     kEnd,
     kName,       ///< identifier
-    kKeyword,    ///< quoted; `text` is what it stands for
+    kKeyword,    ///< quoted; `text` is without quotes and escapes
     kPattern,    ///< quoted, between slashes; `text` is the expression
-    kDirective,  ///< %name; `text` is with the %
+    kDirective,  ///< %name; `text` includes the %
     kMark,       ///< : | ; or %%
     kNumber,
   };
@@ -27,18 +27,18 @@ struct Word {
   bool is(std::string_view mark) const { return kind == Kind::kMark && text == mark; }
 };
 
-/// What is wrong fails the controller, with line and column.
+/// Errors fail the controller, with line and column.
 class Source {
  public:
   explicit Source(std::string_view text) : text_(text), places_(text) { advance(); }
 
   const Word& word() const { return word_; }
-  /// The word, after moving past it.
+  /// Returns the current word and moves to the next one.
   Word take();
   bool accept(std::string_view mark);
   void expect(std::string_view mark, std::string_view where);
   [[noreturn]] void fail(std::size_t at, std::string_view problem) const { places_.fail(at, problem); }
-  /// "line 3, column 7"
+  /// Returns "line 3, column 7".
   std::string place(std::size_t at) const { return places_.place(at); }
 
  private:

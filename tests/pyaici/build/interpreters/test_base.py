@@ -101,6 +101,14 @@ def test_only_changed_files_are_compiled(
     assert field(out, 3) == 43
 
 
+def test_subfolders_other_than_the_port_are_compiled(folder: Path, build: Callable[[], list[str]]) -> None:
+    (folder / "more").mkdir()
+    (folder / "more" / "twice.c").write_text('#include "../twice.h"\nint twice(int x) { return 2 * x; }\n')
+    (folder / "twice.h").write_text("int twice(int x);\n")
+    (folder / "port" / "unused.c").write_text("#error not a source of the glue\n")
+    assert "twice.c" in build()
+
+
 def test_shared_folder_is_not_a_controller(folder: Path) -> None:
     assert [path.name for path in controller_folders(folder.parents[1])] == ["thingctrl"]
 

@@ -6,7 +6,7 @@
 namespace aici::json_schema {
 namespace {
 
-/// Optional items are groups in groups; so many of them are one rule.
+/// Optional items are nested groups; after this many items, a new rule begins.
 constexpr std::uint32_t kNested = 50;
 
 }  // namespace
@@ -50,7 +50,7 @@ cfg::Expr Emitter::plain_array(const Branch& branch) {
   const std::uint32_t least = branch.min_items;
   const auto less = [](std::uint32_t a, std::uint32_t b) { return a > b ? a - b : 0; };
   const auto room = [&](std::uint32_t before) { return most == Branch::kNoLimit ? most : less(most, before); };
-  // behind item number `fixed`, and then from the last to the second
+  // the items after number `fixed`, then from the last one to the second
   const std::uint32_t before = std::max(fixed, 1u);
   Expr tail = grammar_.empty();
   if (most > fixed) {
@@ -69,7 +69,7 @@ cfg::Expr Emitter::plain_array(const Branch& branch) {
   return grammar_.choice(all);
 }
 
-/// Where items that meet `contains` are counted: a rule for each number of items and of those.
+/// Counts items that satisfy `contains`: one rule for each combination of the number of items and of these counts.
 cfg::Expr Emitter::counted_array(const Branch& branch) {
   const std::size_t kinds = branch.contains.size();
   std::uint32_t last = std::max({last_named_item(branch), branch.min_items, 1u});
@@ -85,7 +85,7 @@ cfg::Expr Emitter::counted_array(const Branch& branch) {
     problems_.unsupported(branch.contains[0].where, "too many items would have to be counted");
     return grammar_.never();
   }
-  // state: number of items (`last` = that or more), then one number for each `contains`
+  // state: the number of items (`last` means that many or more), then one count for each `contains`
   const auto number = [&](std::uint32_t at, const std::vector<std::uint32_t>& counts) {
     std::uint64_t id = at;
     for (std::size_t k = 0; k < kinds; k++) id = id * sizes[k] + counts[k];
@@ -135,7 +135,7 @@ cfg::Expr Emitter::counted_array(const Branch& branch) {
   return none ? grammar_.choice({marks_.empty_array(), some}) : some;
 }
 
-/// Items that must differ: a rule for each set of those that are left, if there are few values at all.
+/// Returns arrays of distinct items: one rule for each set of used values, if there are only few values.
 cfg::Expr Emitter::unique_array(const Branch& branch) {
   std::vector<Expr> values;
   const Goal goal = expander_.simplify(item_goal(branch, 0));

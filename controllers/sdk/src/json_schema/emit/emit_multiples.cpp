@@ -1,4 +1,4 @@
-// Multiples of numbers, and numbers that are none: by their remainders, digit by digit.
+// Multiples and non-multiples of numbers, by their remainders, digit by digit.
 #include <algorithm>
 
 #include "emitter.hpp"
@@ -6,19 +6,19 @@
 namespace aici::json_schema {
 namespace {
 
-/// Digits of a divisor, and places behind its point: ten times a remainder, and a digit, must be a number.
+/// Maximum number of a divisor's digits, and of its decimal places: a remainder times ten plus a digit must fit.
 constexpr std::size_t kMostDigits = 17;
 constexpr std::size_t kMostPlaces = 17;
-/// Rules: one for each place in the pattern with each remainder.
+/// Maximum number of rules, one for each combination of a place in the pattern and remainders.
 constexpr std::size_t kMostRules = 5000;
 
-/// What is left of the digits so far, without a point, when they are divided.
+/// Computes the remainder of the digits so far, without the point.
 struct Divisor {
   std::uint64_t number;
-  std::uint32_t places;  ///< it stands for number / 10^places
+  std::uint32_t places;  ///< the divisor is number / 10^places
   bool negated;
 
-  /// A number that has digits beyond these places is no multiple.
+  /// The remainder of a number with digits beyond these places, which is no multiple.
   std::uint64_t none() const { return number; }
 
   std::uint64_t next(std::uint64_t rest, std::uint32_t digit, std::uint32_t behind_point) const {
@@ -43,10 +43,10 @@ std::optional<Divisor> divisor_of(const Decimal& decimal, bool negated) {
   return out;
 }
 
-/// How far a number has been read.
+/// A position while a number is read.
 struct Place {
   regex::Regex::State state;
-  std::uint32_t behind_point;  ///< digits there and one; 0 before the point
+  std::uint32_t behind_point;  ///< number of decimal places plus one; 0 before the point
   std::vector<std::uint64_t> rests;
 
   auto operator<=>(const Place&) const = default;
@@ -54,7 +54,7 @@ struct Place {
 
 }  // namespace
 
-/// The texts of a pattern of numbers that are multiples of all, and of none that is excluded.
+/// Returns the texts of a pattern of numbers that are multiples of all divisors, and of no excluded divisor.
 cfg::Expr Emitter::multiples(const Branch& branch, const std::string& pattern) {
   const auto too_large = [&] {
     problems_.unsupported(branch.numbers_at, "multiples of this number cannot be enforced: there are too many remainders");

@@ -1,4 +1,4 @@
-// Objects: the properties that the schema names, in its order, then others.
+// Objects: the named properties in the order of the schema, then other properties.
 #include <algorithm>
 #include <set>
 
@@ -7,15 +7,15 @@
 namespace aici::json_schema {
 namespace {
 
-/// Names that others are told apart from by patterns: so many sorts of them.
+/// Maximum number of kinds of other names, which are distinguished by the patterns that they match.
 constexpr std::size_t kMostSorts = 64;
-/// Behind so many members the rest is a rule of its own. Any member may be the first, and what comes behind it is
-/// written out to the end of the rule for each.
+/// After this many members, the rest gets its own rule. Any member may be the first one, and for each of them the
+/// members after it are written out up to the end of the rule.
 constexpr std::size_t kShared = 64;
 
 }  // namespace
 
-/// Does propertyNames allow it?
+/// Returns whether propertyNames allows the name.
 bool Emitter::may_be_named(const Branch& branch, std::string_view name) {
   if (branch.names.empty()) return true;
   const Shape& shape = expander_.use(expander_.simplify(branch.names));
@@ -32,7 +32,7 @@ bool Emitter::may_be_named(const Branch& branch, std::string_view name) {
   return false;
 }
 
-/// Those that are named; false if one that is required cannot be there.
+/// Lists the named properties; returns false if a required property is impossible.
 bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out) {
   std::vector<std::string_view> order;
   std::set<std::string_view> seen;
@@ -60,7 +60,7 @@ bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names
   return true;
 }
 
-/// Names like those of `like` (a branch for strings) that propertyNames allows and that are not among `names`.
+/// Returns the names that match `like` (a branch for strings), that propertyNames allows, and that are not in `names`.
 cfg::Expr Emitter::keys(const Branch& like, const Branch& branch, const std::vector<std::string_view>& names) {
   Branch wanted = like;
   wanted.not_strings = names;
@@ -84,7 +84,7 @@ cfg::Expr Emitter::keys(const Branch& like, const Branch& branch, const std::vec
   return grammar_.choice(all);
 }
 
-/// Any property that is not named: names sorted by the patterns that they match, each sort with its values.
+/// Returns any property that is not named. Names are sorted by the patterns that they match; each kind has its values.
 cfg::Expr Emitter::free_members(const Branch& branch, const std::vector<std::string_view>& names) {
   std::vector<std::pair<std::string_view, Value>> patterns;
   const auto add = [&](std::string_view pattern, Value where) {
@@ -104,7 +104,7 @@ cfg::Expr Emitter::free_members(const Branch& branch, const std::vector<std::str
         next.push_back(sort);
         next.back().push_back(matches);
         if (!matches || std::count(sort.begin(), sort.end(), true) == 0) continue;
-        // two patterns have often nothing in common
+        // often no name matches both of two patterns
         Branch both;
         for (std::size_t k = 0; k <= i; k++)
           if (next.back()[k]) both.texts.push_back({patterns[k].first, patterns[k].second, false, false});
@@ -148,7 +148,7 @@ cfg::Expr Emitter::object(const Branch& branch) {
   std::vector<std::string_view> names;
   std::vector<Member> members;
   if (!this->members(branch, &names, &members)) return grammar_.never();
-  // names that some schema speaks of, but not of their values, are no others
+  // names that a schema lists without describing their values are not free either
   std::set<std::string_view> seen(names.begin(), names.end());
   for (const Branch::Additional& rest : branch.additional)
     for (const std::string_view name : rest.known->names)
@@ -168,8 +168,8 @@ cfg::Expr Emitter::object(const Branch& branch) {
   return grammar_.choice(all);
 }
 
-/// One member at least, with commas between them. Commas belong to what comes before the first member that is
-/// required, and to what comes after it; if none is, any can be the first.
+/// Returns one or more members with commas between them. Members before the first required member are followed by a
+/// comma, and members after it are preceded by one. If no member is required, any member can be the first.
 cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
   const bool has_free = free != grammar_.never();
   const Expr more_free =
@@ -193,8 +193,8 @@ cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
   return all;
 }
 
-/// Where members are counted: a rule for each (number of the next one, how many there are). Of those that are not named
-/// one counts for the minimum at most: they might be equal.
+/// Counts members: one rule for each pair of the next member's number and the count so far. At most one unnamed
+/// property counts for the minimum, since several might have the same name.
 cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& members, Expr free) {
   const bool has_free = free != grammar_.never();
   const auto size = static_cast<std::uint32_t>(members.size());
@@ -213,7 +213,7 @@ cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& memb
     return grammar_.never();
   }
   const Expr next_free = has_free ? rule("property", grammar_.sequence({marks_.comma(), free})) : grammar_.never();
-  // what may come behind the last of them, by how many there are
+  // what may follow the last named member, by the count so far
   std::vector<Expr> row(top + 1);
   for (std::uint32_t count = 0; count <= top; count++) {
     const std::uint32_t missing = least > count ? least - count : 0;
@@ -237,7 +237,7 @@ cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& memb
       if (!members[i].required) all.push_back(row[count]);
       before[count] = rule("properties", grammar_.choice(all));
     }
-    // with no upper bound all counts from `top` on are one
+    // without an upper bound, all counts from `top` on are equivalent
     for (std::uint32_t count = std::min(top, i) + 1; count <= top; count++) before[count] = grammar_.never();
     row = std::move(before);
   }

@@ -18,7 +18,7 @@ cfg::Expr Emitter::string(const Branch& branch) {
   for (const Lengths lengths : {Lengths::kCounted, Lengths::kUpperCounted, Lengths::kWrittenOut}) {
     const std::optional<Strings::Language> language = strings_.language(branch, lengths, &cause, &problem);
     if (!language) break;
-    // where a pattern looks at what is around it, quotes are none of it
+    // an assertive pattern examines its surroundings, so the quotes must not be part of it
     const bool quotes_inside = !plain_ && !language->assertive;
     const std::string whole = quotes_inside ? "\"(?:" + language->pattern + ")\"" : language->pattern;
     std::optional<Expr> expr;
@@ -38,7 +38,7 @@ cfg::Expr Emitter::string(const Branch& branch) {
   return grammar_.never();
 }
 
-/// The texts of a pattern but for some, which are given without their quotes. Nothing if it is too large.
+/// Returns the texts of a pattern except some, which are given without quotes. Returns nothing if it is too large.
 std::optional<cfg::Expr> Emitter::pattern_except(const std::string& pattern, const std::vector<std::string_view>& texts,
                                                  bool unquoted, std::string* problem) {
   std::vector<std::string> except;
@@ -64,7 +64,7 @@ std::optional<cfg::Expr> Emitter::pattern_except(const std::string& pattern, con
   return patterns_[key] = expr;
 }
 
-/// The texts of a pattern with a number of characters between two bounds. Nothing if that cannot be counted.
+/// Returns the texts of a pattern with a number of characters between two bounds; nothing if they cannot be counted.
 std::optional<cfg::Expr> Emitter::counted_pattern(const std::string& pattern, std::uint32_t least, std::uint32_t most,
                                                   std::string* problem) {
   auto [at, added] = counted_.try_emplace(pattern);
@@ -87,7 +87,7 @@ std::optional<cfg::Expr> Emitter::counted_pattern(const std::string& pattern, st
 cfg::Expr Emitter::number(const Branch& branch) {
   const bool integers = !(branch.types & kFraction);
   std::vector<Range> ranges{branch.range};
-  // a number that is excluded cuts the range in two
+  // an excluded number cuts the range in two
   for (const Decimal& number : branch.not_numbers)
     for (std::size_t i = 0; i < ranges.size(); i++) {
       if (!ranges[i].contains(number) || ranges.size() > kMostExcluded) continue;
@@ -111,7 +111,7 @@ cfg::Expr Emitter::number(const Branch& branch) {
   spans += ")";
   if (!(branch.types & kInteger)) spans = both_patterns({spans, fraction_pattern()});
   if (!branch.not_multiples.empty()) return multiples(branch, spans);
-  // patterns of multiples know nothing of types
+  // patterns of multiples do not distinguish types
   if (bounded || branch.multiples.empty() || (branch.types & kNumber) != kNumber) all.push_back(spans);
   for (const Decimal& divisor : branch.multiples) {
     const std::optional<std::string> multiple = multiple_pattern(divisor, integers);

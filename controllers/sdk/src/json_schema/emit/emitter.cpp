@@ -7,9 +7,9 @@
 namespace aici::json_schema {
 namespace {
 
-/// How often an expression is written out side by side; more often by rules.
+/// Maximum number of copies of an expression in a sequence; for more copies, rules are made.
 constexpr std::uint32_t kWrittenOut = 32;
-/// Nothing, a blank, or a new line with an indentation.
+/// Nothing, a space, or a line break with indentation.
 constexpr std::string_view kBlanks = "(?: |\\n[ \\t]{0,40})?";
 
 }  // namespace
@@ -94,7 +94,7 @@ cfg::Expr Emitter::build(const Branch& branch) {
   return grammar_.choice(all);
 }
 
-/// With Options::warn, what cannot be enforced is left out: all of it that is hard.
+/// With Options::warn, ignores constraints that cannot be enforced, and with them all others that are difficult.
 cfg::Expr Emitter::if_possible(const Branch& branch, Expr (Emitter::*build)(const Branch&)) {
   const std::size_t before = problems_.count();
   const Expr expr = (this->*build)(branch);
@@ -122,7 +122,7 @@ cfg::Expr Emitter::joined(const std::vector<Expr>& parts, Expr open, Expr close,
   return grammar_.sequence(all);
 }
 
-/// A value that is given. Numbers that are integers may be written with `.0` too.
+/// Returns the spelling of a given value. Integers may also be written with `.0`.
 cfg::Expr Emitter::literal(Value value, std::uint32_t depth) {
   if (depth == limits_.value_depth) {
     problems_.wrong(value, "this value is nested too deeply");

@@ -1,4 +1,4 @@
-// emitter.hpp - writes goals as rules of a grammar.
+// emitter.hpp - emits goals as rules of a grammar.
 #pragma once
 
 #include <initializer_list>
@@ -14,7 +14,7 @@
 
 namespace aici::json_schema {
 
-/// The marks of JSON with the blanks that may be around them, each made when it is first needed.
+/// The punctuation of JSON with optional blanks around it. Each expression is made when it is first needed.
 class Marks {
  public:
   Marks(cfg::Grammar& grammar, Whitespace whitespace) : grammar_(grammar), whitespace_(whitespace) {}
@@ -29,7 +29,7 @@ class Marks {
   cfg::Expr empty_object();
 
  private:
-  /// `plain` is what it is without blanks of choice.
+  /// `plain` is the text without optional blanks.
   cfg::Expr mark(std::size_t number, std::initializer_list<std::string_view> pattern, std::string_view plain);
 
   cfg::Grammar& grammar_;
@@ -70,17 +70,17 @@ class Emitter {
   Expr pattern(const std::string& pattern, Value where);
   Expr exactly(Expr expr, std::uint32_t count);
   Expr at_most(Expr expr, std::uint32_t count);
-  /// From `least` to `most` times, in rules of modest number.
+  /// Repeats `expr` between `least` and `most` times, with a moderate number of rules.
   Expr between(Expr expr, std::uint32_t least, std::uint32_t most);
 
   // emit_scalar.cpp
-  /// A pattern whose characters are counted.
+  /// A pattern with counted characters.
   struct Countable {
-    /// No text matches it, whatever the length.
+    /// Whether no text matches the pattern, of any length.
     bool empty = false;
-    /// Without bounds; nothing if it is too large.
+    /// The pattern without bounds; nothing if it is too large.
     std::optional<cfg::Counted> texts;
-    /// By the bounds that it was wanted with.
+    /// Expressions made so far, by their bounds.
     std::map<std::pair<std::uint32_t, std::uint32_t>, Expr> made;
   };
   Expr string(const Branch& branch);

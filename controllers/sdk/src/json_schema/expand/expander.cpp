@@ -5,7 +5,7 @@
 namespace aici::json_schema {
 namespace {
 
-/// How deep goals are looked into to see whether they are empty: deep enough for what tells alternatives apart.
+/// Maximum depth of goals to examine whether they are empty: deep enough for what distinguishes alternatives.
 constexpr std::uint32_t kMostLooking = 3;
 
 }  // namespace
@@ -78,7 +78,7 @@ const Shape& Expander::shape(const Goal& goal) {
   const std::uint32_t copied = std::exchange(copied_, 0);
   Branches branches(1);
   for (const Atom atom : goal) apply(atom, branches);
-  // seen to be empty while it is being made: nothing can be said of it yet
+  // while this is computed, another goal may ask whether it is empty: assume that it is not
   out.branches.resize(1);
   finish(goal, std::move(branches), &out);
   copied_ = copied;
@@ -121,7 +121,7 @@ void Expander::finish(const Goal& goal, Branches branches, Shape* shape) {
   shape->branches = std::move(kept);
 }
 
-/// Takes away types of which there is no value because of what is inside; true if nothing is left.
+/// Removes types without a possible value because of their contents; returns whether no type is left.
 bool Expander::drop_impossible(Branch& branch) {
   if (branch.types & kObject && !branch.required.empty()) {
     const PropertyIndex own = index_properties(branch);
@@ -144,7 +144,7 @@ bool Expander::drop_impossible(Branch& branch) {
   return branch.types == 0;
 }
 
-/// Past schemas that only refer to others.
+/// Skips schemas that only refer to others.
 Atom Expander::simplify(Atom atom) const {
   for (int i = 0; i < 16 && atom != kNever; i++) {
     const Value schema = schema_of(atom), ref = document_.find(schema, "$ref");
@@ -199,7 +199,7 @@ Goal Expander::property_goal(const Branch& branch, const PropertyIndex& own, std
 }
 
 void Expander::apply(Atom atom, Branches& branches) {
-  if (atom == kNever) return branches.clear();  // even behind an error: it has no schema that could be named
+  if (atom == kNever) return branches.clear();  // first, since kNever has no schema that a message could name
   if (branches.empty() || problems_.fatal()) return;
   const Value schema = schema_of(atom);
   switch (document_.kind(schema)) {
@@ -224,7 +224,7 @@ void Expander::apply(Atom atom, Branches& branches) {
   inside_.pop_back();
 }
 
-/// Beside $ref nothing counts in the older drafts.
+/// In older drafts, all keywords next to $ref are ignored.
 bool Expander::counts(Value schema, Value member) const {
   return document_.name(member) == "$ref" || !is_older(schema, Draft::k2019) || document_.find(schema, "$ref") == kNone;
 }
@@ -246,7 +246,7 @@ void Expander::apply_all(Value schema, Branches& branches) {
     else if (const Keyword* keyword = find_keyword(name))
       (this->*keyword->positive)(schema, member, branches);
   }
-  // these depend on all others
+  // these depend on all other keywords
   if (last[0] != kNone) unevaluated_items(schema, last[0], branches);
   if (last[1] != kNone) unevaluated_properties(schema, last[1], branches);
   if (unevaluated)
@@ -272,7 +272,7 @@ void Expander::apply_negated(Value schema, Branches& branches) {
   branches = std::move(all);
 }
 
-/// Does what is being applied count as seen, for unevaluatedItems and unevaluatedProperties?
+/// Returns whether what is being applied counts for unevaluatedItems and unevaluatedProperties.
 bool Expander::evaluates() const { return std::none_of(inside_.begin(), inside_.end(), is_negated); }
 
 Expander::Branches Expander::copy(const Branches& branches) {
@@ -309,7 +309,7 @@ bool Expander::is_map(Value keyword) {
   return false;
 }
 
-/// A number that is not negative; those beyond what anybody counts are as good as the largest.
+/// Returns a number that is not negative. Very large numbers are replaced by one that is large enough.
 std::optional<std::uint32_t> Expander::count(Value keyword) {
   const std::optional<Decimal> number = this->number(keyword);
   if (!number) return std::nullopt;

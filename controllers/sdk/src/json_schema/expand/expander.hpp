@@ -43,7 +43,7 @@ class Expander {
         limits_(limits),
         validator_(schemas, strings, limits) {}
 
-  /// Computed once; stays where it is. Its problems become those of the schema.
+  /// Returns a shape, which is computed once and never moves. Adds its problems to those of the schema.
   const Shape& use(const Goal& goal);
   /// Returns whether certainly no value satisfies this; false if that is hard to decide.
   bool empty(const Goal& goal);
@@ -70,7 +70,7 @@ class Expander {
   bool counts(Value schema, Value member) const;
   void finish(const Goal& goal, Branches branches, Shape* shape);
   bool drop_impossible(Branch& branch);
-  /// A copy, as far as the budget goes.
+  /// Returns a copy, or nothing with a problem if there are too many combinations.
   Branches copy(const Branches& branches);
   Atom simplify(Atom atom) const;
   static void append(Branches&& from, Branches& to);
@@ -190,10 +190,10 @@ class Expander {
 
   std::map<Goal, std::unique_ptr<Shape>> shapes_;
   std::map<std::pair<Value, Value>, bool> disjoint_;
-  /// Schemas that are being applied to one value, in one another.
+  /// The schemas that are being applied to one value, from the outermost to the innermost.
   std::vector<Atom> inside_;
   std::uint32_t copied_ = 0, all_copied_ = 0;
-  /// How deep goals are looked into, to see whether they are empty.
+  /// The current depth at which goals are examined for emptiness.
   std::uint32_t looking_ = 0;
 };
 

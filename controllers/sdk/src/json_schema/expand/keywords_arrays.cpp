@@ -1,11 +1,11 @@
-// What is said about arrays.
+// Keywords about arrays.
 #include <algorithm>
 
 #include "expander.hpp"
 
 namespace aici::json_schema {
 
-/// How many items have schemas of their own.
+/// Returns the number of items with their own schemas.
 std::uint32_t Expander::prefix_size(Value schema) const {
   const Value list = document_.find(schema, is_older(schema, Draft::k2020) ? "items" : "prefixItems");
   return document_.is(list, Kind::kArray) ? document_.count(list) : 0;
@@ -61,7 +61,7 @@ void Expander::not_prefix_items(Value schema, Value keyword, Branches& branches)
   branches = std::move(all);
 }
 
-/// Only in drafts before 2020-12, and beside a list in `items`.
+/// Only in drafts before 2020-12, and next to a list in `items`.
 void Expander::additional_items(Value schema, Value keyword, Branches& branches) {
   if (is_older(schema, Draft::k2020) && document_.is(document_.find(schema, "items"), Kind::kArray))
     rest_of_items(prefix_size(schema), keyword, false, branches);
@@ -142,8 +142,9 @@ void Expander::not_unique_items(Value, Value keyword, Branches& branches) {
   problem(branches, kArray, keyword, "that two items are equal cannot be enforced");
 }
 
-/// Items beyond all that this schema and those that it applies say something of. Those that meet `contains` count too,
-/// but need not: so texts may be refused, none is wrongly allowed.
+/// Applies to items beyond those that this schema and the schemas that it applies describe. Items that satisfy
+/// `contains` would be evaluated too, but are not treated so: valid texts may be refused, but no invalid text is
+/// allowed.
 void Expander::unevaluated_items(Value, Value keyword, Branches& branches) {
   if (document_.is(keyword, Kind::kTrue)) return rest_of_items(0, keyword, false, branches);
   for (Branch& b : branches) {

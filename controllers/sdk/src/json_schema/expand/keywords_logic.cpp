@@ -1,4 +1,4 @@
-// What combines schemas: references, allOf, anyOf, oneOf, not, if.
+// Keywords that combine schemas: references, allOf, anyOf, oneOf, not, if.
 #include "expander.hpp"
 
 namespace aici::json_schema {
@@ -60,11 +60,11 @@ void Expander::not_any_of(Value, Value keyword, Branches& branches) {
     apply(opposite(holds(document_.child(keyword, i))), branches);
 }
 
-/// Is it certain that no value meets both?
+/// Returns whether certainly no value satisfies both.
 bool Expander::disjoint(Value a, Value b) {
   const auto [known, added] = disjoint_.insert({{a, b}, false});
   if (!added) return known->second;
-  // empty() refuses to look deeper than some levels, which is right inside of goals but not for schemas side by side
+  // empty() looks only a few levels deep. That limit suits nested goals, but not schemas next to each other.
   const std::uint32_t looking = std::exchange(looking_, 0);
   looking_ = looking > 1 ? looking : 0;
   const bool found = empty({holds(a), holds(b)});
@@ -72,7 +72,7 @@ bool Expander::disjoint(Value a, Value b) {
   return disjoint_[{a, b}] = found;
 }
 
-/// Each alternative without all others; those that have nothing in common with it need not be said.
+/// Excludes from each alternative all others, except those that are disjoint with it.
 void Expander::one_of(Value, Value keyword, Branches& branches) {
   if (!is_list(keyword, "a list of schemas is expected")) return;
   const std::uint32_t count = document_.count(keyword);
@@ -89,7 +89,7 @@ void Expander::one_of(Value, Value keyword, Branches& branches) {
   branches = std::move(all);
 }
 
-/// None of them, or two at once.
+/// None of the alternatives holds, or two at once.
 void Expander::not_one_of(Value, Value keyword, Branches& branches) {
   if (!is_list(keyword, "a list of schemas is expected")) return;
   const std::uint32_t count = document_.count(keyword);
@@ -113,7 +113,7 @@ void Expander::not_negation(Value, Value keyword, Branches& branches) { apply(ho
 
 void Expander::condition(Value schema, Value keyword, Branches& branches) {
   const Value then = document_.find(schema, "then"), otherwise = document_.find(schema, "else");
-  // even then it matters for unevaluatedProperties what `if` says
+  // even without `then` and `else`, `if` matters for unevaluatedProperties
   if (then == kNone && otherwise == kNone && (branches.empty() || branches[0].marks.empty())) return;
   Branches no = copy(branches);
   apply(holds(keyword), branches);

@@ -1,4 +1,4 @@
-// What is said about objects.
+// Keywords about objects.
 #include <algorithm>
 
 #include "expander.hpp"
@@ -43,7 +43,7 @@ void Expander::require_names(Value list, Branches& branches) {
 }
 
 void Expander::required(Value, Value keyword, Branches& branches) {
-  // in draft 3 it was true or false, and still is in some schemas
+  // in draft 3 this keyword is true or false, and some schemas still use that form
   if (document_.kind(keyword) == Kind::kTrue || document_.kind(keyword) == Kind::kFalse)
     return problem(branches, kAllTypes, keyword, "a list of names is expected: this form is of draft 3");
   require_names(keyword, branches);
@@ -95,7 +95,7 @@ void Expander::property_names(Value schema, Value keyword, Branches& branches) {
   for (Branch& b : branches) b.names.push_back(holds(keyword));
 }
 
-/// additionalProperties, patternProperties, propertyNames: that there is a property for which they do not hold.
+/// additionalProperties, patternProperties, propertyNames: some property violates them.
 void Expander::not_some_property(Value schema, Value keyword, Branches& branches) {
   if (document_.is(keyword, Kind::kTrue) ||
       (document_.name(keyword) == "propertyNames" && is_older(schema, Draft::k6)) ||
@@ -134,7 +134,8 @@ void Expander::not_max_properties(Value, Value keyword, Branches& branches) {
     });
 }
 
-/// dependentRequired, dependentSchemas and both forms of `dependencies`: a property is not there, or more holds.
+/// dependentRequired, dependentSchemas and both forms of `dependencies`: the property is absent, or more constraints
+/// hold.
 void Expander::dependent(Value, Value keyword, Branches& branches) {
   if (!is_map(keyword)) return;
   for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
@@ -178,7 +179,7 @@ void Expander::not_dependent(Value, Value keyword, Branches& branches) {
   branches = std::move(all);
 }
 
-/// Like additionalProperties, beside all that this schema and those that it applies say something of.
+/// Like additionalProperties, except for properties that this schema and the schemas that it applies describe.
 void Expander::unevaluated_properties(Value, Value keyword, Branches& branches) {
   for (Branch& b : branches) {
     const Branch::Mark& mark = b.marks.back();

@@ -1,4 +1,4 @@
-// What is said about single values: types, values, numbers, strings.
+// Keywords about single values: types, values, numbers, strings.
 #include <algorithm>
 
 #include "../strings/formats.hpp"
@@ -66,7 +66,7 @@ void Expander::not_constant(Value schema, Value keyword, Branches& branches) {
 }
 
 void Expander::drop_value(Value value, Branches& branches) {
-  // Values that are listed are compared with the whole goal at the end.
+  // Listed values are compared with the whole goal at the end.
   switch (document_.kind(value)) {
     case Kind::kNull: return each(branches, [](Branch& b) { b.types &= static_cast<Types>(~kNull); });
     case Kind::kFalse: return each(branches, [](Branch& b) { b.types &= static_cast<Types>(~kFalse); });
@@ -121,7 +121,7 @@ void Expander::not_maximum(Value schema, Value keyword, Branches& branches) {
   only(branches, kNumber);
   low(keyword, !document_.is(document_.find(schema, "exclusiveMaximum"), Kind::kTrue), branches);
 }
-// In draft 4 these are true or false, and say how the bound is meant that is beside them.
+// In draft 4 this keyword is true or false, and applies to the bound next to it.
 void Expander::exclusive_minimum(Value, Value keyword, Branches& branches) {
   if (document_.kind(keyword) != Kind::kTrue && document_.kind(keyword) != Kind::kFalse)
     low(keyword, true, branches);
@@ -208,7 +208,7 @@ void Expander::format(Value, Value keyword, Branches& branches) {
     b.numbers_at = keyword;
   });
 }
-// a text that a format forbids is not always known to be one: ours are stricter than they need be
+// a text that does not match our pattern may still be of the format, since our patterns are stricter
 void Expander::not_format(Value, Value keyword, Branches& branches) {
   const Format* format = document_.is(keyword, Kind::kString) ? find_format(document_.text(keyword)) : nullptr;
   if (format && format->of_integers()) {
@@ -221,7 +221,7 @@ void Expander::not_format(Value, Value keyword, Branches& branches) {
   problem(branches, kString, keyword, "that a text is not of a format cannot be enforced");
 }
 
-// an assertion in draft 7, a remark in all others
+// an assertion in draft 7, an annotation in all others
 void Expander::content(Value schema, Value keyword, Branches& branches) {
   if (schemas_.draft(schema) == Draft::k7)
     problem(branches, kString, keyword, "that a text is encoded in some way cannot be enforced");

@@ -13,7 +13,7 @@ Decimal normal(bool negative, std::string digits, std::int32_t exponent) {
   return {negative, digits.substr(first, last + 1 - first), exponent};
 }
 
-/// Of two numbers written out, without signs.
+/// Compares two numbers without signs.
 int compare_sizes(const Decimal& a, const Decimal& b) {
   const std::int32_t points = static_cast<std::int32_t>(a.digits.size()) + a.exponent -
                               (static_cast<std::int32_t>(b.digits.size()) + b.exponent);
@@ -23,7 +23,7 @@ int compare_sizes(const Decimal& a, const Decimal& b) {
   return order < 0 ? -1 : order > 0;
 }
 
-/// An integer without leading zeros plus one, or minus one if it is not 0.
+/// Adds one to an integer without leading zeros, or subtracts one if it is not 0.
 void step(std::string* number, bool up) {
   std::size_t i = number->size();
   while (i > 0 && (*number)[i - 1] == (up ? '9' : '0')) (*number)[--i] = up ? '0' : '9';
@@ -112,7 +112,7 @@ int compare(const Decimal& a, const Decimal& b) {
   return a.negative ? -sizes : sizes;
 }
 
-/// Long division, digit by digit: both are made integers first.
+/// Divides digit by digit, after both numbers have been scaled to integers.
 bool is_multiple(const Decimal& a, const Decimal& b) {
   if (a.zero()) return true;
   const std::int32_t low = std::min(a.exponent, b.exponent);

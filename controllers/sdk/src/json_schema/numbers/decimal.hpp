@@ -1,4 +1,4 @@
-// decimal.hpp - numbers of JSON, exactly.
+// decimal.hpp - exact numbers of JSON.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,25 @@
 
 namespace aici::json_schema {
 
-/// digits * 10^exponent. Zero has no digits; others neither begin nor end with 0.
+/// digits * 10^exponent. Zero has no digits; other numbers neither begin nor end with 0.
 struct Decimal {
   bool negative = false;
   std::string digits;
   std::int32_t exponent = 0;
 
-  /// Of a number in the spelling of JSON; nothing if it is longer or larger than `most` digits, written out.
+  /// Parses a number in the spelling of JSON; nothing if it has more than `most` digits when written out.
   static std::optional<Decimal> of(std::string_view text, std::uint32_t most);
   static Decimal of(std::uint64_t number);
 
   bool zero() const { return digits.empty(); }
   bool integral() const { return exponent >= 0; }
-  /// Without a sign and an exponent: the digits before the point ("0" at least), and those behind it.
+  /// Return the digits before the point (at least "0") and after it, without sign and exponent.
   std::string whole() const;
   std::string fraction() const;
-  /// `-12.5`
+  /// Returns a text such as `-12.5`.
   std::string plain() const;
   Decimal negated() const;
-  /// The nearest integers: not above, not below; and the next integer.
+  /// Return the nearest integer that is not above, or not below, the number; and the sum of an integer and `one`.
   Decimal floor() const;
   Decimal ceiling() const { return negated().floor().negated(); }
   Decimal plus(int one) const;
@@ -34,9 +34,9 @@ struct Decimal {
   bool operator==(const Decimal&) const = default;
 };
 
-/// -1, 0 or 1.
+/// Returns -1, 0 or 1.
 int compare(const Decimal& a, const Decimal& b);
-/// Is a / b an integer? b is above 0.
+/// Returns whether a / b is an integer; b is above 0.
 bool is_multiple(const Decimal& a, const Decimal& b);
 
 }  // namespace aici::json_schema

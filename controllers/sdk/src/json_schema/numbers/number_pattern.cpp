@@ -14,7 +14,7 @@ constexpr const char* kExponent = "(?:[eE][+-]?[0-9]+)?";
 
 std::string count(std::size_t number) { return std::string(Number(static_cast<std::uint32_t>(number)).text()); }
 
-/// One digit from `low` to `high`; there is one at least.
+/// One digit from `low` to `high`, which are in order.
 std::string digit(char low, char high) {
   if (low == high) return {low};
   return std::string("[") + low + "-" + high + "]";
@@ -22,7 +22,7 @@ std::string digit(char low, char high) {
 
 std::string any_digits(std::size_t number) { return number == 0 ? "" : "[0-9]{" + count(number) + "}"; }
 
-/// Alternatives, or nothing at all.
+/// Alternatives; without any, a pattern that matches nothing.
 std::string choice(const std::vector<std::string>& texts) {
   if (texts.empty()) return "[a&&b]";
   if (texts.size() == 1) return texts[0];
@@ -31,7 +31,7 @@ std::string choice(const std::vector<std::string>& texts) {
   return out + ")";
 }
 
-/// Texts of as many digits as `low` has that are not below it.
+/// Adds texts with as many digits as `low` that are not below it.
 void same_size_from(std::string_view low, const std::string& prefix, std::vector<std::string>* out) {
   for (std::size_t i = 0; i < low.size(); i++)
     if (low[i] < '9')
@@ -62,7 +62,7 @@ void same_size_between(std::string_view low, std::string_view high, std::vector<
   same_size_up_to(high.substr(same + 1), prefix + high[same], '0', out);
 }
 
-/// Integers from `low` to `high`, both not negative and without leading zeros; `high` empty: all from `low` on.
+/// Adds integers from `low` to `high`, neither negative nor with leading zeros. If `high` is empty, there is no limit.
 void whole_between(const std::string& low, const std::string& high, std::vector<std::string>* out) {
   if (high.empty()) {
     same_size_from(low, "", out);
@@ -77,7 +77,7 @@ void whole_between(const std::string& low, const std::string& high, std::vector<
   }
 }
 
-/// Digits behind a point, one at least: how many may follow one that decides, and where it is not decided yet.
+/// Digits of a fraction after a decisive digit. The fraction has at most `most` digits.
 struct Rest {
   std::size_t most;  ///< 0 = no limit
   std::string after(std::size_t used) const {
@@ -86,7 +86,7 @@ struct Rest {
   }
 };
 
-/// Fractions not below (or above) one: `.` and digits, or nothing where that is enough.
+/// Returns fractions that are not below (open: above) one: `.` and digits, or nothing where that is enough.
 std::string fraction_from(const std::string& low, bool open) {
   const Rest rest{open ? std::max<std::size_t>(kSafeDigits, low.size() + 1) : 0};
   std::vector<std::string> texts;
@@ -101,7 +101,7 @@ std::string fraction_from(const std::string& low, bool open) {
   return "\\." + choice(texts);
 }
 
-/// Fractions not above (or below) one.
+/// Returns fractions that are not above (open: below) one.
 std::string fraction_up_to(const std::string& high, bool open) {
   if (high.empty()) return open ? "[a&&b]" : "(?:\\.0+)?";
   const Rest rest{open ? std::max<std::size_t>(kSafeDigits, high.size()) : 0};
@@ -115,7 +115,7 @@ std::string fraction_up_to(const std::string& high, bool open) {
   return "(?:\\." + choice(texts) + ")?";
 }
 
-/// Numbers from `low` (not negative) up to `high`, if there is one, without a sign.
+/// Returns numbers without a sign, from `low` (not negative) to `high`, if there is one.
 std::string positive_pattern(const Decimal& low, bool low_open, const Decimal* high, bool high_open) {
   const std::string first = low.whole(), last = high ? high->whole() : "";
   if (high && first == last)
@@ -133,7 +133,7 @@ std::string positive_pattern(const Decimal& low, bool low_open, const Decimal* h
   return choice(texts);
 }
 
-/// The last digits of multiples: `width` of them, and all of them in steps of `divisor`, which divides 10^width.
+/// Returns the last `width` digits of multiples of `divisor`, which divides 10^width.
 std::string last_digits(std::uint64_t divisor, std::size_t width, bool whole) {
   std::uint64_t power = 1;
   for (std::size_t i = 0; i < width; i++) power *= 10;
@@ -147,7 +147,7 @@ std::string last_digits(std::uint64_t divisor, std::size_t width, bool whole) {
   if (!whole) return choice(texts);
   small.push_back("[1-9][0-9]*" + choice(texts));
   if (width == 1) small.push_back(choice(texts));
-  // what begins with a digit of its own and is as long as the width
+  // numbers of exactly this width, without leading zeros
   for (const std::string& text : texts)
     if (text[0] != '0' && width > 1) small.push_back(text);
   return choice(small);

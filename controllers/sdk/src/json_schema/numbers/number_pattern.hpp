@@ -19,21 +19,22 @@ struct Range {
   bool contains(const Decimal& number) const;
 };
 
-/// Integers, without a fraction.
+/// Returns a pattern for integers, without a fraction.
 std::string integer_pattern(const Range& range);
-/// All numbers. Without bounds, or if they are only to be 0 or more, in any spelling of JSON; else without an exponent.
-/// Next to an open bound no more than 15 digits are allowed, so that no reader rounds to the bound.
+/// Returns a pattern for all numbers. Without bounds, or with the only bound of 0 or more, in any spelling of JSON;
+/// otherwise without an exponent. Next to an open bound it allows at most 15 digits, so that no reader rounds to the
+/// bound.
 std::string number_pattern(const Range& range);
-/// Numbers that are no integers.
+/// Returns a pattern for numbers that are not integers.
 std::string fraction_pattern();
 
-/// The spelling of multiples of `divisor` (above 0), for any range: nothing if there is no pattern of modest size.
+/// Returns a pattern for multiples of `divisor` (above 0), in any range; nothing if there is none of moderate size.
 std::optional<std::string> multiple_pattern(const Decimal& divisor, bool integers);
 
-/// Integers are multiples of `divisor` if they are of this; 0 if it is too large to say.
+/// Returns the integer whose multiples are the integer multiples of `divisor`; 0 if it is too large.
 std::uint64_t whole_divisor(const Decimal& divisor);
 
-/// Texts that match all of these.
+/// Returns a pattern for the texts that match all patterns.
 std::string both_patterns(const std::vector<std::string>& patterns);
 
 }  // namespace aici::json_schema

@@ -16,7 +16,7 @@ bool is_digit(int c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-/// Reads without recursion: what is open lies on a stack of its own.
+/// Parses without recursion; open arrays and objects are on its own stack.
 class DocumentParser {
  public:
   using Kind = Document::Kind;
@@ -47,7 +47,7 @@ class DocumentParser {
  private:
   struct Open {
     Value value;
-    std::size_t first;  ///< of its children in found_
+    std::size_t first;  ///< number of its first child in found_
   };
 
   bool fail(std::string message) {
@@ -81,7 +81,7 @@ class DocumentParser {
   std::vector<Value> found_;
 };
 
-/// The next member of what is open, or its end.
+/// Reads the next member of the innermost open value, or its end.
 bool DocumentParser::step() {
   const Value inside = open_.back().value;
   const bool object = out_.nodes_[inside].kind == Kind::kObject, first = found_.size() == open_.back().first;
@@ -235,7 +235,7 @@ bool DocumentParser::escape() {
   return true;
 }
 
-/// Behind `\u`, of which the `u` is next.
+/// Reads the number after `\u`; the `u` is the next byte.
 bool DocumentParser::four_digits(std::uint32_t* number) {
   *number = 0;
   at_++;

@@ -87,7 +87,7 @@ std::uint32_t Schemas::resource(Value value) const {
   return root_of_[value];
 }
 
-/// Takes note of what a schema says of itself. Those that it is in come first.
+/// Records the names and the dialect of a schema. Outer schemas come first.
 void Schemas::enter(Value schema) {
   const auto text = [&](std::string_view name) -> std::string_view {
     const Value found = document_.find(schema, name);
@@ -96,7 +96,7 @@ void Schemas::enter(Value schema) {
   const Draft outer = schema == 0 ? Draft::k2020 : draft(schema);
   const Draft draft = draft_of(text("$schema"), outer);
   std::string_view id = text(draft == Draft::k4 ? "id" : "$id");
-  // beside $ref nothing else counts in the older drafts
+  // in the older drafts, all keywords next to $ref are ignored
   if (draft <= Draft::k7 && document_.find(schema, "$ref") != kNone) id = {};
   const std::string base = schema == 0 ? "" : resources_[resource(schema)].uri;
   if (schema == 0 || !without_fragment(id).empty()) {

@@ -1,4 +1,4 @@
-// schemas.hpp - the schemas of a document: their dialects, their names, and where references lead.
+// schemas.hpp - the schemas of a document: their dialects, names, and the targets of references.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace aici::json_schema {
 
-/// In the order of time.
+/// In chronological order.
 enum class Draft : std::uint8_t { k4, k6, k7, k2019, k2020 };
 
 class Schemas {
@@ -20,14 +20,14 @@ class Schemas {
   explicit Schemas(const Document& document);
 
   const Document& document() const { return document_; }
-  /// The dialect of a schema.
+  /// Returns the dialect of a schema.
   Draft draft(Value schema) const { return resources_[resource(schema)].draft; }
-  /// Where `$ref` in this schema leads; kNone, and `problem`, if it leads nowhere.
+  /// Returns the target of a `$ref` in this schema. If there is none, returns kNone and sets `problem`.
   Value resolve(Value schema, std::string_view reference, std::string* problem) const;
-  /// The same for `$dynamicRef` and `$recursiveRef`, where all ways to get there lead to one place.
+  /// The same for `$dynamicRef` and `$recursiveRef`, if their target does not depend on the path.
   Value resolve_dynamic(Value schema, std::string_view reference, std::string* problem) const;
 
-  /// Calls `visit(Value)` for each schema that is directly in this one.
+  /// Calls `visit(Value)` for each schema directly inside this one.
   template <class Visit>
   void each_child(Value schema, Visit visit) const;
 
@@ -38,7 +38,7 @@ class Schemas {
     std::string uri;
     Draft draft;
   };
-  /// How the member of a schema holds other schemas.
+  /// How a member of a schema contains other schemas.
   enum class Holds : std::uint8_t { kNothing, kOne, kList, kMembers };
   static Holds holds(std::string_view keyword);
 
@@ -48,7 +48,7 @@ class Schemas {
 
   const Document& document_;
   std::vector<Resource> resources_;
-  /// Per value: the number of the resource whose root it is, or kNone.
+  /// For each value: the number of the resource whose root it is, or kNone.
   std::vector<std::uint32_t> root_of_;
   std::map<std::string, std::uint32_t, std::less<>> by_uri_;
   std::map<std::pair<std::uint32_t, std::string>, Value> anchors_, dynamic_;

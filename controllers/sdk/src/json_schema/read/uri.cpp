@@ -5,7 +5,7 @@
 namespace aici::json_schema {
 namespace {
 
-/// The length of `scheme:`, or 0.
+/// Returns the length of `scheme:`, or 0.
 std::size_t scheme_length(std::string_view uri) {
   for (std::size_t i = 0; i < uri.size(); i++) {
     const char c = uri[i], small = static_cast<char>(c | 0x20);
@@ -16,7 +16,7 @@ std::size_t scheme_length(std::string_view uri) {
   return 0;
 }
 
-/// Without `.` and `..`.
+/// Removes `.` and `..`.
 std::string straight(std::string_view path) {
   std::string out;
   while (!path.empty()) {

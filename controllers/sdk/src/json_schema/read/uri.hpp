@@ -1,4 +1,4 @@
-// uri.hpp - references to other schemas, as RFC 3986 resolves them.
+// uri.hpp - references to other schemas, resolved as in RFC 3986.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace aici::json_schema {
 
-/// `reference` as seen from `base`; both without a fragment.
+/// Resolves `reference` relative to `base`; both without a fragment.
 std::string resolve_uri(std::string_view base, std::string_view reference);
-/// Without %xx.
+/// Decodes %xx.
 std::string percent_decoded(std::string_view text);
 
 }  // namespace aici::json_schema

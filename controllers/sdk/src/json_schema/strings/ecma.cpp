@@ -44,11 +44,11 @@ CodepointSet escaped() {
 
 enum class Escapes : std::uint8_t {
   kWritten,  ///< as in a JSON string
-  kLeftOut,  ///< as in a JSON string, but without the characters that stand as escapes
+  kLeftOut,  ///< as in a JSON string, but without characters that are written as escapes
   kNone,     ///< as in a plain text
 };
 
-/// The characters of a set, as they stand in a text.
+/// Returns a pattern for the characters of a set, as they are written in a text.
 std::string spell(const CodepointSet& set, Escapes how) {
   static const CodepointSet kJsonEscaped = escaped(), kNothing;
   const CodepointSet& kEscaped = how == Escapes::kNone ? kNothing : kJsonEscaped;
@@ -93,7 +93,7 @@ std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   return a == kUnlimited || b == kUnlimited || a > (kUnlimited - 1) / b ? kUnlimited : a * b;
 }
 
-/// One alternative of the whole: is it bound to the start and the end of the string?
+/// One alternative of the whole expression, and whether it is anchored at the start and the end of the string.
 struct Branch {
   bool start = false, end = false;
   std::vector<std::uint32_t> items;
@@ -141,7 +141,7 @@ class Builder {
 
   const EcmaTree& tree_;
   std::vector<Facts> facts_;
-  /// Where a word boundary is looked for, escapes would be taken for words: strings with them do not match.
+  /// With word boundaries, escapes would be taken for words, so strings with escapes do not match.
   Escapes escapes_;
   std::size_t size_ = 0;
   Pattern pattern_;
@@ -190,7 +190,7 @@ Facts Builder::facts(const EcmaNode& node) const {
   return out;
 }
 
-/// Takes anchors and look-aheads off the two ends, alternative by alternative.
+/// Removes anchors and look-aheads from both ends, separately for each alternative.
 bool Builder::separate(Branch from, std::vector<Branch>* out) const {
   std::vector<Branch> work{std::move(from)};
   while (!work.empty()) {
@@ -251,7 +251,7 @@ bool Builder::find_bounds(const std::vector<Branch>& branches) {
   return true;
 }
 
-/// The text of an item; of a repetition as few as there may be.
+/// Returns the text of an item; for a repetition, with the minimum number of repetitions.
 std::string Builder::fewest(std::uint32_t item) const {
   const Facts& of = facts_[item];
   const EcmaNode& node = tree_.nodes[item];
@@ -270,7 +270,7 @@ bool Builder::add_text(const std::vector<Branch>& branches, bool negated) {
       const Facts& of = facts_[branch.items[i]];
       if (of.ahead) return refuse("a look-ahead in a look-ahead");
       pattern_.assertive = pattern_.assertive || of.start || of.end || of.boundary;
-      // beside any text the fewest repetitions are as good as more
+      // next to any text, the minimum number of repetitions is as good as more
       const bool open = (i == 0 && !branch.start) || (i + 1 == branch.items.size() && !branch.end);
       text += open ? fewest(branch.items[i]) : of.text;
     }

@@ -1,5 +1,5 @@
-// ecma.hpp - a regular expression of ECMAScript, as `pattern` has it, as patterns of aici/regex over the text of a JSON
-// string: each character stands as append_json_string spells it, or as it is.
+// ecma.hpp - converts a regular expression of ECMAScript, as in `pattern`, to patterns of aici/regex. These match the
+// text of a JSON string, with characters as append_json_string writes them, or a plain text.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace aici::json_schema {
 
 inline constexpr std::uint32_t kUnlimited = 0xffffffff;
 
-/// A character in a JSON string, or in a `plain` text, and any text of them.
+/// Return a pattern for any character of a JSON string or of a `plain` text, and for any sequence of such characters.
 const std::string& any_character(bool plain);
 const std::string& any_text(bool plain);
 
@@ -21,16 +21,16 @@ struct Part {
 };
 
 struct Pattern {
-  /// Why it cannot be taken; empty if it can.
+  /// Why the expression is not supported; empty if it is.
   std::string problem;
-  /// A string matches if it matches all of them.
+  /// A string matches if it satisfies all parts.
   std::vector<Part> parts;
-  /// Does a part have assertions, so that it cannot stand in (?not:...)?
+  /// Whether a part has assertions, so that it cannot be inside (?not:...).
   bool assertive = false;
-  /// Bounds of the number of characters; those that match may have less room than that.
+  /// Bounds on the number of characters of a match. The actual bounds may be narrower.
   std::uint32_t min_length = 0, max_length = kUnlimited;
-  /// If the pattern is a fixed number of characters around one repetition of a class: what is before, the class, what
-  /// is behind, how many characters these have, and how often the class may come.
+  /// Set if the pattern is a fixed number of characters around one repetition of a class: the part before it, the
+  /// class, the part after it, the fixed number of characters, and the bounds of the repetition.
   struct Stretch {
     bool known = false;
     std::string before, unit, behind;
@@ -40,7 +40,7 @@ struct Pattern {
   } stretch;
 };
 
-/// `plain`: of a text that has no escapes.
+/// `plain`: for a text without escapes.
 Pattern read_ecma(std::string_view source, bool plain);
 
 }  // namespace aici::json_schema

@@ -29,7 +29,7 @@ CodepointSet line_ends() {
   set.add(0x2028, 0x2029);
   return set;
 }
-/// WhiteSpace and LineTerminator of ECMAScript.
+/// Returns WhiteSpace and LineTerminator of ECMAScript.
 CodepointSet blanks() {
   CodepointSet set('\t', '\r');
   for (const std::uint32_t c : {0x20u, 0xA0u, 0x1680u}) set.add(c, c);
@@ -39,7 +39,7 @@ CodepointSet blanks() {
   return set;
 }
 
-/// Groups lie on a stack of its own.
+/// Keeps groups on its own stack, without recursion.
 class Parser {
  public:
   Parser(std::string_view source, EcmaTree* tree) : source_(source), tree_(*tree) {}
@@ -150,7 +150,7 @@ bool Parser::term() {
     case '{':
     case '}':
     case ']':
-      // as without the flag u, where they stand for themselves
+      // without the flag u, these stand for themselves
       character(CodepointSet(c, c));
       return quantifier();
     default: character(CodepointSet(c, c)); return quantifier();
@@ -184,7 +184,7 @@ bool Parser::number(std::uint32_t* out) {
   return at_ > from;
 }
 
-/// `{2}`, `{2,}`, `{2,3}`; anything else stands for itself.
+/// Reads `{2}`, `{2,}` or `{2,3}`; returns false for anything else, which stands for itself.
 bool Parser::braces(std::uint32_t* min, std::uint32_t* max) {
   const std::size_t from = at_;
   if (accept("{") && number(min)) {
@@ -321,7 +321,7 @@ bool Parser::character_escape(std::uint32_t c, std::uint32_t* out) {
   return true;
 }
 
-/// One member of a class; *single is kEnd if it stands for several characters.
+/// Reads one member of a class; *single is kEnd if it stands for several characters.
 bool Parser::bracket_member(CodepointSet* set, std::uint32_t* single) {
   std::uint32_t c = take();
   if (c == kEnd) return fail("a class is not closed");

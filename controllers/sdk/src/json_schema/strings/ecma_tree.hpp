@@ -13,7 +13,7 @@ namespace aici::json_schema {
 struct EcmaNode {
   enum class Kind : std::uint8_t {
     kClass,      ///< one character of `set`
-    kConcat,     ///< the children in turn
+    kConcat,     ///< the children, one after the other
     kAlternate,  ///< one of the children
     kRepeat,     ///< the child `min` to `max` times
     kStart,
@@ -35,7 +35,8 @@ struct EcmaTree {
   std::vector<regex::CodepointSet> sets;
 };
 
-/// False, and `problem`, if the expression is malformed or beyond what is supported. As with the flag `u`.
+/// Parses an expression, mostly as with the flag `u`. If it is malformed or not supported, returns false and sets
+/// `problem`.
 bool parse_ecma(std::string_view source, EcmaTree* tree, std::string* problem);
 
 }  // namespace aici::json_schema

@@ -8,7 +8,7 @@
 #define DURATION_TIME "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 #define LABEL(most) "[A-Za-z0-9](?:[A-Za-z0-9-]{0," most "}[A-Za-z0-9])?"
-// 253 characters at most: three long labels, or eight short ones
+// at most 253 characters: three long labels, or eight short ones
 #define HOSTNAME "(?:" LABEL("61") "(?:\\." LABEL("61") "){0,2}|" LABEL("28") "(?:\\." LABEL("28") "){0,7})"
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
@@ -31,7 +31,7 @@
 #define ROOTLESS PCHAR "+(?:/" PCHAR "*)*"
 #define HIERARCHY "(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" ROOTLESS ")?"
 #define URI "[A-Za-z][A-Za-z0-9+.-]*:" HIERARCHY "|(?:" ROOTLESS ")?)" TAIL
-// the first part of a relative path has no colon, or it would be a scheme
+// the first part of a relative path has no colon, since it would be a scheme
 #define NO_COLON "(?:[A-Za-z0-9._~!$&'()*+,;=@-]|" PERCENT ")+"
 #define RELATIVE HIERARCHY "|(?:" NO_COLON "(?:/" PCHAR "*)*)?)" TAIL
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
@@ -48,7 +48,7 @@ constexpr Format kFormats[] = {
                  ")?|" DURATION_TIME ")$"},
     {"email", "^" EMAIL "$"},
     {"idn-email", "^" EMAIL "$"},
-    // what has -- there is encoded, and not every code is good
+    // labels with -- there are encoded, and not every code is valid
     {"hostname", "^" HOSTNAME "$", "(?:^|\\.)..--"},
     {"idn-hostname", "^" HOSTNAME "$", "(?:^|\\.)..--"},
     {"ipv4", "^" IPV4 "$"},
@@ -62,10 +62,10 @@ constexpr Format kFormats[] = {
     {"uuid", "^" HEX("8") "-" HEX("4") "-" HEX("4") "-" HEX("4") "-" HEX("12") "$"},
     {"json-pointer", "^" POINTER "$"},
     {"relative-json-pointer", "^(?:0|[1-9][0-9]*)(?:#|" POINTER ")$"},
-    // expressions without groups, and with classes of the simplest kind
+    // expressions without groups, and only with simple classes
     {"regex", "^\\^?(?:(?:[A-Za-z0-9 _,:;=@/\"'<>#%&!~-]|\\.|\\\\[dDsSwWnrt.*+?()\\[\\]{}^$|/\\\\]|"
               "\\[\\^?(?:[A-Za-z0-9 _.,:;=@]|a-z|A-Z|0-9|\\\\[dDsSwW])+\\])[*+?]?)*\\$?$"},
-    // names that are not of JSON Schema: those of OpenAPI
+    // formats that are not in JSON Schema but in OpenAPI
     {"int8", "", "", "-128", "127"},
     {"int16", "", "", "-32768", "32767"},
     {"int32", "", "", "-2147483648", "2147483647"},
@@ -80,7 +80,7 @@ constexpr Format kFormats[] = {
     {"double", ""},
     {"password", ""},
     {"binary", ""},
-    // and of pydantic
+    // formats of pydantic
     {"uuid1", "^" UUID("1") "$"},
     {"uuid3", "^" UUID("3") "$"},
     {"uuid4", "^" UUID("4") "$"},

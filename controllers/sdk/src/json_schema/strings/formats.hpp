@@ -1,4 +1,4 @@
-// formats.hpp - what `format` says: about strings, as patterns of ECMAScript, and about numbers.
+// formats.hpp - the formats of `format`: of strings, as patterns of ECMAScript, and of numbers.
 #pragma once
 
 #include <string_view>
@@ -7,17 +7,17 @@ namespace aici::json_schema {
 
 struct Format {
   std::string_view name;
-  /// Empty: it says nothing that a text could break.
+  /// Empty if every string is allowed.
   std::string_view pattern;
-  /// What a string must not match besides; empty if there is nothing.
+  /// A pattern that a string must not match; may be empty.
   std::string_view unlike = {};
-  /// Of numbers: they are integers from one to the other; empty if it says nothing about them.
+  /// For numbers: the bounds of an integer; empty if the format is not about numbers.
   std::string_view low = {}, high = {};
 
   bool of_integers() const { return !low.empty(); }
 };
 
-/// Null if there is none of this name.
+/// Returns null if there is no format of this name.
 const Format* find_format(std::string_view name);
 
 }  // namespace aici::json_schema

@@ -7,13 +7,13 @@
 namespace aici::json_schema {
 namespace {
 
-/// Repetitions that are written out where they might be counted.
+/// Maximum number of repetitions to write out where they could be counted.
 constexpr std::uint32_t kWrittenOut = 16;
-/// And the longest stretch that is written out though something follows it; such a pattern is counted as a whole.
+/// The same for a repetition with something after it; such a pattern is counted as a whole.
 constexpr std::uint32_t kLongWrittenOut = 1024;
-/// Longer texts are not counted: maxLength beyond is taken for this.
+/// Maximum length to count; a larger maxLength is replaced by this.
 constexpr std::uint32_t kMostLength = 1'000'000;
-/// Where a length has to be combined with a pattern it must be smaller still: of these the first that works is taken.
+/// Maximum lengths to try where a length is combined with a pattern; the first one that works is used.
 constexpr std::uint32_t kTriedLengths[] = {1024, 256, 64};
 
 std::uint32_t add(std::uint32_t a, std::uint32_t b) { return b == kUnlimited ? b : a + b; }
@@ -174,7 +174,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
     return out;
   }
   if (may_count) return count(base + "|(?not:" + repeated(any_character(plain_), low, kUnlimited) + "))", 0, high);
-  // a pattern with a length, and texts that are excluded, is a product, which may be too large
+  // a pattern with a length and excluded texts is a product of automata, which may be too large
   std::vector<std::uint32_t> tried{to};
   for (const std::uint32_t length : kTriedLengths)
     if (to > length && from < length && branch.max_length < most) tried.push_back(length);

@@ -8,14 +8,14 @@
 namespace aici::regex {
 namespace {
 
-/// Sets of classes, each with the number in which it was first seen. Number 0 is the empty set.
+/// Sets of classes. Each set gets a number when it is first seen; number 0 is the empty set.
 class Memberships {
  public:
   explicit Memberships(std::size_t num_classes) : words_((num_classes + 31) / 32), now_(words_) { number(); }
 
   void flip(std::uint32_t index) { now_[index / 32] ^= 1u << (index % 32); }
 
-  /// The number of the present set.
+  /// Returns the number of the current set.
   std::uint32_t number() {
     Hasher hash;
     for (const std::uint32_t word : now_) hash.add(word);
@@ -60,7 +60,7 @@ bool Alphabet::build(const std::vector<CodepointSet>& classes, const Limits& lim
 }
 
 bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits& limits) {
-  // At the code point in the upper half the membership of the class in the lower half changes.
+  // Upper half: a code point. Lower half: the class whose membership changes there.
   std::vector<std::uint64_t> changes;
   for (std::uint32_t i = 0; i < classes.size(); i++)
     for (const CodepointRange& r : classes[i].ranges()) {
@@ -69,7 +69,7 @@ bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits
     }
   sort_by_codepoint(&changes);
 
-  // Numbers come in the order of first characters, so those of ASCII are the first ones.
+  // Kinds are numbered in the order of their first characters, so those of ASCII come first.
   Memberships memberships(classes.size());
   const auto meet = [&](std::uint32_t codepoint, Kind kind) {
     if (!intervals_.empty() && intervals_.back().kind == kind) return;
@@ -105,7 +105,7 @@ bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits
   return true;
 }
 
-/// The step to the characters low .. low + 2^bits - 1; those below `least` would not be UTF-8.
+/// Returns the step to the characters low .. low + 2^bits - 1. Characters below `least` would be overlong in UTF-8.
 Alphabet::Step Alphabet::make_step(std::uint32_t low, std::uint32_t bits, std::uint32_t least) {
   const std::uint32_t end = low + (1u << bits);
   if (end <= least || low > kMaxCodepoint) return 0;

@@ -63,7 +63,7 @@ Automaton::State Automaton::add_row(std::span<const NfaId> set, std::uint32_t ha
 }
 
 void Automaton::build(State row) {
-  // The set is copied: new rows may move the arena.
+  // The set is copied, since new rows may move the arena.
   const auto set = set_of(row);
   stepper_->partition(std::vector<NfaId>(set.begin(), set.end()));
   group_target_.assign(stepper_->num_groups(), kUnknown);
@@ -101,7 +101,7 @@ Automaton::State Automaton::next_by_kind(State row, std::uint32_t kind) const {
   return run->target;
 }
 
-/// Does a character below the decoder's node lead anywhere from `row`?
+/// Returns whether a character below the decoder's node leads anywhere from `row`.
 bool Automaton::can_take_any(State row, std::uint32_t node) const {
   const auto kinds = program_->alphabet.kinds_below(node);
   auto kind = kinds.begin();
@@ -137,7 +137,7 @@ bool Automaton::compact(State* state) {
   initial_ = intern(stepper_->start());
   const State kept = set.empty() ? kDead : intern(set);
   if (within && kept != kDead) {
-    build(kept);  // states inside characters look at the row before them
+    build(kept);  // states inside characters use the row before them
     *state = kInside | (table_[kept + kFlags] & kRowMask) << kNodeBits | (*state & kNodeMask);
   } else {
     *state = kept;

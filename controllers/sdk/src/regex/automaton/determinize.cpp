@@ -8,7 +8,7 @@ namespace {
 
 class Numbering {
  public:
-  /// The number of a set, and whether it is new.
+  /// Returns the number of a set; a new set gets the next number.
   std::uint32_t number(const StateSet& set) {
     Hasher hash;
     for (const NfaId id : set) hash.add(id);

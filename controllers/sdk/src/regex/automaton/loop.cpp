@@ -1,10 +1,10 @@
-// loop_signature: which kinds of bytes can follow a state in any number and order.
+// Computes loop_signature: the kinds of bytes that can follow a state in any number and order.
 //
-// Searched is a set of states with a set of signature bits such that every character with these bits leads
-// from each of the states to one of them. All strings of such characters are then allowed. There are many such
-// pairs; a state that characters lead out to is either taken in, which may cost bits that it does not allow, or
-// the characters are given up, whichever costs less. A state need not be taken in if it covers one that was: if
-// its set of nondeterministic states holds all of the other's, it allows all that the other allows.
+// The search is for a set of states and a set of signature bits, such that every character with these bits leads from
+// each of the states to one of them. Then all strings of such characters are allowed. Many such pairs exist. If
+// characters lead to a state outside the set, either the state is added, which may cost bits that it does not allow,
+// or the characters are excluded, whichever costs less. A state need not be added if it covers one in the set: if its
+// nondeterministic states include all of the other's, it allows everything that the other allows.
 #include <algorithm>
 
 #include "aici/detail/regex/automaton.hpp"
@@ -13,7 +13,7 @@
 namespace aici::regex {
 namespace {
 
-/// How much a bit is worth: roughly, how many tokens have one of its bytes.
+/// The weight of a bit: roughly, the number of tokens with one of its bytes.
 constexpr std::uint8_t kLetterWeight = 10, kDigitWeight = 3, kOtherWeight = 1, kUtf8Weight = 40;
 
 }  // namespace
@@ -43,12 +43,12 @@ std::uint32_t Automaton::weight(Signature bits) const {
   return sum;
 }
 
-/// visit(bits, target) for groups of characters that have these bits and lead to this row.
+/// Calls visit(bits, target) for groups of characters that have these bits and lead to this row.
 template <class Visit>
 void Automaton::each_transition(State row, Visit visit) {
   if (!built(row)) build(row);
   const std::uint32_t dense = program_->alphabet.dense();
-  // By index: a visit may build rows and move the table.
+  // By index, since `visit` may build rows and move the table.
   for (std::uint32_t kind = 0; kind < dense; kind++) visit(kind_bits_[kind], table_[row + kHeaderWords + kind]);
   for (std::uint32_t run = table_[row + kRuns]; runs_[run].kind != kLastKind; run++)
     visit(kWellFormedUtf8, runs_[run].target);
@@ -92,7 +92,7 @@ Signature Automaton::find_closed(State row, std::size_t most_states) {
   return inside;
 }
 
-/// The bits of one nondeterministic state that leads to itself: whatever else the set holds, it stays.
+/// Returns the bits of one nondeterministic state that leads to itself. It stays, whatever else is in the set.
 Signature Automaton::find_repeating(State row) {
   const Alphabet& alphabet = program_->alphabet;
   repeats_.resize(program_->nfa.states.size(), -1);
@@ -112,7 +112,7 @@ Signature Automaton::find_repeating(State row) {
   return best;
 }
 
-/// Bits that hold for a bounded number of characters, as after `.{0,50}`: goes through the states level by level.
+/// Returns bits that hold for a bounded number of characters, as after `.{0,50}`. Searches the states level by level.
 Signature Automaton::find_bounded(State row, std::uint32_t* length) {
   constexpr std::uint32_t kMostLevels = 40;  // few tokens are longer
   constexpr std::size_t kMostStates = 160;
@@ -128,7 +128,7 @@ Signature Automaton::find_bounded(State row, std::uint32_t* length) {
         if (!bits || end || covered(target, home)) return;
         const Signature kept = inside & allowed_bits(target);
         const std::uint32_t lost = weight(inside & ~kept), given_up = weight(bits);
-        // At first much may be lost for the sake of length, later little.
+        // At first, much may be lost in exchange for length; later, little.
         const std::uint32_t lose_at_most = weight(inside) * (level < kShort ? 3 : 1) / 4;
         if (home.size() == kMostStates || std::min(lost, given_up) > lose_at_most) {
           end = true;
@@ -149,11 +149,11 @@ Signature Automaton::find_bounded(State row, std::uint32_t* length) {
   return inside;
 }
 
-/// Fills in kLoop and kLoopLength; without byte classes, or for the dead state, with nothing.
+/// Fills in kLoop and kLoopLength. Without byte classes, or for the dead state, kLoop is 0.
 void Automaton::find_loop(State state) {
   table_[state + kLoop] = 0;
   if (state == kDead || kind_bits_.empty()) return;
-  // Few states give up more characters at once, many may lead to a state that allows little.
+  // With few states, more characters are excluded at once. With many, one of them may allow little.
   constexpr std::size_t kTries[] = {1, 2, 12};
   Signature best = find_repeating(state);
   std::uint32_t length = kUnlimited;
@@ -164,7 +164,7 @@ void Automaton::find_loop(State state) {
     if (weight(found) > weight(best)) best = found;
   }
   if (weight(best) * 2 < most) {
-    // A length that most tokens exceed is worth little.
+    // A longer length is worth nothing more, since few tokens exceed it.
     constexpr std::uint32_t kWorth = 32;
     std::uint32_t found_length = 0;
     const Signature found = find_bounded(state, &found_length);

@@ -42,7 +42,7 @@ class SubsetStepper {
 
   const Nfa* nfa_;
   const KindSets* sets_;
-  std::vector<std::uint32_t> marks_;  ///< the walk in which a state was met last
+  std::vector<std::uint32_t> marks_;  ///< the last walk that reached the state
   std::uint32_t walk_ = 0;
   std::vector<std::uint32_t> group_;
   std::vector<Part> parts_;

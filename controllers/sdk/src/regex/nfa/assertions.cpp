@@ -1,7 +1,7 @@
-// Removes assertions from an automaton. A state is split by the side to its left: what the character before it
-// was, as far as assertions can tell. From a state the sides to its right are tried one by one; on each it is
-// known which assertions hold. States from which no assertion can be reached before the next character do not
-// depend on their left side and are made once.
+// Removes assertions from an automaton. A state is split by the side to its left: the character before it, as far as
+// assertions distinguish characters. Each side to its right is tried in turn; on each of them it is known which
+// assertions hold. A state from which no assertion can be reached before the next character does not depend on its left
+// side, and is made only once.
 #include <algorithm>
 #include <utility>
 
@@ -64,10 +64,10 @@ class Resolver {
   std::vector<Side> sides_{Side{.edge = true}};
   std::vector<KindSetId> side_kinds_{kNoKinds};
   std::vector<bool> sensitive_;
-  std::vector<NfaId> made_;  ///< per state and side; 0 = not yet
+  std::vector<NfaId> made_;  ///< per state and side; 0: not made yet
   std::vector<std::pair<NfaId, std::size_t>> work_;
   std::vector<std::uint32_t> marks_;
-  std::vector<std::uint32_t> slots_;  ///< per state, its place in `found` of options()
+  std::vector<std::uint32_t> slots_;  ///< per state, its index in `found` of options()
   std::uint32_t walk_ = 0;
 };
 
@@ -90,7 +90,7 @@ void Resolver::find_sides(const AssertionClasses& classes, const Alphabet& alpha
   for (std::size_t i = 1; i < sides_.size(); i++) side_kinds_.push_back(sets_.add(members[i]));
 }
 
-/// Loops in the automaton go through states made later, so a few rounds suffice.
+/// Loops in the automaton go through states that are made later, so a few rounds suffice.
 void Resolver::find_sensitive() {
   sensitive_.assign(nfa_.states.size(), false);
   for (bool changed = true; changed;) {
@@ -120,7 +120,7 @@ bool Resolver::run(Nfa* out) {
   return true;
 }
 
-/// The new state for `state` with `side` to its left.
+/// Returns the new state for `state` with `side` to its left.
 NfaId Resolver::get(NfaId state, std::size_t side) {
   if (state == Nfa::kMatch) return Nfa::kMatch;
   if (!sensitive_[state]) side = kEdge;
@@ -144,7 +144,7 @@ NfaId Resolver::step(NfaId state) {
   return then(s.kinds, s.out);
 }
 
-/// A character of `kinds`, then `next`, which may have to know what it was.
+/// Returns a state for a character of `kinds`, then `next`, which may depend on that character.
 NfaId Resolver::then(KindSetId kinds, NfaId next) {
   if (!sensitive_[next]) return states_.kinds(kinds, get(next, kEdge));
   NfaId out = states_.kinds(kNoKinds, Nfa::kMatch);
@@ -156,7 +156,7 @@ NfaId Resolver::then(KindSetId kinds, NfaId next) {
 }
 
 NfaId Resolver::options(NfaId state, std::size_t left) {
-  std::vector<std::pair<NfaId, KindSetId>> found;  // where to, by which kinds
+  std::vector<std::pair<NfaId, KindSetId>> found;  // the target, and the kinds that lead to it
   bool matches = false;
   std::vector<NfaId> stack;
   for (std::size_t right = 0; right < sides_.size(); right++) {

@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kTooLarge = "the automaton of this group is too large";
 
-/// The set of all characters: every class of the pattern and `.` with (?s), which compile.cpp adds.
+/// Returns the set of all characters. It is complete, since add_hidden_classes (regex.cpp) adds the class of all.
 KindSetId all_kinds(const Alphabet& alphabet, KindSets* sets) {
   std::vector<std::uint32_t> bits(alphabet.words());
   for (std::uint32_t kind = 1; kind < alphabet.size(); kind++) bits[kind / 32] |= 1u << (kind % 32);
@@ -16,7 +16,7 @@ KindSetId all_kinds(const Alphabet& alphabet, KindSets* sets) {
 
 }  // namespace
 
-// The shortest texts in L = (all texts) R: run the deterministic automaton of L, stop where it accepts.
+// The shortest texts of L = (all texts) R: runs the deterministic automaton of L, and stops where it accepts.
 NfaId NfaBuilder::add_until(const Node& node, NfaId next) {
   NfaBuilder inner(ast_, alphabet_, limits_, &sets_);
   const NfaId head = inner.states_.open();
@@ -45,7 +45,7 @@ NfaId NfaBuilder::add_until(const Node& node, NfaId next) {
   return entry[0];
 }
 
-// The deterministic automaton with accepting and other states exchanged; what led nowhere now accepts.
+// The deterministic automaton with accepting and other states swapped; where it led nowhere, everything is accepted.
 NfaId NfaBuilder::add_not(const Node& node, NfaId next) {
   NfaBuilder inner(ast_, alphabet_, limits_, &sets_);
   const NfaId body = inner.add(ast_.child(node), Nfa::kMatch);

@@ -47,7 +47,7 @@ NfaId NfaStates::split(NfaId a, NfaId b) {
   };
   if (a == b || leads_nowhere(b)) return a;
   if (leads_nowhere(a)) return b;
-  // Two characters with the same continuation are one character of the united set.
+  // Two characters with the same continuation become one character of the united set.
   if (joins(a, b)) return kinds(sets_->unite(states_[a].kinds, states_[b].kinds), states_[a].out);
   if (states_[b].op == Op::kSplit && joins(a, states_[b].out)) {
     const NfaId rest = states_[b].alt;
@@ -93,7 +93,7 @@ Nfa NfaStates::finish(NfaId start) {
 }
 
 void Nfa::trim() {
-  // Edges backwards, those into a state next to each other; then all that reaches state 0.
+  // Backward edges, grouped by target; then all states that reach state 0.
   std::vector<std::uint32_t> first(states.size() + 2);
   const auto each_edge = [&](auto visit) {
     for (std::size_t from = 0; from < states.size(); from++) {

@@ -48,15 +48,16 @@ NfaId NfaBuilder::add_repeat(const Node& node, NfaId next) {
   return add_copies(node.min, next, [&](NfaId before) { return add(child, before); });
 }
 
-/// The states of `count` copies one in front of the other; `add_one(next)` adds one. From where a copy is like the one
-/// before it, with all it refers to moved, so are all others: they are made without looking for states that exist.
+/// Adds `count` copies, each in front of the previous one; `add_one(next)` adds one copy. When a copy equals the
+/// previous one with all references shifted, so do all further copies, which are then made without looking for existing
+/// states.
 template <class AddOne>
 NfaId NfaBuilder::add_copies(std::uint32_t count, NfaId next, AddOne add_one) {
-  std::size_t ends[3] = {};  // of the states, after the last three copies
+  std::size_t ends[3] = {};  // number of states after each of the last three copies
   for (std::uint32_t i = 0; i < count && !states_.overflow(); i++) {
     const NfaId before = next;
     next = add_one(before);
-    if (next == before) break;  // it matches nothing but the empty text
+    if (next == before) break;  // it matches only the empty text
     ends[0] = ends[1], ends[1] = ends[2], ends[2] = states_.size();
     const std::size_t size = ends[2] - ends[1];
     if (i >= 3 && next == before + size && states_.is_copy(ends[0], ends[1])) {

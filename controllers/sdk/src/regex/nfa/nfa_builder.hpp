@@ -11,7 +11,7 @@
 
 namespace aici::regex {
 
-/// Why a pattern cannot be built, and at which offset; `message` null if it can.
+/// The reason why a pattern cannot be built, and its offset; `message` is null if it can.
 struct BuildFailure {
   const char* message = nullptr;
   std::uint32_t offset = 0;
@@ -20,14 +20,15 @@ struct BuildFailure {
 /// Computes an upper bound on the states of each node, with repetitions expanded (nfa_size.cpp).
 BuildFailure check_sizes(const Ast& ast, const Limits& limits);
 
-/// The kinds of characters that assertions tell apart. Classes of \w, ASCII \w and \n must be in the alphabet
-/// as far as the pattern's assertions ask for them.
+/// The kinds of characters that assertions distinguish. The alphabet must have classes of \w, ASCII \w and \n as far as
+/// the pattern's assertions need them.
 struct AssertionClasses {
   std::uint32_t word = kNone, ascii_word = kNone, newline = kNone;
   static constexpr std::uint32_t kNone = 0xffffffff;
 };
 
-/// An equal automaton without kAssert states (assertions.cpp). False: more than `most` states.
+/// Replaces an automaton by an equivalent one without kAssert states (assertions.cpp). Returns false if it has more
+/// than `most` states.
 bool resolve_assertions(const AssertionClasses& classes, const Alphabet& alphabet, KindSets* sets,
                         std::uint32_t most, Nfa* nfa);
 
@@ -36,11 +37,11 @@ class NfaBuilder {
   NfaBuilder(const Ast& ast, const Alphabet& alphabet, const Limits& limits, KindSets* sets)
       : ast_(ast), alphabet_(alphabet), limits_(limits), sets_(*sets), states_(sets, kMostStates) {}
 
-  /// The automaton of a node, assertions unresolved.
+  /// Builds the automaton of a node, with unresolved assertions.
   BuildFailure build(NodeId root, Nfa* out);
 
  private:
-  /// More than Limits::nfa_states allows, since some states are made on the way and dropped.
+  /// More than Limits::nfa_states allows, since some states are made temporarily.
   static constexpr std::uint32_t kMostStates = 0xffff;
 
   NfaId add(NodeId node, NfaId next);

@@ -1,4 +1,4 @@
-// The size check before the automaton is built: counted repetitions multiply.
+// Checks sizes before the automaton is built, since counted repetitions multiply.
 #include <algorithm>
 
 #include "nfa_builder.hpp"

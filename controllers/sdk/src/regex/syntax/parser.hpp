@@ -1,4 +1,4 @@
-// parser.hpp - turns the text of a pattern into an Ast. docs/regex.md describes the syntax.
+// parser.hpp - parses a pattern into an Ast. docs/regex.md describes the syntax.
 //
 // The parser keeps its own stacks, so the depth of a pattern costs no call stack. It is in three files:
 // parser.cpp (groups, alternatives, repetition), parser_class.cpp (brackets), parser_escape.cpp (backslashes).
@@ -21,7 +21,7 @@ class Parser {
   Parser(std::string_view pattern, const Limits& limits, Ast* ast, Error* error)
       : text_(pattern), limits_(limits), ast_(*ast), error_(*error) {}
 
-  /// False with `error` filled in if the pattern is refused.
+  /// Returns false and fills in `error` if the pattern is refused.
   bool parse();
   /// Fills in `error` and returns false.
   bool fail(std::size_t offset, std::initializer_list<std::string_view> message);
@@ -34,12 +34,12 @@ class Parser {
     std::size_t offset;
     Flags outer;               ///< flags after the group
     Node::Kind kind;           ///< kConcat for a plain group
-    std::size_t alternatives;  ///< where its alternatives begin in alternatives_
-    std::size_t items;         ///< where the present alternative begins in items_
+    std::size_t alternatives;  ///< index of its first alternative in alternatives_
+    std::size_t items;         ///< index of the current alternative's first item in items_
   };
-  /// What a repetition operator would apply to.
+  /// What a repetition operator here would apply to.
   enum class Last { kNothing, kItem, kRepetition };
-  /// What an escape stands for.
+  /// The meaning of an escape.
   struct Atom {
     enum Kind { kCharacter, kSet, kAssertion } kind = kCharacter;
     std::uint32_t character = 0;
@@ -50,7 +50,7 @@ class Parser {
   struct Bracket {
     std::size_t offset;
     bool negated;
-    SetOperator pending;  ///< joins `left` with `current`
+    SetOperator pending;  ///< combines `left` with `current`
     CodepointSet left, current;
     bool has_items;  ///< in `current`
   };
@@ -102,9 +102,9 @@ class Parser {
     return true;
   }
   char byte() const { return at_end() ? '\0' : text_[at_]; }
-  /// The character here; moves past it. Only for text that check_utf8 has seen.
+  /// Returns the character here and moves past it. Requires text that check_utf8 has accepted.
   std::uint32_t take();
-  /// The pattern's text from `from` to here.
+  /// Returns the pattern's text from `from` to here.
   std::string_view since(std::size_t from) const { return text_.substr(from, at_ - from); }
   void skip_space();
 
@@ -118,7 +118,7 @@ class Parser {
   std::vector<Group> groups_;
   std::vector<NodeId> items_, alternatives_;
   std::vector<std::string_view> names_;
-  CodepointSet perl_classes_[3];  ///< \d, \s, \w of Unicode once they were asked for
+  CodepointSet perl_classes_[3];  ///< \d, \s, \w of Unicode, if they were needed
 };
 
 }  // namespace aici::regex

@@ -68,7 +68,7 @@ bool Parser::open_bracket(std::vector<Bracket>* stack) {
   skip_space();
   stack->push_back({start, accept("^"), SetOperator::kUnion, {}, {}, false});
   skip_space();
-  // A '-' or ']' in the first place is the character.
+  // A '-' or ']' in the first position is a character.
   Bracket& bracket = stack->back();
   while (accept("-")) bracket.current.add('-', '-'), bracket.has_items = true;
   if (!bracket.has_items && accept("]")) bracket.current.add(']', ']'), bracket.has_items = true;
@@ -152,7 +152,7 @@ bool Parser::parse_class_item(Bracket* bracket) {
   if (!parse_class_atom(&low)) return false;
   bracket->has_items = true;
   skip_space();
-  const bool range = byte() == '-' && !next_is("--") && [&] {  // "-]" ends the class with a '-'
+  const bool range = byte() == '-' && !next_is("--") && [&] {  // in "-]" the '-' is a character, and the class ends
     const std::size_t here = at_++;
     skip_space();
     const bool more = !at_end() && byte() != ']';

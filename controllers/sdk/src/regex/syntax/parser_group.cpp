@@ -1,4 +1,4 @@
-// Groups: what may come after an opening parenthesis.
+// Groups: everything that may follow an opening parenthesis.
 #include <algorithm>
 
 #include "aici/number.hpp"

@@ -20,7 +20,7 @@ void CodepointSet::add_scalars(std::uint32_t low, std::uint32_t high) {
     ranges_.back().high = std::max(ranges_.back().high, high);
     return;
   }
-  // The first range that touches low..high, and the first after it that does not.
+  // The first range that touches low..high, and the first range after it that does not.
   auto first = std::partition_point(ranges_.begin(), ranges_.end(), [=](auto& r) { return r.high + 1 < low; });
   auto last = std::partition_point(first, ranges_.end(), [=](auto& r) { return r.low <= high + 1; });
   if (first == last) {

@@ -20,7 +20,7 @@ std::uint32_t read_varint(const std::uint8_t*& at) {
   }
 }
 
-/// The line of `names` that has `name` as one of its words, or kNotFound.
+/// Returns the line of `names` that has `name` as one of its words, or kNotFound.
 int find_name(const char* names, std::string_view name) {
   if (name.empty()) return kNotFound;
   const char* word = names;
@@ -124,7 +124,7 @@ void each_fold_run(Visit visit) {
   }
 }
 
-/// The set of the upper halves.
+/// Returns the set of the items' upper halves.
 CodepointSet sorted_set(std::vector<std::uint64_t>* items) {
   sort_by_codepoint(items);
   CodepointSet out;
@@ -169,7 +169,7 @@ CodepointSet unicode_word() {
 }
 
 CodepointSet fold_case(const CodepointSet& set) {
-  // What the members fold to, a member that folds to nothing else included; then all that folds to those.
+  // Adds what the members fold to (a member that folds to nothing else stays), then everything that folds to those.
   std::vector<std::uint64_t> folded, sources;
   each_fold_run([&](const FoldRun& run) {
     if (!set.intersects(run.low, run.high)) return;

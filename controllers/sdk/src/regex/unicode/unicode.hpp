@@ -1,4 +1,4 @@
-// unicode.hpp - Unicode properties and case folding. unicode_version() says of which version.
+// unicode.hpp - Unicode properties and case folding, of the version that unicode_version() returns.
 #pragma once
 
 #include <string_view>
@@ -9,19 +9,20 @@ namespace aici::regex {
 
 const char* unicode_version();
 
-/// The characters of `\p{name}`: a general category, a script or a property, or key=value with the key
-/// gc (general_category), sc (script). Case, spaces, '_' and '-' in names do not matter.
-/// False if there is no such name.
+/// Finds the characters of `\p{name}`: a general category, a script or a property, or key=value with the key
+/// gc (general_category) or sc (script). Ignores case, spaces, '_' and '-' in names. Returns false if there is no such
+/// name.
 bool find_property(std::string_view name, CodepointSet* out);
 
-/// `\d`, `\s`, `\w` of Unicode: Nd; White_Space; Alphabetic, M, Nd, Pc and Join_Control (UTS 18, annex C).
+/// Return the sets of `\d`, `\s` and `\w` in Unicode: Nd; White_Space; Alphabetic, M, Nd, Pc and Join_Control (UTS 18,
+/// annex C).
 CodepointSet unicode_digit();
 CodepointSet unicode_space();
 CodepointSet unicode_word();
 
-/// The set with all characters that simple case folding makes equal to one of its members.
+/// Adds all characters that simple case folding makes equal to a member of the set.
 CodepointSet fold_case(const CodepointSet& set);
-/// The same for the letters A-Z and a-z alone.
+/// The same, only for the letters A-Z and a-z.
 CodepointSet fold_case_ascii(const CodepointSet& set);
 
 }  // namespace aici::regex

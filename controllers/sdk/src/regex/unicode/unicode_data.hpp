@@ -7,12 +7,12 @@ namespace aici::regex {
 
 extern const char kUnicodeVersion[];
 
-// Names: lower case without underscores; the spellings of an entry are separated by spaces, entries by '\n'.
+// Names are in lower case without underscores. Spaces separate the spellings of an entry, and '\n' separates entries.
 extern const char kCategoryNames[];
 extern const char kGroupNames[];
 extern const char kScriptNames[];
 extern const char kPropertyNames[];
-/// For each line of kGroupNames the set of its categories.
+/// For each line of kGroupNames, the set of its categories.
 extern const std::uint32_t kGroupMasks[];
 
 extern const std::uint8_t kCategoryRuns[];

@@ -11,7 +11,8 @@ namespace aici::regex {
 
 inline constexpr std::uint32_t kInvalidUtf8 = 0xffffffff;
 
-/// The character at *at, which moves past it; kInvalidUtf8 (and one byte) if it is not well-formed.
+/// Decodes the character at *at and moves past it. If it is not well-formed, returns kInvalidUtf8 and moves by one
+/// byte.
 inline std::uint32_t decode_utf8(std::string_view text, std::size_t* at) {
   const auto lead = static_cast<unsigned char>(text[(*at)++]);
   if (lead < 0x80) return lead;

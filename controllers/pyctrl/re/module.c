@@ -1,14 +1,13 @@
-/* The module re: regular expressions as scripts know them from Python, in time that no pattern makes grow faster than
- * the text. */
+/* The module re: regular expressions as in Python. Whatever the pattern, the time grows no faster than the text. */
 #include <string.h>
 
 #include "py/objstr.h"
 #include "py/objtuple.h"
 #include "py/runtime.h"
 #include "py/smallint.h"
-#include "re_objects.h"
+#include "objects.h"
 
-/* Patterns that are kept, by their text and flags, for functions that are given texts. */
+/* Maximum number of cached patterns, by text and flags, for functions that take the text of a pattern. */
 #define MOST_CACHED 64
 
 MP_REGISTER_ROOT_POINTER(mp_obj_t re_cache);
@@ -25,7 +24,7 @@ static mp_obj_t new_pattern(mp_obj_t text, uint32_t flags) {
   return MP_OBJ_FROM_PTR(made);
 }
 
-/* A pattern, as it is or of a text. */
+/* Returns a pattern, which is compiled if it is given as a text. */
 static mp_obj_t compile_pattern(mp_obj_t text, mp_int_t flags) {
   if (mp_obj_is_type(text, &re_pattern_type)) {
     if (flags != 0) mp_raise_ValueError(MP_ERROR_TEXT("cannot process flags argument with a compiled pattern"));
@@ -45,13 +44,13 @@ static mp_obj_t compile_pattern(mp_obj_t text, mp_int_t flags) {
   return made;
 }
 
-/* ---- one match after the other ---- */
+/* ---- successive matches ---- */
 
 typedef struct finder {
   const pattern_object *pattern;
   subject in;
   re_matcher *matcher;
-  /* Where to look from, and whether it must go on from there. */
+  /* Where to search from, and whether an empty match there does not count. */
   uint32_t at;
   bool advance;
 } finder;
@@ -140,7 +139,7 @@ static void add_replacement(vstr_t *out, const finder *of, mp_obj_t by, const ui
   vstr_add_strn(out, buffer.buf, buffer.len);
 }
 
-/* (text, how many replacements) */
+/* (text, number of replacements) */
 static mp_obj_t substitute(mp_obj_t pattern, mp_obj_t by, mp_obj_t text, mp_int_t most) {
   finder of = new_finder(pattern, text, 0, MP_SMALL_INT_MAX);
   const bool bytes = of.pattern->program.bytes;
@@ -180,7 +179,7 @@ static mp_obj_t split_text(mp_obj_t pattern, mp_obj_t text, mp_int_t most) {
   return all;
 }
 
-/* ---- what scripts call: functions, whose first argument is a text, and methods, whose first is a pattern ---- */
+/* ---- for scripts: functions, which take the text of a pattern, and methods of patterns ---- */
 
 #define REQUIRED(name) {MP_QSTR_##name, MP_ARG_REQUIRED | MP_ARG_OBJ, {0}}
 #define NUMBER(name, otherwise) {MP_QSTR_##name, MP_ARG_INT, {.u_int = (otherwise)}}
@@ -190,7 +189,7 @@ static mp_obj_t split_text(mp_obj_t pattern, mp_obj_t text, mp_int_t most) {
   mp_arg_parse_all(count, given, keywords, MP_ARRAY_SIZE(allowed), allowed, of)
 #define GIVEN size_t count, const mp_obj_t *given, mp_map_t *keywords
 
-/* A function and a method that look for a pattern in a text; `...`: how. */
+/* Defines a function and a method that look for a pattern in a text. `...`: the remaining arguments of `call`. */
 #define LOOKING(name, call, ...)                                                                               \
   static mp_obj_t re_##name(GIVEN) {                                                                           \
     PARSE(REQUIRED(pattern), REQUIRED(string), NUMBER(flags, 0));                                              \

@@ -1,10 +1,10 @@
-/* Runs the programs of regular expressions: all ways to match at once, a character at a time (Pike's machine). A way is
- * a thread; those that come to the same state are one, the first of them, so that time is bounded. The order of the
- * threads is that in which a search with backtracking would try them. */
+/* Runs programs of regular expressions with Pike's machine: it follows all ways to match at once, character by
+ * character. Each way is a thread. Of several threads that reach the same state only the first goes on, which bounds
+ * the time. The threads are in the order in which a search with backtracking would try them. */
 #include <string.h>
 
 #include "py/runtime.h"
-#include "re_program.h"
+#include "program.h"
 
 typedef struct list {
   /* Instructions that take a character or end the match, and the positions that the thread of each keeps. */
@@ -12,7 +12,7 @@ typedef struct list {
   uint32_t count;
 } list;
 
-/* What is left to do where threads branch: go on at a state, or put a kept position back. */
+/* Pending work where threads branch: continue at a state, or restore a kept position. */
 typedef struct branch {
   uint32_t at, loops;
   bool restores;
@@ -21,7 +21,7 @@ typedef struct branch {
 struct re_matcher {
   const re_program *program;
   list now, next;
-  /* By state: the round in which it was last reached. */
+  /* For each state, the round in which it was last reached. */
   uint32_t *reached, round;
   branch *branches;
   uint32_t *kept, *found;
@@ -60,7 +60,7 @@ void re_matcher_free(re_matcher *matcher) {
   m_del(re_matcher, matcher, 1);
 }
 
-/* The character at a place of a text that is UTF-8, or of bytes; `next`: where the one after it is. */
+/* Returns the character at a position, in UTF-8 or bytes. `next` becomes the position after it. */
 static uint32_t character(const re_matcher *of, uint32_t at, uint32_t *next) {
   const byte *const c = of->text + at;
   if (c[0] < 0x80 || of->program->bytes) return *next = at + 1, c[0];
@@ -69,7 +69,7 @@ static uint32_t character(const re_matcher *of, uint32_t at, uint32_t *next) {
   return *next = at + 4, (c[0] & 7u) << 18 | (c[1] & 0x3Fu) << 12 | (c[2] & 0x3Fu) << 6 | (c[3] & 0x3Fu);
 }
 
-/* Is there a letter or the like before or at this place? */
+/* Returns whether a word character is before this position. */
 static bool word_before(const re_matcher *of, uint32_t at, bool ascii) {
   if (at == 0) return false;
   uint32_t next;
@@ -104,7 +104,7 @@ static bool is_at(const re_matcher *of, const re_instruction *place, uint32_t at
   }
 }
 
-/* Adds the threads that a thread at this instruction becomes, in their order. `matcher->kept` is what it keeps. */
+/* Adds the threads that follow from a thread at this instruction, in order. `matcher->kept` has its positions. */
 static void add(re_matcher *matcher, list *to, uint32_t first, uint32_t position) {
   const re_program *const program = matcher->program;
   branch *const branches = matcher->branches;
@@ -121,7 +121,7 @@ static void add(re_matcher *matcher, list *to, uint32_t first, uint32_t position
     for (bool goes_on = true; goes_on;) {
       const re_instruction *const one = &program->code[at];
       loops &= (1u << one->loops) - 1;
-      if (one->op <= RE_OP_MATCH) loops = 0; /* the same from here on */
+      if (one->op <= RE_OP_MATCH) loops = 0; /* the bits do not matter here */
       uint32_t *const reached = &matcher->reached[one->state + loops];
       if (*reached == matcher->round) break;
       *reached = matcher->round;
@@ -197,11 +197,11 @@ static void begin_round(re_matcher *matcher) {
   matcher->round = 1;
 }
 
-/* The first place from here on where a match may begin. */
+/* Returns the next position at which a match may begin. */
 static uint32_t skip(const re_matcher *matcher, uint32_t at) {
   const uint32_t *const begins = matcher->program->begins;
   while (at < matcher->end && !(begins[matcher->text[at] >> 5] >> (matcher->text[at] & 31) & 1)) at++;
-  /* not into a character */
+  /* do not stop inside a character */
   while (!matcher->program->bytes && at < matcher->end && (matcher->text[at] & 0xC0) == 0x80) at++;
   return at;
 }
@@ -221,7 +221,7 @@ const uint32_t *re_run(re_matcher *matcher, const byte *text, uint32_t start, ui
       if (found || (mode != RE_SEARCH && at != start)) break;
       if (mode == RE_SEARCH && program->begins_somewhere) {
         at = skip(matcher, at);
-        begin_round(matcher); /* what was reached was so elsewhere */
+        begin_round(matcher); /* forget the states that were reached at the earlier position */
       }
     }
     if (!found && (mode == RE_SEARCH || at == start)) {
@@ -240,7 +240,7 @@ const uint32_t *re_run(re_matcher *matcher, const byte *text, uint32_t start, ui
         memcpy(matcher->found, kept, kept_bytes);
         matcher->found[1] = at;
         found = true;
-        break; /* what comes later is worse */
+        break; /* later threads have lower priority */
       }
       if (at == end || !takes(matcher, one, c)) continue;
       memcpy(matcher->kept, kept, kept_bytes);

@@ -1,18 +1,18 @@
-/* Makes the program of a regular expression out of its tree.
+/* Emits the program of a parsed regular expression.
  *
- * Repetitions do as Python's: what was empty the last time round is not tried again at the same place. A thread
- * therefore knows of each repetition around it that may be empty whether it was so far: a bit, which any character
- * clears. Repetitions that always take a character need no bit. */
+ * Repetitions behave as in Python: after an empty iteration, the body is not tried again at the same position. So a
+ * thread has one bit for each enclosing repetition whose body may be empty: whether the iteration has been empty so
+ * far. Any character clears the bits. Repetitions whose body always takes a character need no bit. */
 #include <string.h>
 
 #include "py/runtime.h"
-#include "re_program.h"
+#include "program.h"
 
 typedef struct writer {
   re_program *program;
   const re_tree *tree;
   uint32_t room;
-  /* Nodes written, of which copies of nothing are some too. */
+  /* The number of nodes written, including copies that emit nothing. */
   uint32_t written;
   uint8_t loops;
 } writer;
@@ -40,7 +40,7 @@ static uint32_t write(writer *out, re_op op, uint32_t x, uint32_t y) {
   return program->size++;
 }
 
-/* Can it match without a character? */
+/* Returns whether a node can match the empty text. */
 static bool may_be_empty(const re_tree *tree, uint32_t number) {
   const re_node *const node = &tree->nodes[number];
   switch (node->kind) {
@@ -69,7 +69,7 @@ static bool may_be_empty(const re_tree *tree, uint32_t number) {
 static void write_node(writer *out, uint32_t number);
 
 static void write_either(writer *out, const re_node *node) {
-  uint32_t ends = RE_NONE; /* jumps to the end: each names the one before it until it is known */
+  uint32_t ends = RE_NONE; /* jumps to the end; each names the previous one until the end is known */
   uint32_t child = node->child;
   for (;;) {
     const uint32_t next = out->tree->nodes[child].next;
@@ -88,7 +88,7 @@ static void write_either(writer *out, const re_node *node) {
   }
 }
 
-/* Whether to go round: to `body`, or to what is not known yet. */
+/* Emits the choice between another iteration at `body` and a target that is not known yet. */
 static uint32_t write_choice(writer *out, const re_node *node, bool empty, uint32_t body) {
   const uint32_t at = write(out, empty ? RE_OP_LOOP : RE_OP_SPLIT, body, RE_NONE);
   out->program->code[at].lazy = node->lazy;
@@ -132,7 +132,7 @@ static void write_repeat(writer *out, const re_node *node) {
   else
     write_counted(out, node, empty);
   out->loops -= empty;
-  /* after the last time round too, the bit of this repetition is no more: states outside have none */
+  /* clears the bit of this repetition after the last iteration too, since states outside do not have it */
   if (empty) write(out, RE_OP_JUMP, out->program->size + 1, 0);
 }
 
@@ -172,9 +172,10 @@ static void write_node(writer *out, uint32_t number) {
   }
 }
 
-/* ---- what matches begin with ---- */
+/* ---- first bytes of matches ---- */
 
-/* The bytes that this character of an instruction may begin with; a character above ASCII stands for all of them. */
+/* Adds the bytes with which a character of this instruction may begin. If a character above ASCII is possible, these
+ * are all bytes above ASCII. */
 static void add_beginnings(re_program *program, const re_instruction *one) {
   uint32_t low[4] = {0}, high = UINT32_MAX;
   switch (one->op) {

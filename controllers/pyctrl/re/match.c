@@ -1,9 +1,9 @@
-/* Matches of the module re as objects of Python. */
+/* Match objects of the module re. */
 #include "py/objstr.h"
 #include "py/objtuple.h"
 #include "py/runtime.h"
 #include "py/unicode.h"
-#include "re_objects.h"
+#include "objects.h"
 
 typedef struct match_object {
   mp_obj_base_t base;
@@ -14,7 +14,7 @@ typedef struct match_object {
 
 uint32_t re_num_groups(const pattern_object *pattern) { return (pattern->program.num_kept - 1) / 2 - 1; }
 
-/* The place of a character, or the end. */
+/* Returns the byte position of a character, or of the end. */
 static uint32_t byte_place(const subject *in, mp_int_t character) {
   if (character < 0) character = 0;
   if (in->plain) return (mp_uint_t)character < in->size ? (uint32_t)character : in->size;
@@ -93,7 +93,7 @@ static mp_obj_t match_group(size_t count, const mp_obj_t *of) {
 }
 static MP_DEFINE_CONST_FUN_OBJ_VAR(match_group_obj, 1, match_group);
 
-/* The default of groups() and groupdict(). */
+/* Parses the argument `default` of groups() and groupdict(). */
 static mp_obj_t otherwise(size_t count, const mp_obj_t *given, mp_map_t *keywords) {
   static const mp_arg_t allowed[] = {{MP_QSTR_default, MP_ARG_OBJ, {.u_rom_obj = MP_ROM_NONE}}};
   mp_arg_val_t of[MP_ARRAY_SIZE(allowed)];
@@ -126,7 +126,7 @@ static mp_obj_t match_groupdict(size_t count, const mp_obj_t *given, mp_map_t *k
 }
 static MP_DEFINE_CONST_FUN_OBJ_KW(match_groupdict_obj, 1, match_groupdict);
 
-/* ---- places ---- */
+/* ---- positions ---- */
 
 static mp_obj_t place(size_t count, const mp_obj_t *of, uint32_t which) {
   const match_object *const match = MP_OBJ_TO_PTR(of[0]);

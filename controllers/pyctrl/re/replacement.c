@@ -1,9 +1,9 @@
-/* Replacements of re.sub: texts in which \1 and \g<name> mean groups of the match. */
+/* Replacements of re.sub: texts in which \1 and \g<name> stand for groups of the match. */
 #include <string.h>
 
 #include "py/objstr.h"
 #include "py/runtime.h"
-#include "re_objects.h"
+#include "objects.h"
 
 __attribute__((noreturn)) static void fail(const char *what, int at) {
   mp_raise_msg_varg(&re_error_type, MP_ERROR_TEXT("%s in the replacement, byte %d"), what, at);
@@ -20,7 +20,7 @@ static void add_group(vstr_t *out, const pattern_object *pattern, mp_obj_t group
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_octal(char c) { return c >= '0' && c <= '7'; }
 
-/* The group of \g<...>, whose text is this: a name, or digits. */
+/* Returns the group of \g<...>, given by a name or by digits. */
 static mp_obj_t named_group(const pattern_object *pattern, const char *name, size_t size, int at) {
   if (size == 0) fail("missing group name", at);
   mp_int_t number = 0;

@@ -1,6 +1,6 @@
-/* The module _host: of script.h what the host has: tokens, variables, the engine; and sets of tokens. */
-#include "convert.h"
-#include "output.h"
+/* The module _host: tokens, variables and the engine, as in script.h; and sets of tokens. */
+#include "../convert.h"
+#include "../output.h"
 #include "py/objlist.h"
 #include "py/runtime.h"
 #include "script.h"
@@ -17,7 +17,7 @@ static mp_obj_t end_tokens(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(end_tokens, 0, 0);
 
-/* The bytes of a token, and whether it is special. */
+/* Returns the bytes of a token, and whether it is special. */
 static mp_obj_t token(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   const mp_int_t number = mp_obj_get_int(of[0]);
@@ -92,7 +92,7 @@ static mp_obj_t fail(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(fail, 1, 1);
 
-/* ---- masks: bytearrays of one bit a token ---- */
+/* ---- masks: bytearrays with one bit per token ---- */
 
 static mp_obj_t new_mask(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
@@ -148,7 +148,7 @@ static mp_obj_t mask_count(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(mask_count, 1, 1);
 
-/* Changes the first by the second: '|', '&', '-'. */
+/* Combines the second mask into the first: '|', '&', '-'. */
 static mp_obj_t mask_combine(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   uint32_t *const mask = to_mask(of[0]);

@@ -1,11 +1,11 @@
-/* Reads regular expressions: the syntax of Python's re, as far as a machine without backtracking can run it. */
+/* Parses regular expressions: the syntax of Python's re, as far as it can be matched without backtracking. */
 #include <stdarg.h>
 #include <string.h>
 
 #include "py/objstr.h"
 #include "py/runtime.h"
 #include "py/unicode.h"
-#include "re_program.h"
+#include "program.h"
 
 MP_DEFINE_CONST_OBJ_TYPE(re_error_type, MP_QSTR_error, MP_TYPE_FLAG_NONE, make_new, mp_obj_exception_make_new, print,
                          mp_obj_exception_print, attr, mp_obj_exception_attr, parent, &mp_type_Exception);
@@ -78,7 +78,7 @@ static void add_range(reader *re, uint32_t from, uint32_t to) {
   tree->ranges[tree->num_ranges++] = to;
 }
 
-/* A class of the ranges since number `first`. */
+/* Makes a class from the ranges from number `first` on. */
 static uint32_t new_class(reader *re, size_t first, uint8_t categories, bool negated) {
   re_tree *const tree = re->tree;
   if (tree->num_classes == tree->classes_room) {
@@ -117,7 +117,7 @@ static uint8_t category(uint32_t c) {
   return which == NULL ? 0 : (uint8_t)(1 << (which - letters));
 }
 
-/* What follows a backslash and means one character, inside and outside classes; END if it means something else. */
+/* Reads the rest of an escape that means one character, inside and outside classes; returns END for other escapes. */
 static uint32_t read_plain_escape(reader *re, uint32_t begin) {
   static const char letters[] = "afnrtv\\", meanings[] = "\a\f\n\r\t\v\\";
   const uint32_t c = peek(re);
@@ -166,7 +166,7 @@ static uint32_t read_escape(reader *re) {
 
 /* ---- classes ---- */
 
-/* One end of a range; END: a category, which is added to `categories`. */
+/* Reads one end of a range. Returns END for a category, which is added to `categories`. */
 static uint32_t read_member(reader *re, uint32_t open, uint8_t *categories) {
   const uint32_t begin = re->at, c = peek(re);
   if (c == END) fail(re, open, "unterminated character set");
@@ -248,7 +248,7 @@ static uint32_t read_name(reader *re, uint32_t number) {
   return number;
 }
 
-/* (?i), (?i:...) and (?-i:...), after the question mark. */
+/* Reads the flags of (?i:...) and (?-i:...), after the question mark. */
 static void read_flags(reader *re, uint32_t open) {
   uint32_t on = 0, off = 0;
   while (flag(peek(re))) on |= flag(re->text[re->at++]);
@@ -264,7 +264,7 @@ __attribute__((noreturn)) static void refuse(const reader *re, uint32_t open, co
   fail(re, open, "%s not supported: matching takes time in proportion to the text, which they rule out", what);
 }
 
-/* A group, or RE_NONE for a comment. */
+/* Reads a group; returns RE_NONE for a comment. */
 static uint32_t read_group(reader *re) {
   const uint32_t open = re->at++, flags_before = re->flags;
   uint32_t number = 0;
@@ -312,7 +312,7 @@ static uint32_t read_number(reader *re, uint32_t otherwise) {
   return value;
 }
 
-/* *, +, ? or {m,n}: true and moved past it; a brace that is none of these is a character. */
+/* Reads *, +, ? or {m,n} and returns true. A brace that does not begin a count is a character. */
 static bool read_counts(reader *re, uint32_t *least, uint32_t *most) {
   const uint32_t begin = re->at, c = peek(re);
   *least = c == '+';
@@ -331,7 +331,7 @@ static bool read_counts(reader *re, uint32_t *least, uint32_t *most) {
   return true;
 }
 
-/* Puts a repetition in place of the node, which becomes its child. */
+/* Replaces a node by a repetition, with the node as its child. */
 static void repeat(reader *re, uint32_t node, uint32_t least, uint32_t most, bool lazy) {
   const uint32_t inside = new_node(re, RE_EMPTY, 0, 0);
   re_node *const nodes = re->tree->nodes;
@@ -418,7 +418,7 @@ static uint32_t read_either(reader *re) {
   return whole;
 }
 
-/* (?i) at the start, for all of the pattern. */
+/* Reads flags such as (?i) at the start, which apply to the whole pattern. */
 static void read_global_flags(reader *re) {
   for (;;) {
     while (skip_verbose(re)) continue;
@@ -431,7 +431,7 @@ static void read_global_flags(reader *re) {
   }
 }
 
-/* The characters of a str or bytes. */
+/* Returns the characters of a str or bytes. */
 static uint32_t *characters(mp_obj_t pattern, uint32_t *count) {
   size_t size;
   const byte *text = (const byte *)mp_obj_str_get_data(pattern, &size), *const end = text + size;

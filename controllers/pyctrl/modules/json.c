@@ -1,8 +1,8 @@
-/* The module json: loads and dumps, as scripts know them from Python. */
+/* The module json: loads and dumps, as in Python. */
 #include <math.h>
 #include <string.h>
 
-#include "convert.h"
+#include "../convert.h"
 #include "py/objstr.h"
 #include "py/parsenum.h"
 #include "py/runtime.h"
@@ -10,7 +10,7 @@
 
 /* ---- reading ---- */
 
-/* Deepest nesting of arrays and objects: reading and writing recurse. */
+/* Maximum nesting of arrays and objects, since the reader and the writer recurse. */
 #define MOST_DEPTH 256
 
 typedef struct reader {
@@ -72,7 +72,7 @@ static void read_escape(reader *json, vstr_t *out) {
       else
         json->at = before;
     }
-    /* half a character is none in a text of UTF-8 */
+    /* UTF-8 has no surrogates, which are half a character */
     vstr_add_char(out, value >= 0xD800 && value < 0xE000 ? 0xFFFD : value);
     return;
   }
@@ -197,7 +197,7 @@ static MP_DEFINE_CONST_FUN_OBJ_1(loads_obj, loads);
 typedef struct writer {
   vstr_t out;
   bool ascii;
-  /* Spaces of each level; negative: all in one line. */
+  /* Spaces per level; if negative, everything is on one line. */
   mp_int_t indent;
   const char *comma, *colon;
 } writer;

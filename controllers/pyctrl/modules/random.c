@@ -1,9 +1,9 @@
-/* The module _random: random bits. What scripts see is library/random.py. */
+/* The module _random: random bits. Scripts use library/random.py. */
 #include <unistd.h>
 
 #include "py/runtime.h"
 
-/* Without a seed every number is the host's, for what is in memory would be the same in all forks. */
+/* Without a seed, every number comes from the host, since a state in memory would be the same in all forks. */
 static bool is_seeded;
 static uint64_t state;
 
@@ -38,7 +38,7 @@ static mp_obj_t bits(mp_obj_t object) {
 }
 static MP_DEFINE_CONST_FUN_OBJ_1(bits_obj, bits);
 
-/* From 0 to below 1. */
+/* Returns a number from 0 to below 1. */
 static mp_obj_t real(void) { return mp_obj_new_float((mp_float_t)random_bits(53) * 0x1p-53); }
 static MP_DEFINE_CONST_FUN_OBJ_0(real_obj, real);
 

@@ -1,11 +1,11 @@
-/* The module _aici: of script.h the sequence, patterns, actions and callbacks. What scripts see is library/aici.py. */
-#include "convert.h"
+/* The module _aici: sequence, patterns, actions and callbacks of script.h. Scripts use library/aici.py. */
+#include "../convert.h"
 #include "py/objlist.h"
 #include "py/runtime.h"
 #include "script.h"
 
 
-/* Stop strings, names of variables: they are copied to the stack. */
+/* Maximum number of stop strings or names of variables, which are copied to the stack. */
 #define MOST_TEXTS 64
 
 static uint32_t to_limit(mp_obj_t object) {
@@ -15,7 +15,7 @@ static uint32_t to_limit(mp_obj_t object) {
   return (uint32_t)value;
 }
 
-/* None: the request's own temperature; 0: greedy. */
+/* None: the request's temperature; 0: the most likely token. */
 static float to_temperature(mp_obj_t object) {
   if (object == mp_const_none) return 0;
   const mp_float_t value = mp_obj_get_float(object);
@@ -53,7 +53,7 @@ static mp_obj_t prompt_size(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(prompt_size, 0, 0);
 
-/* The tokens from one place to another. */
+/* Returns the tokens between two places. */
 static script_tokens part(const mp_obj_t *of) {
   const script_tokens all = script_all_tokens();
   const size_t from = (size_t)mp_obj_get_int(of[0]), to = (size_t)mp_obj_get_int(of[1]);
@@ -132,7 +132,7 @@ static mp_obj_t follow_end(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(follow_end, 1, 1);
 
-/* Certain tokens as a list, a mask as a bytearray, or None: nothing may come. */
+/* Returns forced tokens as a list, a mask as a bytearray, or None if no token is allowed. */
 static mp_obj_t follow_next(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   script_tokens certain;
@@ -192,7 +192,7 @@ static mp_obj_t generated(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(generated, 0, 0);
 
-/* The text alone. */
+/* Returns only the text. */
 static mp_obj_t generated_text(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   script_generated result;

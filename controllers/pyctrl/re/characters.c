@@ -1,7 +1,7 @@
-/* Kinds of characters in regular expressions. */
-#include "re_program.h"
+/* Categories and case of characters in regular expressions. */
+#include "program.h"
 
-/* Capital letters of which every step-th has its small one so much further. */
+/* Upper-case letters: every step-th code point of a range. The lower-case letter is `further` code points away. */
 static const struct {
   uint16_t from, to, step;
   int16_t further;
@@ -31,7 +31,8 @@ uint32_t re_upper(uint32_t c, bool ascii) {
   return c;
 }
 
-/* Above ASCII: blanks, punctuation, symbols, marks that are put on letters. All else is letters and numbers. */
+/* Characters above ASCII that are blanks, punctuation, symbols or combining marks. All others are letters and
+ * numbers. */
 static const uint32_t no_words[][2] = {
     {0x80, 0xA9},     {0xAB, 0xB1},     {0xB4, 0xB4},     {0xB6, 0xB8},     {0xBB, 0xBB},     {0xBF, 0xBF},
     {0xD7, 0xD7},     {0xF7, 0xF7},     {0x2C2, 0x2C5},   {0x2D2, 0x2DF},   {0x300, 0x36F},   {0x37E, 0x37E},
