@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.measure import summarise
+from bench.measurement.timing import summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -34,7 +34,7 @@ LONGEST = (
     "tests/pyaici/client/test_memory.py",
     "tests/pyaici/cpc/test_real_model.py",
     "tests/controllers/lr1/test_lexemes.py",
-    "tests/controllers/test_mixed_splices.py",
+    "tests/controllers/sdk/recognizer/test_mixed_splices.py",
     "tests/aicirt/worker/test_listener.py",
 )
 

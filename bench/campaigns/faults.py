@@ -30,7 +30,7 @@ from bench.campaigns.processes import (
     size_of,
     state_of,
 )
-from bench.measure import summarise
+from bench.measurement.timing import summarise
 
 #: sequences of two clients together
 _SEQUENCES = 32

@@ -21,7 +21,7 @@ from bench.campaigns.processes import names_of
 from bench.campaigns.stranger import GOES_ON, STOPS, Stranger
 from bench.campaigns.strangers import STRANGERS
 from bench.campaigns.witness import Witness
-from bench.measure import percentile
+from bench.measurement.timing import percentile
 from bench.report import ROOT
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime

@@ -20,7 +20,7 @@ from bench.campaigns.hostile import arena
 from bench.campaigns.sacrifice import ARGUMENT, case
 from bench.campaigns.seeds import seed_modules
 from bench.campaigns.stranger import GOES_ON, STOPS, Stranger
-from bench.measure import percentile
+from bench.measurement.timing import percentile
 
 #: one in this many refused modules, and accepted modules, also goes to the daemon
 _REFUSED, _TAKEN = 300, 60

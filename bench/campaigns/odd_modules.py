@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wasmtime import wat2wasm
 
-from bench.attack_modules import doubling, straight_module, with_name
+from bench.attacks.modules import doubling, straight_module, with_name
 from bench.campaigns.stranger import Stranger, of_module
 
 _MARKER = '(func (export "aici_abi_v1"))'

@@ -29,7 +29,7 @@ from aicirt.wasm.module.check import check
 from aicirt.wasm.program import compile_module, serialize
 from bench.campaigns.mutation import mutate
 from bench.campaigns.seeds import seed_modules
-from bench.host import LocalWorker, load_for_guests
+from bench.measurement.local_worker import LocalWorker, load_for_guests
 from pyaici.testing import small_vocabulary
 
 #: number of the case, and its stage

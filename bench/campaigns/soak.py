@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.client import Task
 from bench.campaigns.processes import ClientProcess, DaemonProcess, Size, build_ledger, names_of, size_of
-from bench.measure import percentile
+from bench.measurement.timing import percentile
 
 #: default duration
 _SECONDS = 900.0

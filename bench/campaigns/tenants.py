@@ -24,9 +24,9 @@ from bench.campaigns.campaign import Campaign
 from bench.campaigns.tenancy.client import Client
 from bench.campaigns.tenancy.memory import MemoryWatch
 from bench.campaigns.tenancy.victims import Victim, regex_request, script_request
-from bench.measure import percentile
+from bench.measurement.timing import percentile
 from bench.report import ROOT
-from bench.server_process import server_process
+from bench.servers.server_process import server_process
 from pyaici.bundled import bundled_controllers
 from pyaici.client.control import Control
 from pyaici.server.http.users import Role, UserFile

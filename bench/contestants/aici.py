@@ -10,7 +10,7 @@ from aicirt.wasm import Program
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
 from bench.contestants import Contestant, Refused
-from bench.host import LocalWorker, Mask
+from bench.measurement.local_worker import LocalWorker, Mask
 
 
 class Aici(Contestant):

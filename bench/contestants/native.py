@@ -15,7 +15,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from aicirt.worker.templates import LoadedVocabulary
 from bench.contestants import Contestant, Refused
-from bench.peers import llguidance_tokenizer
+from bench.contestants.llguidance import llguidance_tokenizer
 from pyaici.tokens import Vocabulary
 
 

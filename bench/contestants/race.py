@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bench.contestants import Contestant
-from bench.measure import Summary, alternate, summarise
+from bench.measurement.timing import Summary, alternate, summarise
 
 
 class RaceError(AssertionError):

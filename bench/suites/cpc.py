@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from bench.chi_square import p_value
-from bench.keystrokes import measure
+from bench.measurement.chi_square import p_value
 from bench.report import Report
+from bench.servers.keystrokes import measure
 from pyaici.cpc import CoverTree, Session, TokenTrie, enumeration, exact, heal_context
 from pyaici.engines.hf import EngineModel, HfEngine
 from pyaici.models import default_model_path

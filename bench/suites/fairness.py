@@ -17,11 +17,11 @@ from pathlib import Path
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, WorkerDiedError
 from aicirt.contract.messages import StepInput
-from bench.attack_modules import slow_module, straight_module
-from bench.measure import percentile, summarise
-from bench.offender import INITS, KINDS, offender
+from bench.attacks.modules import slow_module, straight_module
+from bench.attacks.offender import INITS, KINDS, offender
+from bench.inputs.vocabularies import vocabulary
+from bench.measurement.timing import percentile, summarise
 from bench.report import ROOT, Report
-from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.results import MidResult

@@ -14,12 +14,12 @@ from aicirt.vocab.tokenizer import Speller
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.steps import make_child
 from aicirt.worker.templates import Template
-from bench.constraints import CONSTRAINTS
-from bench.host import LocalWorker, load_for_guests
-from bench.measure import alternate, summarise
-from bench.memory import kib_of_each
+from bench.inputs.constraints import CONSTRAINTS
+from bench.inputs.vocabularies import vocabulary
+from bench.measurement.local_worker import LocalWorker, load_for_guests
+from bench.measurement.memory import kib_of_each
+from bench.measurement.timing import alternate, summarise
 from bench.report import ROOT, Report
-from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary

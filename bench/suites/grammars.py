@@ -12,16 +12,16 @@ from typing import Any
 
 from aicirt.settings import WorkerConfig
 from bench.contestants import Contestant
+from bench.contestants.grammar_cases import KBNF, REGEXES, Arena, Controllers, cases
 from bench.contestants.native import Xgrammar
 from bench.contestants.race import Result, race
-from bench.grammar_cases import KBNF, REGEXES, Arena, Controllers, cases
-from bench.host import LocalWorker, load_for_guests
-from bench.measure import summarise
+from bench.contestants.schema_race import Pool, race_schemas
+from bench.inputs.schemas import real_schemas
+from bench.inputs.tool_schema import tool_schema
+from bench.inputs.vocabularies import vocabulary
+from bench.measurement.local_worker import LocalWorker, load_for_guests
+from bench.measurement.timing import summarise
 from bench.report import Report
-from bench.schema_race import Pool, race_schemas
-from bench.schemas import real_schemas
-from bench.tool_schema import tool_schema
-from bench.vocabularies import vocabulary
 
 #: vocabularies; figures of the last one have targets
 SIZES = ("32k", "131k")

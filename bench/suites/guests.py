@@ -11,7 +11,7 @@ from wasmtime import wat2wasm
 from aicirt.contract.abi import FuncType
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Linker, Program, Snapshot, Ticker
 from aicirt.wasm.memory import PAGE
-from bench.measure import alternate, summarise
+from bench.measurement.timing import alternate, summarise
 from bench.report import Report
 
 #: memory of the guest in MiB -> upper limit of a fork, us

@@ -14,12 +14,12 @@ from aicirt.contract.messages import Sample
 from aicirt.vocab.tokenizer import Speller
 from aicirt.wasm import Program
 from aicirt.worker.templates import Template
-from bench.constraints import CONSTRAINTS, Constraint
-from bench.host import LocalWorker, load_for_guests
-from bench.measure import alternate, summarise
-from bench.peers import Llguidance
+from bench.contestants.llguidance import Llguidance
+from bench.inputs.constraints import CONSTRAINTS, Constraint
+from bench.inputs.vocabularies import PACKAGES, vocabulary
+from bench.measurement.local_worker import LocalWorker, load_for_guests
+from bench.measurement.timing import alternate, summarise
 from bench.report import ROOT, Report
-from bench.vocabularies import PACKAGES, vocabulary
 from pyaici.build import build_controller
 from pyaici.tokens import Vocabulary
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from bench.measure import paired_interval, summarise
+from bench.measurement.timing import paired_interval, summarise
 from bench.report import ROOT, Report
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime

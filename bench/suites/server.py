@@ -13,9 +13,9 @@ import httpx2
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from bench.measure import alternate, summarise
+from bench.measurement.timing import alternate, summarise
 from bench.report import Report
-from bench.server_process import serving
+from bench.servers.server_process import serving
 from pyaici.bundled import bundled_controllers
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import TokensAppended

@@ -12,9 +12,9 @@ from typing import Any
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
-from bench.measure import summarise
+from bench.inputs.vocabularies import vocabulary
+from bench.measurement.timing import summarise
 from bench.report import ROOT, Report
-from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.measure import percentile, summarise
+from bench.measurement.timing import percentile, summarise
 from bench.report import ROOT, Report
 
 BACKENDS = ("xgrammar", "guidance")
@@ -38,9 +38,10 @@ def run(report: Report) -> None:
 
 
 def race(backend: str, *, quick: bool) -> dict[str, Any]:
-    """Runs bench.vllm_race in vLLM's environment and returns its results."""
+    """Runs bench.contestants.vllm_race in vLLM's environment and returns its results."""
     python = ROOT / ".venv-vllm" / "bin" / "python"
-    command = [str(python if python.exists() else Path(sys.executable)), "-m", "bench.vllm_race", backend]
+    interpreter = str(python if python.exists() else Path(sys.executable))
+    command = [interpreter, "-m", "bench.contestants.vllm_race", backend]
     if quick:
         command += ["--batches", "2", "--tokens", "6", "--rounds", "2"]
     done = subprocess.run(

@@ -9,7 +9,7 @@ import pytest
 
 from aicirt.wasm import Program
 from pyaici.build import build_controller
-from tests.controllers.host import Host
+from tests.controllers.runners.host import Host
 from tests.languages import compiler_or_skip
 
 CONTROLLERS = Path(__file__).parents[2] / "controllers"

@@ -57,7 +57,7 @@ def message() -> Reader:
     from aicirt.contract.messages import decode
     from aicirt.ipc.frames import FrameSocket
     from aicirt.worker.loop import _MALFORMED
-    from bench.host import LocalWorker
+    from bench.measurement.local_worker import LocalWorker
     from tests.fuzz.seeds import loaded_vocabulary
 
     local = LocalWorker(loaded_vocabulary()).__enter__()

@@ -127,7 +127,7 @@ def configs() -> Iterator[bytes]:
 
 def loaded_vocabulary() -> LoadedVocabulary:
     """Loads a small vocabulary as a worker does."""
-    from bench.host import load_for_guests
+    from bench.measurement.local_worker import load_for_guests
     from pyaici.tokens import Vocabulary
 
     tokens = [bytes([byte]) for byte in range(256)]

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from bench.attack_modules import straight_module
+from bench.attacks.modules import straight_module
 from bench.campaigns.tenancy import modules
 from bench.campaigns.tenancy.attacker import Attacker
 from bench.campaigns.tenancy.client import Client, outcomes

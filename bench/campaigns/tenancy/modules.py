@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wasmtime import wat2wasm
 
-from bench.attack_modules import doubling, with_name
+from bench.attacks.modules import doubling, with_name
 from bench.campaigns.odd_modules import controller, mid
 
 

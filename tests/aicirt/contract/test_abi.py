@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aicirt.contract import abi
 from aicirt.contract.abi import CStruct, RowKind, Verb
-from tests.controllers.test_bindings import c_header
+from tests.controllers.sdk.test_bindings import c_header
 
 HEADER = c_header()
 STRUCTS = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aicirt.wasm.module.reader import leb
 from aicirt.wasm.module.rewrite import MAX_NAME, MAX_NAMES, NAMES, harmless, readable, rewrite
-from bench.attack_modules import doubling, with_name
+from bench.attacks.modules import doubling, with_name
 
 from .conftest import controller
 

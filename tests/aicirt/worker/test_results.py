@@ -13,7 +13,7 @@ from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, MID_SKIP_PRE, ROW_A
 from aicirt.contract.errors import ResultError
 from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.sequence import Sequence
-from bench.host import LocalWorker, load_for_guests
+from bench.measurement.local_worker import LocalWorker, load_for_guests
 from pyaici.build import build_controller
 from tests.pyaici.client.conftest import GUESTS, VOCABULARY
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.controllers.host import Vocab
+from tests.controllers.runners.host import Vocab
 
 #: the characters of `few_tokens`
 LETTERS = "abc"

@@ -10,7 +10,7 @@ from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.grammars.oracle import Oracle
-from tests.controllers.host import EVERYTHING, Guest, Vocab
+from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
 
 
 @dataclass

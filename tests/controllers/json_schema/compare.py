@@ -20,7 +20,7 @@ from typing import Any
 import jsonschema
 from referencing.exceptions import Unresolvable
 
-from bench.schemas import real_schemas
+from bench.inputs.schemas import real_schemas
 from tests.controllers.json_schema.engine import Engine, build
 from tests.controllers.json_schema.judge import Judge
 from tests.controllers.json_schema.peer import pair

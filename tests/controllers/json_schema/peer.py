@@ -20,10 +20,10 @@ from aicirt.contract.messages import Sample
 from aicirt.settings import WorkerConfig
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import LoadedVocabulary
-from bench.grammar_cases import Controllers
-from bench.host import LocalWorker, load_for_guests
-from bench.peers import llguidance_tokenizer
-from bench.vocabularies import vocabulary
+from bench.contestants.grammar_cases import Controllers
+from bench.contestants.llguidance import llguidance_tokenizer
+from bench.inputs.vocabularies import vocabulary
+from bench.measurement.local_worker import LocalWorker, load_for_guests
 from pyaici.tokens import Vocabulary
 
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}

@@ -12,8 +12,8 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.host import EVERYTHING, Guest, Vocab
 from tests.controllers.json_schema.engine import FLEXIBLE, Engine
+from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
 
 WORDS = [
     b'{"',

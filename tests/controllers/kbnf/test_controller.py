@@ -21,8 +21,8 @@ from tests.controllers.grammars.expressions import (
 from tests.controllers.grammars.oracle import Oracle
 from tests.controllers.grammars.vocabularies import LETTERS, byte_vocab, few_tokens
 from tests.controllers.grammars.walk import Controller
-from tests.controllers.host import Guest
 from tests.controllers.kbnf.write import kbnf
+from tests.controllers.runners.host import Guest
 
 
 def play(program: Program, grammar: str, wish: bytes) -> tuple[bytes, list[str]]:

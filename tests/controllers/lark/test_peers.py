@@ -14,9 +14,9 @@ from tests.controllers.grammars.expressions import random_grammar
 from tests.controllers.grammars.properties import every_rule_has_a_text
 from tests.controllers.grammars.vocabularies import few_tokens
 from tests.controllers.grammars.walk import Controller
-from tests.controllers.host import Vocab
 from tests.controllers.lark.test_lexemes import random_terminals
 from tests.controllers.lark.write import lark
+from tests.controllers.runners.host import Vocab
 
 Make = Callable[[str], Controller]
 #: forced text is to be compared in all its tokens, not only in those that a tokenizer would choose

@@ -11,8 +11,8 @@ import pytest
 
 from aicirt.wasm import Program
 from tests.controllers.grammars.walk import Controller
-from tests.controllers.host import Vocab
 from tests.controllers.lark.test_peers import OPTIONS, Llguidance
+from tests.controllers.runners.host import Vocab
 
 _CHARACTERS = '<>=;abc{}[]":,-019truefalsn '
 _PIECES = [

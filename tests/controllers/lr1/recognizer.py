@@ -11,7 +11,7 @@ import wasmtime
 from numpy.typing import NDArray
 
 from pyaici.build import build_controller
-from tests.controllers.host import Vocab
+from tests.controllers.runners.host import Vocab
 
 PROBE = Path(__file__).with_name("probe.cpp")
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.controllers.host import Vocab
 from tests.controllers.lr1.conftest import Grammar
 from tests.controllers.lr1.earley import Rules, accepts, next_terminals
+from tests.controllers.runners.host import Vocab
 
 Make = Callable[[str], Grammar]
 

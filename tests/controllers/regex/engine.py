@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyaici.build import build_controller
-from tests.controllers.probe import Probe
+from tests.controllers.runners.probe import Probe
 
 PROBE = Path(__file__).with_name("probe.cpp")
 NO_BYTE = 256

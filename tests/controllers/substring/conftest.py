@@ -11,7 +11,7 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.host import EVERYTHING, Guest, Mid, Vocab
+from tests.controllers.runners.host import EVERYTHING, Guest, Mid, Vocab
 
 #: pieces of texts, among them parts of characters
 WORDS = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aicirt.contract.abi import STOP
 from aicirt.wasm import Program
-from tests.controllers.host import Guest, Vocab
+from tests.controllers.runners.host import Guest, Vocab
 from tests.controllers.substring.conftest import EOS, MASKS_ONLY
 
 

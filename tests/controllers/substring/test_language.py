@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aicirt.contract.abi import STOP
-from tests.controllers.host import Vocab
+from tests.controllers.runners.host import Vocab
 from tests.controllers.substring.conftest import EOS, Substring
 
 Make = Callable[[str | bytes], Substring]

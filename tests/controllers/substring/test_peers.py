@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from tests.controllers.host import Mid
+from tests.controllers.runners.host import Mid
 from tests.controllers.substring.conftest import BYTES, EOS, WORDS, Substring, allowed
 
 

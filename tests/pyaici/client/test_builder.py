@@ -14,7 +14,7 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ArgumentError, TimeLimitError, WorkerDiedError
 from aicirt.contract.messages import StepInput
-from bench.attack_modules import LOOPS, slow_module
+from bench.attacks.modules import LOOPS, slow_module
 from pyaici.client.capabilities import ALL
 from pyaici.client.runtime import Runtime
 

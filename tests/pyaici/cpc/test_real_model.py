@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from bench.chi_square import p_value
+from bench.measurement.chi_square import p_value
 from bench.suites.cpc import Replay, cover_probabilities
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from aicirt.contract.errors import TrapError
+from pyaici.engines.batching.stats import Phase, StepStats
 from pyaici.engines.engine import (
     BackTracked,
     Event,
@@ -21,7 +22,6 @@ from pyaici.engines.engine import (
     Suspended,
     TokensAppended,
 )
-from pyaici.engines.hf.stats import Phase, StepStats
 from pyaici.engines.terminal import Kind, Terminal, Transcripts
 
 EVENTS: list[Event] = [

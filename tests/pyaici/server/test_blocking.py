@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from aicirt.contract.errors import ArgumentError, TimeLimitError
-from bench.attack_modules import LOOPS, slow_module
+from bench.attacks.modules import LOOPS, slow_module
 from pyaici.client.runtime import Runtime
 from pyaici.server.scheduling.threads import in_own_thread
 from tests.pyaici.client.conftest import VOCABULARY

@@ -9,7 +9,7 @@ import pytest
 from pyaici.bundled import find_controller
 from tests.controllers.grammars.vocabularies import byte_vocab
 from tests.controllers.grammars.walk import Controller
-from tests.controllers.host import Host
+from tests.controllers.runners.host import Host
 
 
 @pytest.fixture(scope="session")

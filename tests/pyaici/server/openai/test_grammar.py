@@ -25,7 +25,7 @@ from pyaici.server.apis.openai.tools import (
 )
 from tests.controllers.grammars.vocabularies import byte_vocab
 from tests.controllers.grammars.walk import Controller
-from tests.controllers.host import Host
+from tests.controllers.runners.host import Host
 
 CITY = {
     "type": "object",

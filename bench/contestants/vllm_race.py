@@ -1,0 +1,195 @@
+"""Races constraints in one vLLM engine, in turn: none, a controller, and one of vLLM's own backends.
+
+Runs in .venv-vllm and prints JSON. The suite `vllm` starts it once for each backend:
+
+    .venv-vllm/bin/python -m bench.contestants.vllm_race xgrammar --batches 1 8 --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from bench.measurement.timing import alternate
+from pyaici.models import default_model_path
+
+#: environment of this process; the scheduler runs in it too, so that only the constraint differs
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+}
+#: does not end within a round and forces no token, so that all contestants make the same steps
+REGEX = r"( [A-Za-z]+[,.]?){400,500}"
+#: like the schema of a real request: much of its text is forced
+SCHEMA = {
+    "type": "array",
+    "minItems": 40,
+    "items": {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    },
+}
+PROMPT = "Write about number {} and what it means to the people of the town:"
+
+
+class Steps:
+    """Measures how long parts of an engine's steps take. Patches the engine for the rest of the process."""
+
+    def __init__(self, llm: Any) -> None:
+        from vllm.v1.worker import gpu_model_runner
+
+        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+        #: for each step the milliseconds of each part
+        self.steps: list[Counter[str]] = []
+        for name in ("start", "hear", "follow_drafts", "take", "note", "end_step"):
+            self._watch(scheduler._aici, name, "seat")
+        self._watch(scheduler, "get_grammar_bitmask", "bitmask")
+        self._watch(gpu_model_runner, "apply_grammar_bitmask", "apply")
+        schedule = scheduler.schedule
+
+        def begin(*args: Any, **keywords: Any) -> Any:
+            self.steps.append(Counter())
+            return schedule(*args, **keywords)
+
+        scheduler.schedule = begin
+
+    def _watch(self, owner: Any, name: str, part: str) -> None:
+        call = getattr(owner, name)
+
+        @functools.wraps(call)
+        def timed(*args: Any, **keywords: Any) -> Any:
+            before, begin = self.steps[-1]["seat"], time.perf_counter()
+            try:
+                return call(*args, **keywords)
+            finally:
+                spent = (time.perf_counter() - begin) * 1e3
+                # subtracts the time of AICI ("seat") within a method of vLLM
+                self.steps[-1][part] += spent - (self.steps[-1]["seat"] - before)
+
+        setattr(owner, name, timed)
+
+
+class Race:
+    """A vLLM engine with one backend, and the measurements on it."""
+
+    def __init__(self, backend: str, most: int) -> None:
+        from vllm import LLM
+
+        self.backend = backend
+        self.llm = LLM(
+            str(default_model_path("float32")),
+            dtype="float32",
+            enforce_eager=True,
+            max_model_len=512,
+            max_num_seqs=most,
+            structured_outputs_config={"backend": backend},
+        )
+
+    def settings(self, engine: str, kind: str, value: Any, tokens: int) -> Any:
+        """Returns the SamplingParams of a contestant. `kind` is "regex" or "json"."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        options: dict[str, Any] = {"temperature": 0, "max_tokens": tokens}
+        if engine == "free":
+            options["ignore_eos"] = True
+        elif engine == "aici":
+            name = {"regex": "regex", "json": "json_schema"}[kind]
+            options["extra_args"] = {"aici_controller": name, "aici_arg": value}
+        else:
+            options["structured_outputs"] = StructuredOutputsParams(**{kind: value})
+        return SamplingParams(**options)
+
+    def run(self, settings: Any, batch: int) -> tuple[float, int]:
+        """Generates a batch; returns the seconds and the number of generated tokens."""
+        prompts = [PROMPT.format(i) for i in range(batch)]
+        begin = time.perf_counter()
+        outputs = self.llm.generate(prompts, settings, use_tqdm=False)
+        seconds = time.perf_counter() - begin
+        for output in outputs:
+            if output.outputs[0].finish_reason == "error":
+                raise RuntimeError(str(output.outputs[0].stop_reason))
+        return seconds, sum(len(output.outputs[0].token_ids) for output in outputs)
+
+    def throughput(self, kind: str, value: Any, batch: int, tokens: int, rounds: int) -> dict[str, Any]:
+        """Returns, for each contestant, the milliseconds per token of each sequence, one sample a round."""
+
+        def contestant(engine: str) -> Callable[[], float]:
+            settings = self.settings(engine, kind, value, tokens)
+
+            def once() -> float:
+                seconds, made = self.run(settings, batch)
+                return seconds * 1e3 * batch / made
+
+            return once
+
+        names = ("free", "aici", self.backend)
+        return alternate({name: contestant(name) for name in names}, rounds)
+
+    def parts(self, batch: int, tokens: int, rounds: int) -> dict[str, list[float]]:
+        """Returns the milliseconds that AICI and vLLM's handling of masks take in steps under a pattern."""
+        steps = Steps(self.llm)
+        settings = self.settings("aici", "regex", REGEX, tokens)
+        for _ in range(rounds):
+            self.run(settings, batch)
+        whole = [step for step in steps.steps if step["apply"]]
+        return {
+            "seat": [step["seat"] for step in whole],
+            "masks": [step["bitmask"] + step["apply"] for step in whole],
+        }
+
+    def first_token(self, rounds: int) -> dict[str, Any]:
+        """Returns, for each contestant, the milliseconds to the first token under a new schema."""
+        count = 0
+
+        def contestant(engine: str) -> Callable[[], float]:
+            def once() -> float:
+                nonlocal count
+                count += 1
+                properties = {f"field_{count}_{i}": {"type": "string"} for i in range(8)}
+                value = {"type": "object", "properties": properties, "required": list(properties)}
+                return self.run(self.settings(engine, "json", value, 1), 1)[0] * 1e3
+
+            return once
+
+        return alternate({name: contestant(name) for name in ("free", "aici", self.backend)}, rounds)
+
+
+def main() -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("backend", choices=["xgrammar", "guidance"])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 16])
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    race = Race(arguments.backend, max(arguments.batches))
+    found: dict[str, Any] = {"first_token": race.first_token(arguments.rounds)}
+    for batch in arguments.batches:
+        for kind, value in (("regex", REGEX), ("json", SCHEMA)):
+            found[f"b{batch}.{kind}"] = race.throughput(
+                kind, value, batch, arguments.tokens, arguments.rounds
+            )
+    batch = max(b for b in arguments.batches if b <= 8)
+    found[f"b{batch}.parts"] = race.parts(batch, arguments.tokens, arguments.rounds)
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

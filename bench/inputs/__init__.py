@@ -1,0 +1,1 @@
+"""Inputs of the suites: vocabularies, constraints, grammars, and JSON schemas with instances."""

@@ -1,0 +1,1 @@
+"""Tools to measure: times and their statistics, memory, and a worker inside this process."""

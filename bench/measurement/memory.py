@@ -1,0 +1,53 @@
+"""Memory of sequences: by how much each one makes the private memory of the process grow."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from aicirt.contract.abi import ROW_BITMASK
+from aicirt.worker.sequence import Sequence as Guest
+from aicirt.worker.templates import Template
+from bench.measurement.local_worker import LocalWorker
+
+#: number of sequences in one measurement
+_SEQUENCES = 32
+
+
+def kib_of_each(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> tuple[float, float]:
+    """Returns the KiB of private memory, and of page tables, of each sequence after some tokens."""
+    # the first sequences reuse memory that was freed before
+    seqs = [walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+    gc.collect()
+    unique, mapped = unique_kib(), page_table_kib()
+    seqs += [walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+    kib = (unique_kib() - unique) / _SEQUENCES, (page_table_kib() - mapped) / _SEQUENCES
+    worker.free(seqs)
+    return kib
+
+
+def walked(worker: LocalWorker, template: Template, tokens: Iterable[int]) -> Guest:
+    """Returns a new sequence after some tokens."""
+    seq = worker.start(template)
+    news: tuple[int, ...] = ()
+    for token in (*tokens, None):
+        mask = worker.mask(seq, news, sampled=bool(news))
+        if mask.row is not None and mask.row.kind == ROW_BITMASK:
+            worker.row(mask.row)
+        if token is not None:
+            news = (token,)
+    return seq
+
+
+def unique_kib() -> int:
+    """Returns the KiB of memory of this process that no other process maps."""
+    fields = Path("/proc/self/smaps_rollup").read_text()
+    return sum(int(kib) for kib in re.findall(r"^Private_(?:Clean|Dirty): +(\d+) kB", fields, re.MULTILINE))
+
+
+def page_table_kib() -> int:
+    """Returns the KiB of page tables of this process."""
+    (found,) = re.findall(r"^VmPTE:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found)

@@ -1,0 +1,196 @@
+"""Constraints with warmed tables give the same answers, without computing them again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
+from aicirt.contract.errors import ControllerFailed
+from aicirt.wasm import Instance, Program
+from aicirt.wasm.snapshot import _changed as changed_pages
+from tests.controllers.regex.patterns import Pattern, patterns
+from tests.controllers.runners.host import BITMASK, Guest, Mid, Vocab
+from tests.controllers.sdk.recognizer.automata import Automaton, automata, vocabularies
+from tests.controllers.sdk.recognizer.test_constraint import ANY_CONSTRAINT, CONSTRAINT, UNIT
+
+WORDS = [b"the", b" the", b"12", b"abc", b"</", b"tag", b"\xc3", "é".encode(), "中文".encode(), b'"', b"\\u"]
+
+
+@pytest.fixture(scope="module")
+def vocab() -> Vocab:
+    tokens = [bytes([byte]) for byte in range(256)] + WORDS
+    return Vocab([*tokens, b"<eos>"], eos=[len(tokens)])
+
+
+def said(guest: Guest, tokens: list[int]) -> tuple[object, ...]:
+    """All of an answer, or the error."""
+    try:
+        mid: Mid = guest.step(tokens).row
+    except ControllerFailed as failure:
+        return ("failed", failure.message)
+    bits = None if mid.bits is None else mid.bits.tobytes()
+    return mid.verb, mid.kind, mid.token, bits, mid.tokens
+
+
+def same_walk(cold: Guest, warm: Guest, vocab: Vocab, rng: random.Random, most: int) -> None:
+    """Asserts bitwise equal answers along a random text."""
+    tokens: list[int] = []
+    for _ in range(most):
+        expected = said(cold, tokens)
+        assert said(warm, tokens) == expected
+        if expected[0] == SAMPLE and expected[1] == BITMASK:
+            allowed = [t for t in vocab.view.tokens_of(_words(expected[3])) if t not in vocab.special]
+            if not allowed:
+                return
+            tokens = [rng.choice(allowed)]
+        elif expected[0] == SAMPLE:
+            tokens = [expected[2]]  # type: ignore[list-item]
+        elif expected[0] in (STOP, "failed"):
+            return
+        else:
+            tokens = expected[4]  # type: ignore[assignment]
+
+
+def _words(data: object) -> object:
+    import numpy as np
+
+    assert isinstance(data, bytes)
+    return np.frombuffer(data, np.uint32)
+
+
+@given(automata(), vocabularies(), st.sampled_from([0, 1, 5, 255]), st.randoms(use_true_random=False))
+@settings(max_examples=200, deadline=None)
+@pytest.mark.parametrize("way", [CONSTRAINT, ANY_CONSTRAINT])
+def test_random_automata(
+    program: Callable[[str], Program],
+    way: int,
+    automaton: Automaton,
+    vocab: Vocab,
+    budget: int,
+    rng: random.Random,
+) -> None:
+    argument = automaton.argument(way, budget)
+    cold, warm = (Guest(program("table"), vocab, argument, capabilities={}) for _ in range(2))
+    calls = warm.warm(rng.choice([1, 3, 10_000]))
+    assert calls <= 3 * len(automaton.rows) + 10
+    same_walk(cold, warm, vocab, rng, 12)
+    if way == CONSTRAINT:
+        assert all(int(line) <= budget * UNIT for line in warm.take_log().split())
+    cold.instance.close()
+    warm.instance.close()
+
+
+PATTERNS = [
+    r"[a-z]+",
+    r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?",
+    r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"',
+    r"[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}",
+    r"(?until:</tag>)",
+    r"(.|a)*b.{200}",
+    r"\p{Greek}+ \w{3,20} é*",
+    r"(?i)stra(ß|ss)e|中文?",
+]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_regular_expressions(
+    program: Callable[[str], Program], vocab: Vocab, pattern: str, exact: bool
+) -> None:
+    capabilities = {CAP_TOKENIZER: int(exact)}
+    rng = random.Random(pattern)
+    pristine = Guest(program("regex"), vocab, pattern, capabilities=capabilities)
+    pristine.warm()
+    for number in range(8):
+        cold = Guest(program("regex"), vocab, pattern, capabilities=capabilities)
+        warm = pristine.fork(100 + number)
+        same_walk(cold, warm, vocab, rng, 40)
+        cold.instance.close()
+        warm.instance.close()
+    pristine.instance.close()
+
+
+@given(patterns(), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_random_regular_expressions(
+    program: Callable[[str], Program], vocab: Vocab, pattern: Pattern, rng: random.Random
+) -> None:
+    try:
+        cold, warm = (Guest(program("regex"), vocab, pattern.ours, capabilities={}) for _ in range(2))
+    except ControllerFailed:
+        return  # no text matches it
+    warm.warm(rng.choice([2, 10_000]))
+    same_walk(cold, warm, vocab, rng, 20)
+    cold.instance.close()
+    warm.instance.close()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_choices(program: Callable[[str], Program], vocab: Vocab, exact: bool) -> None:
+    rng = random.Random(5)
+    argument = "the 12 tags\nthe abc\nother\nélan\n" + "\n".join(f"text {n}" for n in range(500))
+    for _ in range(5):
+        cold, warm = (
+            Guest(program("choice"), vocab, argument, capabilities={CAP_TOKENIZER: int(exact)})
+            for _ in range(2)
+        )
+        calls = warm.warm()
+        assert calls == 1 if exact else calls > 50
+        same_walk(cold, warm, vocab, rng, 30)
+        cold.instance.close()
+        warm.instance.close()
+
+
+def own_memory(program: Program, vocab: Vocab, pattern: str, *, is_warm: bool) -> tuple[int, int]:
+    """Returns the bytes that a sequence changes in 30 steps, and its number of calls of the tokenizer."""
+    first = Guest(program, vocab, pattern, capabilities={CAP_TOKENIZER: 1})
+    if is_warm:
+        first.warm()
+    guest = first.fork(2)
+    guest._adopt(Instance.from_snapshot(first.instance.snapshot()))
+    guest.tokenized.clear()
+    rng, tokens = random.Random(4), []
+    for _ in range(30):
+        mid = guest.step(tokens).row
+        if mid.verb == STOP:
+            break
+        text = [token for token in mid.allowed if token not in vocab.special]
+        tokens = mid.tokens or ([mid.token] if mid.token >= 0 else [rng.choice(text)])
+    changed = sum(length for _, length in changed_pages(guest.instance))
+    for each in (first, guest):
+        each.instance.close()
+    return changed, len(guest.tokenized)
+
+
+def test_known_answers_are_not_computed_again(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """Counts the memory that a sequence changes, and its calls of the tokenizer."""
+    pattern = r'\{"name": "[a-z]{1,8}", "number": [0-9]{1,4}\}'
+    cold, asked = own_memory(program("regex"), vocab, pattern, is_warm=False)
+    warm, asked_again = own_memory(program("regex"), vocab, pattern, is_warm=True)
+    assert asked_again == 0 < asked
+    assert warm < cold
+
+
+def test_warming_ends_despite_unlimited_states(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """Warming builds some of the 2^200 states, in about a megabyte."""
+    guest = Guest(program("regex"), vocab, r"(.|a)*b.{200}", capabilities={})
+    before = guest.instance.size
+    calls = guest.warm()
+    assert 20 < calls < 5000
+    assert guest.instance.size - before <= 2 << 20
+    guest.instance.close()
+
+
+def test_warming_skips_states_without_a_token(program: Callable[[str], Program]) -> None:
+    """With such a vocabulary, the sequence fails where no token continues, and not before."""
+    vocab = Vocab([b"a", b"b", b"<eos>"], eos=[2])
+    guest = Guest(program("regex"), vocab, "(a|bxa)*", capabilities={})
+    guest.warm()
+    assert 0 in guest.step().row.allowed
+    with pytest.raises(ControllerFailed, match="no token here"):
+        guest.step([1])
