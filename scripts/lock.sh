@@ -52,4 +52,7 @@ lock vllm-gpu "The packages of .venv-vllm on a machine with a GPU." \
     --extra hf --extra sdk --extra server --extra test --extra vllm
 upgrade=() # the versions are those of dev
 lock hf "The packages of .venv for scripts/hf.sh, a part of dev.txt. $without_torch" \
-    --excludes "$temporary/torch" --constraint scripts/locks/dev.txt "$temporary/torch.in" --extra hf --extra sdk
+    --excludes "$temporary/torch" --constraint scripts/locks/dev.txt "$temporary/torch.in" \
+    --extra hf --extra llama --extra sdk
+lock llama "The packages of .venv for scripts/run.sh, a part of hf.txt." \
+    --constraint scripts/locks/dev.txt --extra llama --extra sdk

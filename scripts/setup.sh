@@ -20,7 +20,7 @@ extras=${1:-hf,sdk,dev}
 torch=${AICI_TORCH:-torch==2.13.0}
 vllm="" # cpu, gpu, or none
 environment=.venv
-locks=(scripts/locks/hf.txt scripts/locks/dev.txt)
+locks=(scripts/locks/llama.txt scripts/locks/hf.txt scripts/locks/dev.txt)
 case ",$extras," in
     *,vllm,*)
         environment=.venv-vllm
@@ -106,10 +106,14 @@ install() {
         return
     fi
     case "$vllm/,$all," in cpu/* | /*,hf,*) read -ra what <<<"$torch" ;; esac
-    # the first lock is for hf and sdk, the last one for all extras
+    # Of .venv, the first lock is for llama and sdk, the second one also for hf, the last one for all extras.
     lock=${locks[0]}
     for extra in ${all//,/ }; do
-        case $extra in hf | sdk) ;; *) lock=${locks[-1]} ;; esac
+        case $extra in
+            llama | sdk) ;;
+            hf) [ "$lock" = "${locks[-1]}" ] || lock=${locks[1]:-$lock} ;;
+            *) lock=${locks[-1]} ;;
+        esac
     done
     say "installing aici[$all] ${what[*]}: some minutes, once"
     pip --no-deps --require-hashes --requirement "$lock"

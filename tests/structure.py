@@ -49,7 +49,8 @@ MATRIX = {
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.supervisor "
         "aicirt.system aicirt.wasm.module pyaici.build pyaici.bundled pyaici.client pyaici.engines "
-        "pyaici.engines.hf pyaici.engines.vllm pyaici.recording pyaici.rest pyaici.scripting "
+        "pyaici.engines.hf pyaici.engines.llama pyaici.engines.vllm pyaici.recording pyaici.rest "
+        "pyaici.scripting "
         "pyaici.server.http pyaici.server.program pyaici.testing"
     ),
     "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.tokens",
@@ -58,8 +59,13 @@ MATRIX = {
         "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording pyaici.scripting "
         "pyaici.tokens"
     ),
+    "pyaici.engines.batching": "aicirt.contract pyaici.client pyaici.engines pyaici.recording pyaici.tokens",
     "pyaici.engines.hf": (
-        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.models pyaici.recording "
+        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.batching pyaici.models "
+        "pyaici.tokens"
+    ),
+    "pyaici.engines.llama": (
+        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.batching pyaici.models "
         "pyaici.tokens"
     ),
     "pyaici.engines.vllm": (
@@ -79,7 +85,7 @@ MATRIX = {
         "pyaici.server.http pyaici.server.scheduling pyaici.server.service"
     ),
     "pyaici.server.apis.cpc": (
-        "aicirt.contract pyaici.cpc pyaici.engines pyaici.engines.hf pyaici.server.apis "
+        "aicirt.contract pyaici.cpc pyaici.engines pyaici.engines.batching pyaici.server.apis "
         "pyaici.server.http pyaici.server.scheduling pyaici.server.service"
     ),
     "pyaici.server.apis.messages": (
@@ -104,8 +110,8 @@ MATRIX = {
     ),
     "pyaici.server.http": "aicirt.contract aicirt.system pyaici.engines pyaici.server.settings",
     "pyaici.server.models": (
-        "pyaici.client pyaici.engines pyaici.engines.hf pyaici.engines.vllm pyaici.models "
-        "pyaici.server.http pyaici.server.settings pyaici.tokens"
+        "pyaici.client pyaici.engines pyaici.engines.batching pyaici.engines.hf pyaici.engines.llama "
+        "pyaici.engines.vllm pyaici.models pyaici.server.http pyaici.server.settings pyaici.tokens"
     ),
     "pyaici.server.playground": "pyaici.server.http",
     "pyaici.server.program": (
@@ -128,13 +134,10 @@ MATRIX = {
 }
 #: which units may import packages of others
 FOREIGN = {
-    "ctypes": "aicirt.ipc aicirt.sandbox aicirt.system aicirt.wasm aicirt.worker",
+    "ctypes": "aicirt.ipc aicirt.sandbox aicirt.system aicirt.wasm aicirt.worker pyaici.engines.llama",
     "posix_ipc": "aicirt.ipc aicirt.worker pyaici.client",
     "wasmtime": "aicirt.wasm",
-    "torch": (
-        "pyaici.client pyaici.engines.hf pyaici.engines.vllm pyaici.engines.vllm.logits pyaici.models "
-        "pyaici.server.models"
-    ),
+    "torch": ("pyaici.client pyaici.engines.hf pyaici.engines.vllm pyaici.engines.vllm.logits pyaici.models"),
     "transformers": "pyaici.engines.hf pyaici.models pyaici.tokens",
     "vllm": "pyaici.engines.vllm pyaici.engines.vllm.logits",
     "fastapi": (

@@ -17,7 +17,8 @@ LOCKS = ROOT / "scripts" / "locks"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: lock -> its extras
 EXTRAS = {
-    "hf": ("hf", "sdk"),
+    "llama": ("llama", "sdk"),
+    "hf": ("hf", "llama", "sdk"),
     "dev": ("hf", "sdk", "dev"),
     "vllm-cpu": ("hf", "sdk", "server", "test"),
     "vllm-gpu": ("hf", "sdk", "server", "test", "vllm"),

@@ -13,9 +13,20 @@ from aicirt.contract.errors import AiciError
 from pyaici.bundled import find_controller, language_of
 from pyaici.cli.command import add_command
 from pyaici.cli.server import add_server, open_server, server_of
-from pyaici.engines.hf.program import add_options
-from pyaici.engines.hf.program import run as run_program
-from pyaici.engines.options import CONTROLLER_HELP, HINT, fill_in, given_argument, read_request
+from pyaici.engines.hf import program as hf
+from pyaici.engines.llama import program as llama
+from pyaici.engines.options import (
+    CONTROLLER_HELP,
+    HINT,
+    add_beams_option,
+    add_prompt_options,
+    add_record_option,
+    add_sampling_options,
+    engine_of,
+    fill_in,
+    given_argument,
+    read_request,
+)
 from pyaici.scripting.script import InterpreterMissingError
 
 if TYPE_CHECKING:
@@ -24,14 +35,28 @@ if TYPE_CHECKING:
     from pyaici.rest import RestClient
 
 #: options for a local model, and their defaults
-_LOCAL = {"model": None, "device": None, "socket": None, "beams": 1, "record": None}
+_LOCAL = {
+    "model": None,
+    "engine": None,
+    "device": None,
+    "threads": 1,
+    "llama_library": None,
+    "socket": None,
+    "beams": 1,
+    "record": None,
+}
+#: options that only one engine has
+_OF_ENGINE = {"hf": ("device",), "llama": ("threads", "llama_library")}
 
 Stream = Generator[dict[str, Any], None, None]
 
 _MORE = """
-Loads a Transformers model (default: SmolLM2-135M-Instruct, which is fetched once), and starts a daemon or
-connects to the one at $AICI_SOCKET. Shows the text as it grows: sampled, forced and removed tokens, forks
-side by side, and the output of the controller. Needs the extra hf: pip install 'aici[hf]'
+Loads a model (default: SmolLM2-135M-Instruct, which is fetched once), and starts a daemon or connects to
+the one at $AICI_SOCKET. Shows the text as it grows: sampled, forced and removed tokens, forks side by side,
+and the output of the controller.
+
+A GGUF file runs on llama.cpp, which needs the extra llama: pip install 'aici[llama]'. The folder of a
+Transformers model runs on Transformers, which needs the extra hf: pip install 'aici[hf]'
 
 A controller is a script in Python or JavaScript, which needs no compiler (aici new --python NAME), or a
 WebAssembly module (aici new NAME). docs/guide is the manual. A script gets --arg as its `argument`.
@@ -60,7 +85,17 @@ def add(commands: Any) -> None:
         metavar="CONTROLLER",
         help=f"{CONTROLLER_HELP} (aici list), or none",
     )
-    add_options(parser)
+    add_prompt_options(parser, "GGUF file, or folder of a Transformers model")
+    parser.add_argument(
+        "--engine",
+        choices=("llama", "hf"),
+        help="llama = llama.cpp, hf = Transformers (default: hf for the folder of a model, else llama)",
+    )
+    llama.add_engine_options(parser)
+    hf.add_engine_options(parser)
+    add_beams_option(parser)
+    add_record_option(parser)
+    add_sampling_options(parser)
     add_server(parser, parser, ", unless options for a local model are given")
 
 
@@ -68,9 +103,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Generates text; returns 1 if a sequence ended with an error."""
     url = server_of(arguments, elsewhere=bool(_local_options(arguments)))
     try:
-        return run_program(arguments) if url is None else _run_at(url, arguments)
+        return _run_here(arguments) if url is None else _run_at(url, arguments)
     except (ValueError, OSError) as error:
         raise AiciError(str(error)) from error
+
+
+def _run_here(arguments: argparse.Namespace) -> int:
+    """Generates with a model of this process. Raises ValueError for options of the other engine."""
+    engine = arguments.engine or engine_of(arguments.model)
+    for other, names in _OF_ENGINE.items():
+        given = [_option(name) for name in names if getattr(arguments, name) != _LOCAL[name]]
+        if other != engine and given:
+            raise ValueError(f"{', '.join(given)} needs --engine {other}; this run uses {engine}")
+    return hf.run(arguments) if engine == "hf" else llama.run(arguments)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 # -- at a server ---------------------------------------------------------------------------------------------
@@ -78,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _local_options(arguments: argparse.Namespace) -> list[str]:
     """Returns the options for a local model that the user has given."""
-    return [f"--{name}" for name, default in _LOCAL.items() if getattr(arguments, name) != default]
+    return [_option(name) for name, default in _LOCAL.items() if getattr(arguments, name) != default]
 
 
 def _run_at(url: str, arguments: argparse.Namespace) -> int:

@@ -33,12 +33,17 @@ _BOUNDS: NDArray[np.float32] = np.where(
 ).astype(np.float32)
 
 
-def apply_masks(logits: torch.Tensor, rows: Sequence[Row | None], vocab_size: int | None = None) -> None:
+def apply_masks(
+    logits: torch.Tensor | NDArray[np.floating],
+    rows: Sequence[Row | None],
+    vocab_size: int | None = None,
+) -> None:
     """Adds each row's biases to its line of `logits` and sets forbidden tokens to -inf, in place.
 
-    `logits` is [len(rows), N], float16, bfloat16, float32 or float64, on a CPU or CUDA device;
-    ``rows[i]`` constrains line i, None leaves it alone. The bits of a row are read from shared
-    memory, without a copy on a CPU and with one pinned copy for the whole batch on CUDA.
+    `logits` is [len(rows), N]: a tensor of float16, bfloat16, float32 or float64 on a CPU or CUDA device, or
+    a numpy array of float32 or float64. ``rows[i]`` constrains line i, None leaves it alone. The bits of a
+    row are read from shared memory, without a copy on a CPU and with one pinned copy for the whole batch on
+    CUDA.
 
     Models often have more logits than the tokenizer has tokens. Ids beyond the end of a bitmask or
     a dense row are forbidden; with `vocab_size` given, ids from there on are forbidden in every
@@ -56,7 +61,9 @@ def apply_masks(logits: torch.Tensor, rows: Sequence[Row | None], vocab_size: in
             _check_tokens(row, num_logits)
     if vocab_size is not None and vocab_size < num_logits:
         logits[:, vocab_size:] = _NEG_INF
-    if logits.device.type == "cpu":
+    if isinstance(logits, np.ndarray):
+        _apply_to_lines(logits, rows)
+    elif logits.device.type == "cpu":
         _apply_on_cpu(logits, rows)
     else:
         _apply_batched(logits, rows)
@@ -79,12 +86,16 @@ def _check_tokens(row: Row, num_logits: int) -> None:
 # -- CPU: one line at a time, so that it stays in the cache ---------------------------------
 
 
+def _apply_to_lines(logits: NDArray[np.floating], rows: Sequence[Row | None]) -> None:
+    for line, row in zip(logits, rows, strict=True):
+        if row is not None and row.kind != RowKind.ALL:
+            apply_row(line, row)
+
+
 def _apply_on_cpu(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
     if logits.element_size() >= 4:
-        lines = logits.numpy()  # once: after a forward pass torch's indexing takes as long as a mask
-        for line, row in zip(lines, rows, strict=True):
-            if row is not None and row.kind != RowKind.ALL:
-                apply_row(line, row)
+        # converts the batch once: after a forward pass torch's indexing takes as long as a mask
+        _apply_to_lines(logits.numpy(), rows)
         return
     import torch
 

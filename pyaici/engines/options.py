@@ -72,6 +72,16 @@ def try_argument(runtime: Runtime, request: Request, arguments: argparse.Namespa
         raise ArgumentError(f"{error.message}; {HINT}", **error.detail) from None
 
 
+def add_beams_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --beams."""
+    parser.add_argument(
+        "--beams",
+        type=int,
+        default=1,
+        help="use beam search with this many beams instead of sampling (default: 1, no search)",
+    )
+
+
 def add_record_option(parser: argparse.ArgumentParser) -> None:
     """Adds --record."""
     parser.add_argument(
@@ -125,7 +135,7 @@ DEMONSTRATION = (
 def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
     """Adds the options for the prompt, the argument, the model and the runtime.
 
-    `models`: the kind of model that --model takes.
+    `models`: what --model takes.
     """
     parser.add_argument(
         "--arg",
@@ -144,9 +154,7 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         action=argparse.BooleanOptionalAction,
         help="put the prompt into the model's chat template (default: if the model has one)",
     )
-    parser.add_argument(
-        "--model", metavar="PATH", help=f"folder of a {models} model (default: SmolLM2-135M-Instruct)"
-    )
+    parser.add_argument("--model", metavar="PATH", help=f"{models} (default: SmolLM2-135M-Instruct)")
     parser.add_argument(
         "--socket",
         type=Path,
@@ -280,6 +288,14 @@ def controller_file(name: str) -> Path:
     """
     language = language_of(name)
     return find_controller(name) if language is None else interpreter_file(language)
+
+
+def engine_of(model: str | None) -> str:
+    """Returns the engine that runs a model: hf for a folder, llama for a GGUF file and the default model."""
+    if model is None or model.endswith(".gguf") or Path(model).is_file():
+        return "llama"
+    path = Path(model)
+    return "llama" if not (path / "config.json").is_file() and any(path.glob("*.gguf")) else "hf"
 
 
 def check_folder(path: str | Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyaici.models.default import DTYPES, default_model_path
+from pyaici.models.default import DTYPES, default_gguf_path, default_model_path
 from pyaici.models.errors import ModelError
 
-__all__ = ["DTYPES", "ModelError", "default_model_path"]
+__all__ = ["DTYPES", "ModelError", "default_gguf_path", "default_model_path"]

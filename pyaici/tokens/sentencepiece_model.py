@@ -16,15 +16,19 @@ _SPACE = "\u2581"
 
 
 @dataclass
-class _Piece:
+class Piece:
+    """A token of a model."""
+
     text: str
     score: float = 0.0
     kind: int = _NORMAL
 
 
 @dataclass
-class _Model:
-    pieces: list[_Piece]
+class SentencePieceModel:
+    """The parts of a model that tokenization needs."""
+
+    pieces: list[Piece]
     algorithm: int = _UNIGRAM
     unk: int = 0
     bos: int = 1
@@ -46,7 +50,16 @@ def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, st
         raise VocabularyError(
             f"SentencePiece model type {model.algorithm} is not supported: only Unigram (1) and BPE (2)"
         )
-    spec = {
+    spec = tokenizer_json_of(model)
+    named = {"unk": model.unk, "bos": model.bos, "eos": model.eos, "pad": model.pad}
+    size = len(model.pieces)
+    roles = {role: model.pieces[token].text for role, token in named.items() if 0 <= token < size}
+    return spec, roles
+
+
+def tokenizer_json_of(model: SentencePieceModel) -> dict[str, Any]:
+    """Returns the parsed tokenizer.json of a model."""
+    return {
         "version": "1.0",
         "added_tokens": list(_added_tokens(model)),
         "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
@@ -61,13 +74,9 @@ def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, st
         },
         "model": _bpe(model) if model.algorithm == _BPE else _unigram(model),
     }
-    named = {"unk": model.unk, "bos": model.bos, "eos": model.eos, "pad": model.pad}
-    size = len(model.pieces)
-    roles = {role: model.pieces[token].text for role, token in named.items() if 0 <= token < size}
-    return spec, roles
 
 
-def _added_tokens(model: _Model) -> Iterator[dict[str, Any]]:
+def _added_tokens(model: SentencePieceModel) -> Iterator[dict[str, Any]]:
     # BPE splits user-defined symbols out of the text first; Unigram prefers them because their score is 0.
     cut_out = (_UNKNOWN, _CONTROL, _USER_DEFINED) if model.algorithm == _BPE else (_UNKNOWN, _CONTROL)
     for token, piece in enumerate(model.pieces):
@@ -77,7 +86,7 @@ def _added_tokens(model: _Model) -> Iterator[dict[str, Any]]:
             yield {"id": token, "content": piece.text, "special": special, **flags}
 
 
-def _unigram(model: _Model) -> dict[str, Any]:
+def _unigram(model: SentencePieceModel) -> dict[str, Any]:
     return {
         "type": "Unigram",
         "unk_id": model.unk,
@@ -86,7 +95,7 @@ def _unigram(model: _Model) -> dict[str, Any]:
     }
 
 
-def _bpe(model: _Model) -> dict[str, Any]:
+def _bpe(model: SentencePieceModel) -> dict[str, Any]:
     """Returns a BPE model that merges adjacent symbols whose text is a piece, highest score first."""
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (_NORMAL, _USER_DEFINED)}
     merges = []
@@ -110,9 +119,9 @@ def _bpe(model: _Model) -> dict[str, Any]:
     }
 
 
-def _read_model(data: bytes) -> _Model:
+def _read_model(data: bytes) -> SentencePieceModel:
     """Reads a ModelProto: 1 = pieces, 2 = trainer_spec (3 = model_type, 40-43 = unk, bos, eos, pad)."""
-    model = _Model([])
+    model = SentencePieceModel([])
     for field, value in _fields(data):
         if field == 1 and isinstance(value, bytes):
             model.pieces.append(_read_piece(value))
@@ -127,13 +136,13 @@ def _read_model(data: bytes) -> _Model:
     return model
 
 
-def _read_piece(data: bytes) -> _Piece:
+def _read_piece(data: bytes) -> Piece:
     """Reads a SentencePiece message: 1 = piece, 2 = score, 3 = type."""
     entry = dict(_fields(data))
     text, score = entry[1], entry.get(2, b"\0\0\0\0")
     if not isinstance(text, bytes) or not isinstance(score, bytes):
         raise ValueError("a piece has no text, or an invalid score")
-    return _Piece(text.decode(), struct.unpack("<f", score)[0], int(entry.get(3, _NORMAL)))
+    return Piece(text.decode(), struct.unpack("<f", score)[0], int(entry.get(3, _NORMAL)))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyaici.engines.batching.histories import EngineModel
+    from pyaici.engines.batching.stats import Phase, StepStats
     from pyaici.engines.engine import (
         BackTracked,
         Event,
@@ -27,15 +29,11 @@ if TYPE_CHECKING:
         VariablesChanged,
     )
     from pyaici.engines.hf.engine import HfEngine
-    from pyaici.engines.hf.histories import EngineModel
     from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
-    from pyaici.engines.hf.stats import Phase, StepStats
 
 _MODULES = {
     "engine": ["HfEngine"],
-    "histories": ["EngineModel"],
     "logits_processor": ["AiciLogitsProcessor"],
-    "stats": ["Phase", "StepStats"],
 }
 #: names common to all engines, from pyaici.engines.engine
 _SHARED = [
@@ -55,6 +53,8 @@ _SHARED = [
     "VariablesChanged",
 ]
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+_HOMES["EngineModel"] = "pyaici.engines.batching.histories"
+_HOMES |= dict.fromkeys(["Phase", "StepStats"], "pyaici.engines.batching.stats")
 _HOMES |= dict.fromkeys(_SHARED, "pyaici.engines.engine")
 
 __all__ = [

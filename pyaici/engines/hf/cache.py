@@ -1,4 +1,4 @@
-"""The key-value cache, with one slot per sequence, and the budget of room that requests claim."""
+"""The key-value cache in torch tensors, with one slot per sequence, all of the same length."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from aicirt.contract.errors import SpaceError
 from aicirt.system.resources import free_bytes
+from pyaici.engines.batching.model import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,21 +21,6 @@ FIRST_SLOTS = 4
 FIRST_TOKENS = 256
 #: The smallest limit: the initial size of a cache.
 MIN_TOKENS = FIRST_SLOTS * FIRST_TOKENS
-
-
-@dataclass(eq=False, slots=True)
-class Slot:
-    """A sequence's place in the cache. `index` changes when the slot moves; `length` counts valid tokens."""
-
-    index: int = -1
-    length: int = 0
-    #: the first this many positions may hold values other than zero
-    used: int = 0
-
-    @property
-    def placed(self) -> bool:
-        """Whether the cache has allocated the slot and not yet freed it."""
-        return self.index >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +161,10 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
             layer.keys[slot.index, :, slot.length : slot.used] = 0
             layer.values[slot.index, :, slot.length : slot.used] = 0
         slot.used = slot.length
+
+    def extend(self, slot: Slot, tokens: int) -> None:
+        """Makes room for `tokens` tokens in every slot. Raises SpaceError."""
+        self.reserve(0, tokens)
 
     def fork(self, slot: Slot) -> Slot:
         """Returns a new slot with the same contents. Raises SpaceError."""
@@ -324,61 +314,3 @@ def cache_limit(asked: int | Literal["auto"] | None, device: torch.device, token
     if asked < MIN_TOKENS:
         raise ValueError(f"cache_tokens is {asked}; it must be at least {MIN_TOKENS}")
     return asked
-
-
-@dataclass(eq=False, slots=True)
-class Claim:
-    """The most room that a request may need: sequences at the same time, and tokens of each."""
-
-    sequences: int
-    tokens: int
-
-
-class Budget:
-    """The tokens of the cache that requests have claimed.
-
-    Every slot of the cache is as long as the longest (see `SlotCache`). So all claims together cost the
-    number of their sequences times the tokens of the largest claim.
-    """
-
-    def __init__(self, limit: int | None) -> None:
-        """`limit`: most tokens of the cache; None = any number."""
-        self.limit = limit
-        self._claims: list[Claim] = []
-
-    def check(self, sequences: int, tokens: int) -> None:
-        """Raises ValueError if the cache can never have room for this many sequences and tokens."""
-        if self.limit is not None and sequences * tokens > self.limit:
-            raise ValueError(
-                f"{sequences} sequences of up to {tokens} tokens do not fit into the key-value cache, which "
-                f"is limited to {self.limit} tokens: request fewer sequences (a search needs two for each "
-                "beam), or lower max_tokens"
-            )
-
-    def claim(self, sequences: int, tokens: int) -> Claim | None:
-        """Claims room for sequences of up to `tokens` tokens each. Returns None if there is no room now."""
-        if not self._fits(sequences, tokens):
-            return None
-        claim = Claim(sequences, tokens)
-        self._claims.append(claim)
-        return claim
-
-    def widen(self, claim: Claim, sequences: int) -> bool:
-        """Extends a claim to this many sequences. Returns whether there was room for them."""
-        more = sequences - claim.sequences
-        if more > 0:
-            if not self._fits(more, claim.tokens):
-                return False
-            claim.sequences = sequences
-        return True
-
-    def release(self, claim: Claim) -> None:
-        """Releases a claim whose sequences have ended."""
-        self._claims.remove(claim)
-
-    def _fits(self, sequences: int, tokens: int) -> bool:
-        if self.limit is None:
-            return True
-        number = sequences + sum(claim.sequences for claim in self._claims)
-        longest = max([tokens, *(claim.tokens for claim in self._claims)])
-        return number * longest <= self.limit

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import os
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from pyaici.engines.batching.program import run_request
 from pyaici.engines.options import (
+    add_beams_option,
     add_prompt_options,
     add_record_option,
     add_sampling_options,
     check_folder,
-    generate,
-    keep_recording,
-    read_options,
     run_main,
-    try_argument,
 )
-from pyaici.engines.prompts import as_prompt
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
+    import contextlib
+
     from pyaici.client.runtime import Runtime
-    from pyaici.engines.engine import Request
     from pyaici.engines.hf.engine import HfEngine
-    from pyaici.recording.recorder import RecordingRuntime
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,18 +31,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     These are the options of `read_request`, and --model, --device, --socket and --record.
     """
-    add_prompt_options(parser, "Transformers")
+    add_prompt_options(parser, "folder of a Transformers model")
+    add_engine_options(parser)
+    add_beams_option(parser)
+    add_record_option(parser)
+    add_sampling_options(parser)
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this engine alone."""
     parser.add_argument(
         "--device", help="device for the model, e.g. cpu or cuda:1 (default: cuda if available, else cpu)"
     )
-    parser.add_argument(
-        "--beams",
-        type=int,
-        default=1,
-        help="use beam search with this many beams instead of sampling (default: 1, no search)",
-    )
-    add_record_option(parser)
-    add_sampling_options(parser)
 
 
 _PACKAGES = ("torch", "transformers", "rich")
@@ -93,54 +88,19 @@ def load_model(folder: Path, device: str | None = None) -> tuple[Any, Any]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
+    """Runs a request with Transformers; see `run_request`."""
 
-    The controller is a script, a Wasm file, a bundled controller's name, or None or "none" for no control.
-    With neither controller, argument nor prompt, runs a demonstration.
+    def check() -> Path | None:
+        check_packages()
+        return None if arguments.model is None else check_folder(arguments.model)
 
-    Raises AiciError, OSError or ValueError if the arguments cannot be satisfied. On KeyboardInterrupt, shows
-    the output so far and then raises it.
-    """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # OpenMP's threads spin when other work uses the cores
-    request, wasm = read_options(arguments)
-    check_packages()
-    folder = None if arguments.model is None else check_folder(arguments.model)
-    with contextlib.ExitStack() as stack:
-        runtime: Runtime | None = None
-        if wasm is not None:
-            runtime = stack.enter_context(_runtime(arguments))
-            request = replace(request, module=runtime.upload(wasm).id)
-        folder = folder or default_model_path()
-        if runtime is not None:
-            try_argument(runtime, request, arguments, folder)
+    def make_engine(folder: Path, runtime: Runtime | None, stack: contextlib.ExitStack) -> HfEngine:
         model, tokenizer = load_model(folder, arguments.device)
         from pyaici.engines.hf.engine import HfEngine
 
-        request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, tokenizer))
-        engine = HfEngine(model, tokenizer, runtime)
-        if arguments.record is None:
-            return generate(engine, request, engine.stats.table)
-        return _record(arguments, engine, cast("RecordingRuntime", runtime), request)
+        return HfEngine(model, tokenizer, runtime)
 
-
-def _runtime(arguments: argparse.Namespace) -> Runtime:
-    if arguments.record is None:
-        from pyaici.client.runtime import Runtime
-
-        return Runtime(arguments.socket)
-    from pyaici.recording.recorder import RecordingRuntime
-
-    return RecordingRuntime(arguments.socket)
-
-
-def _record(
-    arguments: argparse.Namespace, engine: HfEngine, runtime: RecordingRuntime, request: Request
-) -> int:
-    """Generates with log-probabilities, writes the recording, and returns the exit status."""
-    runtime.record(arguments.controller, request.max_tokens)
-    status = generate(engine, replace(request, logprobs=True), engine.stats.table)
-    keep_recording(runtime, arguments)
-    return status
+    return run_request(arguments, check, default_model_path, make_engine)
 
 
 def main(argv: list[str] | None = None) -> int:

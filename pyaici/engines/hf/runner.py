@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from pyaici.engines.hf.cache import Slot, SlotCache
+from pyaici.engines.batching.model import CHUNK_TOKENS, Feed, Line, Sampler, Slot, moving_average
+from pyaici.engines.batching.sampler import NumpySampler
+from pyaici.engines.hf.cache import SlotCache
+from pyaici.engines.hf.device_sampler import DeviceSampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,20 +103,6 @@ def split(rows: Sequence[tuple[T, int]], pass_cost: int) -> list[list[T]]:
     return groups
 
 
-#: Most tokens of one row in one pass: bounds the memory of attention scores in a long prompt.
-CHUNK_TOKENS = 512
-#: weight of the last pass in the moving average of the time per token
-_NEWS = 0.1
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Feed:
-    """Tokens to append to a slot."""
-
-    slot: Slot
-    tokens: Sequence[int]
-
-
 class ModelRunner:
     """A causal language model of the library together with a `SlotCache` for it."""
 
@@ -128,8 +116,9 @@ class ModelRunner:
         #: the fixed cost of a forward pass, in tokens
         self.pass_cost = PASS_COST.get(self.device.type, PASS_COST["cuda"])
         self.cache = SlotCache(text.num_hidden_layers)
-        #: moving average of a pass's time per token, where the pass itself counts as `pass_cost` tokens.
-        #: Measured on a CPU only: a GPU is still working when a pass returns
+        self._on_cpu = self.device.type == "cpu"
+        self.sampler: Sampler = NumpySampler() if self._on_cpu else DeviceSampler()
+        #: see `Runner`; measured on a CPU only: a GPU is still working when a pass returns
         self.token_seconds = 0.0
         #: the model accepts token ids below this
         self.num_tokens: int = model.get_input_embeddings().weight.shape[0]
@@ -140,13 +129,14 @@ class ModelRunner:
         self.max_tokens: int = getattr(text, "max_position_embeddings", None) or 1 << 30
 
     @torch.no_grad()
-    def run(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+    def run(self, feeds: Sequence[Feed]) -> list[Line]:
         """Appends each feed's tokens to its slot. Returns the logits after each feed's last token.
 
         Feeds share a pass if the padding costs less than separate passes; long feeds are cut into chunks. The
-        result has one float32 [num_logits] per feed, in the order of `feeds`.
+        result has one float32 [num_logits] per feed, in the order of `feeds`: numpy arrays if the model
+        is on a CPU, else tensors on its device.
         """
-        logits: dict[int, torch.Tensor] = {}
+        logits: dict[int, Line] = {}
         todo = [(feed, 0) for feed in feeds]
         while todo:
             chunks = [(item, min(CHUNK_TOKENS, len(item[0].tokens) - item[1])) for item in todo]
@@ -163,7 +153,7 @@ class ModelRunner:
                         logits[id(feed)] = row
         return [logits[id(feed)] for feed in feeds]
 
-    def _pass(self, slots: list[Slot], parts: list[Sequence[int]]) -> torch.Tensor:
+    def _pass(self, slots: list[Slot], parts: list[Sequence[int]]) -> Line:
         """Runs a pass with queries padded on the left. Returns the last column's logits, [B, num_logits].
 
         The logits are float32.
@@ -191,10 +181,10 @@ class ModelRunner:
         for slot, count in zip(slots, counts, strict=True):
             slot.length += count
         logits: torch.Tensor = output.logits[:, -1].float()
-        if self.device.type == "cpu":
+        if self._on_cpu:
             each = (time.perf_counter() - begun) / (self.pass_cost + len(parts) * width)
-            self.token_seconds += (each - self.token_seconds) * (_NEWS if self.token_seconds else 1)
-        return logits
+            self.token_seconds = moving_average(self.token_seconds, each)
+        return logits.detach().numpy() if self._on_cpu else logits
 
 
 #: The least cosine between the centred logits of ragged passes and of a plain pass. Half precision gives
@@ -217,7 +207,8 @@ def check_model(model: Any, runner: ModelRunner) -> None:
     ragged = runner.run([Feed(slots[0], long[7:]), Feed(slots[1], short[1:])])
     for slot in slots:
         runner.cache.free(slot)
-    for tokens, got in zip((long, short), ragged, strict=True):
+    for tokens, line in zip((long, short), ragged, strict=True):
+        got = torch.as_tensor(line)
         ids = torch.tensor([tokens], device=runner.device)
         want = model(input_ids=ids, use_cache=False).logits[0, -1].float()
         cosine = torch.cosine_similarity(got - got.mean(), want - want.mean(), dim=0).item()

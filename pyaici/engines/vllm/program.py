@@ -180,6 +180,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="when the controller runs: beside the forward pass (overlapped, the default), or after it in a "
         "logits processor (logits)",
     )
-    add_prompt_options(parser, "local")
+    add_prompt_options(parser, "folder of a model")
     add_record_option(parser)
     add_sampling_options(parser)

@@ -243,7 +243,7 @@ def test_help_and_errors_of_run_need_no_engine() -> None:
         "no bundled controller is called 'nonsense'"
         in without_torch("run", "nonsense", "--prompt", "x").stderr
     )
-    missing = without_torch("run", "none", "--prompt", "x")
+    missing = without_torch("run", "none", "--prompt", "x", "--engine", "hf")
     assert missing.returncode == 1
     assert 'pip install "aici[hf]"' in missing.stderr
 

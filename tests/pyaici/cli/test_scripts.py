@@ -205,7 +205,7 @@ def test_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.Captu
     await gen(stop=".", max_tokens=6)
 """
     Path("script.py").write_text(SCRIPT.replace("    no_such_name\n", ending))
-    options = ["--temperature", "0.8", "--seed", "3", "--max-tokens", "30"]
+    options = ["--temperature", "0.8", "--seed", "3", "--max-tokens", "30", "--engine", "hf"]
     assert main(["run", "script.py", "--prompt", "What is 3 + 4?", "--record", "r.json", *options]) == 0
     assert "recorded: aici test script.py --transcript r.json" in capsys.readouterr().out
     recorded = json.loads(Path("r.json").read_text())

@@ -6,14 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.logits import constraints
-from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH
+from tests.pyaici.engines.batching.support import byte_vocabulary
 
 GUEST = Path(__file__).resolve().parents[2] / "guests" / "guest.c"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +35,5 @@ def runtime(daemon: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     """Makes new processors connect to the daemon, with a vocabulary of bytes."""
     assert daemon._daemon is not None
     monkeypatch.setenv("AICI_SOCKET", str(daemon._daemon.socket_path))
-    names = {BOS: "<s>", EOS: "</s>"}
-    tokens = [bytes([i]) for i in range(256)] + [b"", b""]
-    vocabulary = Vocabulary(tokens, names, eos=(EOS,), bos=BOS, vocab_size=WIDTH)
-    monkeypatch.setattr(constraints, "engine_vocabulary", lambda config: vocabulary)
+    monkeypatch.setattr(constraints, "engine_vocabulary", lambda config: byte_vocabulary())
     return daemon

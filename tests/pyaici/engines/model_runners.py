@@ -10,7 +10,7 @@ import torch
 
 from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
-from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH
+from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH
 
 PROMPT = [BOS, 72, 101, 108]
 UNIDIRECTIONAL, SWAP = SimpleNamespace(name="UNIDIRECTIONAL"), SimpleNamespace(name="SWAP")

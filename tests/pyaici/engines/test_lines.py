@@ -26,8 +26,8 @@ from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.lines import Lines, OverruledError, permits
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.hf.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
-from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH
+from tests.pyaici.engines.batching.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
+from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH
 
 PROMPT = [BOS, 72, 101, 108]
 GUEST = Path(__file__).resolve().parents[2] / "guests" / "guest.c"

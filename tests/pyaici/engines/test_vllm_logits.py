@@ -14,7 +14,7 @@ import torch
 from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.logits import constraints
 from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
-from tests.pyaici.engines.hf.support import EOS, WIDTH
+from tests.pyaici.engines.batching.support import EOS, WIDTH
 from tests.pyaici.engines.model_runners import (
     PROMPT,
     SWAP,

@@ -12,7 +12,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm import refusals
 from pyaici.engines.vllm.logits.batches import ABSENT_STEPS
 from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
-from tests.pyaici.engines.hf.support import EOS
+from tests.pyaici.engines.batching.support import EOS
 from tests.pyaici.engines.model_runners import (
     PROMPT,
     V2,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pyaici.models import ModelError, default, default_model_path
+from pyaici.models import ModelError, default, default_gguf_path, default_model_path
 from tests.pyaici.models.test_package import make_wheel
 
 
@@ -61,9 +61,11 @@ def test_unknown_dtype_is_refused() -> None:
 
 def test_missing_packages_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(default, "_REQUIRED", ("torch", "no_such_package"))
-    with pytest.raises(ModelError, match=r'needs no_such_package: pip install "aici\[hf\]"'):
+    monkeypatch.setattr(default.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r'needs torch, transformers, .*: pip install "aici\[hf\]"'):
         default_model_path()
+    with pytest.raises(ModelError, match=r'needs gguf: pip install "aici\[llama\]"'):
+        default_gguf_path()
 
 
 def test_program_reports_errors(tmp_path: Path) -> None:

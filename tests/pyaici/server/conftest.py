@@ -36,8 +36,25 @@ def server(
     tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str], guest: bytes
 ) -> Iterator[Serving]:
     """A server on which requests without a token may run, with the controller `guest` uploaded."""
+    yield from _serve(tmp_path_factory, tokens, guest)
+
+
+@pytest.fixture(scope="session")
+def exact_server(
+    tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str], guest: bytes
+) -> Iterator[Serving]:
+    """The same with Transformers, whose logits are the same in every run.
+
+    Those of llama.cpp differ in the last digits, by where the cache keeps the tokens.
+    """
+    yield from _serve(tmp_path_factory, tokens, guest, "--engine", "hf")
+
+
+def _serve(
+    tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str], guest: bytes, *engine: str
+) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("server")
-    options = ("--users", tokens["file"], "--anonymous", "run", "--requests-per-minute", "0")
+    options = ("--users", tokens["file"], "--anonymous", "run", "--requests-per-minute", "0", *engine)
     with Serving(folder / "log", *options) as serving:
         with serving.client(tokens["root"]) as root:
             uploaded = root.post("/v1/controllers", content=guest)

@@ -14,7 +14,7 @@ from pyaici.server.models import ServedModel
 from pyaici.server.service import Job, Service
 from pyaici.server.settings import ServerSettings
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH, make_model
+from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH, make_model
 
 USER = User("ada", Role.RUN)
 VOCABULARY = Vocabulary(

@@ -54,7 +54,7 @@ def test_flags_override_the_environment_which_overrides_the_file(
     [
         (("--port", "70000"), "--port"),
         (("--port", "x"), "--port"),
-        (("--engine", "llama"), "--engine"),
+        (("--engine", "mlx"), "--engine"),
         (("--max-streams", "0"), "--max-streams"),
         (("--config", "/nonexistent.toml"), "/nonexistent.toml"),
         (("--model", "/nonexistent"), "config.json"),

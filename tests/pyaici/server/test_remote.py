@@ -50,6 +50,12 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { return &
 """
 
 
+@pytest.fixture(scope="module")
+def server(exact_server: Serving) -> Serving:
+    """Tests here compare runs, which must be equal."""
+    return exact_server
+
+
 @pytest.fixture
 def aici(
     server: Serving,

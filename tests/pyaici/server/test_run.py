@@ -92,12 +92,12 @@ def test_several_sequences_of_a_prompt(server: Serving) -> None:
     assert [fork["text"] in ("cats", "dogs") for fork in controlled["forks"]] == [True, True]
 
 
-def test_answer_without_a_stream_equals_the_end_of_a_stream(server: Serving) -> None:
+def test_answer_without_a_stream_equals_the_end_of_a_stream(exact_server: Serving) -> None:
     body: dict[str, Any] = {"controller": "regex", "controller_arg": "[a-z]{5}", "prompt": "x", "seed": 3}
     body |= {"temperature": 1.0, "max_tokens": 20}
-    whole = server.run(**body)
+    whole = exact_server.run(**body)
     assert whole["object"] == "run.result"
-    assert whole["forks"] == server.events(**body)[-1]["forks"]
+    assert whole["forks"] == exact_server.events(**body)[-1]["forks"]
 
 
 def test_prompt_can_be_text_tokens_or_chat(server: Serving) -> None:

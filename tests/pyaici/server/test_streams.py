@@ -129,8 +129,8 @@ MESSAGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def client(server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
+def client(exact_server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{exact_server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
 
 
 def _put_together(chunks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -214,9 +214,9 @@ def test_streamed_chats_equal_whole_ones(client: openai.OpenAI, case: str) -> No
 
 
 @pytest.mark.parametrize("case", MESSAGES)
-def test_streamed_messages_equal_whole_ones(server: Serving, tokens: dict[str, str], case: str) -> None:
+def test_streamed_messages_equal_whole_ones(exact_server: Serving, tokens: dict[str, str], case: str) -> None:
     client = anthropic.Anthropic(
-        base_url=f"{server.url}/api", api_key=tokens["eve"], max_retries=0, timeout=120
+        base_url=f"{exact_server.url}/api", api_key=tokens["eve"], max_retries=0, timeout=120
     )
     options: dict[str, Any] = {"model": "default", "messages": ASK, **MESSAGES[case]}
     options["extra_body"] = {"temperature": 0, **options.get("extra_body", {})}
@@ -231,10 +231,10 @@ def test_streamed_messages_equal_whole_ones(server: Serving, tokens: dict[str, s
         assert call.name != "f" or call.input == {"a": ["a\N{REPLACEMENT CHARACTER}"]}
 
 
-def test_usage_is_the_same_on_all_routes(client: openai.OpenAI, server: Serving) -> None:
+def test_usage_is_the_same_on_all_routes(client: openai.OpenAI, exact_server: Serving) -> None:
     """The answer is of a controller that backtracks."""
     options = {"controller": "showcase", "prompt": "Hello", "max_tokens": 60, "temperature": 0, "seed": 1}
-    events = server.events(**options)
+    events = exact_server.events(**options)
     forks = [fork for event in events for fork in event.get("forks", []) if "pieces" in fork]
     pieces = [piece for fork in forks if fork["index"] == 0 for piece in fork["pieces"]]
     run = sum(len(piece.get("tokens", ())) - piece.get("backtrack", 0) for piece in pieces)

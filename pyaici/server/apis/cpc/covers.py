@@ -212,7 +212,7 @@ class _ThreadedModel:
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
         """Implements `pyaici.cpc.Model.logprobs`. Raises ApiError if the client no longer waits."""
-        from pyaici.engines.hf.histories import log_softmax
+        from pyaici.engines.batching.histories import log_softmax
 
         logits, abandoned = self._service.model.logits, self.abandoned
         assert logits is not None

@@ -13,8 +13,8 @@ from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult
 from pyaici.engines.hf import FinishReason, HfEngine, Request
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.hf.scripted import LATE, Script, ScriptedRuntime, allow, anything, splice
-from tests.pyaici.engines.hf.support import BOS, EOS, make_model
+from tests.pyaici.engines.batching.scripted import LATE, Script, ScriptedRuntime, allow, anything, splice
+from tests.pyaici.engines.batching.support import BOS, EOS, make_model
 
 PROMPTS = [[BOS, 72, 101, 108], [65] * 12]
 

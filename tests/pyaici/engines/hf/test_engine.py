@@ -21,7 +21,7 @@ from pyaici.engines.hf import (
     TokensAppended,
 )
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.hf.support import BOS, EOS, CountingCalls, make_model
+from tests.pyaici.engines.batching.support import BOS, EOS, CountingCalls, make_model
 
 Generate = Callable[..., list[int]]
 PROMPTS = [[BOS, 72, 101, 108], [BOS], [65] * 40, [BOS, 1, 2, 3, 4, 5, 6, 7, 8, 9]]
@@ -57,7 +57,8 @@ def test_greedy_in_a_mixed_batch_equals_generate(engine: HfEngine, generate: Gen
 def test_a_prompt_longer_than_a_chunk_is_fed_in_pieces_while_others_go_on(
     model: Any, vocabulary: Vocabulary, generate: Generate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyaici.engines.hf import runner, scheduler
+    from pyaici.engines.batching import scheduler
+    from pyaici.engines.hf import runner
 
     for module in (scheduler, runner):
         monkeypatch.setattr(module, "CHUNK_TOKENS", 70)

@@ -14,7 +14,7 @@ from aicirt.contract.errors import AiciError, LateError, ResultError, TrapError
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult
 from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
-from tests.pyaici.engines.hf.scripted import (
+from tests.pyaici.engines.batching.scripted import (
     LATE,
     STOP,
     Script,
@@ -23,7 +23,7 @@ from tests.pyaici.engines.hf.scripted import (
     anything,
     splice,
 )
-from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH
+from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH
 
 PROMPT = [BOS, 72, 101, 108]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,11 +14,12 @@ from aicirt.contract.errors import AiciError, SpaceError
 from aicirt.contract.messages import StepInput
 from aicirt.system.resources import free_bytes
 from pyaici.client.results import PreResult
+from pyaici.engines.batching.budget import Budget
 from pyaici.engines.hf import Event, Finished, FinishReason, HfEngine, Request, Sampling, TokensAppended
-from pyaici.engines.hf.cache import Budget, cache_limit
+from pyaici.engines.hf.cache import cache_limit
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.hf.scripted import Script, ScriptedRuntime, anything, fork
-from tests.pyaici.engines.hf.support import BOS, CountingCalls, make_model
+from tests.pyaici.engines.batching.scripted import Script, ScriptedRuntime, anything, fork
+from tests.pyaici.engines.batching.support import BOS, CountingCalls, make_model
 
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101, 108]
@@ -176,7 +178,7 @@ def test_logits_use_only_the_room_that_requests_leave(
     assert [shape[0] for shape in calls.shapes] == [1] * 5, "there is room for one history at a time"
     for history, row in zip(histories, rows, strict=True):
         want = model(input_ids=torch.tensor([history]), use_cache=False).logits[0, -1]
-        torch.testing.assert_close(row[:258], want[:258], atol=1e-4, rtol=1e-4)
+        np.testing.assert_allclose(row[:258], want[:258].detach(), atol=1e-4, rtol=1e-4)
     numbers.append(bounded.add(Request([BOS, 3], max_tokens=254)))
     bounded.step()
     with pytest.raises(SpaceError, match="no room now"):
@@ -204,7 +206,7 @@ def test_requests_go_on_while_logits_of_a_long_history_are_computed(vocabulary: 
     assert steps >= 3
     assert max(rows * width for rows, width in calls.shapes) <= 512
     want = model(input_ids=torch.tensor([history]), use_cache=False).logits[0, -1]
-    torch.testing.assert_close(logits[0, :258], want[:258], atol=1e-3, rtol=1e-3)
+    np.testing.assert_allclose(logits[0, :258], want[:258].detach(), atol=1e-3, rtol=1e-3)
     (alone,) = HfEngine(model, vocabulary=vocabulary).run([Request(MATE, max_tokens=20)])
     engine.run()
     assert engine.results(number)[0].tokens == alone.tokens
@@ -240,14 +242,14 @@ def test_logits_in_pieces_fail_when_a_pass_of_a_request_fails(
 
 
 def test_budget_claims_widens_and_releases() -> None:
-    budget = Budget(100)
+    budget = Budget(100, uniform=True)
     first = budget.claim(2, 20)
     assert first is not None and budget.claim(2, 30) is None
     second = budget.claim(1, 30)
     assert second is not None and not budget.widen(first, 3) and first.sequences == 2
     budget.release(second)
     assert budget.widen(first, 5) and budget.claim(1, 1) is None
-    assert Budget(None).claim(1000, 1 << 40) is not None
+    assert Budget(None, uniform=True).claim(1000, 1 << 40) is not None
 
 
 def test_the_automatic_limit_fits_the_free_memory(model: Any, vocabulary: Vocabulary) -> None:

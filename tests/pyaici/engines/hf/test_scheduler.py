@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyaici.engines.batching.sampler import Choice
+from pyaici.engines.batching.scheduler import fair_shares
 from pyaici.engines.hf import Event, HfEngine, Request, Sampling, TokensAppended
 from pyaici.engines.hf.runner import PASS_COST
-from pyaici.engines.hf.sampler import Choice
-from pyaici.engines.hf.scheduler import fair_shares
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.hf.scripted import Script, ScriptedRuntime, anything, fork, splice
-from tests.pyaici.engines.hf.support import BOS, CountingCalls, make_model
+from tests.pyaici.engines.batching.scripted import Script, ScriptedRuntime, anything, fork, splice
+from tests.pyaici.engines.batching.support import BOS, CountingCalls, make_model
 
 _charge = HfEngine._charge
 Generate = Callable[..., list[int]]

@@ -15,7 +15,7 @@ from pyaici.server.apis.cpc.covers import Covers, Task
 from pyaici.server.apis.cpc.requests import CpcRequest
 from pyaici.server.http.errors import ApiError
 from pyaici.server.service import Service
-from tests.pyaici.engines.hf.support import CountingCalls
+from tests.pyaici.engines.batching.support import CountingCalls
 from tests.pyaici.server.small import USER, job, small_engine, small_service
 
 

@@ -36,23 +36,28 @@ def client(server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
 
 
+@pytest.fixture(scope="module")
+def exact_client(exact_server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{exact_server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
+
+
 def _ask(client: openai.OpenAI, **options: Any) -> Any:
     settings: dict[str, Any] = {"model": MODEL, "messages": ASK, "temperature": 0, "max_tokens": 100}
     return client.chat.completions.create(**{**settings, **options})
 
 
-def test_answer_equals_its_stream(client: openai.OpenAI) -> None:
+def test_answer_equals_its_stream(exact_client: openai.OpenAI) -> None:
     messages = [
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
     ]
-    whole = _ask(client, messages=messages, max_tokens=12, logprobs=True, top_logprobs=2)
+    whole = _ask(exact_client, messages=messages, max_tokens=12, logprobs=True, top_logprobs=2)
     (choice,) = whole.choices
     assert choice.message.content and choice.message.tool_calls is None
     assert "".join(entry.token for entry in choice.logprobs.content).startswith(choice.message.content)
     assert all(len(entry.top_logprobs) == 2 for entry in choice.logprobs.content)
     assert whole.usage.completion_tokens == len(choice.logprobs.content)
-    chunks = list(_ask(client, messages=messages, max_tokens=12, stream=True))
+    chunks = list(_ask(exact_client, messages=messages, max_tokens=12, stream=True))
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == choice.message.content
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices[0].finish_reason] == [

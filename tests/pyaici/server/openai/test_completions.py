@@ -15,6 +15,11 @@ def client(server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
 
 
+@pytest.fixture(scope="module")
+def exact_client(exact_server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{exact_server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
+
+
 def test_the_model_is_listed(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     assert model.id == "SmolLM2-135M-Instruct"
@@ -38,7 +43,7 @@ def test_completion_with_logprobs_and_echo(client: openai.OpenAI) -> None:
         assert len(top) == 2 and value == max(top.values())  # greedy
 
 
-def test_stream_equals_the_whole_answer(client: openai.OpenAI) -> None:
+def test_stream_equals_the_whole_answer(exact_client: openai.OpenAI) -> None:
     options = {
         "prompt": "1, 2, 3,",
         "max_tokens": 30,
@@ -46,8 +51,10 @@ def test_stream_equals_the_whole_answer(client: openai.OpenAI) -> None:
         "stop": [" 7", " 12"],
         "model": MODEL,
     }
-    whole = client.completions.create(**options)
-    chunks = list(client.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    whole = exact_client.completions.create(**options)
+    chunks = list(
+        exact_client.completions.create(**options, stream=True, stream_options={"include_usage": True})
+    )
     assert (
         "".join(chunk.choices[0].text for chunk in chunks if chunk.choices)
         == whole.choices[0].text
@@ -58,7 +65,7 @@ def test_stream_equals_the_whole_answer(client: openai.OpenAI) -> None:
     assert chunks[-1].usage.prompt_tokens == whole.usage.prompt_tokens
 
 
-def test_several_prompts_with_several_answers(client: openai.OpenAI) -> None:
+def test_several_prompts_with_several_answers(exact_client: openai.OpenAI) -> None:
     prompts = ["The sun is", "Water is"]
     options = {
         "prompt": prompts,
@@ -69,14 +76,14 @@ def test_several_prompts_with_several_answers(client: openai.OpenAI) -> None:
         "echo": True,
         "model": MODEL,
     }
-    first = client.completions.create(**options)
+    first = exact_client.completions.create(**options)
     assert [choice.index for choice in first.choices] == [0, 1, 2, 3]
     assert [choice.text.startswith(prompts[choice.index // 2]) for choice in first.choices] == [True] * 4
     assert len({choice.text for choice in first.choices}) == 4
-    again = client.completions.create(**options)
+    again = exact_client.completions.create(**options)
     assert [choice.text for choice in again.choices] == [choice.text for choice in first.choices]
     texts = dict.fromkeys(range(4), "")
-    for chunk in client.completions.create(**options, stream=True):
+    for chunk in exact_client.completions.create(**options, stream=True):
         for choice in chunk.choices:
             texts[choice.index] += choice.text
     assert list(texts.values()) == [choice.text for choice in first.choices]
@@ -111,12 +118,12 @@ def test_constraints_are_enforced(client: openai.OpenAI, field: str, value: obje
     assert answer.choices[0].finish_reason == "stop"
 
 
-def test_stream_retracts_text_of_a_backtracking_controller(client: openai.OpenAI) -> None:
+def test_stream_retracts_text_of_a_backtracking_controller(exact_client: openai.OpenAI) -> None:
     options = {"model": MODEL, "prompt": "Hello", "max_tokens": 60, "temperature": 0, "seed": 1}
     extra = {"controller": "showcase"}
-    whole = client.completions.create(**options, extra_body=extra)
+    whole = exact_client.completions.create(**options, extra_body=extra)
     text = ""
-    for chunk in client.completions.create(**options, extra_body=extra, stream=True):
+    for chunk in exact_client.completions.create(**options, extra_body=extra, stream=True):
         for choice in chunk.choices:
             text = text[: len(text) - getattr(choice, "retracted", 0)] + choice.text
     assert text == whole.choices[0].text

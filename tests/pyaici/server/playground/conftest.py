@@ -19,6 +19,12 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
+@pytest.fixture(scope="package")
+def server(exact_server: Serving) -> Serving:
+    """Tests compare what the page shows with runs of their own."""
+    return exact_server
+
+
 @pytest.fixture
 def open_page(browser: Browser, server: Serving) -> Iterator[Open]:
     """Opens the page as a new visitor. The page must have no errors, and no requests to other hosts."""

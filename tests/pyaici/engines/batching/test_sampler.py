@@ -1,8 +1,10 @@
-"""Sampling of tokens: distributions, filters and limits."""
+"""Sampling of tokens: distributions, filters and limits, in numpy and with torch."""
 
 from __future__ import annotations
 
 import math
+import random
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
@@ -10,42 +12,65 @@ import torch
 
 from aicirt.contract.abi import RowKind
 from pyaici.client.results import Row
-from pyaici.engines.hf.sampler import (
-    Choice,
-    Chosen,
-    Ranks,
-    _draw,
-    _draw_filtered,
-    _draw_sorted,
-    _place,
-    choose,
-    mask,
-)
+from pyaici.engines.batching import sampler
+from pyaici.engines.batching.sampler import Choice, Chosen, NumpySampler, Ranks, largest_first
+from pyaici.engines.hf import device_sampler
+from pyaici.engines.hf.device_sampler import DeviceSampler
 
 NEG_INF = float("-inf")
 
 
-def pick(logits: torch.Tensor, choices: list[Choice], vocab_size: int | None = None) -> list[Chosen]:
-    logits = logits.clone()
-    plain = mask(logits, choices, vocab_size or logits.shape[1])
-    return choose(logits, plain, choices)
+class Pick(Protocol):
+    """Chooses a token for each line of logits [B, N]."""
+
+    def __call__(self, logits: Any, choices: list[Choice], vocab_size: int | None = None) -> list[Chosen]: ...
+
+
+def pick_with_numpy(logits: Any, choices: list[Choice], vocab_size: int | None = None) -> list[Chosen]:
+    batch = np.array(logits, np.float32)
+    numpy = NumpySampler()
+    return numpy.choose(batch, numpy.mask(batch, choices, vocab_size or batch.shape[1]), choices)
+
+
+def pick_with_torch(logits: Any, choices: list[Choice], vocab_size: int | None = None) -> list[Chosen]:
+    batch = torch.tensor(np.array(logits, np.float32))
+    device = DeviceSampler()
+    return device.choose(batch, device.mask(batch, choices, vocab_size or batch.shape[1]), choices)
+
+
+@pytest.fixture(params=[pick_with_numpy, pick_with_torch])
+def pick(request: pytest.FixtureRequest) -> Pick:
+    found: Pick = request.param
+    return found
 
 
 def choice(
     temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, seed: int = 0, **more: object
 ) -> Choice:
-    generator = torch.Generator().manual_seed(seed) if temperature else None
+    generator = random.Random(seed) if temperature else None
     return Choice(temperature, top_p, top_k, generator, **more)  # type: ignore[arg-type]
 
 
-def frequencies(logits: list[float], n: int = 4000, row: Row | None = None, **options: float) -> list[float]:
-    line = torch.tensor(logits)
-    generator = torch.Generator().manual_seed(1)
+class Fixed(random.Random):
+    """A generator that always draws the same number."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self._number = number
+
+    def random(self) -> float:
+        return self._number
+
+
+def frequencies(
+    pick: Pick, logits: list[float], n: int = 4000, row: Row | None = None, **options: float
+) -> list[float]:
+    generator = random.Random(1)
     one = Choice(
         options.get("temperature", 1.0), options.get("top_p", 1.0), int(options.get("top_k", 0)), generator
     )
     one.row = row
-    tokens = [chosen.token for chosen in pick(line.repeat(n, 1), [one] * n)]
+    tokens = [chosen.token for chosen in pick([logits] * n, [one] * n)]
     return [tokens.count(token) / n for token in range(len(logits))]
 
 
@@ -70,42 +95,44 @@ LOGITS = [math.log(p) for p in P]
     ],
     ids=str,
 )
-def test_sampled_frequencies_follow_the_distribution(options: dict[str, float], want: list[float]) -> None:
-    assert frequencies(LOGITS, **options) == pytest.approx(want, abs=0.03)
+def test_sampled_frequencies_follow_the_distribution(
+    pick: Pick, options: dict[str, float], want: list[float]
+) -> None:
+    assert frequencies(pick, LOGITS, **options) == pytest.approx(want, abs=0.03)
 
 
-def test_masks_and_biases_apply_before_the_filters() -> None:
+def test_masks_and_biases_apply_before_the_filters(pick: Pick) -> None:
     row = Row(RowKind.BITMASK, bits=np.array([0b01110], dtype=np.uint32))
-    assert frequencies(LOGITS, row=row, top_k=2) == pytest.approx([0, 2 / 3, 1 / 3, 0, 0], abs=0.03)
+    assert frequencies(pick, LOGITS, row=row, top_k=2) == pytest.approx([0, 2 / 3, 1 / 3, 0, 0], abs=0.03)
     dense = Row(RowKind.DENSE, bias=np.array([NEG_INF, 0, 0, math.log(4), 0], dtype=np.float32))
     want = [0, 0.25, 0.125, 0.25, 0.0625]
-    assert frequencies(LOGITS, row=dense) == pytest.approx([w / sum(want) for w in want], abs=0.03)
+    assert frequencies(pick, LOGITS, row=dense) == pytest.approx([w / sum(want) for w in want], abs=0.03)
 
 
-def test_top_p_extends_its_first_guess_when_necessary() -> None:
+def test_top_p_extends_its_first_guess_when_necessary(pick: Pick) -> None:
     """All 5000 tokens have equal probability, so 4500 of them make up 90 %."""
-    flat = torch.zeros(1, 5000)
+    flat = np.zeros((1, 5000))
     tokens = {pick(flat, [choice(top_p=0.9, seed=seed)])[0].token for seed in range(400)}
     assert len(tokens) > 300
 
 
 @pytest.mark.parametrize("tail", [30, 2000], ids=["one list", "two lists"])
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.97])
-def test_top_p_keeps_as_few_tokens_as_possible(tail: int, top_p: float) -> None:
+def test_top_p_keeps_as_few_tokens_as_possible(pick: Pick, tail: int, top_p: float) -> None:
     """The largest number draws the last kept token: the first whose cumulative probability suffices."""
-    weights = torch.cat([torch.linspace(3, 1, 200), torch.linspace(0.2, 0.1, tail)]).double()
+    weights = np.concatenate([np.linspace(3, 1, 200), np.linspace(0.2, 0.1, tail)])
     probabilities = weights / weights.sum()
-    last = int((probabilities.cumsum(0) < top_p).sum())
-    order = torch.randperm(len(weights), generator=torch.Generator().manual_seed(0))
-    logits = torch.empty(len(weights)).index_copy_(0, order, probabilities.log().float())
-    largest = torch.tensor([math.nextafter(1, 0)], dtype=torch.float64)
-    drawn = int(_draw_filtered(logits[None], [choice(top_p=top_p)], largest))
+    last = int((probabilities.cumsum() < top_p).sum())
+    order = np.random.default_rng(0).permutation(len(weights))
+    logits = np.empty(len(weights))
+    logits[order] = np.log(probabilities)
+    largest = Fixed(math.nextafter(1, 0))
+    drawn = pick(logits[None], [Choice(1.0, top_p, 0, largest)])[0].token
     assert abs(order.tolist().index(drawn) - last) <= 1, "up to rounding"
 
 
-def test_every_line_has_its_own_settings_and_random_numbers() -> None:
-    torch.manual_seed(0)
-    logits = torch.randn(6, 1000) * 3
+def test_every_line_has_its_own_settings_and_random_numbers(pick: Pick) -> None:
+    logits = np.random.default_rng(0).normal(0, 3, (6, 1000))
     settings = [
         {"temperature": 0.0},
         {"temperature": 0.7, "top_p": 0.9},
@@ -117,21 +144,22 @@ def test_every_line_has_its_own_settings_and_random_numbers() -> None:
     together = pick(logits, [choice(seed=i, **s) for i, s in enumerate(settings)])
     alone = [pick(logits[i : i + 1], [choice(seed=i, **s)])[0] for i, s in enumerate(settings)]
     assert [c.token for c in together] == [c.token for c in alone]
-    reversed_batch = pick(logits.flip(0), [choice(seed=i, **s) for i, s in enumerate(settings)][::-1])
+    reversed_batch = pick(logits[::-1], [choice(seed=i, **s) for i, s in enumerate(settings)][::-1])
     assert [c.token for c in reversed_batch][::-1] == [c.token for c in alone]
 
 
-def test_forbidden_tokens_are_not_drawn_even_by_extreme_random_numbers() -> None:
+def test_forbidden_tokens_are_not_drawn_even_by_extreme_random_numbers(pick: Pick) -> None:
     """The random numbers 0, and one that rounds to 1, draw allowed tokens."""
-    probabilities = torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]] * 3)
-    ends = torch.tensor([0.0, math.nextafter(1, 0), 0.3 + 1e-6], dtype=torch.float64)
-    assert _draw(probabilities, ends).tolist() == [1, 3, 3]
-    tiny = torch.full((1, 50_000), 1e-30)
-    assert 0 <= int(_draw(tiny, ends[1:2])) < 50_000
+    logits = [[NEG_INF, math.log(0.3), NEG_INF, math.log(0.7), NEG_INF]] * 3
+    ends = [0.0, math.nextafter(1, 0), 0.3 + 1e-6]
+    drawn = pick(logits, [Choice(1.0, 1.0, 0, Fixed(end)) for end in ends])
+    assert [chosen.token for chosen in drawn] == [1, 3, 3]
+    (last,) = pick(np.zeros((1, 50_000)), [Choice(1.0, 1.0, 0, Fixed(ends[1]))])
+    assert last.token == 49_999
 
 
-def test_logprobs_and_mass_come_from_the_unmasked_distribution() -> None:
-    logits = torch.tensor([LOGITS, LOGITS, LOGITS, LOGITS])
+def test_logprobs_and_mass_come_from_the_unmasked_distribution(pick: Pick) -> None:
+    logits = [LOGITS] * 4
     row = Row(RowKind.BITMASK, bits=np.array([0b00110], dtype=np.uint32))
     token = Row(RowKind.TOKEN, token=2)
     cold = [p * p / sum(q * q for q in P) for p in P]
@@ -153,25 +181,25 @@ def test_logprobs_and_mass_come_from_the_unmasked_distribution() -> None:
     assert d.allowed_mass == 1.0
 
 
-def test_tokens_with_a_tiny_allowed_mass_are_sampled_correctly() -> None:
+def test_tokens_with_a_tiny_allowed_mass_are_sampled_correctly(pick: Pick) -> None:
     """The allowed tokens have a probability that float32 cannot hold."""
-    logits = torch.tensor([[0.0, -200.0, -201.0]])
+    logits = [[0.0, -200.0, -201.0]]
     row = Row(RowKind.BITMASK, bits=np.array([0b110], dtype=np.uint32))
     (chosen,) = pick(logits, [choice(1.0, row=row, measure=True)])
     assert chosen.token in (1, 2) and chosen.logprob == pytest.approx(-200 - (chosen.token - 1))
     assert chosen.allowed_mass == pytest.approx(0, abs=1e-30)
 
 
-def test_ids_beyond_the_vocabulary_have_no_probability() -> None:
-    logits = torch.tensor([[0.0, 0.0, 9.0, 9.0]])
+def test_ids_beyond_the_vocabulary_have_no_probability(pick: Pick) -> None:
+    logits = [[0.0, 0.0, 9.0, 9.0]]
     (chosen,) = pick(logits, [choice(0.0, measure=True, list_top=4)], vocab_size=2)
     assert chosen.token in (0, 1) and chosen.logprob == pytest.approx(math.log(0.5))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_no_token_is_chosen_if_all_are_forbidden_or_a_logit_is_nan(temperature: float) -> None:
+def test_no_token_is_chosen_if_all_are_forbidden_or_a_logit_is_nan(pick: Pick, temperature: float) -> None:
     nothing = Row(RowKind.BITMASK, bits=np.zeros(1, dtype=np.uint32))
-    logits = torch.tensor([[1.0, 2.0], [float("nan"), 1.0], [1.0, 2.0]])
+    logits = [[1.0, 2.0], [float("nan"), 1.0], [1.0, 2.0]]
     empty, broken, good = pick(
         logits, [choice(temperature, row=nothing, measure=True), choice(temperature), choice(temperature)]
     )
@@ -211,7 +239,9 @@ def test_ranks_draw_the_same_tokens_as_a_sorted_line(kind: str, options: dict[st
     cumulated = weights.cumsum() / weights.sum()
     uniforms = np.append(rng.random(40), [0.0, math.nextafter(1, 0)])
     several = torch.from_numpy(line).repeat(len(uniforms), 1)
-    by_sorting = _draw_sorted(several, [one] * len(uniforms), torch.from_numpy(uniforms)).tolist()
+    by_sorting = device_sampler._draw_sorted(
+        several, [one] * len(uniforms), torch.from_numpy(uniforms)
+    ).tolist()
     for uniform, sorted_one in zip(uniforms, by_sorting, strict=True):
         token = Ranks(line).draw(one.top_k, one.top_p, uniform)
         rank, other = (order.tolist().index(found) for found in (token, sorted_one))
@@ -222,15 +252,25 @@ def test_ranks_draw_the_same_tokens_as_a_sorted_line(kind: str, options: dict[st
         assert abs(rank - other) <= 2 or abs(cumulated[min(rank, other)] - uniform) < 1e-4
 
 
-def test_a_draw_counts_every_column_once() -> None:
+def test_a_draw_counts_every_column_once(pick: Pick) -> None:
     """The columns are summed in blocks, and the last block may be incomplete."""
-    probabilities = torch.rand(3, 150, generator=torch.Generator().manual_seed(1))
-    probabilities[1, 30:140] = 0
+    weights = np.random.default_rng(1).random((3, 150))
+    weights[1, 30:140] = 0
+    with np.errstate(divide="ignore"):
+        logits = np.log(weights).astype(np.float32)
+    cumulated = np.exp(logits.astype(np.float64)).cumsum(axis=1)
     for uniform in np.linspace(0, 0.999999, 200):
-        drawn = _draw(probabilities, torch.full((3,), uniform, dtype=torch.float64))
-        cumulated = probabilities.double().cumsum(1)
-        want = torch.searchsorted(cumulated, cumulated[:, -1:] * uniform, right=True).squeeze(1)
-        assert drawn.tolist() == want.tolist()
+        drawn = pick(logits, [Choice(1.0, 1.0, 0, Fixed(uniform))] * 3)
+        for chosen, line in zip(drawn, cumulated, strict=True):
+            assert chosen.token == np.searchsorted(line, line[-1] * uniform, side="right")
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 200, 300])
+def test_largest_values_come_first_and_equal_ones_by_place(count: int) -> None:
+    values = np.random.default_rng(3).integers(0, 40, 200).astype(np.float32)
+    values[50:60] = NEG_INF
+    want = sorted(range(200), key=lambda place: (-values[place], place))[:count]
+    assert largest_first(values, count).tolist() == want
 
 
 def test_equal_values_rank_by_column() -> None:
@@ -241,21 +281,28 @@ def test_equal_values_rank_by_column() -> None:
     for width in (1, 50, 199, 200):
         values = lines.topk(width, dim=1).values
         for rank in range(width):
-            assert torch.equal(_place(lines, values, torch.full((5, 1), rank)), order[:, rank])
+            assert torch.equal(device_sampler._place(lines, values, torch.full((5, 1), rank)), order[:, rank])
 
 
 @pytest.mark.parametrize("options", [{"top_p": 0.99}, {"top_k": 900}, {"top_k": 900, "top_p": 0.9}], ids=str)
 def test_wide_filters_do_not_sort_tokens(options: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Sorting a line with its indices takes up to 50 ms, for which all requests in the step wait."""
-    monkeypatch.setattr(torch.Tensor, "topk", None)
-    monkeypatch.setattr(torch.Tensor, "sort", None)
-    (chosen,) = pick(torch.zeros(1, 1000), [choice(**options)])  # type: ignore[arg-type]
-    assert 0 <= chosen.token < 1000
+    argsort = np.argsort
+    sorted_lengths = []
+
+    def count(values: Any, **kwargs: Any) -> Any:
+        sorted_lengths.append(len(values))
+        return argsort(values, **kwargs)
+
+    monkeypatch.setattr(sampler.np, "argsort", count)
+    logits = np.random.default_rng(2).normal(0, 3, (1, 100_000))
+    (chosen,) = pick_with_numpy(logits, [choice(**options)])  # type: ignore[arg-type]
+    assert 0 <= chosen.token < 100_000 and sum(sorted_lengths) < 10_000
 
 
 @pytest.mark.parametrize("options", [{}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
-def test_a_token_with_an_infinite_logit_is_drawn(options: dict[str, float]) -> None:
-    logits = torch.zeros(1, 100)
+def test_a_token_with_an_infinite_logit_is_drawn(pick: Pick, options: dict[str, float]) -> None:
+    logits = np.zeros((1, 100))
     logits[0, 42] = float("inf")
     (chosen,) = pick(logits, [choice(**options)])  # type: ignore[arg-type]
     assert chosen.token == 42

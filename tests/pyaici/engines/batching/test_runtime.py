@@ -21,9 +21,9 @@ from aicirt.contract.errors import (
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Event, VariablesChanged
-from pyaici.engines.hf import FinishReason, GenerationResult, HfEngine, Origin, Request, Sampling
+from pyaici.engines.hf import FinishReason, GenerationResult, Origin, Request, Sampling
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.hf.support import BOS, EOS, CountingCalls
+from tests.pyaici.engines.batching.support import BOS, EOS, CountingCalls, make_engine
 
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101, 108]
@@ -46,7 +46,7 @@ def runtime(guest: Path) -> Iterator[Runtime]:
 @pytest.fixture
 def play(runtime: Runtime, model: Any, vocabulary: Vocabulary, generate: Generate) -> Callable[..., Any]:
     """Runs the guest with some arguments, next to a well-behaved guest and a request without a controller."""
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
 
     def run(*args: str, **request: Any) -> list[list[GenerationResult]]:
         options: dict[str, Any] = {"max_tokens": 6, "module": "guest"} | request
@@ -89,7 +89,7 @@ def test_variables_are_reported_in_events_and_results(
 ) -> None:
     wasm = build_controller(GUEST.with_name("writer.c"), tmp_path / "writer.wasm").path
     module = runtime.upload(wasm).id
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     events: list[Event] = []
     requests = [
         Request(PROMPT, module, "!omfbs"),
@@ -128,7 +128,7 @@ def test_variables_are_reported_in_events_and_results(
 def test_the_owner_of_a_request_is_passed_to_the_runtime(
     model: Any, vocabulary: Vocabulary, runtime: Runtime
 ) -> None:
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     with pytest.raises(ProtocolError, match="an owner's name has"):
         engine.add(Request(PROMPT, "guest", "ok", owner="x" * 65))
 
@@ -195,7 +195,7 @@ def test_a_slow_guest_is_late_and_goes_on(
     limits = {"mid_ms": 5, "max_late_steps": 1000, "step_deadline_ms": 60_000}
     with Runtime(workers=1, limits=limits) as runtime:
         module = runtime.upload(guest).id
-        engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+        engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
         slow = engine.add(Request(PROMPT, module=module, arg="mid_slow 30", max_tokens=4))
         mate = engine.add(Request(MATE, max_tokens=12))
         engine.step()
@@ -224,7 +224,7 @@ def test_a_killed_worker_ends_only_its_own_sequences(
 ) -> None:
     with Runtime(workers=1) as runtime:
         module = runtime.upload(guest).id
-        engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+        engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
         lost = engine.add(Request(PROMPT, module=module, arg="ok"))
         mate = engine.add(Request(MATE, max_tokens=12))
         engine.step()
@@ -236,9 +236,9 @@ def test_a_killed_worker_ends_only_its_own_sequences(
         assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
 
 
-def test_each_step_runs_one_forward_pass(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
-    with CountingCalls(model) as calls:
+def test_each_step_runs_one_forward_pass(runtime: Runtime, hf_model: Any, vocabulary: Vocabulary) -> None:
+    engine = make_engine(hf_model, runtime=runtime, vocabulary=vocabulary)
+    with CountingCalls(hf_model) as calls:
         results = engine.run([Request(PROMPT, module="guest", arg="fork 3", max_tokens=4)])
     assert [r.error for r in results] == [None] * 3
     assert calls.shapes == [(1, 4), (1, 1), (3, 1), (3, 1)]

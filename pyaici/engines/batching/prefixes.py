@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aicirt.contract.errors import SpaceError
 
 if TYPE_CHECKING:
-    from pyaici.engines.hf.cache import Slot, SlotCache
+    from pyaici.engines.batching.model import KeyValueCache, Slot
+
+T = TypeVar("T")
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
@@ -43,7 +45,7 @@ class PrefixCache:
     Keeps the slots of up to `keep` ended sequences; the least recently used go first.
     """
 
-    def __init__(self, cache: SlotCache, keep: int) -> None:
+    def __init__(self, cache: KeyValueCache, keep: int) -> None:
         self._cache = cache
         self._keep = keep
         #: least recently used first
@@ -78,26 +80,27 @@ class PrefixCache:
             if length == best.slot.length:
                 return best.slot  # all of its contents are used: no copy is needed
             self._kept.append(best)
-        self.reserve(1, 0)
-        slot = self._cache.new_slot()
-        if best is not None and best.slot.placed:  # `reserve` may have dropped it
+        slot = self._with_room(self._cache.new_slot)
+        if best is not None and best.slot.placed:  # making room may have dropped it
             self._cache.copy(best.slot, slot, length)
         return slot
 
     def fork(self, slot: Slot) -> Slot:
         """Returns a new slot with the same contents. Raises SpaceError."""
-        self.reserve(1, 0)
-        return self._cache.fork(slot)
+        return self._with_room(lambda: self._cache.fork(slot))
 
-    def reserve(self, more: int, tokens: int) -> None:
-        """Makes room for `more` more slots, and for `tokens` tokens in each. Drops kept slots if necessary.
+    def extend(self, slot: Slot, tokens: int) -> None:
+        """Makes room for `tokens` tokens in a slot. Drops kept slots if necessary.
 
         Raises SpaceError if there is no room even without kept slots.
         """
+        self._with_room(lambda: self._cache.extend(slot, tokens))
+
+    def _with_room(self, attempt: Callable[[], T]) -> T:
+        """Returns the result of `attempt`. Drops kept slots, the oldest first, until it finds room."""
         while True:
             try:
-                self._cache.reserve(len(self._cache.slots) + more, tokens)
-                return
+                return attempt()
             except SpaceError:
                 if not self._kept:
                     raise

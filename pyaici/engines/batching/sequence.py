@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-import torch
 
 from aicirt.contract.errors import SpaceError
 from aicirt.contract.messages import StepInput
 from pyaici.engines import WORK_FACTOR
+from pyaici.engines.batching.sampler import Choice
 from pyaici.engines.engine import FinishReason, Origin
-from pyaici.engines.hf.sampler import Choice
 from pyaici.engines.record import NAN, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
 
     from pyaici.client.results import Row
+    from pyaici.engines.batching.budget import Budget, Claim
+    from pyaici.engines.batching.model import Line, Slot
     from pyaici.engines.engine import Request
-    from pyaici.engines.hf.cache import Budget, Claim, Slot
 
 
 def derive_seed(seed: int, number: int) -> int:
@@ -44,7 +44,7 @@ class Sequence(Record):
     #: from the controller's last answer: it does not need the log-probability of this step's token
     skips_post: bool = False
     #: logits after the last token, float32 [N]; None if they must be computed
-    logits: torch.Tensor | None = None
+    logits: Line | None = None
     #: sequences with the same object here have the same tokens: one is computed, the others copy from it
     twins: object = field(default_factory=object)
     #: the report for the controller's next step; None = nothing happened
@@ -54,7 +54,7 @@ class Sequence(Record):
     turn: int = 0
     #: time spent on choosing its last token, in tokens of a pass
     sampling: float = 0.0
-    _generator: torch.Generator | None = None
+    _generator: random.Random | None = None
 
     @property
     def cost(self) -> float:
@@ -72,16 +72,16 @@ class Sequence(Record):
         return self.tokens[self.slot.length :]
 
     @property
-    def last_logits(self) -> torch.Tensor:
+    def last_logits(self) -> Line:
         """The logits after the last token, float32 [N]. A forward pass must have computed them."""
         assert self.logits is not None
         return self.logits
 
     @property
-    def generator(self) -> torch.Generator:
+    def generator(self) -> random.Random:
         """The sequence's own random generator, so that its draws do not depend on other sequences."""
         if self._generator is None:
-            self._generator = torch.Generator().manual_seed(self.seed)
+            self._generator = random.Random(self.seed)
         return self._generator
 
     def note(

@@ -14,17 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 
 from pyaici.client.masks import apply_masks
+from pyaici.engines.batching.sampler import empty_mask_error, largest_first
 from pyaici.engines.engine import FinishReason, Origin
-from pyaici.engines.hf.sampler import empty_mask_error
 
 if TYPE_CHECKING:
     from pyaici.client.results import Row
+    from pyaici.engines.batching.pool import SequencePool
+    from pyaici.engines.batching.sequence import Sequence
     from pyaici.engines.engine import Request
-    from pyaici.engines.hf.pool import SequencePool
-    from pyaici.engines.hf.sequence import Sequence
 
 
 @dataclass(slots=True)
@@ -77,31 +77,30 @@ class BeamSearch:
     def _beams(self, pool: SequencePool) -> list[Sequence]:
         return [seq for seq in pool.live.values() if seq.request_id == self.request_id]
 
-    @torch.no_grad()
     def _expand(
         self, pool: SequencePool, sampling: list[tuple[Sequence, Row | None]], vocab_size: int
     ) -> list[_Candidate]:
         """Returns the best one-token continuations of all beams, so many that at least k of them go on."""
-        logits = torch.stack([seq.last_logits for seq, _ in sampling])
-        logits[:, vocab_size:] = float("-inf")
-        plain = torch.log_softmax(logits, dim=1)
-        masked = plain.clone()
+        plain = pool.sampler.to_numpy([seq.last_logits for seq, _ in sampling])
+        plain[:, vocab_size:] = -np.inf
+        plain -= plain.max(axis=1, keepdims=True)
+        plain -= np.log(np.exp(plain).sum(axis=1, keepdims=True))
+        masked = plain.copy()
         apply_masks(masked, [row for _, row in sampling])
-        allowed = masked > float("-inf")
-        masses = torch.where(allowed, plain.exp(), 0.0).sum(dim=1).clamp_(max=1.0).tolist()
-        possible = allowed.any(dim=1).tolist()
-        for (seq, _), some in zip(sampling, possible, strict=True):
-            if not some:
+        allowed = masked > -np.inf
+        masses = np.minimum(np.exp(plain).sum(axis=1, where=allowed), 1.0).tolist()
+        for (seq, _), line in zip(sampling, allowed, strict=True):
+            if not line.any():
                 pool.finish(seq, FinishReason.ERROR, empty_mask_error())
-        scores = masked + torch.tensor([[seq.score] for seq, _ in sampling], device=logits.device)
-        count = min(scores.numel(), max(2, 1 + pool.num_eos) * self.request.beams)
-        best, places = scores.flatten().topk(count)
+        scores = masked + np.array([[seq.score] for seq, _ in sampling], np.float32)
+        count = max(2, 1 + pool.num_eos) * self.request.beams
         found = []
-        for score, place in zip(best.tolist(), places.tolist(), strict=True):
-            if score > float("-inf"):
-                beam, token = divmod(place, logits.shape[1])
+        for place in largest_first(scores.ravel(), count).tolist():
+            beam, token = divmod(place, masked.shape[1])
+            score = float(scores[beam, token])
+            if score > -np.inf:
                 seq = sampling[beam][0]
-                logprob, gain = plain[beam, token].item(), masked[beam, token].item()
+                logprob, gain = float(plain[beam, token]), float(masked[beam, token])
                 end = pool.is_end(seq, token)
                 found.append(_Candidate(score, seq, token, end, gain, logprob, masses[beam]))
         return found

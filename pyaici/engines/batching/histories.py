@@ -6,20 +6,18 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from aicirt.contract.errors import AiciError, SpaceError
-from pyaici.engines.hf.prefixes import Cached, shared_length
-from pyaici.engines.hf.runner import Feed
+from pyaici.engines.batching.model import Feed, Line, Runner
+from pyaici.engines.batching.prefixes import Cached, shared_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyaici.engines.hf.cache import Budget, Claim
-    from pyaici.engines.hf.engine import HfEngine
-    from pyaici.engines.hf.prefixes import PrefixCache
-    from pyaici.engines.hf.runner import ModelRunner
-    from pyaici.engines.hf.stats import StepStats
+    from pyaici.engines.batching.budget import Budget, Claim
+    from pyaici.engines.batching.engine import BatchingEngine
+    from pyaici.engines.batching.prefixes import PrefixCache
+    from pyaici.engines.batching.stats import StepStats
 
 
 #: Sequences that have slots at the same time. The cache allocates slots on demand at full length, and keeps
@@ -31,7 +29,7 @@ class Histories:
     """Evaluates token sequences in batches, starting from the beginnings that the cache holds."""
 
     def __init__(
-        self, runner: ModelRunner, prefixes: PrefixCache, budget: Budget, stats: StepStats, max_tokens: int
+        self, runner: Runner, prefixes: PrefixCache, budget: Budget, stats: StepStats, max_tokens: int
     ) -> None:
         self._runner = runner
         self._prefixes = prefixes
@@ -59,8 +57,8 @@ class Histories:
         histories: Sequence[list[int]],
         live: Callable[[], Iterable[Cached]],
         most_tokens: Callable[[], int],
-    ) -> Generator[None, None, torch.Tensor]:
-        """Computes the logits after each sequence: float32 [B, num_logits] on the CPU.
+    ) -> Generator[None, None, NDArray[np.float32]]:
+        """Computes the logits after each sequence: float32 [B, num_logits].
 
         `live`: slots to start from. `most_tokens`: most tokens of a piece, but a piece may always have one
         token for each sequence. Other work may use the cache between pieces.
@@ -69,7 +67,7 @@ class Histories:
         case this call gives up its slots. After an error of the model, the contents of the cache cannot be
         trusted.
         """
-        result = torch.empty((len(histories), self._runner.num_logits), dtype=torch.float32)
+        result = np.empty((len(histories), self._runner.num_logits), np.float32)
         places: dict[tuple[int, ...], list[int]] = {}
         for place, history in enumerate(histories):
             places.setdefault(tuple(history), []).append(place)
@@ -87,8 +85,8 @@ class Histories:
                 rows = yield from self._evaluate(batch, live, most_tokens)
             finally:
                 self._budget.release(claim)
-            for history, row in zip(batch, rows, strict=True):
-                result[places[tuple(history)]] = row.cpu()
+            for history, row in zip(batch, self._runner.sampler.to_numpy(rows), strict=True):
+                result[places[tuple(history)]] = row
         return result
 
     def _claim(self, batch: list[list[int]]) -> Claim:
@@ -110,7 +108,7 @@ class Histories:
         batch: list[list[int]],
         live: Callable[[], Iterable[Cached]],
         most_tokens: Callable[[], int],
-    ) -> Generator[None, None, list[torch.Tensor]]:
+    ) -> Generator[None, None, Sequence[Line]]:
         working: list[Cached] = []
         cleared = self._prefixes.cleared
         try:
@@ -138,11 +136,12 @@ class Histories:
 
     def _feed(
         self, working: list[Cached], cleared: int, most_tokens: Callable[[], int]
-    ) -> Generator[None, None, list[torch.Tensor]]:
+    ) -> Generator[None, None, Sequence[Line]]:
         """Feeds the missing tokens, in pieces if they are many. Returns the logits, from the last piece."""
         while True:
             left = [len(cached.tokens) - cached.slot.length for cached in working]
-            self._prefixes.reserve(0, max(len(cached.tokens) for cached in working))
+            for cached in working:
+                self._prefixes.extend(cached.slot, len(cached.tokens))
             budget, feeds = most_tokens(), []
             if sum(left) <= max(budget, len(left)):
                 return self._runner.run(
@@ -162,12 +161,12 @@ class Histories:
 
 
 class EngineModel:
-    """The model of a Transformers engine, for use beside the engine's requests and between its steps.
+    """The model of an engine, for use beside the engine's requests and between its steps.
 
-    An engine that keeps ended sequences (``HfEngine(..., keep=8)``) feeds only the new tokens of a history.
+    An engine that keeps ended sequences (``keep=8``) feeds only the new tokens of a history.
     """
 
-    def __init__(self, engine: HfEngine) -> None:
+    def __init__(self, engine: BatchingEngine) -> None:
         self._engine = engine
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
@@ -175,9 +174,9 @@ class EngineModel:
         return log_softmax(self._engine.next_logits(histories))
 
 
-def log_softmax(logits: torch.Tensor) -> NDArray[np.float64]:
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """Returns log-probabilities, float64 [B, N], for logits, float32 [B, N]."""
-    rows = logits.numpy().astype(np.float64)
+    rows = logits.astype(np.float64)
     rows -= rows.max(axis=1, keepdims=True)
     rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
     return rows

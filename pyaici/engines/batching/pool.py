@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 
 from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.client.arguments import by_name
+from pyaici.engines.batching.model import Slot
+from pyaici.engines.batching.prefixes import Cached
+from pyaici.engines.batching.sequence import Family, Sequence, most_tokens
+from pyaici.engines.batching.stats import StepStats
 from pyaici.engines.engine import (
     BackTracked,
     Event,
@@ -24,17 +28,14 @@ from pyaici.engines.engine import (
     TokensAppended,
     VariablesChanged,
 )
-from pyaici.engines.hf.cache import Slot
-from pyaici.engines.hf.prefixes import Cached
-from pyaici.engines.hf.sequence import Family, Sequence, most_tokens
-from pyaici.engines.hf.stats import StepStats
 from pyaici.engines.prompts import begin_token
 from pyaici.engines.record import NAN, TextTrail
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
-    from pyaici.engines.hf.cache import Budget, SlotCache
-    from pyaici.engines.hf.prefixes import PrefixCache
+    from pyaici.engines.batching.budget import Budget
+    from pyaici.engines.batching.model import Runner
+    from pyaici.engines.batching.prefixes import PrefixCache
     from pyaici.tokens import Vocabulary
 
 #: ends by the engine: the controller gets a report of the last tokens before it is freed
@@ -46,14 +47,15 @@ class SequencePool:
 
     def __init__(
         self,
-        cache: SlotCache,
+        runner: Runner,
         prefixes: PrefixCache,
         budget: Budget,
         vocabulary: Vocabulary,
         runtime: Runtime | None,
         max_context: int,
     ) -> None:
-        self._cache = cache
+        self._cache = runner.cache
+        self.sampler = runner.sampler
         self._prefixes = prefixes
         self._budget = budget
         self._vocabulary = vocabulary

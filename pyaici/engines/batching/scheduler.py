@@ -7,13 +7,13 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from aicirt.contract.errors import SpaceError
+from pyaici.engines.batching.model import CHUNK_TOKENS, Feed
 from pyaici.engines.engine import FinishReason
-from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed
 
 if TYPE_CHECKING:
-    from pyaici.engines.hf.pool import SequencePool
-    from pyaici.engines.hf.prefixes import PrefixCache
-    from pyaici.engines.hf.sequence import Sequence
+    from pyaici.engines.batching.pool import SequencePool
+    from pyaici.engines.batching.prefixes import PrefixCache
+    from pyaici.engines.batching.sequence import Sequence
 
 Owner = TypeVar("Owner", bound=Hashable)
 #: A sequence that lacks at most this many tokens, e.g. after a splice, is fed without the budget for long
@@ -100,9 +100,9 @@ class Scheduler:
         return budget
 
     def _make_room(self, seq: Sequence, tokens: int) -> bool:
-        """Reserves room for `tokens` tokens per slot. If there is none, ends `seq` and returns False."""
+        """Makes room for `tokens` tokens in the slot. If there is none, ends `seq` and returns False."""
         try:
-            self._prefixes.reserve(0, tokens)
+            self._prefixes.extend(seq.slot, tokens)
         except SpaceError as error:
             self._pool.finish(seq, FinishReason.ERROR, error)
             return False

@@ -13,8 +13,8 @@ from pyaici.engines.engine import FinishReason, Suspended
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
-    from pyaici.engines.hf.pool import SequencePool
-    from pyaici.engines.hf.sequence import Sequence
+    from pyaici.engines.batching.pool import SequencePool
+    from pyaici.engines.batching.sequence import Sequence
 
 
 class StepActions:
@@ -142,8 +142,7 @@ class StepActions:
             else:
                 self._pool.splice(seq, answer.backtrack, answer.ff_tokens)
         elif answer.verb == Verb.LATE:
-            # copies the logits, so that the tensor of the whole batch can be freed
-            seq.logits = None if seq.logits is None else seq.logits.clone()
+            seq.logits = None if seq.logits is None else self._pool.sampler.keep(seq.logits)
         elif answer.verb == Verb.STOP:
             self._pool.finish(seq, FinishReason.STOP)
         else:

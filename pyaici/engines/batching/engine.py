@@ -1,0 +1,327 @@
+"""The generation loop around a causal language model of this process.
+
+A step posts the controllers' reports, waits for pre_process, runs the model while mid_process works, waits
+for mid_process, and then splices or samples. Each forward pass takes many sequences, each with its own
+length and its own controller, if any.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.errors import AiciError
+from pyaici.client.masks import count_allowed
+from pyaici.client.results import Row
+from pyaici.engines.batching.beam import BeamSearch
+from pyaici.engines.batching.budget import Budget
+from pyaici.engines.batching.histories import Histories
+from pyaici.engines.batching.model import CHUNK_TOKENS, Feed, Runner
+from pyaici.engines.batching.pool import SequencePool
+from pyaici.engines.batching.prefixes import PrefixCache
+from pyaici.engines.batching.sampler import Choice, empty_mask_error
+from pyaici.engines.batching.scheduler import Scheduler
+from pyaici.engines.batching.sequence import Sequence, most_tokens, width
+from pyaici.engines.batching.stats import Phase, StepStats
+from pyaici.engines.batching.steering import StepActions
+from pyaici.engines.engine import Engine, Event, FinishReason, GenerationResult, Origin, Request
+from pyaici.engines.prompts import first_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pyaici.client.link import Placement
+    from pyaici.client.runtime import Runtime
+    from pyaici.tokens import Vocabulary
+
+
+class BatchingEngine(Engine):
+    """Generates text with a model of this process under the control of a runtime's controllers.
+
+    Use it from one thread. If there is a runtime, the engine registers the model's vocabulary with it. The
+    caller closes the runtime.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        vocabulary: Vocabulary,
+        tokenizer: Any,
+        runtime: Runtime | None,
+        *,
+        keep: int,
+        budget: Budget,
+    ) -> None:
+        """`tokenizer`: encodes texts and chats (see `encode_prompt`); None if all prompts are token ids.
+
+        `keep`: how many ended sequences stay in the cache; the least recently used go first. With one or
+        more, a prompt that shares its beginning with a kept or live sequence is fed only from where it
+        differs. `budget`: the room of the cache. Requests wait until there is room for them.
+        """
+        self._runner = runner
+        #: encodes texts and chats; None if there is none
+        self.tokenizer = tokenizer
+        self._runtime = runtime
+        self.vocabulary = vocabulary.cut(runner.num_logits)
+        if runtime is not None:
+            runtime.register(self.vocabulary)
+        # the ids after these have neither bytes nor a name: they are no tokens
+        known = [len(self.vocabulary.tokens), *(token + 1 for token in self.vocabulary.special_names)]
+        self._vocab_size = max(known)
+        #: most tokens of the key-value cache; None = no limit
+        self.cache_tokens = budget.limit
+        #: token ids of prompts are below this
+        self.num_tokens = runner.num_tokens
+        #: the most tokens of a prompt and its answer together
+        self.max_context = min(runner.max_tokens, budget.limit or runner.max_tokens)
+        self._budget = budget
+        self._prefixes = PrefixCache(runner.cache, keep)
+        self._pool = SequencePool(runner, self._prefixes, budget, self.vocabulary, runtime, self.max_context)
+        self._histories = Histories(runner, self._prefixes, budget, self._pool.stats, self.max_context)
+        self._request_ids = itertools.count()
+        self._searches: dict[int, BeamSearch] = {}
+        self._scheduler = Scheduler(self._pool, self._prefixes, runner.pass_cost)
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
+        """See `Engine.place`."""
+        if request.module is None or self._runtime is None:
+            return None
+        return self._runtime.place(
+            request.module, request.arg, capabilities=request.capabilities, owner=request.owner, gone=gone
+        )
+
+    def add(self, request: Request, placement: Placement | None = None) -> int:
+        """Adds a request and returns its number. Generation begins with the next step that has room for it.
+
+        Raises ValueError for a prompt that the model cannot take, and for more sequences than the cache can
+        ever have room for. Raises the errors of `Runtime.instantiate`, e.g. ArgumentError if the controller
+        refuses its argument. Other requests continue while the controller's `init_prompt` runs; if it fails,
+        the request ends with the error in its result.
+        """
+        tokens = first_tokens(
+            self.tokenizer,
+            request.prompt,
+            self.vocabulary,
+            num_tokens=self._runner.num_tokens,
+            max_context=self.max_context,
+        )
+        self._budget.check(width(request), most_tokens(request, tokens, self.max_context))
+        seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed & (2**63 - 1)
+        control = None
+        if request.module is not None:
+            if self._runtime is None:
+                raise ValueError("a request with a controller needs an engine with a runtime")
+            control = self._runtime.instantiate(
+                request.module,
+                request.arg,
+                tokens,
+                capabilities=request.capabilities,
+                seed=seed,
+                # the controller can be cloned only after it has processed the prompt
+                wait=request.n > 1 or request.beams > 1,
+                owner=request.owner,
+                placement=placement,
+            )
+        request_id = next(self._request_ids)
+        seq = self._pool.start(request_id, request, tokens, seed, control)
+        if request.beams > 1:
+            self._searches[request_id] = BeamSearch(request_id, request)
+        elif request.n > 1:
+            self._scheduler.to_copy.add(seq.id)
+        return request_id
+
+    def cancel(self, request_id: int) -> None:
+        """Ends all live sequences of a request."""
+        for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
+            self._pool.finish(seq, FinishReason.CANCELLED)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call of `step` has work to do."""
+        return bool(self._pool.live or self._pool.closing)
+
+    @property
+    def stats(self) -> StepStats:
+        """Times and counts since the engine was created."""
+        return self._pool.stats
+
+    def results(self, request_id: int) -> list[GenerationResult]:
+        """Returns the results of a request that has ended. They can be fetched once.
+
+        Raises ValueError while the request is running.
+        """
+        if (left := self._pool.unfinished(request_id)) > 0:
+            raise ValueError(f"request {request_id} still has {left} sequences to finish")
+        self._searches.pop(request_id, None)
+        return self._pool.take_results(request_id)
+
+    def drain(self) -> list[Event]:
+        """Returns the events that no step has returned: of requests added, cancelled or closed since."""
+        return self._pool.drain()
+
+    def close(self) -> None:
+        """Ends all sequences and their controllers, and frees the kept prefixes."""
+        for seq in list(self._pool.live.values()):
+            self._pool.finish(seq, FinishReason.CANCELLED)
+        self._prefixes.clear()
+        self._pool.complete(self._pool.closing)
+        self._pool.closing = []
+
+    def next_logits(self, sequences: Seq[Seq[int]]) -> NDArray[np.float32]:
+        """Returns the logits after each of these token sequences: float32 [B, N].
+
+        Call it between steps; running requests are not affected. Ids that are no tokens have -inf. With
+        `keep`, a sequence that extends one evaluated before, or a request's, costs only its new tokens.
+
+        Raises ValueError for an empty sequence, one longer than the model takes, or unknown ids; SpaceError
+        if the requests leave no room in the cache. Errors of the model are raised here too, after all
+        sequences of requests have ended.
+        """
+        pieces = self.logits_in_pieces(sequences)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                logits: NDArray[np.float32] = done.value
+                return logits
+
+    def logits_in_pieces(self, sequences: Seq[Seq[int]]) -> Generator[None, None, NDArray[np.float32]]:
+        """Computes `next_logits` in pieces. The engine may step between pieces.
+
+        A piece has at most `CHUNK_TOKENS` tokens, or while there are requests `pass_cost` tokens. Close the
+        generator if you do not run it to its end. In addition to the errors of `next_logits`, raises
+        AiciError if the model failed for a request between two pieces.
+        """
+        histories = self._histories.check(sequences)
+        try:
+            logits = yield from self._histories.logits(histories, self._pool.cached, self._piece_tokens)
+        except (AiciError, GeneratorExit):
+            raise
+        except BaseException as error:  # also an interrupt: the pass may be half done
+            self._end_all(error)
+            raise
+        logits[:, self._vocab_size :] = float("-inf")
+        return logits
+
+    def _piece_tokens(self) -> int:
+        return self._runner.pass_cost if self.busy else CHUNK_TOKENS
+
+    # -- the step -------------------------------------------------------------------------------
+
+    def step(self) -> list[Event]:
+        """Advances the scheduled sequences by one token or one splice. Returns the events, oldest first.
+
+        Errors of the model or of sampling (e.g. if memory is short), and an interrupt while the model runs,
+        are raised here, after all sequences have ended.
+        """
+        stats = self._pool.stats
+        stats.begin_step()
+        ready, filling = self._scheduler.schedule()
+        with stats.phase(Phase.POST):
+            actions = StepActions(self._pool, self._runtime, ready, self._runner.num_tokens)
+            actions.post()
+        with stats.phase(Phase.PRE):
+            active = actions.before()
+        try:
+            with stats.phase(Phase.FORWARD):
+                self._forward(active, filling)
+        except BaseException as error:  # also an interrupt: the pass may be half done
+            actions.abandon()
+            self._end_all(error)
+            raise
+        with stats.phase(Phase.MID):
+            answers = actions.hear()
+        try:
+            with stats.phase(Phase.MASK):
+                sampling = actions.act(active, answers)
+            self._search(active, sampling)
+            self._sample([(seq, row) for seq, row in sampling if seq.request.beams == 1])
+        except Exception as error:
+            self._end_all(error)
+            raise
+        return self._pool.drain()
+
+    def _forward(self, active: list[Sequence], filling: list[Feed]) -> None:
+        """Computes the logits of every active sequence that has none; twins share one row of the batch."""
+        twins: dict[int, list[Sequence]] = {}
+        for seq in active:
+            if seq.logits is None:
+                twins.setdefault(id(seq.twins), []).append(seq)
+        groups = list(twins.values())
+        feeds = [Feed(group[0].slot, group[0].pending) for group in groups]
+        rows = self._runner.run(feeds + filling)
+        for group, logits in zip(groups, rows, strict=False):
+            for seq in group:
+                self._runner.cache.copy(group[0].slot, seq.slot)
+                seq.logits = logits
+
+    def _end_all(self, cause: BaseException) -> None:
+        """Ends the sequences after an unfinished step: the contents of the cache can no longer be trusted.
+
+        An interrupt cancels all sequences. An error ends only those that have slots: the waiting ones have
+        nothing in the cache.
+        """
+        reason, error = FinishReason.CANCELLED, None
+        if isinstance(cause, Exception):
+            reason, error = FinishReason.ERROR, AiciError(f"the model failed: {cause!r}")
+        for seq in list(self._pool.live.values()):
+            if seq.slot.placed or error is None:
+                self._pool.finish(seq, reason, error)
+        self._prefixes.clear()
+
+    def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:
+        for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:
+            beams = [(seq, row) for seq, row in sampling if seq.request_id == request_id]
+            ended = [seq for seq in active if seq.request_id == request_id and seq.reason in _NATURAL_ENDS]
+            with self._pool.stats.phase(Phase.SAMPLE):
+                self._searches[request_id].advance(self._pool, beams, ended, self._vocab_size)
+
+    def _sample(self, sampling: list[tuple[Sequence, Row | None]]) -> None:
+        """Samples a token for each sequence under its row, and appends it."""
+        if not sampling:
+            return
+        stats, sampler = self._pool.stats, self._runner.sampler
+        choices = [seq.choice(row) for seq, row in sampling]
+        with stats.phase(Phase.SAMPLE):
+            logits = sampler.stack([seq.last_logits for seq, _ in sampling])
+        with stats.phase(Phase.MASK):
+            plain = sampler.mask(logits, choices, self._vocab_size)
+        with stats.phase(Phase.SAMPLE):
+            begun = time.perf_counter()
+            chosen = sampler.choose(logits, plain, choices)
+            self._charge([seq for seq, _ in sampling], choices, time.perf_counter() - begun)
+            for (seq, row), pick in zip(sampling, chosen, strict=True):
+                if pick.token < 0:
+                    self._pool.finish(seq, FinishReason.ERROR, empty_mask_error())
+                    continue
+                seq.note(
+                    [pick.token],
+                    sampled=True,
+                    logprob=pick.logprob,
+                    allowed_mass=pick.allowed_mass,
+                    # the controller gets as many as it asked for; the request may ask for more
+                    top=pick.top[: row.top_k]
+                    if pick.top is not None and row is not None and row.top_k
+                    else None,
+                )
+                allowed = None
+                if seq.request.count_allowed and row is not None:
+                    allowed = count_allowed(row, self._vocab_size)
+                self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob, pick.top, allowed)
+
+    def _charge(self, seqs: list[Sequence], choices: list[Choice], seconds: float) -> None:
+        """Charges the time of sampling to the sequences; the scheduler counts it in their next step."""
+        each = self._runner.token_seconds * sum(choice.work for choice in choices)
+        for seq, choice in zip(seqs, choices, strict=True):
+            seq.sampling = seconds * choice.work / each if each else 0.0
+
+
+_NATURAL_ENDS = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)

@@ -1,0 +1,69 @@
+"""Runs a request of the command line with an engine of this process."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from pyaici.engines.options import generate, keep_recording, read_options, try_argument
+from pyaici.engines.prompts import as_prompt
+
+if TYPE_CHECKING:
+    from pyaici.client.runtime import Runtime
+    from pyaici.engines.batching.engine import BatchingEngine
+    from pyaici.recording.recorder import RecordingRuntime
+
+
+def run_request(
+    arguments: argparse.Namespace,
+    check: Callable[[], Path | None],
+    default_model: Callable[[], Path],
+    make_engine: Callable[[Path, Runtime | None, contextlib.ExitStack], BatchingEngine],
+) -> int:
+    """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
+
+    The controller is a script, a Wasm file, a bundled controller's name, or None or "none" for no control.
+    With neither controller, argument nor prompt, runs a demonstration.
+
+    `check`: checks what the engine needs, and returns the path of the model that the user named, or None.
+    `default_model`: returns the path of the default model. `make_engine`: loads a model; what it opens it
+    enters into the stack. The quickest checks come first, the model last.
+
+    Raises AiciError, OSError or ValueError if the arguments cannot be satisfied. On KeyboardInterrupt, shows
+    the output so far and then raises it.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # OpenMP's threads spin when other work uses the cores
+    request, wasm = read_options(arguments)
+    path = check()
+    with contextlib.ExitStack() as stack:
+        runtime: Runtime | None = None
+        if wasm is not None:
+            runtime = stack.enter_context(_runtime(arguments))
+            request = replace(request, module=runtime.upload(wasm).id)
+        path = path or default_model()
+        if runtime is not None:
+            try_argument(runtime, request, arguments, path)
+        engine = make_engine(path, runtime, stack)
+        request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, engine.tokenizer))
+        if arguments.record is None:
+            return generate(engine, request, engine.stats.table)
+        recording = cast("RecordingRuntime", runtime)
+        recording.record(arguments.controller, request.max_tokens)
+        status = generate(engine, replace(request, logprobs=True), engine.stats.table)
+        keep_recording(recording, arguments)
+        return status
+
+
+def _runtime(arguments: argparse.Namespace) -> Runtime:
+    if arguments.record is None:
+        from pyaici.client.runtime import Runtime
+
+        return Runtime(arguments.socket)
+    from pyaici.recording.recorder import RecordingRuntime
+
+    return RecordingRuntime(arguments.socket)

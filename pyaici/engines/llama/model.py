@@ -1,0 +1,177 @@
+"""A model in a GGUF file: its weights, its tokenizer and its chat template."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aicirt.contract.errors import VocabularyError
+from pyaici.engines.llama.chat_template import render_chat
+from pyaici.tokens.gguf_header import read_gguf_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyaici.engines.llama.library import Library
+
+#: position encodings with several coordinates a token, which the engine does not compute
+_MULTIPLE_POSITIONS = (8, 24, 40)
+
+
+class LlamaModel:
+    """A model of llama.cpp. Close it after all engines that use it."""
+
+    def __init__(self, library: Library, path: Path, *, gpu_layers: int = -1) -> None:
+        """`gpu_layers`: how many layers to compute on a GPU if the library supports one; -1 = all.
+
+        Raises ValueError for a file that is no complete GGUF model, and for kinds of models that the engine
+        cannot run; OSError if the file cannot be read.
+        """
+        self.library = library
+        self.path = path
+        self.header = _read_header(path)
+        params = library.model_default_params()
+        params.n_gpu_layers = gpu_layers
+        with library.explained() as reasons:
+            pointer = library.model_load_from_file(os.fsencode(path), params)
+        if not pointer:
+            raise ValueError(f"llama.cpp cannot load {path}: {_join(reasons)}")
+        #: the library's model, until `close`
+        self.pointer: int = pointer
+        try:
+            self._check()
+        except ValueError:
+            self.close()
+            raise
+        self._vocab = library.model_get_vocab(pointer)
+        #: number of tokens, and columns of the logits
+        self.num_tokens: int = library.vocab_n_tokens(self._vocab)
+        #: tokens of the longest text that it was trained with
+        self.trained_context: int = library.model_n_ctx_train(pointer)
+
+    def _check(self) -> None:
+        library = self.library
+        several = library.model_rope_type(self.pointer) in _MULTIPLE_POSITIONS
+        for problem, found in (
+            ("it is an encoder and decoder", library.model_has_encoder(self.pointer)),
+            ("its state cannot be shortened (recurrent)", library.model_is_recurrent(self.pointer)),
+            ("some of its layers cannot be shortened (hybrid)", library.model_is_hybrid(self.pointer)),
+            ("it does not generate token by token (diffusion)", library.model_is_diffusion(self.pointer)),
+            ("its tokens have several positions", several),
+        ):
+            if found:
+                raise ValueError(f"the engine cannot run {self.path}: {problem}; use another model")
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token in a key-value cache of 16-bit numbers."""
+        library, metadata = self.library, self.header.metadata
+        architecture = self.header.text("general.architecture")
+        size = library.model_n_embd(self.pointer) // max(1, library.model_n_head(self.pointer))
+        sides = (metadata.get(f"{architecture}.attention.{side}_length", size) for side in ("key", "value"))
+        heads: int = library.model_n_head_kv(self.pointer)
+        layers: int = library.model_n_layer(self.pointer)
+        return 2 * layers * heads * sum(int(side) for side in sides)
+
+    @cached_property
+    def tokenizer(self) -> LlamaTokenizer:
+        """The model's own tokenizer, which encodes prompts."""
+        return LlamaTokenizer(self)
+
+    def tokenize(self, text: str, *, add_special: bool) -> list[int]:
+        """Returns the tokens of a text. Names of special tokens in it become these tokens.
+
+        `add_special`: begin and end as the model's metadata asks for.
+        """
+        data = text.encode()
+        room = len(data) + 16
+        while True:
+            tokens = np.empty(room, np.int32)
+            count = self.library.tokenize(
+                self._vocab, data, len(data), tokens.ctypes.data, room, add_special, True
+            )
+            if count >= 0:
+                return list(map(int, tokens[:count]))
+            room = -count
+
+    def piece(self, token: int) -> bytes:
+        """Returns the bytes of a token, or the name of a special one, as the library has them."""
+        buffer = ctypes.create_string_buffer(64)
+        count = self.library.token_to_piece(self._vocab, token, buffer, len(buffer), 0, True)
+        if count < 0:
+            buffer = ctypes.create_string_buffer(-count)
+            count = self.library.token_to_piece(self._vocab, token, buffer, len(buffer), 0, True)
+        return buffer.raw[:count]
+
+    def close(self) -> None:
+        """Frees the model."""
+        if self.pointer:
+            self.library.model_free(self.pointer)
+            self.pointer = 0
+
+    def __enter__(self) -> LlamaModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LlamaTokenizer:
+    """Encodes texts and chats for a model. Has the methods of a Transformers tokenizer that engines use."""
+
+    def __init__(self, model: LlamaModel) -> None:
+        self._model = model
+        #: the model's Jinja template; None if it has none
+        self.chat_template: str | None = model.header.text("tokenizer.chat_template") or None
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Returns the tokens of a text."""
+        return self._model.tokenize(text, add_special=add_special_tokens)
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        tokenize: bool = True,
+        return_dict: bool = False,
+        **variables: Any,
+    ) -> Any:
+        """Returns the tokens of a chat, or its text if `tokenize` is false.
+
+        Raises jinja2.TemplateError if the template refuses the chat, ValueError if the model has none.
+        """
+        if self.chat_template is None:
+            raise ValueError(f"{self._model.path.name} has no chat template: give a plain text")
+        names = {f"{role}_token": self._name(f"tokenizer.ggml.{role}_token_id") for role in ("bos", "eos")}
+        text = render_chat(
+            self.chat_template,
+            messages,
+            {**names, "tools": tools, "add_generation_prompt": add_generation_prompt, **variables},
+        )
+        return self._model.tokenize(text, add_special=False) if tokenize else text
+
+    def _name(self, key: str) -> str:
+        token = self._model.header.number(key)
+        known = token is not None and 0 <= token < self._model.num_tokens
+        return self._model.piece(token).decode("utf-8", "replace") if known and token is not None else ""
+
+
+def _read_header(path: Path) -> Any:
+    """Reads the header before the library does: it would abort the process on some broken files."""
+    try:
+        header = read_gguf_header(path)
+    except VocabularyError as error:
+        raise ValueError(error.message) from None
+    if not header.tensors:
+        raise ValueError(f"{path} has no weights: it is a vocabulary; give the file of a whole model")
+    return header
+
+
+def _join(messages: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(messages)) or "it gives no reason"

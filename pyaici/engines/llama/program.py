@@ -1,0 +1,106 @@
+"""Runs a controller with a GGUF model and prints the generated text: harness/run_llama.py."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyaici.engines.batching.program import run_request
+from pyaici.engines.options import (
+    add_beams_option,
+    add_prompt_options,
+    add_record_option,
+    add_sampling_options,
+    run_main,
+)
+from pyaici.models.default import default_gguf_path
+
+if TYPE_CHECKING:
+    import contextlib
+
+    from pyaici.client.runtime import Runtime
+    from pyaici.engines.llama.engine import LlamaEngine
+
+_PACKAGES = ("jinja2", "rich", "tokenizers")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds all options except the controller."""
+    add_prompt_options(parser, "GGUF file of a model")
+    add_engine_options(parser)
+    add_beams_option(parser)
+    add_record_option(parser)
+    add_sampling_options(parser)
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this engine alone."""
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="threads of llama.cpp (default: 1); more than there are idle processors make it slow",
+    )
+    parser.add_argument(
+        "--llama-library",
+        type=Path,
+        metavar="PATH",
+        help="a libllama.so that you have built, e.g. for CUDA (default: that of the package xllamacpp)",
+    )
+
+
+def check_packages() -> None:
+    """Raises ValueError if a package of the extra `llama` is missing; the message has the pip command."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(
+            f'the engine for GGUF models is incomplete: pip install "aici[llama]" (missing: '
+            f"{', '.join(missing)})"
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs a request with llama.cpp; see `run_request`."""
+    from pyaici.engines.llama.library import load_library
+
+    def check() -> Path | None:
+        check_packages()
+        if arguments.threads < 1:
+            raise ValueError(f"--threads is {arguments.threads}; it must be at least 1")
+        load_library(arguments.llama_library)
+        return None if arguments.model is None else check_file(arguments.model)
+
+    def make_engine(path: Path, runtime: Runtime | None, stack: contextlib.ExitStack) -> LlamaEngine:
+        from pyaici.engines.llama.engine import LlamaEngine
+        from pyaici.engines.llama.model import LlamaModel
+
+        model = stack.enter_context(LlamaModel(load_library(arguments.llama_library), path))
+        return stack.enter_context(LlamaEngine(model, runtime, threads=arguments.threads))
+
+    return run_request(arguments, check, default_gguf_path, make_engine)
+
+
+def check_file(path: str | Path) -> Path:
+    """Returns the path of a GGUF file. Raises ValueError if there is none."""
+    file = Path(path)
+    if file.is_dir():
+        found = sorted(file.glob("*.gguf"))
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(each.name for each in found[:5])
+        raise ValueError(
+            f"--model: {file} is a folder with {len(found)} GGUF files ({names}); name one of them"
+            if found
+            else f"--model: the folder {file} has no GGUF file; for a Transformers model add --engine hf"
+        )
+    if not file.is_file():
+        raise ValueError(f"--model: there is no file {file}")
+    return file
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs harness/run_llama.py and returns the exit status."""
+    return run_main("a GGUF model", add_options, run, argv)

@@ -1,0 +1,127 @@
+"""Vocabularies from the metadata of GGUF files, the format of llama.cpp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.errors import VocabularyError
+from pyaici.tokens.companion import Companion
+from pyaici.tokens.sentencepiece_model import Piece, SentencePieceModel, tokenizer_json_of
+from pyaici.tokens.tokenizer_json import vocabulary_from_json
+
+if TYPE_CHECKING:
+    from pyaici.tokens.gguf_header import GgufHeader
+    from pyaici.tokens.vocabulary import Vocabulary
+
+#: token types of the format
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+#: how text is split into words before the merges, by the name in `tokenizer.ggml.pre`
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_DIGITS = r"\p{N}"
+_PATTERNS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(["smollm", "starcoder", "refact", "command-r", "codeshell"], (_DIGITS, _GPT2)),
+    **dict.fromkeys(["llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "dbrx"], (_LLAMA3,)),
+    **dict.fromkeys(["qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"], (_QWEN2,)),
+}
+
+
+def vocabulary_from_gguf(header: GgufHeader, companion: Companion, name: str) -> Vocabulary:
+    """Returns the vocabulary of a GGUF file, with what the caller knows about its tokens.
+
+    Texts that controllers tokenize are split as the file's `tokenizer.ggml.pre` says, or as GPT-2 does for
+    names that are not known here. The bytes of tokens do not depend on that.
+
+    Raises VocabularyError if the file has no tokenizer, or one of a kind that generating models do not have.
+    """
+    kind = header.text("tokenizer.ggml.model")
+    texts = header.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(texts, list) or not texts or not isinstance(texts[0], bytes):
+        raise VocabularyError(
+            f"{name} has no tokenizer (no tokenizer.ggml.tokens): it is no language model, or a part of one"
+        )
+    tokens = [text.decode("utf-8", "replace") for text in texts]
+    types = [int(value) for value in header.metadata.get("tokenizer.ggml.token_type", ())]
+    types += [_NORMAL] * (len(tokens) - len(types))
+    if kind == "gpt2":
+        spec = _byte_level(header, tokens, types)
+    elif kind in ("llama", "t5", "gemma4"):
+        spec = _sentencepiece(header, tokens, types, unigram=kind == "t5")
+    else:
+        raise VocabularyError(
+            f"{name} has a tokenizer of the kind {kind!r}; the kinds gpt2, llama and t5 are supported"
+        )
+    ids = {
+        role: token
+        for role, key in (
+            ("bos", "bos_token_id"),
+            ("eos", "eos_token_id"),
+            ("pad", "padding_token_id"),
+            ("unk", "unknown_token_id"),
+        )
+        if (token := header.number(f"tokenizer.ggml.{key}")) is not None and 0 <= token < len(tokens)
+    }
+    companion.roles = {**{role: tokens[token] for role, token in ids.items()}, **companion.roles}
+    if not companion.eos:
+        ends = [ids.get("eos"), header.number("tokenizer.ggml.eot_token_id")]
+        companion.eos = tuple(dict.fromkeys(t for t in ends if t is not None and 0 <= t < len(tokens)))
+    return vocabulary_from_json(spec, companion, name)
+
+
+def _byte_level(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
+    """Returns the tokenizer.json of a byte-level BPE tokenizer."""
+    merges = [
+        merge.decode("utf-8", "replace").split(" ", 1)
+        for merge in header.metadata.get("tokenizer.ggml.merges", ())
+    ]
+    patterns = _PATTERNS.get(header.text("tokenizer.ggml.pre"), (_GPT2,))
+    splits = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in patterns
+    ]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    vocab: dict[str, int] = {}
+    for token, text in enumerate(tokens):
+        vocab.setdefault(text, token)
+    return {
+        "added_tokens": [
+            {
+                "id": token,
+                "content": tokens[token],
+                "special": kind != _USER_DEFINED,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+            }
+            for token, kind in enumerate(types)
+            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED)
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, byte_level]},
+        "decoder": {"type": "ByteLevel"},
+        "model": {
+            "type": "BPE",
+            "vocab": vocab,
+            "merges": [merge for merge in merges if len(merge) == 2],
+            "unk_token": None,
+            "byte_fallback": False,
+            "ignore_merges": header.text("tokenizer.ggml.pre") in ("llama-bpe", "llama3", "llama-v3"),
+        },
+    }
+
+
+def _sentencepiece(
+    header: GgufHeader, tokens: list[str], types: list[int], *, unigram: bool
+) -> dict[str, Any]:
+    scores = [float(score) for score in header.metadata.get("tokenizer.ggml.scores", ())]
+    scores += [0.0] * (len(tokens) - len(scores))
+    pieces = [Piece(*piece) for piece in zip(tokens, scores, types, strict=False)]
+    unk = header.number("tokenizer.ggml.unknown_token_id")
+    if unk is None or not 0 <= unk < len(tokens):
+        unk = types.index(_UNKNOWN) if _UNKNOWN in types else 0
+    return tokenizer_json_of(SentencePieceModel(pieces, 1 if unigram else 2, unk))

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Creates the environment, fetches the default model and generates a text under a controller, with llama.cpp:
+#
+#   scripts/run.sh
+#   scripts/run.sh --help                     lists the options
+#   scripts/run.sh --model FILE.gguf          uses any GGUF model
+#
+# hf.sh and vllm.sh do the same with Transformers and vLLM, which are larger.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/setup.sh llama,sdk
+
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+export PATH="$PWD/.venv/bin:$PATH"
+exec .venv/bin/python harness/run_llama.py "$@"

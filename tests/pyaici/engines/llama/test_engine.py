@@ -1,0 +1,164 @@
+"""The engine for GGUF models: its texts are those of a client that applies the same masks by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aicirt.contract.messages import StepInput
+from pyaici.bundled import describe_bundled
+from pyaici.client.masks import apply_row
+from pyaici.client.runtime import Runtime
+from pyaici.engines.batching.model import Feed
+from pyaici.engines.engine import FinishReason, Request, Sampling
+from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
+from pyaici.engines.llama.runner import LlamaRunner
+from pyaici.models import default_gguf_path
+from tests.pyaici.engines.batching.support import BOS
+
+pytestmark = pytest.mark.slow
+PROMPT = [{"role": "user", "content": "Say something about numbers, in JSON if you can."}]
+#: controllers whose answers are masks and splices alone, with an argument
+CONTROLLERS = {
+    each.name: each.example
+    for each in describe_bundled()
+    if each.name not in ("beam", "prefix", "showcase", "yesno_zig")
+}
+TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def smollm() -> Iterator[LlamaModel]:
+    with LlamaModel(load_library(), default_gguf_path()) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    with Runtime() as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="module")
+def engine(smollm: LlamaModel, runtime: Runtime) -> Iterator[LlamaEngine]:
+    with LlamaEngine(smollm, runtime) as engine:
+        yield engine
+
+
+def by_hand(runner: LlamaRunner, runtime: Runtime, module: str, arg: str, prompt: list[int]) -> list[int]:
+    """Generates greedily: one sequence, one pass a step, each row applied to the logits."""
+    tokens, fed, slot = list(prompt), 0, runner.cache.new_slot()
+    control = runtime.instantiate(module, arg, tokens)
+    report = StepInput(control)
+    while len(tokens) < len(prompt) + TOKENS:
+        step = runtime.begin_step([report])
+        pre = step.wait_pre()
+        if control in pre and pre[control].verb.name in ("STOP", "ERROR"):
+            break
+        slot.length = min(slot.length, len(tokens) - 1)
+        (logits,) = runner.run([Feed(slot, tokens[slot.length :])])
+        answer = step.wait().mid[control]
+        if answer.verb.name == "SPLICE":
+            room = len(prompt) + TOKENS - (len(tokens) - answer.backtrack)
+            del tokens[len(tokens) - answer.backtrack :]
+            new = list(answer.ff_tokens[:room])
+            report = StepInput(control, tokens=new, backtrack=answer.backtrack)
+        elif answer.verb.name == "SAMPLE":
+            line = logits.copy()
+            if answer.row is not None:
+                apply_row(line, answer.row)
+            new = [int(line.argmax())]
+            report = StepInput(control, tokens=new, sampled=True)
+        else:
+            break
+        tokens += new
+        fed += 1
+        if new and new[-1] in runtime_ends:
+            break
+    runtime.free([control])
+    runner.cache.free(slot)
+    return tokens[len(prompt) :]
+
+
+runtime_ends: set[int] = set()
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_greedy_texts_equal_those_of_a_client_by_hand(
+    engine: LlamaEngine, smollm: LlamaModel, runtime: Runtime, name: str
+) -> None:
+    from pyaici.bundled import upload_bundled
+
+    module = upload_bundled(runtime, name)
+    arg = CONTROLLERS[name] or ""
+    prompt = smollm.tokenizer.apply_chat_template(PROMPT, add_generation_prompt=True)
+    runtime_ends.update(engine.vocabulary.eos)
+    (result,) = engine.run([Request(prompt, module=module, arg=arg, max_tokens=TOKENS)])
+    assert result.error is None and result.new_tokens
+    runner = LlamaRunner(smollm, 1024)
+    try:
+        assert result.new_tokens == by_hand(runner, runtime, module, arg, prompt), result.text
+    finally:
+        runner.close()
+
+
+def test_forks_and_choices_share_the_prompt(engine: LlamaEngine) -> None:
+    cache = engine._llama.cache
+    prompt = [1] * 500
+    number = engine.add(Request(prompt, n=8, max_tokens=4, sampling=Sampling(1.0, seed=3)))
+    engine.step()
+    assert cache.num_cells - cache.free_cells <= 500 + 8 * 2
+    while engine.busy:
+        engine.step()
+    assert len(engine.results(number)) == 8 and cache.free_cells == cache.num_cells and not cache.slots
+
+
+def test_texts_beyond_the_trained_context_end(tiny: LlamaModel) -> None:
+    with LlamaEngine(tiny) as engine:
+        assert engine.max_context == tiny.trained_context == 256
+        (result,) = engine.run([Request([BOS, 1, 2], max_tokens=1000, sampling=Sampling(1.0, seed=1))])
+        assert result.reason in (FinishReason.LENGTH, FinishReason.EOS) and len(result.tokens) <= 256
+        with pytest.raises(ValueError, match="the model takes 256, prompt and answer together"):
+            engine.add(Request([1] * 300))
+
+
+def test_too_many_sequences_and_too_little_room_are_refused(tiny: LlamaModel) -> None:
+    with LlamaEngine(tiny, cache_tokens=1024) as engine:
+        with pytest.raises(ValueError, match=r"needs 300 sequences .*at most 256"):
+            engine.add(Request([BOS], n=300, max_tokens=1))
+        with pytest.raises(ValueError, match="do not fit into the key-value cache"):
+            engine.add(Request([BOS], n=100, max_tokens=200))
+        results = engine.run([Request([BOS, i], max_tokens=200) for i in range(12)])
+        assert len(results) == 12 and all(result.error is None for result in results)
+    with pytest.raises(ValueError, match="at least 1024"):
+        LlamaEngine(tiny, cache_tokens=100)
+
+
+def test_a_cache_without_memory_is_refused(smollm: LlamaModel) -> None:
+    with pytest.raises(ValueError, match=r"cannot make a context of .* lower --kv-cache-tokens"):
+        LlamaRunner(smollm, 1 << 31)
+
+
+def test_logits_are_the_same_for_numpy_and_for_a_kept_prefix(tiny: LlamaModel) -> None:
+    with LlamaEngine(tiny, keep=4) as engine:
+        whole = engine.next_logits([[BOS, *b"hello world"]])
+        engine.run([Request([BOS, *b"hello"], max_tokens=3)])
+        again = engine.next_logits([[BOS, *b"hello world"], [BOS, *b"hello"]])
+        assert whole.dtype == np.float32 and np.abs(whole[0, :256] - again[0, :256]).max() < 0.1
+        assert engine.stats.reused >= 5
+
+
+def test_program_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pyaici.engines.llama.program import main
+
+    for arguments, words in (
+        (["--model", str(tmp_path / "no.gguf")], "there is no file"),
+        (["--model", str(tmp_path)], "has no GGUF file; for a Transformers model add --engine hf"),
+        (["--threads", "0"], "--threads is 0"),
+        (["--llama-library", str(tmp_path / "lib.so")], "there is no file"),
+    ):
+        assert main([*arguments, "--prompt", "x"]) == 1
+        assert words in capsys.readouterr().err
