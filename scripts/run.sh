@@ -8,6 +8,19 @@
 # hf.sh and vllm.sh do the same with Transformers and vLLM, which are larger.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Only the controller that will run is built: the demonstration's, the one that is named, or a script's interpreter.
+controllers=regex before=""
+for argument in "$@"; do
+    case $before=$argument in
+        --controller=*.py) controllers=pyctrl ;;
+        --controller=*.js | --controller=*.mjs) controllers=jsctrl ;;
+        --controller=*) controllers=$argument ;;
+    esac
+    case $argument in --help | -h) controllers="" ;; esac
+    before=$argument
+done
+if [ ! -d "controllers/$controllers" ]; then controllers=""; fi
 source scripts/setup.sh llama,sdk
 
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"

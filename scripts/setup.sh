@@ -124,12 +124,30 @@ install() {
     echo "$now $all" >"$stamp"
 }
 
-pip() { long $environment/bin/python -m pip install -qq --disable-pip-version-check "$@"; }
+# A terminal shows what pip fetches, and how far it is.
+pip() {
+    local quiet=-qq
+    if [ -t 2 ]; then quiet=--progress-bar=on; fi
+    long $environment/bin/python -m pip install $quiet --disable-pip-version-check "$@" >&2
+}
+
+# Builds all controllers, or only those that $controllers names: all of them take minutes at the first time.
+build() {
+    local name
+    if [ -z "${controllers+set}" ]; then
+        long $environment/bin/python -m pyaici.build --quiet >&2
+        return
+    fi
+    for name in $controllers; do
+        say "building the controller $name"
+        long $environment/bin/python -m pyaici.build "controllers/$name" --out "pyaici/_wasm/$name.wasm" >&2
+    done
+}
 
 [ "$(uname -s)" = Linux ] || die "aici runs on Linux only; elsewhere use a container (.devcontainer) or WSL 2"
 exec 9>.setup.lock
 flock 9 2>/dev/null || true # of two scripts at once, the second one finds the work done
 make_environment
 install
-case ",$extras," in *,sdk,* | *,dev,*) long $environment/bin/python -m pyaici.build --quiet >&2 ;; esac
+case ",$extras," in *,sdk,* | *,dev,*) build ;; esac
 exec 9>&- # for scripts that source this one

@@ -225,7 +225,7 @@ def test_setup_installs_again_after_changes_of_dependencies(
 ) -> None:
     setup = checkout / "scripts" / "setup.sh"
     assert run(setup, "sdk", path=tools).returncode == 0
-    assert logged(recorded)[:-1] == installs("hf")
+    assert logged(recorded)[:-1] == installs("llama")
     project = checkout / "pyproject.toml"
     project.write_text(project.read_text().replace("line-length = 110", "line-length = 100"))
     assert run(setup, "sdk", path=tools).returncode == 0
