@@ -18,7 +18,8 @@ class ControllerBuildHook(BuildHookInterface[Any]):
     """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, the SDK, the
     grammars of ``controllers/NAME/grammars``, and the licences of the interpreters that are compiled in.
 
-    An editable install runs from the source tree, so there the files stay in the tree.
+    An editable install builds nothing. It runs from the source tree, where `python -m pyaici.build` builds:
+    scripts/setup.sh calls it, for as many controllers as are needed.
     """
 
     PLUGIN_NAME = "custom"
@@ -29,6 +30,8 @@ class ControllerBuildHook(BuildHookInterface[Any]):
             raise RuntimeError(
                 f"aici runs on Linux only, not on {sys.platform}: use Linux, a container or WSL 2"
             )
+        if version == "editable":
+            return
         root = Path(self.root)
         out = root / "pyaici" / "_wasm"
         driver = _driver(root)
@@ -36,21 +39,20 @@ class ControllerBuildHook(BuildHookInterface[Any]):
         driver.remove_stale(out, built)
         sdk = root / "controllers" / "sdk"
         controllers = [module.path for module in built if module.path.parent == out]
-        if version == "standard":
-            # compiled, so that a user's first C++ controller need not wait for the SDK's sources
-            tools = driver.Toolchain()
-            library = driver.build_library(driver.Sdk(sdk), tools)
-            notices = driver.notices([root / "controllers" / module.name for module in built], tools)
-            build_data["force_include"].update(
-                {str(path): f"pyaici/_wasm/{path.name}" for path in controllers}
-                | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS}
-                | {str(library): f"pyaici/_sdk/lib/{library.name}"}
-                | {str(notice): f"pyaici/_licenses/{name}" for name, notice in notices.items()}
-                | {
-                    str(grammar): f"pyaici/_grammars/{grammar.name}"
-                    for grammar in sorted((root / "controllers").glob("*/grammars/*"))
-                }
-            )
+        # compiled, so that a user's first C++ controller need not wait for the SDK's sources
+        tools = driver.Toolchain()
+        library = driver.build_library(driver.Sdk(sdk), tools)
+        notices = driver.notices([root / "controllers" / module.name for module in built], tools)
+        build_data["force_include"].update(
+            {str(path): f"pyaici/_wasm/{path.name}" for path in controllers}
+            | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS}
+            | {str(library): f"pyaici/_sdk/lib/{library.name}"}
+            | {str(notice): f"pyaici/_licenses/{name}" for name, notice in notices.items()}
+            | {
+                str(grammar): f"pyaici/_grammars/{grammar.name}"
+                for grammar in sorted((root / "controllers").glob("*/grammars/*"))
+            }
+        )
 
 
 def _driver(root: Path) -> ModuleType:

@@ -64,7 +64,7 @@ def requirements_of(extra: str) -> list[Requirement]:
     found = []
     for text in PROJECT["project"]["optional-dependencies"][extra]:
         requirement = Requirement(text)
-        if requirement.name == "aici":
+        if requirement.name == "pyaici":
             found += [each for more in sorted(requirement.extras) for each in requirements_of(more)]
         else:
             found.append(requirement)

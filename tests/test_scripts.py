@@ -368,6 +368,7 @@ def test_pytest_cleans_up_after_a_signal(
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
+        ("scripts/run.sh", "harness/run_llama.py --model a path --n 2"),
         ("scripts/hf.sh", "harness/run_hf.py --model a path --n 2"),
         ("scripts/vllm.sh", "vllm: harness/run_vllm.py --model a path --n 2"),
         ("scripts/test.sh", "vllm: -m pytest .* --model a path --n 2 tests/pyaici/engines/vllm"),
@@ -393,12 +394,42 @@ def test_arguments_are_passed_on(
     assert re.fullmatch(expected, logged(recorded_vllm)[-1])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "controller", "fetches"),
+    [
+        ((), "regex", True),
+        (("--controller", "yesno", "--prompt", "x"), "yesno", True),
+        (("--controller", "my_script.py", "--prompt", "x"), "pyctrl", True),
+        (("--controller", "mine.wasm", "--model", "mine.gguf"), None, False),
+        (("--help",), None, False),
+    ],
+    ids=str,
+)
+def test_run_builds_only_the_controller_that_runs(
+    arguments: tuple[str, ...],
+    controller: str | None,
+    fetches: bool,
+    checkout: Path,
+    tools: Path,
+    recorded: Path,
+) -> None:
+    for name in ("regex", "yesno", "pyctrl"):
+        (checkout / "controllers" / name).mkdir(parents=True)
+    done = run(checkout / "scripts" / "run.sh", *arguments, path=tools)
+    assert done.returncode == 0, done.stderr
+    calls = logged(recorded)[len(installs("llama")) :]
+    assert calls[-1] == " ".join(("harness/run_llama.py", *arguments))
+    build = f"-m pyaici.build controllers/{controller} --out pyaici/_wasm/{controller}.wasm"
+    fetch = "-m pyaici.models --gguf"
+    assert sorted(calls[:-1]) == sorted([build] * (controller is not None) + [fetch] * fetches)
+
+
 def test_scripts_set_one_thread_for_openmp(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
     recorded = recorded_vllm
     for environment in (".venv", ".venv-vllm"):
         python = checkout / environment / "bin" / "python"
         program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$OMP_NUM_THREADS" >>"{recorded}"')
-    for script in ("test.sh", "hf.sh", "vllm.sh", "bench.sh"):
+    for script in ("test.sh", "run.sh", "hf.sh", "vllm.sh", "bench.sh"):
         assert run(checkout / "scripts" / script, path=tools).returncode == 0
         assert logged(recorded)[-1] == "1"
 

@@ -1,12 +1,14 @@
-"""Time that a controller adds to each generated token of a real model with Hugging Face Transformers."""
+"""Time that a controller adds to each generated token of a real model, on Transformers and llama.cpp."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -16,7 +18,11 @@ from bench.report import ROOT, Report
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import HfEngine, Phase, Request
-from pyaici.models import default_model_path
+from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
+from pyaici.models import default_gguf_path, default_model_path
+
+if TYPE_CHECKING:
+    from pyaici.engines.batching.engine import BatchingEngine
 
 #: sequences in the batch -> runs, and upper limit of what control adds to a generated token, ms
 BATCHES = {1: (24, 0.3), 8: (8, 0.3)}
@@ -44,22 +50,37 @@ class TokensDifferError(AssertionError):
 def run(report: Report) -> None:
     """Reports medians of the differences of pairs of steps. Engines with and without control take turns."""
     torch.set_num_threads(1)
-    path = default_model_path()
-    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    model.eval()
-    tokenizer: Any = AutoTokenizer.from_pretrained(path)
-    with tempfile.TemporaryDirectory() as folder, Runtime() as runtime:
+    with tempfile.TemporaryDirectory() as folder, Runtime() as runtime, contextlib.ExitStack() as stack:
         built = build_controller(ROOT / "controllers" / "regex", Path(folder) / "regex.wasm")
         module = runtime.upload(built.path).id
-        with HfEngine(model, tokenizer, runtime) as controlled, HfEngine(model, tokenizer) as free:
-            for batch, (runs, target) in BATCHES.items():
-                pairs = _Pairs(controlled, free, module, batch)
-                # warms up and builds the template
-                pairs.run(_QUICK_TOKENS if report.quick else _WARM_UP_TOKENS)
-                pairs.clear()
-                for _ in range(1 if report.quick else runs):
-                    pairs.run(_QUICK_TOKENS if report.quick else _TOKENS)
-                _report(report, batch, pairs, target)
+        free_steps: dict[str, dict[int, float]] = {}
+        for name, make in (("hf", _transformers()), ("llama", _llama(stack))):
+            with make(runtime) as controlled, make(None) as free:
+                for batch, (runs, target) in BATCHES.items():
+                    # the logits of llama.cpp are not the same in every run
+                    pairs = _Pairs(controlled, free, module, batch, equal=name == "hf")
+                    # warms up and builds the template
+                    pairs.run(_QUICK_TOKENS if report.quick else _WARM_UP_TOKENS)
+                    pairs.clear()
+                    for _ in range(1 if report.quick else runs):
+                        pairs.run(_QUICK_TOKENS if report.quick else _TOKENS)
+                    free_steps.setdefault(name, {})[batch] = _report(report, name, batch, pairs, target)
+    for batch in BATCHES:
+        # float32 on Transformers, Q8_0 on llama.cpp
+        ratio = free_steps["hf"][batch] / free_steps["llama"][batch]
+        report.figure(f"llama.tokens_s_ratio_to_hf.b{batch}", ratio, "ratio")
+
+
+def _transformers() -> Callable[[Runtime | None], BatchingEngine]:
+    path = default_model_path()
+    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    tokenizer: Any = AutoTokenizer.from_pretrained(path)
+    return lambda runtime: HfEngine(model, tokenizer, runtime)
+
+
+def _llama(stack: contextlib.ExitStack) -> Callable[[Runtime | None], BatchingEngine]:
+    model = stack.enter_context(LlamaModel(load_library(), default_gguf_path()))
+    return lambda runtime: LlamaEngine(model, runtime)
 
 
 class _Pairs:
@@ -69,7 +90,11 @@ class _Pairs:
     does not show how the worker's use of memory and caches slows the forward pass down.
     """
 
-    def __init__(self, controlled: HfEngine, free: HfEngine, module: str, batch: int) -> None:
+    def __init__(
+        self, controlled: BatchingEngine, free: BatchingEngine, module: str, batch: int, *, equal: bool
+    ) -> None:
+        """`equal`: both engines must produce the same tokens."""
+        self._equal = equal
         self._engines = controlled, free
         self._modules = module, None
         self._batch = batch
@@ -103,11 +128,11 @@ class _Pairs:
         for engine, numbers in zip(self._engines, requests, strict=True):
             engine.run()  # tells controllers about the end
             tokens.append([result.tokens for request in numbers for result in engine.results(request)])
-        if tokens[0] != tokens[1]:
+        if self._equal and tokens[0] != tokens[1]:
             raise TokensDifferError(f"with control: {tokens[0]}; without: {tokens[1]}")
 
     @staticmethod
-    def _block(engine: HfEngine, times: list[float], beside: list[float]) -> None:
+    def _block(engine: BatchingEngine, times: list[float], beside: list[float]) -> None:
         for number in range(_BLOCK):
             start = time.perf_counter()
             engine.step()
@@ -117,9 +142,10 @@ class _Pairs:
                 beside.append((taken - engine.stats.recent[-1][Phase.FORWARD]) * 1e3)
 
 
-def _report(report: Report, batch: int, pairs: _Pairs, target: float) -> None:
+def _report(report: Report, engine: str, batch: int, pairs: _Pairs, target: float) -> float:
+    """Reports the figures of an engine. Returns the median step without control, ms."""
     controlled, free = pairs.times
-    name = f"overhead.hf.b{batch}"
+    name = f"overhead.{engine}.b{batch}"
     report.samples(f"{name}.controlled", controlled, "ms")
     report.samples(f"{name}.free", free, "ms")
     added, low, high = (value / batch for value in paired_interval(controlled, free))
@@ -129,3 +155,4 @@ def _report(report: Report, batch: int, pairs: _Pairs, target: float) -> None:
     report.figure(f"{name}_beside_ms", paired_interval(*pairs.beside)[0] / batch, "ms")
     report.figure(f"{name}_free_step_ms", summarise(free).median, "ms")
     report.figure(f"{name}_added_pct", 100 * added * batch / summarise(free).median, "%")
+    return summarise(free).median

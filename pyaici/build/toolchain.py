@@ -77,7 +77,7 @@ def _find_zig() -> Path:
         if (Path(place) / "zig").is_file():
             return Path(place) / "zig"
     raise BuildError(
-        "building a controller needs the compiler of the package ziglang: pip install 'aici[sdk]'"
+        "building a controller needs the compiler of the package ziglang: pip install 'pyaici[sdk]'"
     )
 
 

@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _version() -> str:
     try:
-        return importlib.metadata.version("aici")
+        return importlib.metadata.version("pyaici")
     except importlib.metadata.PackageNotFoundError:
         return "(a source tree that is not installed)"
 

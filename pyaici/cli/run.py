@@ -55,15 +55,15 @@ Loads a model (default: SmolLM2-135M-Instruct, which is fetched once), and start
 the one at $AICI_SOCKET. Shows the text as it grows: sampled, forced and removed tokens, forks side by side,
 and the output of the controller.
 
-A GGUF file runs on llama.cpp, which needs the extra llama: pip install 'aici[llama]'. The folder of a
-Transformers model runs on Transformers, which needs the extra hf: pip install 'aici[hf]'
+A GGUF file runs on llama.cpp, which needs the extra llama: pip install 'pyaici[llama]'. The folder of a
+Transformers model runs on Transformers, which needs the extra hf: pip install 'pyaici[hf]'
 
 A controller is a script in Python or JavaScript, which needs no compiler (aici new --python NAME), or a
 WebAssembly module (aici new NAME). docs/guide is the manual. A script gets --arg as its `argument`.
 
 With --server, the model of an aici serve is used, and nothing is loaded on this machine. The controller is
 then a script, a name that the server knows (bundled, a tag or an id), or a .wasm file, which is uploaded
-first. Needs the extra client: pip install 'aici[client]'
+first. Needs the extra client: pip install 'pyaici[client]'
 """
 _EXAMPLES = """\
   aici run my_script.py --prompt "Tell me a story"

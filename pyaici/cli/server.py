@@ -51,7 +51,7 @@ def open_server(url: str, arguments: argparse.Namespace, *packages: str) -> Rest
     missing = [name for name in ("httpx2", *packages) if importlib.util.find_spec(name) is None]
     if missing:
         raise AiciError(
-            f'--server needs the client: pip install "aici[client]" (missing: {", ".join(missing)})'
+            f'--server needs the client: pip install "pyaici[client]" (missing: {", ".join(missing)})'
         )
     from pyaici.rest import RestClient
 

@@ -27,7 +27,7 @@ def serve(arguments: argparse.Namespace) -> int:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise AiciError(
-            f'aici serve needs the server: pip install "aici[server,hf]" (missing: {", ".join(missing)})'
+            f'aici serve needs the server: pip install "pyaici[server,llama]" (missing: {", ".join(missing)})'
         )
     from pyaici.server.program import main
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pyaici.models.default import DTYPES, default_model_path
+from pyaici.models.default import DTYPES, default_gguf_path, default_model_path
 from pyaici.models.errors import ModelError
 
 
 def main() -> int:
     """Prints only the path to stdout, progress and errors to stderr; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pyaici.models", description="Path of the default model.")
-    parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of the Transformers folder")
+    parser.add_argument("--gguf", action="store_true", help="print the path of the GGUF file instead")
+    arguments = parser.parse_args()
     try:
-        print(default_model_path(parser.parse_args().dtype))
+        print(default_gguf_path() if arguments.gguf else default_model_path(arguments.dtype))
     except ModelError as error:
         print(f"aici: {error}", file=sys.stderr)
         return 1

@@ -63,7 +63,7 @@ def create_app(
         title="AICI",
         summary="controllers as a service",
         description=_DESCRIPTION,
-        version=importlib.metadata.version("aici"),
+        version=importlib.metadata.version("pyaici"),
         lifespan=lifespan,
         # the pages of Swagger and ReDoc would load scripts from other sites
         docs_url=None,

@@ -89,7 +89,7 @@ def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
     except ImportError as error:
         raise VocabularyError(
             f"{path} has none of {', '.join(_TOKENIZER_FILES)}; other formats need Transformers: "
-            'pip install "aici[hf]"'
+            'pip install "pyaici[hf]"'
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)

@@ -56,7 +56,7 @@ def check_packages() -> None:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(
-            f'the Transformers engine is missing: pip install "aici[hf]" (missing: {", ".join(missing)})'
+            f'the Transformers engine is missing: pip install "pyaici[hf]" (missing: {", ".join(missing)})'
         )
 
 

@@ -57,7 +57,7 @@ def check_packages() -> None:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(
-            f'the engine for GGUF models is incomplete: pip install "aici[llama]" (missing: '
+            f'the engine for GGUF models is incomplete: pip install "pyaici[llama]" (missing: '
             f"{', '.join(missing)})"
         )
 

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--record needs vLLM in this process: set VLLM_ENABLE_V1_MULTIPROCESSING to 0")
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(
-            'this needs vLLM: pip install "aici[vllm]", or in a checkout run scripts/vllm.sh, which also '
+            'this needs vLLM: pip install "pyaici[vllm]", or in a checkout run scripts/vllm.sh, which also '
             "works without a GPU"
         )
     folder = None if arguments.model is None else check_folder(arguments.model)
@@ -96,8 +96,8 @@ def check_plugin() -> None:
 
     if not plugin_installed():
         raise ValueError(
-            "vLLM does not find the AICI plugin: aici is not installed in this environment, or in an old "
-            'version; pip install "aici[vllm]"'
+            "vLLM does not find the AICI plugin: pyaici is not installed in this environment, or in an old "
+            'version; pip install "pyaici[vllm]"'
         )
     if refusal := plugin_refusal():
         raise ValueError(refusal)

@@ -20,7 +20,7 @@ from .conftest import CountingToolchain
 
 def test_error_for_a_missing_compiler_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BuildError, match=r"pip install 'aici\[sdk\]'"):
+    with pytest.raises(BuildError, match=r"pip install 'pyaici\[sdk\]'"):
         Toolchain()
 
 

@@ -23,7 +23,7 @@ def test_missing_vllm_is_an_error_with_advice() -> None:
         pytest.skip("vLLM is installed here; tests/pyaici/engines/vllm run it")
     done = run("--prompt", "x")
     assert done.returncode == 1
-    assert 'run_vllm.py: error: this needs vLLM: pip install "aici[vllm]", or in a checkout' in done.stderr
+    assert 'run_vllm.py: error: this needs vLLM: pip install "pyaici[vllm]", or in a checkout' in done.stderr
 
 
 def test_help_works_without_vllm() -> None:

@@ -47,7 +47,7 @@ def test_the_options_work_without_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
-    assert 'pip install "aici[hf]"' in done.stderr
+    assert 'pip install "pyaici[hf]"' in done.stderr
 
 
 def test_a_request_from_options(tmp_path: Path) -> None:
