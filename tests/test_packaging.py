@@ -113,6 +113,7 @@ def test_metadata_has_requirements_extras_and_licence(distributions: tuple[Path,
         "vllm",
         "server",
         "client",
+        "llama",
         "sdk",
         "test",
         "dev",
@@ -203,7 +204,7 @@ def test_build_requirement_and_sdk_extra_name_the_same_compiler() -> None:
 def test_no_text_names_the_distribution_of_somebody_else() -> None:
     """On PyPI, `aici` belongs to another project; the distribution of this one is `pyaici`."""
     extra = r"(?<![\w-])aici\[(hf|llama|sdk|client|server|vllm)\b"
-    other = re.compile(rf"pip install[^\n]*?[\s'\"`]aici(?=[\s'\"`\[;,.)]|$)|{extra}", re.MULTILINE)
+    other = re.compile(rf"pip install[^\n]*?[ '\"`]aici(?=[\s'\"`\[;,.)]|$)|{extra}", re.MULTILINE)
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         path = ROOT / name
