@@ -138,7 +138,7 @@ def _require(packages: Sequence[str]) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         extra = "hf" if "torch" in packages else "llama"
-        raise ModelError(f'the default model needs {", ".join(missing)}: pip install "aici[{extra}]"')
+        raise ModelError(f'the default model needs {", ".join(missing)}: pip install "pyaici[{extra}]"')
 
 
 def _convert(gguf: Path, folder: Path, dtype: str) -> None:
