@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.companion import Companion
 from pyaici.tokens.sentencepiece_model import Piece, SentencePieceModel, tokenizer_json_of
 from pyaici.tokens.tokenizer_json import vocabulary_from_json
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pyaici.tokens.gguf_header import GgufHeader
     from pyaici.tokens.vocabulary import Vocabulary
 
@@ -39,13 +43,12 @@ def vocabulary_from_gguf(header: GgufHeader, companion: Companion, name: str) ->
     Raises VocabularyError if the file has no tokenizer, or one of a kind that generating models do not have.
     """
     kind = header.text("tokenizer.ggml.model")
-    texts = header.metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(texts, list) or not texts or not isinstance(texts[0], bytes):
+    tokens = _texts(header, "tokenizer.ggml.tokens")
+    if not tokens:
         raise VocabularyError(
             f"{name} has no tokenizer (no tokenizer.ggml.tokens): it is no language model, or a part of one"
         )
-    tokens = [text.decode("utf-8", "replace") for text in texts]
-    types = [int(value) for value in header.metadata.get("tokenizer.ggml.token_type", ())]
+    types = [int(value) for value in _numbers(header, "tokenizer.ggml.token_type")[: len(tokens)]]
     types += [_NORMAL] * (len(tokens) - len(types))
     if kind == "gpt2":
         spec = _byte_level(header, tokens, types)
@@ -72,12 +75,21 @@ def vocabulary_from_gguf(header: GgufHeader, companion: Companion, name: str) ->
     return vocabulary_from_json(spec, companion, name)
 
 
+def _texts(header: GgufHeader, key: str) -> list[str]:
+    """Returns an array of texts, empty if the file has none."""
+    found = header.metadata.get(key)
+    return [text.decode("utf-8", "replace") for text in found] if isinstance(found, list) else []
+
+
+def _numbers(header: GgufHeader, key: str) -> NDArray[Any]:
+    """Returns an array of numbers, empty if the file has none."""
+    found = header.metadata.get(key)
+    return found if isinstance(found, np.ndarray) else np.empty(0, np.int32)
+
+
 def _byte_level(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
     """Returns the tokenizer.json of a byte-level BPE tokenizer."""
-    merges = [
-        merge.decode("utf-8", "replace").split(" ", 1)
-        for merge in header.metadata.get("tokenizer.ggml.merges", ())
-    ]
+    merges = [text.split(" ", 1) for text in _texts(header, "tokenizer.ggml.merges")]
     patterns = _PATTERNS.get(header.text("tokenizer.ggml.pre"), (_GPT2,))
     splits = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
@@ -118,7 +130,7 @@ def _byte_level(header: GgufHeader, tokens: list[str], types: list[int]) -> dict
 def _sentencepiece(
     header: GgufHeader, tokens: list[str], types: list[int], *, unigram: bool
 ) -> dict[str, Any]:
-    scores = [float(score) for score in header.metadata.get("tokenizer.ggml.scores", ())]
+    scores = [float(score) for score in _numbers(header, "tokenizer.ggml.scores")[: len(tokens)]]
     scores += [0.0] * (len(tokens) - len(scores))
     pieces = [Piece(*piece) for piece in zip(tokens, scores, types, strict=False)]
     unk = header.number("tokenizer.ggml.unknown_token_id")

@@ -68,20 +68,22 @@ def read_gguf_header(path: Path) -> GgufHeader:
     Raises VocabularyError if the file is not GGUF, is of another version, ends too early or contradicts
     itself; OSError if it cannot be read.
     """
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise VocabularyError(f"{path} is not a GGUF file: it does not begin with GGUF")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            try:
-                return _Reader(data).header()
-            except (struct.error, IndexError, ValueError) as error:
-                raise VocabularyError(
-                    f"{path} is not a complete GGUF file: {error}; download it again"
-                ) from None
+    if not is_gguf(path):
+        raise VocabularyError(f"{path} is not a GGUF file: it does not begin with GGUF")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return parse_gguf_header(data, str(path))
+
+
+def parse_gguf_header(data: mmap.mmap | bytes, name: str) -> GgufHeader:
+    """Returns the header of a file's contents. Raises VocabularyError as `read_gguf_header` does."""
+    try:
+        return _Reader(data).header()
+    except (struct.error, ValueError) as error:
+        raise VocabularyError(f"{name} is not a complete GGUF file: {error}; download it again") from None
 
 
 class _Reader:
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
         self._at = 4
 

@@ -187,6 +187,23 @@ def vocabulary() -> Reader:
     return read
 
 
+def gguf() -> Reader:
+    """Reads headers of GGUF files, and the vocabularies in them."""
+    from aicirt.contract.errors import VocabularyError
+    from pyaici.tokens.companion import Companion
+    from pyaici.tokens.gguf import vocabulary_from_gguf
+    from pyaici.tokens.gguf_header import parse_gguf_header
+
+    def read(data: bytes) -> None:
+        with contextlib.suppress(VocabularyError):
+            header = parse_gguf_header(data, "model.gguf")
+            assert header.data_start >= 0 and all(isinstance(name, str) for name in header.tensors)
+            vocabulary = vocabulary_from_gguf(header, Companion(), "model.gguf")
+            assert len(vocabulary.tokens) <= vocabulary.vocab_size
+
+    return read
+
+
 def run() -> Reader:
     """Reads bodies of `POST /v1/run` and `/cpc`."""
     from pydantic import ValidationError

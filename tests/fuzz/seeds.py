@@ -6,11 +6,13 @@ import ast
 import contextlib
 import json
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
+import numpy as np
 
 from aicirt.vocab.image import build_image
 
@@ -102,6 +104,35 @@ def images() -> Iterator[bytes]:
 
     yield small_vocabulary()
     yield build_image([b"a", b"b", b"ab"], special=[], eos=[2])
+
+
+def gguf_files() -> Iterator[bytes]:
+    """Yields small GGUF files with a tokenizer of each kind."""
+    import gguf
+
+    control, normal, byte = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL, gguf.TokenType.BYTE
+    kinds: dict[str, tuple[list[str], list[int]]] = {
+        "gpt2": (["a", "b", "ab", "<eos>"], [normal, normal, normal, control]),
+        "llama": (["<unk>", "<s>", "</s>", "<0x0A>", "\u2581a"], [control, control, control, byte, normal]),
+        "t5": (["<unk>", "</s>", "\u2581", "a"], [gguf.TokenType.UNKNOWN, control, normal, normal]),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, (tokens, types) in kinds.items():
+            path = Path(folder, f"{kind}.gguf")
+            writer = gguf.GGUFWriter(path, "llama")
+            writer.add_tokenizer_model(kind)
+            writer.add_tokenizer_pre("llama-bpe")
+            writer.add_token_list(tokens)
+            writer.add_token_types(types)
+            writer.add_token_scores([0.5] * len(tokens))
+            writer.add_token_merges(["a b"])
+            writer.add_eos_token_id(2)
+            writer.add_tensor("token_embd.weight", np.zeros((2, 32), np.float32))
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
+            yield path.read_bytes()
 
 
 def requests() -> Iterator[bytes]:
