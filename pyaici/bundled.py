@@ -101,7 +101,7 @@ DESCRIPTIONS = {
         " Par",
     ),
     "pyctrl": (
-        "the model writes as a script in Python says: aici run my_script.py",
+        "runs a script in Python as a controller: aici run my_script.py",
         'from aici import *\nasync def main():\n    await fixed("It is ")\n    await gen(regex="[0-9]+")\n',
     ),
     "regex": (

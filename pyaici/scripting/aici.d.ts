@@ -1,36 +1,38 @@
 /**
  * The module that scripts of the controller `jsctrl` import, for editors and TypeScript.
  *
- * A script exports `async function main()`, which awaits what the functions below begin, or a function
- * `mid_process(step)` and other callbacks. Its top level runs once, before there is a prompt. docs/guide is
- * the manual.
+ * A script exports `async function main()`, which awaits actions such as `gen`, or `mid_process(step)` and other
+ * callbacks. Its top level runs once, before the prompt is known. docs/guide is the manual.
  */
 declare module "aici" {
-  /** How a text ended: nothing can follow in its pattern; by the model; at a stop string; at a limit. */
+  /**
+   * How a generated text ended: nothing can follow in its pattern (`complete`); the model ended it, or preferred a
+   * token that the pattern forbids (`end`); at a stop string; at a limit of tokens or bytes.
+   */
   export type Finish = "complete" | "end" | "stop" | "max_tokens" | "max_bytes";
 
-  /** The script's own argument: what was given beside it, a text or any value of JSON; null if nothing was. */
+  /** The script's argument: a text, or any JSON value; null if there is none. */
   export const argument: any;
 
   /** Writes to the log, as `console.log` does. */
   export function print(...values: unknown[]): void;
 
-  // ---- texts: fixed ones and generated ones
+  // ---- fixed and generated text
 
   /**
-   * Appends a text, or tokens. The model reads it and spends no time on writing it; there is nothing to await.
+   * Appends a text, or tokens. The model reads them and does not generate them. There is nothing to await.
    *
-   * With `after`, all that came after that label is taken back first.
+   * With `after`, first removes everything after that label.
    *
-   * End a fixed text before a blank, not after it: most tokens of models begin with their blank, so let the
-   * generated text begin with it.
+   * End a fixed text before a space, not after it. Most tokens that begin a word include the space before the
+   * word, so let the generated text begin with the space.
    *
    *     fixed("The answer is");
    *     const number = await gen({ regex: / [0-9]+/ });
    */
   export function fixed(text: string | number[], options?: { after?: Label }): void;
 
-  /** What a generated text has to be like, named where it is generated: at most one of these. */
+  /** A pattern that is defined where it is used: at most one of these. */
   export interface Ways {
     regex?: string | RegExp;
     options?: Iterable<string>;
@@ -43,240 +45,290 @@ declare module "aici" {
   }
 
   export interface Generation {
-    /** The text ends before one of these, even within a token. */
+    /** The text ends before one of these strings, even within a token. */
     stop?: string | Iterable<string>;
-    /** It ends after it. */
+    /** Keeps the stop string at the end of the text. */
     includeStop?: boolean;
+    /** Maximum number of tokens. */
     maxTokens?: number;
+    /** Maximum number of bytes. The text is never cut within a character. */
     maxBytes?: number;
-    /** 0 takes the most likely token; by default the request's own. */
+    /** 0 selects the most likely token. Default: the request's temperature. */
     temperature?: number;
-    /** Also sets the variable of that name. */
+    /** Also sets the variable of this name to the text. */
     store?: string;
     /**
-     * Where the pattern may end, the text also ends if the model would rather write something that the pattern
-     * does not allow. With false, only the model's end token ends it early. Default: true.
+     * Where the pattern may end, the text also ends if the model prefers a token that the pattern forbids. If
+     * false, only the model's end token ends the text early. Default: true.
      */
     leave?: boolean;
   }
 
   export interface Details {
-    /** Have the engine find the probability of each token. Default: true. */
+    /** Whether to compute the probability of each token. Default: true. */
     logprobs?: boolean;
-    /** List so many likeliest tokens at each place, too. */
+    /** Number of most likely tokens to list at each position. */
     top?: number;
   }
 
   /**
-   * Lets the model write; the promise is of the text.
+   * Generates a text; the promise resolves to it.
    *
    *     const name = await gen({ regex: /[A-Z][a-z]+/, maxTokens: 8 });
    *
-   * It ends where the pattern is complete, where the model ends it, at a stop string or at a limit. Without a limit
-   * and without an end it goes on until the request's own limit. One action at a time: await it before the next.
+   * The text matches one pattern: an existing one (`pattern`), or one defined here (`regex`, `options`, ...).
+   * Without a pattern, any text is allowed.
+   *
+   * The text ends where nothing can follow in the pattern, where the model ends it, at a `stop` string, or at a
+   * limit. Without a limit, a model that does not end its text writes until the request's own `max_tokens`.
+   *
+   * Only one action can run at a time: await it before you start the next.
+   *
+   * Throws if the pattern or another option is invalid.
    */
   export function gen(options?: Ways & Generation): PromiseLike<string>;
   export function gen(pattern: Pattern, options?: Generation): PromiseLike<string>;
 
-  /** `gen` with all that is known of the text. */
+  /** Generates a text as `gen` does; the promise resolves to the text with its details. */
   export function generate(options?: Ways & Generation & Details): PromiseLike<Generated>;
   export function generate(pattern: Pattern, options?: Generation & Details): PromiseLike<Generated>;
 
   /**
-   * One token out of a set, or any; it may be an end token, which ends nothing here. Its probability is known if
-   * `top` is 1 or more.
+   * Samples one token, from a set or from all tokens.
+   *
+   *     const one = await sample(new TokenSet(tokenize("abc")), { top: 1 });
+   *
+   * An end token does not end the sequence here, unless `capability("hold_end")` is 0.
+   *
+   * `temperature`: 0 selects the most likely token. Default: the request's temperature.
+   * `top`: number of most likely tokens to list. With 1 or more, the token's probability is known, too.
    */
   export function sample(
     allowed?: TokenSet,
     options?: { temperature?: number; top?: number },
   ): PromiseLike<Token>;
 
-  /** A token and how likely it was. */
+  /** A token with its log-probability. */
   export interface Likely {
     token: number;
     logprob: number;
   }
 
-  /** One token that was sampled. */
+  /** A sampled token. */
   export interface Token {
     token: number;
     /**
-     * Natural logarithm of its probability before any pattern, at the sampling's temperature (1 if it is 0);
-     * null: nobody asked, or nothing else was possible.
+     * Natural logarithm of the token's probability before any pattern applies, at the sampling temperature (1 for
+     * temperature 0); null if the token was forced, or if the value was not requested or is not available.
      */
     logprob: number | null;
-    /** The probability of all tokens together that were allowed, likewise. */
+    /** Total probability of all allowed tokens, at the same temperature; null in the same cases. */
     allowedMass: number | null;
-    /** The likeliest tokens, if `top` asked for them. */
+    /** The most likely tokens with their log-probabilities, if `top` requested them. */
     top: Likely[];
   }
 
-  /** A generated text, with what is known of it. */
+  /** A generated text with its details. */
   export class Generated {
     constructor(found: { text: string; finish: Finish; details: Token[] });
     text: string;
     finish: Finish;
-    /** One for each token. */
+    /** The details of each token. */
     details: Token[];
     get tokens(): number[];
-    /** The sum over its tokens: how likely the model finds the text, as a natural logarithm. */
+    /** The natural logarithm of the text's probability: the sum of its tokens' known log-probabilities. */
     get logprob(): number;
     toString(): string;
   }
 
-  // ---- labels: going back
+  // ---- labels and backtracking
 
-  /** A place in the sequence. `label()` makes it. */
+  /**
+   * A position in the sequence, made by `label()`.
+   *
+   * A label inside removed text becomes invalid: using it throws an error.
+   */
   export class Label {
-    /** How many tokens are before it, the prompt's included. Throws if it has been taken back itself. */
+    /** The number of tokens before the label, including the prompt's. */
     get position(): number;
-    /** What came after it. */
+    /** The tokens after the label. */
     get tokens(): number[];
-    /** What came after it. */
+    /** The text after the label. */
     get text(): string;
   }
 
   /**
-   * Marks the present end of the text.
+   * Returns a label at the current end of the sequence.
+   *
+   * Use it to read the text since then, or to remove it:
    *
    *     const here = label();
    *     await gen({ maxTokens: 5 });
-   *     console.log(here.text); // what came since
-   *     rewind(here); // as if it had never been
+   *     console.log(here.text); // the generated text
+   *     rewind(here); // removes it
    */
   export function label(): Label;
 
-  /** Takes back all that came after the label; the model forgets it. There is nothing to await. */
+  /**
+   * Removes everything after the label; the model forgets it. There is nothing to await.
+   *
+   * Throws if the engine cannot backtrack: see `capability`.
+   */
   export function rewind(label: Label): void;
 
   // ---- patterns
 
   /**
-   * What a generated text has to be like: made by `regex`, `options`, `schema` and so on.
+   * A pattern that a generated text must match, made by `regex`, `options`, `schema` and so on.
    *
-   * Make it at the top level if you can: it is then compiled before any request, and once for all of them.
+   * Make patterns at the top level if possible: they are then compiled before any request, and all requests share
+   * them.
    */
   export class Pattern {
     constructor(kind: number, source: string);
-    /** A constraint of your own that follows a text token by token. */
+    /** Returns a new constraint, which follows the pattern token by token. */
     follow(): Constraint;
   }
 
-  /** Follows a text by hand. `gen` does this for you; use it with `sample`, or to combine patterns. */
+  /**
+   * Follows a pattern by hand. `gen` does this for you.
+   *
+   * Use a constraint with `sample`, in callbacks, or to combine patterns.
+   */
   export class Constraint {
     constructor(pattern: Pattern);
-    /** The text goes on so. Throws where the pattern does not allow it. */
+    /** Continues the text with these tokens. Throws if the pattern forbids them. */
     append(tokens: string | number[]): void;
-    /** Can nothing follow? */
+    /**
+     * Whether an end token was appended, or the text of a `kbnf` pattern is complete.
+     *
+     * For other patterns, false does not mean that something can follow: see `allowed`.
+     */
     get ended(): boolean;
-    /** Is the text a whole one? */
+    /** Whether the text is complete, so that it may end here. */
     get mayEnd(): boolean;
-    /** The tokens that may come next. */
+    /** Returns the tokens that may come next; an empty set where nothing can follow. */
     allowed(): TokenSet;
-    /** The tokens that have to come next, if they are certain; else empty. */
+    /** Returns the tokens that must come next, if they are certain; otherwise none. */
     forced(): number[];
-    /** Gives its memory back. */
+    /** Frees the constraint's memory. The constraint cannot be used afterwards. */
     close(): void;
   }
 
   /**
-   * A regular expression, for the whole text. docs/regex.md has the syntax, also of one that is written as `/.../`,
-   * of which the flags i, m and s count.
+   * Returns a pattern for a regular expression, which the whole text matches. Syntax: docs/regex.md.
+   *
+   * The same syntax applies to `/.../`. Its flags i, m and s apply; the others are ignored.
    */
   export function regex(pattern: string | RegExp): Pattern;
 
-  /** One of some texts. */
+  /** Returns a pattern for one of several texts. */
   export function options(texts: Iterable<string>): Pattern;
 
   /**
-   * JSON of a schema, an object or its JSON. `whitespace`: as the model likes, none, or one blank after each comma
-   * and colon. docs/json_schema.md says what is enforced.
+   * Returns a pattern for JSON that matches a schema. docs/json_schema.md describes what is enforced.
+   *
+   * `schema`: an object or a boolean, or its JSON.
+   * `whitespace`: "flexible" lets the model choose, "compact" has none, "spaced" has one space after each comma
+   * and colon. Default: "flexible".
    */
   export function schema(
     schema: object | string | boolean,
     options?: { whitespace?: "flexible" | "compact" | "spaced" },
   ): Pattern;
 
-  /** A quotation: any part of a text; with `end`, that follows it, for the model to say that it is over. */
+  /**
+   * Returns a pattern for a quotation: any part of a text, word for word.
+   *
+   * `end`: a marker that the model writes after the part, and that ends the quotation.
+   */
   export function substring(text: string, end?: string): Pattern;
 
-  /** A grammar in KBNF: docs/grammars.md. */
+  /** Returns a pattern for a grammar in KBNF: docs/grammars.md. */
   export function kbnf(grammar: string): Pattern;
 
-  /** A grammar in the syntax of Lark: docs/grammars.md. */
+  /** Returns a pattern for a grammar in the syntax of Lark: docs/grammars.md. */
   export function lark(grammar: string): Pattern;
 
-  /** A grammar in GBNF, as llama.cpp has it: docs/grammars.md. */
+  /** Returns a pattern for a grammar in GBNF, the syntax of llama.cpp: docs/grammars.md. */
   export function gbnf(grammar: string): Pattern;
 
-  /** A grammar in the syntax of yacc: docs/grammars.md. */
+  /** Returns a pattern for a grammar in the syntax of yacc: docs/grammars.md. */
   export function yacc(grammar: string): Pattern;
 
-  // ---- forks, and what they tell each other
+  // ---- forks and variables
 
   /**
-   * Makes `count` sequences of this one; the promise is 0 in the first, 1 in the second, and so on.
+   * Turns this sequence into `count` sequences; the promise resolves to 0 in the first, 1 in the second, and so on.
    *
-   * All of the script's state is copied. Throws if the engine cannot: see `capability`.
+   * Each sequence has a copy of the script's whole state. Throws if the engine cannot fork, or not into so many
+   * sequences: see `capability`.
    */
   export function fork(count: number): PromiseLike<number>;
 
   /**
-   * Runs each function in a fork of its own, all at the same time; the promise is of what they returned.
+   * Runs each function in its own fork, all at the same time; the promise resolves to their results.
    *
-   * What they return goes through JSON. Their texts are gone afterwards: the text goes on from where `gather` was
-   * called. Throws if one of them fails.
+   * The results are converted as JSON would convert them. The texts of the forks are discarded: the sequence
+   * continues from where `gather` was called.
+   *
+   * If the first function throws an error, `gather` throws that error. If another function does, `gather` throws
+   * `Error`.
    *
    *     const [first, second] = await gather([poem, story]);
    */
   export function gather<T>(functions: (() => PromiseLike<T> | T)[]): Promise<T[]>;
 
-  /** Waits until these variables exist, which costs the engine nothing; the promise is of their values, or of the one. */
+  /**
+   * Waits until these variables exist; the promise resolves to an array of their values, or for one name to its value.
+   *
+   * Waiting costs the engine nothing if it can suspend sequences: see `capability`.
+   */
   export function wait(name: string): PromiseLike<string>;
   export function wait(...names: string[]): PromiseLike<string[]>;
 
-  /** Ends this sequence; of forks, this one alone. To return from `main` does the same. */
+  /** Ends this sequence; other forks continue. Returning from `main` does the same. */
   export function stop(): never;
 
-  /** Ends this sequence with an error, which its caller gets. */
+  /** Ends this sequence with an error, which the caller receives. */
   export function fail(message: unknown): never;
 
-  /** Brings what was fixed into the sequence now, and waits for the engine's next step: seldom needed. */
+  /** Sends pending `fixed` and `rewind` calls to the engine, and waits for its next step. Rarely needed. */
   export function nextStep(): PromiseLike<void>;
 
   /**
-   * The value of a variable; `otherwise` if there is none.
+   * Returns the value of a variable, a text; `otherwise` if the variable does not exist.
    *
-   * Variables belong to a request: all its forks have the same, and the caller gets them with the result.
+   * All forks of a request share its variables. The caller receives them with the result.
    */
   export function getVar(name: string): string | undefined;
   export function getVar<T>(name: string, otherwise: T): string | T;
 
   /**
-   * Sets a variable, to what is made a text; returns its new version.
+   * Sets a variable to the value, converted to a text; returns its new version.
    *
-   * With `ifVersion`, only if its version is still this (0: it is not there yet); otherwise it returns 0 and nothing
-   * has changed. So exactly one of several forks takes something on itself.
+   * With `ifVersion`, sets the variable only if this is its current version (0: it does not exist yet). Otherwise
+   * returns 0 and changes nothing. So exactly one of several forks can claim a job.
    */
   export function setVar(name: string, value: unknown, options?: { ifVersion?: number }): number;
 
-  /** Appends to a variable, or makes it; returns its new version. */
+  /** Appends to a variable, or creates it; returns its new version. */
   export function appendVar(name: string, value: unknown): number;
 
-  /** How often a variable has been written; 0: never. */
+  /** Returns how often a variable has been written; 0 if it does not exist. */
   export function varVersion(name: string): number;
 
-  // ---- what there is so far
+  // ---- the sequence
 
-  /** The prompt, as text. */
+  /** Returns the prompt as text. */
   export const prompt: () => string;
   export const promptTokens: () => number[];
-  /** All that came after the prompt, what was fixed included. */
+  /** Returns everything after the prompt as text, including fixed text. */
   export const text: () => string;
-  /** All that came after the prompt, as tokens. */
+  /** Returns everything after the prompt as tokens, including fixed text. */
   export const tokens: () => number[];
 
-  /** What `capability` knows about. */
+  /** The names that `capability` accepts. */
   export type Capability =
     | "fork"
     | "backtrack"
@@ -288,27 +340,33 @@ declare module "aici" {
     | "tokenizer"
     | "max_forks"
     | "hold_end";
-  /** What the engine can do: 0 is no. */
+  /**
+   * Returns what the engine supports: a maximum for "top_k" and "max_forks", otherwise 1 or 0.
+   *
+   * Throws a RangeError if the name is unknown.
+   */
   export const capability: (name: Capability) => number;
 
   // ---- tokens
 
   /**
-   * A set of tokens, one bit each: to say which may come.
+   * A set of tokens, with one bit for each token.
+   *
+   * Use it to choose the tokens that may come next:
    *
    *     const vowels = new TokenSet(tokenize("aeiou"));
    *     const others = TokenSet.text().minus(vowels);
    */
   export class TokenSet {
     constructor(tokens?: number | Iterable<number>);
-    /** Every token, special ones too. */
+    /** Returns the set of all tokens, including special tokens. */
     static all(): TokenSet;
-    /** Every token that is text: no special ones, so none that ends the text. */
+    /** Returns the set of all text tokens: no special tokens, and so no end tokens. */
     static text(): TokenSet;
     copy(): TokenSet;
-    /** Puts a token in, or several. */
+    /** Adds a token, or several. */
     allow(tokens: number | Iterable<number>): void;
-    /** Takes a token out, or several. */
+    /** Removes a token, or several. */
     forbid(tokens: number | Iterable<number>): void;
     has(token: number): boolean;
     get size(): number;
@@ -318,51 +376,51 @@ declare module "aici" {
     minus(other: TokenSet): TokenSet;
   }
 
-  /** The tokens that the model's tokenizer makes of a text. */
+  /** Returns the tokens of a text, from the model's tokenizer if `capability("tokenizer")` is 1. */
   export const tokenize: (text: string) => number[];
-  /** The text of tokens; a token may end within a character, which is then shown as U+FFFD. */
+  /** Returns the text of tokens. A token may end within a character, which then appears as U+FFFD. */
   export const detokenize: (tokens: Iterable<number>) => string;
-  /** The bytes of one token. */
+  /** Returns the bytes of a token; for a special token, its display name. */
   export const tokenBytes: (token: number) => Uint8Array;
   export const isSpecial: (token: number) => boolean;
   export const vocabSize: () => number;
-  /** The tokens with which the model ends its text. */
+  /** Returns the tokens with which the model ends its text. */
   export const endTokens: () => number[];
 
-  // ---- callbacks: scripts without `main`
+  // ---- callbacks, for scripts without `main`
 
-  /** What has happened to this sequence since the last step: the argument of callbacks. */
+  /** The changes to this sequence since the last step; the argument of callbacks. */
   export interface Step {
     /** The number of this sequence. */
     sequence: number;
-    /** The number of the step, from 1. */
+    /** The number of the step, starting at 1. */
     number: number;
-    /** What was appended, after `backtrack` tokens were taken back. */
+    /** The tokens that were appended, after `backtrack` tokens were removed. */
     tokens: number[];
     backtrack: number;
-    /** Was it sampled (or given by this script)? */
+    /** Whether the first of `tokens` was sampled; false if this script appended them. */
     sampled: boolean;
-    /** Of what was sampled, as in `Token`; null if they are not known. */
+    /** Details of the sampled token, as in `Token`; null if they are unknown. */
     logprob: number | null;
     allowedMass: number | null;
     top: Likely[];
-    /** Right after a fork, the numbers of all that it made, in order; this one is among them. */
+    /** Right after a fork, the numbers of all sequences that it made, in order, including this one. */
     forkGroup: number[];
   }
 
-  /** What a callback returns. */
+  /** An answer, which a callback returns. */
   export interface Answer {
     readonly name: string;
   }
 
-  /** Answer of `mid_process`: sample one token, out of a set or any. */
+  /** Answer of `mid_process`: samples one token, from a set or from all tokens. */
   export const Sample: (allowed?: TokenSet, options?: { temperature?: number; top?: number }) => Answer;
-  /** Answer of `mid_process`: take some tokens back, and append others (or a text). */
+  /** Answer of `mid_process`: removes tokens at the end, then appends tokens or a text. */
   export const Splice: (tokens?: string | number[], options?: { backtrack?: number }) => Answer;
-  /** Answer of any callback but `init_prompt`: the sequence is over. */
+  /** Answer of any callback except `init_prompt`: ends the sequence. */
   export const Stop: () => Answer;
-  /** Answer of `pre_process`: go on as so many sequences. */
+  /** Answer of `pre_process`: turns this sequence into `count` sequences. */
   export const Fork: (count: number) => Answer;
-  /** Answer of `pre_process`: sit this step out. */
+  /** Answer of `pre_process`: sits out this step. */
   export const Suspend: () => Answer;
 }

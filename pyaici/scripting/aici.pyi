@@ -1,15 +1,16 @@
 """The module that scripts of the controller `pyctrl` import, for editors and type checkers.
 
-A script is `async def main()`, which awaits what the functions below begin, or a function `mid_process(step)`
-and other callbacks. Its top level runs once, before there is a prompt. docs/guide is the manual.
+A script defines `async def main()`, which awaits actions such as `gen`, or `mid_process(step)` and other
+callbacks. Its top level runs once, before the prompt is known. docs/guide is the manual.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Literal, NoReturn
 
-#: how a text ended: nothing can follow in its pattern; by the model; at a stop string; at a limit
+#: how a generated text ended: nothing can follow in its pattern (`complete`); the model ended it, or
+#: preferred a token that the pattern forbids (`end`); at a stop string; at a limit of tokens or bytes
 Finish = Literal["complete", "end", "stop", "max_tokens", "max_bytes"]
-#: what the engine may be able to do: see `capability`
+#: the names that `capability` accepts
 Capability = Literal[
     "fork",
     "backtrack",
@@ -23,21 +24,21 @@ Capability = Literal[
     "hold_end",
 ]
 
-#: The script's own argument: what was given beside it, a text or any value of JSON; None if nothing was.
+#: the script's argument: a text, or any JSON value; None if there is none
 argument: Any
 
 class Error(Exception):
-    """What the core refuses: a pattern that is none, a label that was taken back, an engine's limits."""
+    """Raised for an invalid pattern, an invalid label, or an action that exceeds the engine's limits."""
 
-# ---- texts: fixed ones and generated ones
+# ---- fixed and generated text
 
 def fixed(text: str | bytes | list[int] | tuple[int, ...], *, after: Label | None = None) -> Awaitable[None]:
-    """Appends a text, or tokens. The model reads it and spends no time on writing it.
+    """Appends a text, or tokens. The model reads them and does not generate them.
 
-    With `after`, all that came after that label is taken back first.
+    With `after`, first removes everything after that label.
 
-    End a fixed text before a blank, not after it: most tokens of models begin with their blank, so let
-    the generated text begin with it.
+    End a fixed text before a space, not after it. Most tokens that begin a word include the space before
+    the word, so let the generated text begin with the space.
 
         await fixed("The answer is")
         number = await gen(regex=" [0-9]+")
@@ -62,20 +63,26 @@ def gen(
     store: str | None = None,
     leave: bool = True,
 ) -> Awaitable[str]:
-    """Lets the model write; returns the text.
+    """Generates a text and returns it.
 
         name = await gen(regex="[A-Z][a-z]+", max_tokens=8)
 
-    The text follows one pattern, which was made before (`pattern`) or is named here (`regex`, `options`...);
-    without any it is free. It ends where the pattern is complete, where the model ends it, before a `stop`
-    string (after it with `include_stop`), even within a token, or at a limit. Without limit and end it goes
-    on until the request's own `max_tokens`.
+    The text matches one pattern: an existing one (`pattern`), or one defined here (`regex`, `options`, ...).
+    Without a pattern, any text is allowed.
 
-    `temperature`: 0 takes the most likely token; None is the request's own.
-    `store`: also sets the variable of that name.
-    `leave`: where the pattern may end, the text also ends if the model would rather write something that the
-    pattern does not allow. With False, only the model's end token ends it early.
-    Raises `Error` for a pattern that is none, TypeError and ValueError for other arguments.
+    The text ends where nothing can follow in the pattern, where the model ends it, at a `stop` string, or at
+    a limit. Without a limit, a model that does not end its text writes until the request's own `max_tokens`.
+
+    `stop`: the text ends before one of these strings, even within a token.
+    `include_stop`: keeps the stop string at the end of the text.
+    `max_tokens`: maximum number of tokens.
+    `max_bytes`: maximum number of bytes. The text is never cut within a character.
+    `temperature`: 0 selects the most likely token. None is the request's temperature.
+    `store`: also sets the variable of this name to the text.
+    `leave`: where the pattern may end, the text also ends if the model prefers a token that the pattern
+    forbids. If False, only the model's end token ends the text early.
+
+    Raises `Error` if the pattern is invalid, and TypeError or ValueError if another argument is.
     """
 
 def generate(
@@ -99,217 +106,255 @@ def generate(
     logprobs: bool = True,
     top: int = 0,
 ) -> Awaitable[Generated]:
-    """`gen` that returns all that is known of the text: see `Generated`.
+    """Generates a text as `gen` does, and returns it with its details.
 
-    `logprobs`: have the engine find the probability of each token. `top`: list so many likeliest tokens at
-    each place, too.
+    `logprobs`: whether to compute the probability of each token.
+    `top`: number of most likely tokens to list at each position.
     """
 
 def sample(
     allowed: TokenSet | None = None, *, temperature: float | None = None, top: int = 0
 ) -> Awaitable[Token]:
-    """One token out of a set, or any; it may be an end token, which ends nothing here.
+    """Samples one token, from a set or from all tokens.
 
         one = await sample(TokenSet(tokenize("abc")), top=1)
 
-    `top`: list so many likeliest tokens, too. With 1 or more the token's probability is known.
+    An end token does not end the sequence here, unless `capability("hold_end")` is 0.
+
+    `temperature`: 0 selects the most likely token. None is the request's temperature.
+    `top`: number of most likely tokens to list. With 1 or more, the token's probability is known, too.
     """
 
 class Generated:
-    """A generated text, with what is known of it."""
+    """A generated text with its details."""
 
     text: str
     finish: Finish
-    #: one for each token
+    #: the details of each token
     details: list[Token]
 
     @property
     def tokens(self) -> list[int]: ...
     @property
     def logprob(self) -> float:
-        """The sum over its tokens: how likely the model finds the text, as a natural logarithm."""
+        """The natural logarithm of the text's probability: the sum of its tokens' known log-probabilities."""
 
 class Token:
-    """One token that was sampled."""
+    """A sampled token."""
 
     token: int
-    #: natural logarithm of its probability before any pattern, at the sampling's temperature (1 if it is 0);
-    #: None: nothing else was possible, or nobody asked
+    #: natural logarithm of the token's probability before any pattern applies, at the sampling temperature
+    #: (1 for temperature 0); None if the token was forced, or if the value was not requested or is not
+    #: available
     logprob: float | Any
-    #: the probability of all tokens together that were allowed, likewise
+    #: total probability of all allowed tokens, at the same temperature; None in the same cases
     allowed_mass: float | Any
-    #: the likeliest tokens with their log-probabilities, if `top` asked for them
+    #: the most likely tokens with their log-probabilities, if `top` requested them
     top: list[tuple[int, float]]
 
-# ---- labels: going back
+# ---- labels and backtracking
 
 class Label:
-    """A place in the sequence. `label()` makes it."""
+    """A position in the sequence, made by `label()`.
+
+    A label inside removed text becomes invalid: using it raises `Error`.
+    """
 
     @property
     def position(self) -> int:
-        """How many tokens are before it, the prompt's too. Raises `Error` if it was taken back itself."""
+        """The number of tokens before the label, including the prompt's."""
     @property
     def tokens(self) -> list[int]:
-        """What came after it."""
+        """The tokens after the label."""
     @property
     def text(self) -> str:
-        """What came after it."""
+        """The text after the label."""
 
 def label() -> Label:
-    """Marks the present end of the text.
+    """Returns a label at the current end of the sequence.
 
-    here = label()
-    await gen(max_tokens=5)
-    print(here.text)  # what came since
-    await rewind(here)  # as if it had never been
+    Use it to read the text since then, or to remove it:
+
+        here = label()
+        await gen(max_tokens=5)
+        print(here.text)  # the generated text
+        await rewind(here)  # removes it
     """
 
 def rewind(label: Label) -> Awaitable[None]:
-    """Takes back all that came after the label; the model forgets it."""
+    """Removes everything after the label; the model forgets it.
+
+    Raises `Error` if the engine cannot backtrack: see `capability`.
+    """
 
 # ---- patterns
 
 class Pattern:
-    """What a generated text has to be like: made by `regex`, `options`, `schema` and so on.
+    """A pattern that a generated text must match, made by `regex`, `options`, `schema` and so on.
 
-    Make it at the top level if you can: it is then compiled before any request, and once for all of them.
+    Make patterns at the top level if possible: they are then compiled before any request, and all requests
+    share them.
     """
 
     def __init__(self, kind: int, source: str) -> None: ...
     def follow(self) -> Constraint:
-        """A constraint of your own that follows a text token by token."""
+        """Returns a new constraint, which follows the pattern token by token."""
 
 class Constraint:
-    """Follows a text by hand. `gen` does this for you; use it with `sample`, or to combine patterns."""
+    """Follows a pattern by hand. `gen` does this for you.
+
+    Use a constraint with `sample`, in callbacks, or to combine patterns.
+    """
 
     def __init__(self, pattern: Pattern) -> None: ...
     def append(self, tokens: str | bytes | list[int] | tuple[int, ...]) -> None:
-        """The text goes on so. Raises `Error` where the pattern does not allow it."""
+        """Continues the text with these tokens. Raises `Error` if the pattern forbids them."""
     @property
     def ended(self) -> bool:
-        """Can nothing follow?"""
+        """Whether an end token was appended, or the text of a `kbnf` pattern is complete.
+
+        For other patterns, False does not mean that something can follow: see `allowed`.
+        """
     @property
     def may_end(self) -> bool:
-        """Is the text a whole one?"""
+        """Whether the text is complete, so that it may end here."""
     def allowed(self) -> TokenSet:
-        """The tokens that may come next."""
+        """Returns the tokens that may come next; an empty set where nothing can follow."""
     def forced(self) -> list[int]:
-        """The tokens that have to come next, if they are certain; else empty."""
+        """Returns the tokens that must come next, if they are certain; otherwise none."""
     def close(self) -> None:
-        """Gives its memory back."""
+        """Frees the constraint's memory. The constraint cannot be used afterwards."""
 
 def regex(pattern: str) -> Pattern:
-    """A regular expression, for the whole text: docs/regex.md has its syntax."""
+    """Returns a pattern for a regular expression, which the whole text matches. Syntax: docs/regex.md."""
 
 def options(texts: Iterable[str]) -> Pattern:
-    """One of some texts."""
+    """Returns a pattern for one of several texts."""
 
 def schema(
     schema: dict[str, Any] | str | bool, whitespace: Literal["flexible", "compact", "spaced"] = "flexible"
 ) -> Pattern:
-    """JSON of a schema, a dictionary or its JSON. `whitespace`: as the model likes, none, or one blank after
-    each comma and colon. docs/json_schema.md says what is enforced."""
+    """Returns a pattern for JSON that matches a schema. docs/json_schema.md describes what is enforced.
+
+    `schema`: a dictionary or a bool, or its JSON.
+    `whitespace`: "flexible" lets the model choose, "compact" has none, "spaced" has one space after each
+    comma and colon.
+    """
 
 def substring(text: str, end: str | None = None) -> Pattern:
-    """A quotation: any part of a text; with `end`, that follows it, for the model to say that it is over."""
+    """Returns a pattern for a quotation: any part of a text, word for word.
+
+    `end`: a marker that the model writes after the part, and that ends the quotation.
+    """
 
 def kbnf(grammar: str) -> Pattern:
-    """A grammar in KBNF: docs/grammars.md."""
+    """Returns a pattern for a grammar in KBNF: docs/grammars.md."""
 
 def lark(grammar: str) -> Pattern:
-    """A grammar in the syntax of Lark: docs/grammars.md."""
+    """Returns a pattern for a grammar in the syntax of Lark: docs/grammars.md."""
 
 def gbnf(grammar: str) -> Pattern:
-    """A grammar in GBNF, as llama.cpp has it: docs/grammars.md."""
+    """Returns a pattern for a grammar in GBNF, the syntax of llama.cpp: docs/grammars.md."""
 
 def yacc(grammar: str) -> Pattern:
-    """A grammar in the syntax of yacc: docs/grammars.md."""
+    """Returns a pattern for a grammar in the syntax of yacc: docs/grammars.md."""
 
-# ---- forks, and what they tell each other
+# ---- forks and variables
 
 def fork(count: int) -> Awaitable[int]:
-    """Makes `count` sequences of this one; returns 0 in the first, 1 in the second, and so on.
+    """Turns this sequence into `count` sequences; returns 0 in the first, 1 in the second, and so on.
 
-    All of the script's state is copied. Raises `Error` if the engine cannot: see `capability`.
+    Each sequence has a copy of the script's whole state. Raises `Error` if the engine cannot fork, or not
+    into so many sequences: see `capability`.
     """
 
 async def gather(*functions: Callable[[], Awaitable[Any]]) -> list[Any]:
-    """Runs each function in a fork of its own, all at the same time; returns what they returned.
+    """Runs each function in its own fork, all at the same time; returns their results.
 
-    What they return goes through JSON. Their texts are gone afterwards: the text goes on from where `gather`
-    was called. Raises `Error` if one of them fails.
+    The results are converted as JSON would convert them. The texts of the forks are discarded: the sequence
+    continues from where `gather` was called.
+
+    If the first function raises an exception, `gather` raises that exception. If another function does,
+    `gather` raises `Error`.
 
         first, second = await gather(poem, story)
     """
 
 def wait(*names: str) -> Awaitable[Any]:
-    """Waits until these variables exist, which costs the engine nothing; returns their values, or the one."""
+    """Waits until these variables exist; returns a list of their values, or for one name its value.
+
+    Waiting costs the engine nothing if it can suspend sequences: see `capability`.
+    """
 
 def stop() -> NoReturn:
-    """Ends this sequence; of forks, this one alone. To return from `main` does the same."""
+    """Ends this sequence; other forks continue. Returning from `main` does the same."""
 
 def fail(message: str) -> NoReturn:
-    """Ends this sequence with an error, which its caller gets."""
+    """Ends this sequence with an error, which the caller receives."""
 
 def next_step() -> Awaitable[None]:
-    """Brings what was fixed into the sequence now, and waits for the engine's next step: seldom needed."""
+    """Sends pending `fixed` and `rewind` calls to the engine, and waits for its next step. Rarely needed."""
 
 def get_var(name: str, default: Any = None) -> Any:
-    """The value of a variable, a text; `default` if there is none.
+    """Returns the value of a variable, a text; `default` if the variable does not exist.
 
-    Variables belong to a request: all its forks have the same, and the caller gets them with the result.
+    All forks of a request share its variables. The caller receives them with the result.
     """
 
 def set_var(name: str, value: str | bytes, *, if_version: int | None = None) -> int:
     """Sets a variable; returns its new version.
 
-    With `if_version`, only if its version is still this (0: it is not there yet); otherwise it returns 0
-    and nothing has changed. So exactly one of several forks takes something on itself.
+    With `if_version`, sets the variable only if this is its current version (0: it does not exist yet).
+    Otherwise returns 0 and changes nothing. So exactly one of several forks can claim a job.
     """
 
 def append_var(name: str, value: str | bytes) -> int:
-    """Appends to a variable, or makes it; returns its new version."""
+    """Appends to a variable, or creates it; returns its new version."""
 
 def var_version(name: str) -> int:
-    """How often a variable has been written; 0: never."""
+    """Returns how often a variable has been written; 0 if it does not exist."""
 
-# ---- what there is so far
+# ---- the sequence
 
 def prompt() -> str:
-    """The prompt, as text."""
+    """Returns the prompt as text."""
 
 def prompt_tokens() -> list[int]: ...
 def text() -> str:
-    """All that came after the prompt, what was fixed included."""
+    """Returns everything after the prompt as text, including fixed text."""
 
 def tokens() -> list[int]:
-    """All that came after the prompt, as tokens."""
+    """Returns everything after the prompt as tokens, including fixed text."""
 
 def capability(name: Capability) -> int:
-    """What the engine can do: 0 is no. Raises ValueError for a name that is none."""
+    """Returns what the engine supports: a maximum for "top_k" and "max_forks", otherwise 1 or 0.
+
+    Raises ValueError if the name is unknown.
+    """
 
 # ---- tokens
 
 class TokenSet:
-    """A set of tokens, one bit each: to say which may come.
+    """A set of tokens, with one bit for each token.
 
-    vowels = TokenSet(tokenize("aeiou"))
-    others = TokenSet.text() - vowels
+    Use it to choose the tokens that may come next:
+
+        vowels = TokenSet(tokenize("aeiou"))
+        others = TokenSet.text() - vowels
     """
 
     def __init__(self, tokens: int | Iterable[int] | None = None) -> None: ...
     @staticmethod
     def all() -> TokenSet:
-        """Every token, special ones too."""
+        """Returns the set of all tokens, including special tokens."""
     @staticmethod
     def text() -> TokenSet:
-        """Every token that is text: no special ones, so none that ends the text."""
+        """Returns the set of all text tokens: no special tokens, and so no end tokens."""
     def copy(self) -> TokenSet: ...
     def allow(self, tokens: int | Iterable[int]) -> None:
-        """Puts a token in, or several."""
+        """Adds a token, or several."""
     def forbid(self, tokens: int | Iterable[int]) -> None:
-        """Takes a token out, or several."""
+        """Removes a token, or several."""
     def __contains__(self, token: int) -> bool: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[int]: ...
@@ -318,42 +363,42 @@ class TokenSet:
     def __sub__(self, other: TokenSet) -> TokenSet: ...
 
 def tokenize(text: str | bytes) -> list[int]:
-    """The tokens that the model's tokenizer makes of a text."""
+    """Returns the tokens of a text, from the model's tokenizer if `capability("tokenizer")` is 1."""
 
 def detokenize(tokens: Iterable[int]) -> bytes:
-    """The bytes that tokens stand for: a token may end within a character."""
+    """Returns the bytes of tokens. A token may end within a character."""
 
 def token_bytes(token: int) -> bytes:
-    """The bytes of one token; none for a special one."""
+    """Returns the bytes of a token; for a special token, its display name."""
 
 def is_special(token: int) -> bool: ...
 def vocab_size() -> int: ...
 def end_tokens() -> list[int]:
-    """The tokens with which the model ends its text."""
+    """Returns the tokens with which the model ends its text."""
 
-# ---- callbacks: scripts without `main`
+# ---- callbacks, for scripts without `main`
 
 class Step:
-    """What has happened to this sequence since the last step: the argument of callbacks."""
+    """The changes to this sequence since the last step; the argument of callbacks."""
 
     #: the number of this sequence
     sequence: int
-    #: the number of the step, from 1
+    #: the number of the step, starting at 1
     number: int
-    #: what was appended, after `backtrack` tokens were taken back
+    #: the tokens that were appended, after `backtrack` tokens were removed
     tokens: list[int]
     backtrack: int
-    #: was it sampled (or given by this script)?
+    #: whether the first of `tokens` was sampled; False if this script appended them
     sampled: bool
-    #: of what was sampled, as in `Token`; None if they are not known
+    #: details of the sampled token, as in `Token`; None if they are unknown
     logprob: float | Any
     allowed_mass: float | Any
     top: list[tuple[int, float]]
-    #: right after a fork, the numbers of all that it made, in order; this one is among them
+    #: right after a fork, the numbers of all sequences that it made, in order, including this one
     fork_group: list[int]
 
 class Sample:
-    """Answer of `mid_process`: sample one token, out of a set or any."""
+    """Answer of `mid_process`: samples one token, from a set or from all tokens."""
 
     allowed: TokenSet | None
     temperature: float | None
@@ -363,7 +408,7 @@ class Sample:
     ) -> None: ...
 
 class Splice:
-    """Answer of `mid_process`: take some tokens back, and append others (or a text)."""
+    """Answer of `mid_process`: removes tokens at the end, then appends tokens or a text."""
 
     tokens: str | bytes | list[int] | tuple[int, ...]
     backtrack: int
@@ -372,13 +417,13 @@ class Splice:
     ) -> None: ...
 
 class Stop:
-    """Answer of any callback but `init_prompt`: the sequence is over."""
+    """Answer of any callback except `init_prompt`: ends the sequence."""
 
 class Fork:
-    """Answer of `pre_process`: go on as so many sequences."""
+    """Answer of `pre_process`: turns this sequence into `count` sequences."""
 
     count: int
     def __init__(self, count: int) -> None: ...
 
 class Suspend:
-    """Answer of `pre_process`: sit this step out."""
+    """Answer of `pre_process`: sits out this step."""
