@@ -100,7 +100,7 @@ model_n_ctx_train:ip model_n_embd:ip model_n_layer:ip model_n_head:ip model_n_he
 model_n_swa:ip model_rope_type:ip model_has_encoder:bp model_is_recurrent:bp model_is_hybrid:bp
 model_is_diffusion:bp model_desc:ipsz n_ctx:up n_ctx_seq:up n_batch:up n_seq_max:up get_memory:pp
 memory_seq_rm:bpiii memory_seq_cp:vpiiii memory_seq_pos_max:ipi decode:ipB get_logits:pp
-vocab_n_tokens:ip tokenize:ipsipibb token_to_piece:ipisiib
+supports_gpu_offload:b vocab_n_tokens:ip tokenize:ipsipibb token_to_piece:ipisiib
 """
 #: defaults of the structs, which the library returns; all of them at the right place mean the same layout
 _MODEL_DEFAULTS = {

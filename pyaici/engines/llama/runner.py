@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aicirt.system.resources import free_bytes
 from pyaici.engines.batching.model import Feed, moving_average
 from pyaici.engines.batching.sampler import NumpySampler
 from pyaici.engines.llama.cache import LlamaSlot, SequenceCache
@@ -30,15 +31,22 @@ _BATCH = 2048
 class LlamaRunner:
     """A model with a context of its own; see `pyaici.engines.batching.model.Runner`."""
 
-    def __init__(
-        self, model: LlamaModel, cache_tokens: int, *, threads: int = 1, on_gpu: bool = False
-    ) -> None:
+    def __init__(self, model: LlamaModel, cache_tokens: int, *, threads: int = 1) -> None:
         """`cache_tokens`: most tokens of the cache, all sequences together; allocated at once.
 
         `threads`: of the model's own. More than there are free processors make it slow. Raises ValueError if
         there is no memory for the cache.
         """
         library = model.library
+        on_gpu = library.supports_gpu_offload()
+        size = cache_tokens * model.token_bytes
+        too_large = (
+            f"llama.cpp cannot make a context of {cache_tokens} tokens ({size >> 20} MiB): {{}}; lower "
+            "--kv-cache-tokens"
+        )
+        # The library would first take tens of bytes for each token, for minutes.
+        if not on_gpu and size > free_bytes():
+            raise ValueError(too_large.format(f"only {free_bytes() >> 20} MiB of memory are free"))
         params = library.context_default_params()
         params.n_ctx = cache_tokens
         params.n_batch = _BATCH
@@ -48,11 +56,7 @@ class LlamaRunner:
         with library.explained() as reasons:
             self._context: int = library.init_from_model(model.pointer, params)
         if not self._context:
-            raise ValueError(
-                f"llama.cpp cannot make a context of {cache_tokens} tokens "
-                f"({cache_tokens * model.token_bytes >> 20} MiB): {'; '.join(reasons) or 'no reason given'}; "
-                "lower --kv-cache-tokens"
-            )
+            raise ValueError(too_large.format("; ".join(reasons) or "it gives no reason"))
         self._library = library
         self.num_logits = self.num_tokens = model.num_tokens
         self.max_tokens = min(model.trained_context, library.n_ctx_seq(self._context))
