@@ -12,10 +12,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Only the controller that will run is built: the demonstration's, the one that is named, or a script's interpreter.
 controllers=regex before="" own_model=""
 for argument in "$@"; do
-    case $before=$argument in
-        --controller=*.py) controllers=pyctrl ;;
-        --controller=*.js | --controller=*.mjs) controllers=jsctrl ;;
-        --controller=*) controllers=$argument ;;
+    name=""
+    if [ "$before" = --controller ]; then name=$argument; fi
+    case $argument in --controller=*) name=${argument#*=} ;; esac
+    case $name in
+        "") ;;
+        *.py) controllers=pyctrl ;;
+        *.js | *.mjs) controllers=jsctrl ;;
+        *) controllers=$name ;;
     esac
     case $argument in
         --help | -h) controllers="" own_model=1 ;;

@@ -399,6 +399,7 @@ def test_arguments_are_passed_on(
     [
         ((), "regex", True),
         (("--controller", "yesno", "--prompt", "x"), "yesno", True),
+        (("--controller=yesno", "--prompt", "x"), "yesno", True),
         (("--controller", "my_script.py", "--prompt", "x"), "pyctrl", True),
         (("--controller", "mine.wasm", "--model", "mine.gguf"), None, False),
         (("--help",), None, False),

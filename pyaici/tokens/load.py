@@ -78,7 +78,9 @@ def _from_transformers(source: object, adjust: _Adjust) -> Vocabulary:
 
 def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
     if path.is_file():
-        return _from_file(path, adjust(read_companion(path.parent)))
+        # a GGUF file is complete; the files next to it may belong to other models
+        companion = Companion() if is_gguf(path) else read_companion(path.parent)
+        return _from_file(path, adjust(companion))
     if not path.is_dir():
         raise VocabularyError(f"there is no file or folder {path}")
     for file in _TOKENIZER_FILES:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.client.masks import count_allowed
 from pyaici.client.results import Row
 from pyaici.engines.batching.beam import BeamSearch
@@ -255,7 +255,17 @@ class BatchingEngine(Engine):
         for seq in active:
             if seq.logits is None:
                 twins.setdefault(id(seq.twins), []).append(seq)
-        groups = list(twins.values())
+        groups = []
+        for group in twins.values():
+            try:
+                # the scheduler has made room for the first sequence of a request that is copied, which may
+                # have been suspended since
+                self._prefixes.extend(group[0].slot, len(group[0].tokens))
+            except SpaceError as error:
+                for seq in group:
+                    self._pool.finish(seq, FinishReason.ERROR, error)
+            else:
+                groups.append(group)
         feeds = [Feed(group[0].slot, group[0].pending) for group in groups]
         rows = self._runner.run(feeds + filling)
         for group, logits in zip(groups, rows, strict=False):

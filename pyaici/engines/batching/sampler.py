@@ -94,6 +94,8 @@ class Ranks:
 
 #: Columns whose probabilities a draw sums up at a time.
 _BLOCK = 64
+#: Higher temperatures count as this one, at which all allowed tokens are equally likely in float32.
+HOTTEST = 1e30
 #: Lower temperatures count as 0.
 GREEDY_BELOW = 1e-6
 
@@ -207,10 +209,11 @@ def _pick(masked: NDArray[np.float32], choice: Choice) -> int:
         return token
     assert choice.generator is not None
     uniform = choice.generator.random()
-    scaled = masked / np.float32(choice.temperature)
+    # subtracts first: a large bias divided by a low temperature would be infinite
+    with np.errstate(over="ignore"):
+        scaled = (masked - masked[token]) / np.float32(min(choice.temperature, HOTTEST))
     if choice.top_p < 1 or choice.top_k > 0:
         return Ranks(scaled).draw(choice.top_k, choice.top_p, uniform)
-    scaled -= scaled[token]
     return _draw(np.exp(scaled, out=scaled), uniform)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from aicirt.contract.abi import RowKind
 from pyaici.client.masks import apply_masks
-from pyaici.engines.batching.sampler import Choice, Chosen
+from pyaici.engines.batching.sampler import HOTTEST, Choice, Chosen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,8 +69,10 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     drawn = [i for i, c in enumerate(choices) if not c.greedy and tokens[i] >= 0 and values[i] < math.inf]
     if not drawn:
         return tokens
-    scale = torch.tensor([choices[i].temperature for i in drawn], device=logits.device)[:, None]
-    scaled = (logits[drawn] if len(drawn) < len(choices) else logits) / scale
+    temperatures = [min(choices[i].temperature, HOTTEST) for i in drawn]
+    # subtracts first: a large bias divided by a low temperature would be infinite
+    scaled = logits[drawn] - largest[drawn, None]
+    scaled /= torch.tensor(temperatures, device=logits.device)[:, None]
     uniform = torch.tensor(
         [_uniform(choices[i]) for i in drawn],
         dtype=torch.float64,

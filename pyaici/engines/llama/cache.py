@@ -35,7 +35,8 @@ class SequenceCache:
     def __init__(self, library: Library, context: int, num_cells: int, num_sequences: int) -> None:
         """`context`: of the library, with one pool of `num_cells` cells for `num_sequences` sequences."""
         self._library = library
-        self._memory = library.get_memory(context)
+        #: the library's cache; None after `close`
+        self._memory: int | None = library.get_memory(context)
         self.num_cells = num_cells
         self.num_sequences = num_sequences
         #: numbers that no slot has
@@ -96,7 +97,8 @@ class SequenceCache:
         """Gives up the tokens beyond the slot's length, and what is reserved."""
         assert isinstance(slot, LlamaSlot)
         if slot.used > slot.length:
-            self._library.memory_seq_rm(self._memory, slot.index, slot.length, -1)
+            if self._memory is not None:
+                self._library.memory_seq_rm(self._memory, slot.index, slot.length, -1)
             slot.used = slot.length
         released = slot.cells[slot.length :]
         if not len(released):
@@ -106,6 +108,10 @@ class SequenceCache:
         freed = released[self._owners[released] == 0]
         self._free[self.free_cells : self.free_cells + len(freed)] = freed
         self.free_cells += len(freed)
+
+    def close(self) -> None:
+        """Calls the library no more: its context is about to be freed."""
+        self._memory = None
 
     def free(self, slot: Slot) -> None:
         """Frees the slot."""

@@ -57,12 +57,18 @@ class LlamaEngine(BatchingEngine):
         self._llama = runner
         # a sequence that ends may be kept while the request that takes its place starts
         budget = Budget(runner.cache.num_cells, uniform=False, most_sequences=MAX_SEQUENCES)
-        super().__init__(runner, vocabulary, model.tokenizer, runtime, keep=keep, budget=budget)
+        try:
+            super().__init__(runner, vocabulary, model.tokenizer, runtime, keep=keep, budget=budget)
+        except BaseException:
+            runner.close()
+            raise
 
     def close(self) -> None:
         """See `BatchingEngine.close`. Frees the cache too; the engine cannot be used again."""
-        super().close()
-        self._llama.close()
+        try:
+            super().close()
+        finally:
+            self._llama.close()
 
 
 def _cache_size(asked: int | Literal["auto"], model: LlamaModel) -> int:

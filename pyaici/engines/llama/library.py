@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -148,8 +149,8 @@ class Library:
     def __init__(self, path: Path) -> None:
         """Loads and checks the library. Raises LibraryError."""
         self.path = path
-        #: the library's last messages, which explain a failure
-        self._messages: deque[str] = deque(maxlen=8)
+        #: the library's last messages in each thread, which explain a failure
+        self._messages = threading.local()
         os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # an abort would start a debugger
         try:
             self._library = ctypes.CDLL(str(path))
@@ -177,17 +178,22 @@ class Library:
 
     def _keep_message(self, level: int, text: bytes, data: Any) -> None:
         if level >= 3 and text:  # warnings and errors, and the continued lines of both
-            self._messages.append(text.decode("utf-8", "replace").strip())
+            self._of_thread().append(text.decode("utf-8", "replace").strip())
+
+    def _of_thread(self) -> deque[str]:
+        found: deque[str] = self._messages.__dict__.setdefault("last", deque(maxlen=8))
+        return found
 
     @contextmanager
     def explained(self) -> Iterator[list[str]]:
         """Yields a list that has, after the `with` body, the library's warnings and errors in it."""
-        self._messages.clear()
+        messages = self._of_thread()
+        messages.clear()
         found: list[str] = []
         try:
             yield found
         finally:
-            found += [message for message in self._messages if message.strip(". \n")]
+            found += [message for message in messages if message.strip(". \n")]
 
 
 def _remedy(error: str) -> str:
@@ -200,21 +206,26 @@ def _check_layout(
     library: ctypes.CDLL, name: str, kind: type[ctypes.Structure], defaults: dict[str, Any], path: Path
 ) -> None:
     """Raises LibraryError unless the library's struct has the layout that is declared here."""
+    # On x86-64 the caller passes a hidden pointer to the result, so that its exact extent can be seen. This
+    # comes first: ctypes would give a larger struct too little room.
+    if platform.machine() in ("x86_64", "AMD64"):
+        extent = _extent(getattr(ctypes.CDLL(str(path)), f"llama_{name}"))
+        last = max(getattr(kind, field[0]).offset + getattr(kind, field[0]).size for field in kind._fields_)
+        if not last <= extent <= ctypes.sizeof(kind):
+            raise _other_version(path, name, f"the struct has {extent} bytes instead of {last}")
     found = getattr(library, f"llama_{name}")()
     wrong = [
         f"{key} is {getattr(found, key)}" for key, value in defaults.items() if getattr(found, key) != value
     ]
-    # On x86-64 the caller passes a hidden pointer to the result, so that its exact extent can be seen.
-    if not wrong and platform.machine() in ("x86_64", "AMD64"):
-        extent = _extent(getattr(ctypes.CDLL(str(path)), f"llama_{name}"))
-        last = max(getattr(kind, field[0]).offset + getattr(kind, field[0]).size for field in kind._fields_)
-        if not last <= extent <= ctypes.sizeof(kind):
-            wrong = [f"the struct has {extent} bytes instead of {last}"]
     if wrong:
-        raise LibraryError(
-            f"{path} is another version of llama.cpp than this engine knows ({', '.join(wrong[:3])} in "
-            f"llama_{name}); install the tested one: pip install {REQUIREMENT}"
-        )
+        raise _other_version(path, name, ", ".join(wrong[:3]))
+
+
+def _other_version(path: Path, name: str, problem: str) -> LibraryError:
+    return LibraryError(
+        f"{path} is another version of llama.cpp than this engine knows ({problem} in llama_{name}); install "
+        f"the tested one: pip install {REQUIREMENT}"
+    )
 
 
 def _extent(function: Any) -> int:

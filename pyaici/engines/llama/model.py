@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyaici.engines.llama.library import Library
 
+#: some 320 bytes for each character of the longest prompts; the system provides it as it is used
+_STACK_BYTES = 512 << 20
 #: position encodings with several coordinates a token, which the engine does not compute
 _MULTIPLE_POSITIONS = (8, 24, 40)
 
@@ -41,6 +45,7 @@ class LlamaModel:
             pointer = library.model_load_from_file(os.fsencode(path), params)
         if not pointer:
             raise ValueError(f"llama.cpp cannot load {path}: {_join(reasons)}")
+        self._tokenizing = deep_thread()
         #: the library's model, until `close`
         self.pointer: int = pointer
         try:
@@ -56,6 +61,8 @@ class LlamaModel:
 
     def _check(self) -> None:
         library = self.library
+        architecture = self.header.text("general.architecture")
+        causal = self.header.metadata.get(f"{architecture}.attention.causal")
         several = library.model_rope_type(self.pointer) in _MULTIPLE_POSITIONS
         for problem, found in (
             ("it is an encoder and decoder", library.model_has_encoder(self.pointer)),
@@ -63,6 +70,12 @@ class LlamaModel:
             ("some of its layers cannot be shortened (hybrid)", library.model_is_hybrid(self.pointer)),
             ("it does not generate token by token (diffusion)", library.model_is_diffusion(self.pointer)),
             ("its tokens have several positions", several),
+            # the library reuses cells that left the window, also where a fork or a kept prefix needs them
+            (
+                "some layers see only a window of the text (sliding window)",
+                library.model_n_swa(self.pointer) > 0,
+            ),
+            ("it does not generate text (its attention is not causal)", causal is False),
         ):
             if found:
                 raise ValueError(f"the engine cannot run {self.path}: {problem}; use another model")
@@ -88,7 +101,9 @@ class LlamaModel:
 
         `add_special`: begin and end as the model's metadata asks for.
         """
-        data = text.encode()
+        return self._tokenizing.submit(self._tokenize, text.encode(), add_special).result()
+
+    def _tokenize(self, data: bytes, add_special: bool) -> list[int]:
         room = len(data) + 16
         while True:
             tokens = np.empty(room, np.int32)
@@ -111,6 +126,7 @@ class LlamaModel:
     def close(self) -> None:
         """Frees the model."""
         if self.pointer:
+            self._tokenizing.shutdown()
             self.library.model_free(self.pointer)
             self.pointer = 0
 
@@ -144,16 +160,16 @@ class LlamaTokenizer:
     ) -> Any:
         """Returns the tokens of a chat, or its text if `tokenize` is false.
 
-        Raises jinja2.TemplateError if the template refuses the chat, ValueError if the model has none.
+        Raises ValueError if the template refuses the chat, or if the model has none.
         """
         if self.chat_template is None:
             raise ValueError(f"{self._model.path.name} has no chat template: give a plain text")
         names = {f"{role}_token": self._name(f"tokenizer.ggml.{role}_token_id") for role in ("bos", "eos")}
-        text = render_chat(
-            self.chat_template,
-            messages,
-            {**names, "tools": tools, "add_generation_prompt": add_generation_prompt, **variables},
-        )
+        settings = {**names, "tools": tools, "add_generation_prompt": add_generation_prompt, **variables}
+        try:
+            text = render_chat(self.chat_template, messages, settings)
+        except Exception as error:  # a template is a program that came with the model
+            raise ValueError(f"the model's chat template refuses the chat: {error}") from None
         return self._model.tokenize(text, add_special=False) if tokenize else text
 
     def _name(self, key: str) -> str:
@@ -162,13 +178,39 @@ class LlamaTokenizer:
         return self._model.piece(token).decode("utf-8", "replace") if known and token is not None else ""
 
 
+def deep_thread() -> ThreadPoolExecutor:
+    """Returns an executor whose one thread has a deep stack.
+
+    For some tokenizers, the library matches regular expressions with a recursion for each character.
+    """
+    before = threading.stack_size(_STACK_BYTES)
+    try:
+        executor = ThreadPoolExecutor(1, "aici-tokenize")
+        executor.submit(int).result()  # starts the thread
+        return executor
+    finally:
+        threading.stack_size(before)
+
+
 def _read_header(path: Path) -> Any:
     """Reads the header before the library does: it would abort the process on some broken files."""
     try:
         header = read_gguf_header(path)
     except VocabularyError as error:
         raise ValueError(error.message) from None
-    if not header.tensors:
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, list) and len(set(tokens)) != len(tokens):
+        raise ValueError(
+            f"{path} lists a token twice, which llama.cpp does not support; convert the model again"
+        )
+    for key, kind in (("scores", "f"), ("token_type", "iu")):
+        values = header.metadata.get(f"tokenizer.ggml.{key}")
+        if values is None or not isinstance(tokens, list):
+            continue
+        fits = isinstance(values, np.ndarray) and values.dtype.kind in kind and values.dtype.itemsize == 4
+        if not fits or len(values) < len(tokens):
+            raise ValueError(f"{path} has no valid tokenizer.ggml.{key}; convert the model again")
+    if not header.tensors and (header.number("split.count") or 0) < 2:
         raise ValueError(f"{path} has no weights: it is a vocabulary; give the file of a whole model")
     return header
 

@@ -78,6 +78,8 @@ class LlamaRunner:
         One float32 [num_logits] per feed. Raises SpaceError if the cache has no room, and RuntimeError if
         the library fails.
         """
+        if not self._context:
+            raise RuntimeError("the engine is closed")
         tokens: list[int] = []
         positions: list[int] = []
         sequences: list[int] = []
@@ -129,5 +131,6 @@ class LlamaRunner:
     def close(self) -> None:
         """Frees the context with its cache."""
         if self._context:
+            self.cache.close()
             self._library.free(self._context)
             self._context = 0

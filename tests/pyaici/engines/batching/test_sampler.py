@@ -306,3 +306,18 @@ def test_a_token_with_an_infinite_logit_is_drawn(pick: Pick, options: dict[str, 
     logits[0, 42] = float("inf")
     (chosen,) = pick(logits, [choice(**options)])  # type: ignore[arg-type]
     assert chosen.token == 42
+
+
+@pytest.mark.parametrize("options", [{}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
+@pytest.mark.parametrize("temperature", [1e-5, 0.5, 1e39])
+def test_huge_biases_and_temperatures_draw_an_allowed_token(
+    pick: Pick, options: dict[str, float], temperature: float
+) -> None:
+    """A controller chooses biases and temperatures, and an error here would end the step for all requests."""
+    bias = np.array([NEG_INF, 3e38, 3e38, -3e38, 0], np.float32)
+    row = Row(RowKind.DENSE, bias=bias)
+    tokens = {
+        pick([LOGITS], [choice(temperature, seed=seed, row=row, **options)])[0].token  # type: ignore[arg-type]
+        for seed in range(20)
+    }
+    assert tokens <= ({1, 2} if temperature < 1 else {1, 2, 3, 4})

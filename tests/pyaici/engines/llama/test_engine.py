@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,13 +12,15 @@ import pytest
 from aicirt.contract.messages import StepInput
 from pyaici.bundled import describe_bundled
 from pyaici.client.masks import apply_row
+from pyaici.client.results import PreResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.model import Feed
 from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.models import default_gguf_path
-from tests.pyaici.engines.batching.support import BOS
+from tests.pyaici.engines.batching.scripted import CONTINUE, SUSPEND, Script, ScriptedRuntime, anything
+from tests.pyaici.engines.batching.support import BOS, byte_vocabulary
 
 pytestmark = pytest.mark.slow
 PROMPT = [{"role": "user", "content": "Say something about numbers, in JSON if you can."}]
@@ -162,3 +165,41 @@ def test_program_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixtu
     ):
         assert main([*arguments, "--prompt", "x"]) == 1
         assert words in capsys.readouterr().err
+
+
+def test_closed_engine_refuses_work_and_calls_the_library_no_more(tiny: LlamaModel) -> None:
+    engine = LlamaEngine(tiny)
+    pieces = engine.logits_in_pieces([[BOS, number] for number in range(40)])
+    next(pieces)
+    engine.close()
+    pieces.close()
+    with pytest.raises(RuntimeError, match="the engine is closed"):
+        engine.next_logits([[BOS, 1]])
+    engine.close()
+
+
+class SuspendsFirst(Script):
+    """The first of all controllers suspends its sequence in its first step."""
+
+    seen: ClassVar[list[int]] = []
+
+    def pre(self, report: StepInput) -> PreResult:
+        self.seen.append(report.seq)
+        return SUSPEND if len(self.seen) == 1 else CONTINUE
+
+
+def test_a_copy_gets_room_if_the_sequence_that_had_it_is_suspended(tiny: LlamaModel) -> None:
+    """Kept prompts give way, and other requests go on."""
+    runtime = ScriptedRuntime(script=lambda arg, prompt: SuspendsFirst(anything()))
+    with LlamaEngine(tiny, runtime, vocabulary=byte_vocabulary(), keep=8, cache_tokens=1024) as engine:  # type: ignore[arg-type]
+        for number in range(4):  # the cache is full of kept prompts
+            engine.run([Request([number] * 250, max_tokens=3)])
+        SuspendsFirst.seen.clear()
+        assert engine._llama.cache.free_cells < 100
+        other = engine.add(Request([BOS, 1, 2], max_tokens=8))
+        copied = engine.add(Request([9] * 240, module="script", n=2, max_tokens=4))
+        for _ in range(40):
+            engine.step()
+        engine.cancel(copied)
+        engine.step()
+        assert all(result.error is None for result in [*engine.results(other), *engine.results(copied)])

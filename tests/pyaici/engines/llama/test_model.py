@@ -103,15 +103,64 @@ def test_truncated_foreign_and_contradictory_files_are_refused(tmp_path: Path) -
             LlamaModel(library, _changed(good, tmp_path, at, new))
 
 
-def test_vocabulary_without_weights_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "scores", "words"),
+    [
+        (["a", "b"], [0.0, 0.0], "it is a vocabulary; give the file of a whole model"),
+        (["a", "a"], [0.0, 0.0], "lists a token twice"),
+        (["a", "b"], [0.0], "no valid tokenizer.ggml.scores"),
+        (["a", "b"], [1, 2], "no valid tokenizer.ggml.scores"),
+    ],
+)
+def test_files_that_the_library_would_misread_are_refused(
+    tmp_path: Path, tokens: list[str], scores: list[float], words: str
+) -> None:
     import gguf
 
     path = tmp_path / "vocabulary.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_scores(scores)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(ValueError, match="it is a vocabulary; give the file of a whole model"):
+    with pytest.raises(ValueError, match=words):
         LlamaModel(load_library(), path)
+
+
+@pytest.mark.parametrize(
+    ("function", "answer", "words"),
+    [
+        ("model_n_swa", 512, "sliding window"),
+        ("model_is_recurrent", True, "recurrent"),
+        ("model_is_hybrid", True, "hybrid"),
+        ("model_is_diffusion", True, "diffusion"),
+        ("model_has_encoder", True, "encoder"),
+        ("model_rope_type", 8, "several positions"),
+    ],
+)
+def test_models_that_forks_would_break_are_refused(
+    monkeypatch: pytest.MonkeyPatch, function: str, answer: object, words: str
+) -> None:
+    """No such model is at hand, so the library's answer about the default model is replaced."""
+    library = load_library()
+    monkeypatch.setattr(library, function, lambda model: answer)
+    with pytest.raises(ValueError, match=words):
+        LlamaModel(library, default_gguf_path())
+
+
+def test_template_that_fails_is_named(smollm: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    for template, words in (
+        ("{{ 1 / 0 }}", "division"),
+        ("{% if %}", "Expected"),
+        ("{{ x.y.z }}", "undefined"),
+    ):
+        monkeypatch.setattr(smollm.tokenizer, "chat_template", template)
+        with pytest.raises(ValueError, match=f"the model's chat template refuses the chat: .*{words}"):
+            smollm.tokenizer.apply_chat_template(CHAT)
+
+
+def test_long_runs_of_a_character_are_tokenized(smollm: LlamaModel) -> None:
+    assert len(smollm.tokenize("Z" * 300_000, add_special=False)) > 1000
