@@ -115,7 +115,7 @@ install() {
             *) lock=${locks[-1]} ;;
         esac
     done
-    say "installing pyaici[$all] ${what[*]}: some minutes, once"
+    say "installing pyaici[$all]${what[*]:+ ${what[*]}}: some minutes, once"
     pip --no-deps --require-hashes --requirement "$lock"
     # The lock includes the other dependencies of torch, so pip fetches torch itself, and the CUDA packages for that
     # build. Without --no-warn-conflicts, pip warns that triton is missing, which is useless without CUDA.
