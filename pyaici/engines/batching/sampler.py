@@ -223,13 +223,12 @@ def _draw(weights: NDArray[np.float32], uniform: float) -> int:
     The column never has weight 0.
     """
     # summing every column in float64 would take most of a draw's time: first the block, then the column in it
-    starts = range(0, len(weights), _BLOCK)
     whole = len(weights) // _BLOCK * _BLOCK
     masses = weights[:whole].reshape(-1, _BLOCK).sum(axis=1).astype(np.float64)
     if whole < len(weights):
         masses = np.append(masses, weights[whole:].sum(dtype=np.float64))
     block, rest = _passed(masses, uniform)
-    start = starts[block]
+    start = block * _BLOCK
     column, _ = _passed(weights[start : start + _BLOCK].astype(np.float64), rest)
     return start + column
 

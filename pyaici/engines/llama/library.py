@@ -95,11 +95,11 @@ _KINDS = {
 }
 #: name:types, the type of the result first
 _SIGNATURES = """
-backend_init:v log_set:vLp print_system_info:s model_default_params:M context_default_params:C
+backend_init:v log_set:vLp model_default_params:M context_default_params:C
 model_load_from_file:psM model_free:vp init_from_model:ppC free:vp model_get_vocab:pp
 model_n_ctx_train:ip model_n_embd:ip model_n_layer:ip model_n_head:ip model_n_head_kv:ip
 model_n_swa:ip model_rope_type:ip model_has_encoder:bp model_is_recurrent:bp model_is_hybrid:bp
-model_is_diffusion:bp model_desc:ipsz n_ctx:up n_ctx_seq:up n_batch:up n_seq_max:up get_memory:pp
+model_is_diffusion:bp n_ctx:up n_ctx_seq:up get_memory:pp
 memory_seq_rm:bpiii memory_seq_cp:vpiiii memory_seq_pos_max:ipi decode:ipB get_logits:pp
 supports_gpu_offload:b vocab_n_tokens:ip tokenize:ipsipibb token_to_piece:ipisiib
 """

@@ -51,9 +51,11 @@ def engine(smollm: LlamaModel, runtime: Runtime) -> Iterator[LlamaEngine]:
         yield engine
 
 
-def by_hand(runner: LlamaRunner, runtime: Runtime, module: str, arg: str, prompt: list[int]) -> list[int]:
+def by_hand(
+    runner: LlamaRunner, runtime: Runtime, module: str, arg: str, prompt: list[int], ends: tuple[int, ...]
+) -> list[int]:
     """Generates greedily: one sequence, one pass a step, each row applied to the logits."""
-    tokens, fed, slot = list(prompt), 0, runner.cache.new_slot()
+    tokens, slot = list(prompt), runner.cache.new_slot()
     control = runtime.instantiate(module, arg, tokens)
     report = StepInput(control)
     while len(tokens) < len(prompt) + TOKENS:
@@ -78,15 +80,11 @@ def by_hand(runner: LlamaRunner, runtime: Runtime, module: str, arg: str, prompt
         else:
             break
         tokens += new
-        fed += 1
-        if new and new[-1] in runtime_ends:
+        if new and new[-1] in ends:
             break
     runtime.free([control])
     runner.cache.free(slot)
     return tokens[len(prompt) :]
-
-
-runtime_ends: set[int] = set()
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
@@ -98,12 +96,13 @@ def test_greedy_texts_equal_those_of_a_client_by_hand(
     module = upload_bundled(runtime, name)
     arg = CONTROLLERS[name] or ""
     prompt = smollm.tokenizer.apply_chat_template(PROMPT, add_generation_prompt=True)
-    runtime_ends.update(engine.vocabulary.eos)
     (result,) = engine.run([Request(prompt, module=module, arg=arg, max_tokens=TOKENS)])
     assert result.error is None and result.new_tokens
     runner = LlamaRunner(smollm, 1024)
     try:
-        assert result.new_tokens == by_hand(runner, runtime, module, arg, prompt), result.text
+        assert result.new_tokens == by_hand(runner, runtime, module, arg, prompt, engine.vocabulary.eos), (
+            result.text
+        )
     finally:
         runner.close()
 
