@@ -57,12 +57,14 @@ class BatchingEngine(Engine):
         *,
         keep: int,
         budget: Budget,
+        keep_tokens: int | None = None,
     ) -> None:
         """`tokenizer`: encodes texts and chats (see `encode_prompt`); None if all prompts are token ids.
 
         `keep`: how many ended sequences stay in the cache; the least recently used go first. With one or
         more, a prompt that shares its beginning with a kept or live sequence is fed only from where it
-        differs. `budget`: the room of the cache. Requests wait until there is room for them.
+        differs. `budget`: the room of the cache. Requests wait until there is room for them. `keep_tokens`:
+        most tokens of all kept sequences together; None = any number.
         """
         self._runner = runner
         #: encodes texts and chats; None if there is none
@@ -81,7 +83,7 @@ class BatchingEngine(Engine):
         #: the most tokens of a prompt and its answer together
         self.max_context = min(runner.max_tokens, budget.limit or runner.max_tokens)
         self._budget = budget
-        self._prefixes = PrefixCache(runner.cache, keep)
+        self._prefixes = PrefixCache(runner.cache, keep, keep_tokens)
         self._pool = SequencePool(runner, self._prefixes, budget, self.vocabulary, runtime, self.max_context)
         self._histories = Histories(runner, self._prefixes, budget, self._pool.stats, self.max_context)
         self._request_ids = itertools.count()

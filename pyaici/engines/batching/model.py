@@ -37,16 +37,17 @@ class Slot:
     the room.
     """
 
-    #: the cache's number for it, which may change; -1 = the cache has not allocated it, or has freed it
+    #: the cache's number for it, which may change; -1 = the cache has not allocated it, or has freed it, or
+    #: has parked it without a number
     index: int = -1
     #: number of valid tokens
     length: int = 0
-    #: the cache may hold this many tokens of it, valid or not
+    #: the cache may hold this many tokens of it, valid or not, or has room for them
     used: int = 0
 
     @property
     def placed(self) -> bool:
-        """Whether the cache has allocated the slot and not yet freed it."""
+        """Whether a sequence can use the slot."""
         return self.index >= 0
 
 
@@ -74,13 +75,20 @@ class KeyValueCache(Protocol):
         """Returns a new slot with the same contents. Raises SpaceError."""
 
     def copy(self, source: Slot, target: Slot, length: int | None = None) -> None:
-        """Makes `target` equal to `source`. `target` must hold a beginning of it.
+        """Makes `target` equal to `source`, which may be parked. `target` must hold a beginning of it.
 
-        `length`: copy only up to this many tokens; None = all.
+        `length`: copy only up to this many tokens; None = all. Raises SpaceError, but not for sources that
+        are not parked.
         """
 
-    def trim(self, slot: Slot) -> None:
-        """Gives up the tokens beyond the slot's length."""
+    def park(self, slot: Slot) -> None:
+        """Stores the slot's tokens in as little memory as possible, until `resume`, for use as a source.
+
+        Raises SpaceError.
+        """
+
+    def resume(self, slot: Slot) -> None:
+        """Makes a parked slot usable again. Raises SpaceError."""
 
     def free(self, slot: Slot) -> None:
         """Frees the slot."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -42,12 +43,14 @@ class Cached:
 class PrefixCache:
     """Allocates and frees the slots of sequences.
 
-    Keeps the slots of up to `keep` ended sequences; the least recently used go first.
+    Keeps the slots of up to `keep` ended sequences, which have up to `keep_tokens` tokens together; the least
+    recently used go first.
     """
 
-    def __init__(self, cache: KeyValueCache, keep: int) -> None:
+    def __init__(self, cache: KeyValueCache, keep: int, keep_tokens: int | None = None) -> None:
         self._cache = cache
         self._keep = keep
+        self._keep_tokens = sys.maxsize if keep_tokens is None else keep_tokens
         #: least recently used first
         self._kept: list[Cached] = []
         #: number of calls of `clear`; contents of slots from before the last call cannot be relied on
@@ -77,12 +80,21 @@ class PrefixCache:
         best, length = self.find(tokens[:-1], others)
         if best in self._kept:
             self._kept.remove(best)
-            if length == best.slot.length:
-                return best.slot  # all of its contents are used: no copy is needed
+            if length == best.slot.length:  # all of its contents are used: no copy is needed
+                return self._resume(best.slot)
             self._kept.append(best)
         slot = self._with_room(self._cache.new_slot)
-        if best is not None and best.slot.placed:  # making room may have dropped it
-            self._cache.copy(best.slot, slot, length)
+        if best is not None:
+            source = best.slot  # if making room drops it, it has no tokens
+            self._with_room(lambda: self._cache.copy(source, slot, min(length, source.length)))
+        return slot
+
+    def _resume(self, slot: Slot) -> Slot:
+        try:
+            self._with_room(lambda: self._cache.resume(slot))
+        except SpaceError:
+            self._cache.free(slot)
+            raise
         return slot
 
     def fork(self, slot: Slot) -> Slot:
@@ -108,7 +120,7 @@ class PrefixCache:
 
     def end(self, tokens: Sequence[int], slot: Slot) -> None:
         """Keeps or frees the slot of an ended sequence with these tokens."""
-        if slot.length == 0:
+        if not self.enabled or not 0 < slot.length <= self._keep_tokens:
             self._cache.free(slot)
             return
         new = Cached(list(tokens[: slot.length]), slot)
@@ -119,15 +131,19 @@ class PrefixCache:
                 self._kept.append(old)
                 self._cache.free(slot)
                 return
-        if self.enabled:
-            self._cache.trim(slot)
-            for old in [old for old in self._kept if new.shares(old.tokens) == old.slot.length]:
-                self._drop(old)
-            self._kept.append(new)
-            if len(self._kept) > self._keep:
-                self._drop(self._kept[0])
-        else:
+        for old in [old for old in self._kept if new.shares(old.tokens) == old.slot.length]:
+            self._drop(old)
+        try:
+            self._with_room(lambda: self._cache.park(slot))
+        except SpaceError:
             self._cache.free(slot)
+            return
+        self._kept.append(new)
+        while len(self._kept) > self._keep or self._kept_tokens() > self._keep_tokens:
+            self._drop(self._kept[0])
+
+    def _kept_tokens(self) -> int:
+        return sum(cached.slot.length for cached in self._kept)
 
     def clear(self) -> None:
         """Frees all kept slots."""

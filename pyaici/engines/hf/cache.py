@@ -1,7 +1,12 @@
-"""The key-value cache in torch tensors, with one slot per sequence, all of the same length."""
+"""The key-value cache in torch tensors, with one slot per running sequence, all of the same length.
+
+So a batch of neighbouring slots is a view, and a pass copies nothing. The tensors grow and shrink with the
+running sequences. A parked slot, which no sequence uses, has tensors of its own, as long as its tokens.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +43,14 @@ class Placement:
     common: tuple[int, int] | None
     #: otherwise the batch row, query, slot and position of each new token, int64 [N] each
     scatter: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None
+
+
+@dataclass(eq=False, slots=True)
+class HfSlot(Slot):
+    """A slot of the cache: `index` is its row in the tensors."""
+
+    #: keys and values of each layer, [heads, length, head_dim] each, while the slot is parked
+    parked: list[tuple[torch.Tensor, torch.Tensor]] | None = None
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc,no-untyped-call,unused-ignore]
@@ -129,61 +142,102 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         #: number of slots, and tokens per slot, that every layer has or is allocated with
         self.num_slots = num_slots
         self.capacity = capacity
-        #: most tokens that the cache may grow to, `num_slots` times `capacity`; None = as memory allows
+        self._least = (num_slots, capacity)
+        #: most tokens that the tensors may grow to, `num_slots` times `capacity`; None = as memory allows
         self.limit: int | None = None
-        #: live slots; ``slots[i].index == i``
-        self.slots: list[Slot] = []
+        #: slots in the tensors; ``slots[i].index == i``
+        self.slots: list[HfSlot] = []
+        self.parked: list[HfSlot] = []
         #: set before each forward pass
         self.placement: Placement | None = None
         super().__init__(layers=[SlotLayer(self) for _ in range(num_layers)])
 
-    def new_slot(self) -> Slot:
+    def new_slot(self) -> HfSlot:
         """Returns an empty slot. Raises SpaceError."""
         self.reserve(len(self.slots) + 1, 0)
-        slot = Slot(len(self.slots))
+        return self._enter(HfSlot())
+
+    def _enter(self, slot: HfSlot) -> HfSlot:
+        slot.index = len(self.slots)
         self.slots.append(slot)
         return slot
 
     def free(self, slot: Slot) -> None:
-        """Frees the slot. The last slot moves into its place."""
+        """Frees the slot, and memory that the others do not need."""
+        assert isinstance(slot, HfSlot)
+        if slot.parked is None:
+            self._leave(slot)
+        else:
+            self.parked.remove(slot)
+            slot.parked = None
+        slot.length = slot.used = 0
+
+    def _leave(self, slot: HfSlot) -> None:
+        """Removes a slot from the tensors. The last slot moves into its place."""
         last = self.slots[-1]
         if last is not slot:
             self._swap(slot, last)
         self.slots.pop()
-        slot.length = 0
-        self.trim(slot)
-        slot.index = -1
-
-    def trim(self, slot: Slot) -> None:
-        """Zeroes the positions beyond the slot's tokens."""
         for layer in self._ready_layers():
             # infinities of a sequence that overflowed must not reach the next one
-            layer.keys[slot.index, :, slot.length : slot.used] = 0
-            layer.values[slot.index, :, slot.length : slot.used] = 0
+            layer.keys[slot.index, :, : slot.used] = 0
+            layer.values[slot.index, :, : slot.used] = 0
+        slot.index = -1
+        self._shrink()
+
+    def park(self, slot: Slot) -> None:
+        """Moves the slot's tokens into tensors of their own. Raises SpaceError."""
+        assert isinstance(slot, HfSlot)
+        try:
+            slot.parked = [
+                (keys[slot.index, :, : slot.length].clone(), values[slot.index, :, : slot.length].clone())
+                for keys, values in ((layer.keys, layer.values) for layer in self._ready_layers())
+            ]
+        except (MemoryError, RuntimeError) as error:
+            if not _memory_is_short(error):
+                raise
+            raise SpaceError(f"there is not enough memory to keep {slot.length} tokens") from error
+        self._leave(slot)
         slot.used = slot.length
+        self.parked.append(slot)
+
+    def resume(self, slot: Slot) -> None:
+        """Moves the tokens of a parked slot into the cache's tensors. Raises SpaceError."""
+        assert isinstance(slot, HfSlot) and slot.parked is not None
+        self.reserve(len(self.slots) + 1, slot.length)
+        self._enter(slot)
+        # strict=False: an empty slot may have been parked before the layers had tensors
+        for layer, (keys, values) in zip(self._ready_layers(), slot.parked, strict=False):
+            layer.keys[slot.index, :, : slot.length] = keys
+            layer.values[slot.index, :, : slot.length] = values
+        slot.parked = None
+        self.parked.remove(slot)
 
     def extend(self, slot: Slot, tokens: int) -> None:
-        """Makes room for `tokens` tokens in every slot. Raises SpaceError."""
+        """Makes room for `tokens` tokens in the slot, and so in every slot. Raises SpaceError."""
         self.reserve(0, tokens)
+        slot.used = max(slot.used, tokens)
 
-    def fork(self, slot: Slot) -> Slot:
+    def fork(self, slot: Slot) -> HfSlot:
         """Returns a new slot with the same contents. Raises SpaceError."""
         copy = self.new_slot()
         self.copy(slot, copy)
         return copy
 
     def copy(self, source: Slot, target: Slot, length: int | None = None) -> None:
-        """Makes `target` equal to `source` by copying what is missing. `target` must hold a beginning of it.
-
-        `length`: copy only up to this many tokens; None = all.
-        """
+        """See `KeyValueCache.copy`. Copies only the tokens that `target` lacks."""
+        assert isinstance(source, HfSlot)
         start, end = target.length, source.length if length is None else length
-        if end > start:
-            for layer in self._ready_layers():
-                for store in (layer.keys, layer.values):
-                    store[target.index, :, start:end] = store[source.index, :, start:end]
+        if end <= start:
+            return
+        self.extend(target, end)
+        parked = source.parked
+        for number, layer in enumerate(self._ready_layers()):
+            here = (layer.keys, layer.values)
+            there = [store[source.index] for store in here] if parked is None else parked[number]
+            for store, states in zip(here, there, strict=True):
+                store[target.index, :, start:end] = states[:, start:end]
         target.length = end
-        target.used = max(target.used, end)
 
     def place(self, slots: Sequence[Slot], counts: Sequence[int], device: torch.device) -> Placement:
         """Reserves room for `counts[b]` more tokens in ``slots[b]`` and returns their positions.
@@ -233,7 +287,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
                 store[a.index, :, :used] = store[b.index, :, :used]
                 store[b.index, :, :used] = kept
         a.index, b.index = b.index, a.index
-        self.slots[a.index], self.slots[b.index] = a, b
+        self.slots.sort(key=lambda slot: slot.index)
 
     def _ready_layers(self) -> list[SlotLayer]:
         return [layer for layer in self.layers if layer.is_initialized]
@@ -248,32 +302,40 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         """Makes room for at least this many slots in total, of this many tokens each. Raises SpaceError."""
         if slots <= self.num_slots and tokens <= self.capacity:
             return
-        size = self._grown(max(slots, len(self.slots)), max(1, tokens, self.get_seq_length()))
+        self._resize(*self._grown(max(slots, len(self.slots)), max(1, tokens, self.get_seq_length())))
+
+    def _shrink(self) -> None:
+        """Gives memory back if the slots need at most a quarter of it, or if there are no slots."""
+        slots = _doubled(self._least[0], len(self.slots))
+        capacity = _doubled(self._least[1], max((slot.used for slot in self.slots), default=0))
+        if (4 * slots * capacity if self.slots else slots * capacity + 1) <= self.num_slots * self.capacity:
+            with contextlib.suppress(SpaceError):
+                self._resize(min(slots, self.num_slots), min(capacity, self.capacity))
+
+    def _resize(self, num_slots: int, capacity: int) -> None:
+        """Moves the slots into tensors of another size. Raises SpaceError."""
         layers = self._ready_layers()
         try:
             for layer in layers:
-                layer.resize(*size)
+                layer.resize(num_slots, capacity)
         except (MemoryError, RuntimeError) as error:
             if not _memory_is_short(error):
                 raise
             raise SpaceError(
-                f"there is not enough memory for a key-value cache of {size[0]} sequences of {size[1]} tokens"
+                f"there is not enough memory for a key-value cache of {num_slots} sequences of {capacity} "
+                "tokens"
             ) from error
         finally:
             # layers are resized one at a time, so that only one tensor exists twice at any moment. If some
             # are not resized, the smallest determines the size of all
-            sizes = [layer.size for layer in layers] or [size]
+            sizes = [layer.size for layer in layers] or [(num_slots, capacity)]
             self.num_slots, self.capacity = (min(side) for side in zip(*sizes, strict=True))
             for slot in self.slots:
                 slot.used = min(slot.used, self.capacity)
 
     def _grown(self, slots: int, tokens: int) -> tuple[int, int]:
         """Returns a size with at least the required room. Raises SpaceError if that exceeds the limit."""
-        num_slots, capacity = self.num_slots, self.capacity
-        while num_slots < slots:
-            num_slots *= 2
-        while capacity < tokens:
-            capacity *= 2
+        num_slots, capacity = _doubled(self.num_slots, slots), _doubled(self.capacity, tokens)
         if self.limit is None or num_slots * capacity <= self.limit:
             return num_slots, capacity
         if slots * tokens > self.limit:
@@ -286,6 +348,13 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         return num_slots, min(capacity, self.limit // num_slots)
 
 
+def _doubled(size: int, least: int) -> int:
+    """Returns the size, doubled until it is at least `least`."""
+    while size < least:
+        size *= 2
+    return size
+
+
 def _memory_is_short(error: Exception) -> bool:
     """Returns whether an error means that memory is short.
 
@@ -294,9 +363,10 @@ def _memory_is_short(error: Exception) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "alloc" in str(error).lower()
 
 
-#: The share of the free memory that the cache may use. The rest is for passes over long prompts, and on the
-#: CPU also for all other programs, which may need more of it later.
-SHARE = {"cpu": 0.5, "cuda": 0.8}
+#: The share of the free memory that running sequences may use. Kept ones use up to a quarter of that more.
+#: The rest is for passes over long prompts, and on the CPU also for all other programs, which may need more
+#: of it later.
+SHARE = {"cpu": 0.4, "cuda": 0.64}
 
 
 def cache_limit(asked: int | Literal["auto"] | None, device: torch.device, token_bytes: int) -> int | None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
 
 
+#: The kept sequences have at most as many tokens as this many texts of the greatest length.
+_KEPT_TEXTS = 2
+
+
 class HfEngine(BatchingEngine):
     """Generates text with a Transformers model under the control of a runtime's controllers.
 
@@ -37,11 +41,12 @@ class HfEngine(BatchingEngine):
         `vocabulary` overrides the vocabulary that is read from the tokenizer. With it and prompts of token
         ids, no tokenizer is needed.
 
-        `keep`: see `BatchingEngine`.
+        `keep`: see `BatchingEngine`. Kept sequences have memory of their own, for as many tokens as two texts
+        of the greatest length have, but at most for a quarter of `cache_tokens`.
 
-        `cache_tokens`: most tokens of the key-value cache, at least 1024; each sequence takes as much room as
-        the longest. "auto" means as many as a share of the free memory holds; None means no limit. Requests
-        wait until there is room for them.
+        `cache_tokens`: most tokens of the key-value cache, at least 1024; each running sequence takes as much
+        room as the longest. "auto" means as many as a share of the free memory holds; None means no limit.
+        Requests wait until there is room for them. Sequences that end give their memory back.
 
         Raises ValueError for a model that cannot be run (see `ModelRunner`), and VocabularyError for a
         tokenizer whose bytes are unknown.
@@ -54,4 +59,9 @@ class HfEngine(BatchingEngine):
         cache = runner.cache
         cache.limit = cache_limit(cache_tokens, runner.device, cache.token_bytes)
         budget = Budget(cache.limit, uniform=True)
-        super().__init__(runner, vocabulary, tokenizer, runtime, keep=keep, budget=budget)
+        keep_tokens = _KEPT_TEXTS * runner.max_tokens
+        if cache.limit is not None:
+            keep_tokens = min(keep_tokens, cache.limit // 4)
+        super().__init__(
+            runner, vocabulary, tokenizer, runtime, keep=keep, budget=budget, keep_tokens=keep_tokens
+        )

@@ -93,6 +93,13 @@ class SequenceCache:
         target.cells = np.concatenate([target.cells, shared])
         target.length = target.used = end
 
+    def park(self, slot: Slot) -> None:
+        """Gives up reserved cells. A slot's own cells are the least memory that it can take."""
+        self.trim(slot)
+
+    def resume(self, slot: Slot) -> None:
+        """Does nothing: see `park`."""
+
     def trim(self, slot: Slot) -> None:
         """Gives up the tokens beyond the slot's length, and what is reserved."""
         assert isinstance(slot, LlamaSlot)

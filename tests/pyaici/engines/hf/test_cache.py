@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.batching.model import Feed, Slot
-from pyaici.engines.hf.cache import SlotCache
+from pyaici.engines.hf.cache import HfSlot, SlotCache
 from pyaici.engines.hf.runner import ModelRunner, split
 from tests.pyaici.engines.batching.support import CountingCalls, make_model
 
@@ -35,7 +35,8 @@ class SlotMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.cache = SlotCache(LAYERS, num_slots=1, capacity=2)
         self.cache.limit = self.limit
-        self.model: list[tuple[Slot, list[float]]] = []
+        self.model: list[tuple[HfSlot, list[float]]] = []
+        self.parked: list[tuple[HfSlot, list[float]]] = []
         self.next = 1.0
 
     @rule()
@@ -66,18 +67,33 @@ class SlotMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
-    def trim(self, data: st.DataObject) -> None:
-        slot, held = data.draw(st.sampled_from(self.model))
-        self.cache.trim(slot)
-        assert slot.used == len(held)
+    def park(self, data: st.DataObject) -> None:
+        slot, held = self.model.pop(data.draw(st.integers(0, len(self.model) - 1)))
+        self.cache.park(slot)
+        self.parked.append((slot, held))
 
-    @precondition(lambda self: self.model and len(self.model) < 8)
+    @precondition(lambda self: self.parked and len(self.model) < 8)
+    @rule(data=st.data())
+    def resume(self, data: st.DataObject) -> None:
+        number = data.draw(st.integers(0, len(self.parked) - 1))
+        with self._room(1, len(self.parked[number][1])):
+            self.cache.resume(self.parked[number][0])
+            self.model.append(self.parked.pop(number))
+
+    @precondition(lambda self: self.parked)
+    @rule(data=st.data())
+    def free_a_parked_slot(self, data: st.DataObject) -> None:
+        slot, _ = self.parked.pop(data.draw(st.integers(0, len(self.parked) - 1)))
+        self.cache.free(slot)
+
+    @precondition(lambda self: self.model + self.parked and len(self.model) < 8)
     @rule(data=st.data())
     def copy_a_beginning(self, data: st.DataObject) -> None:
-        slot, held = data.draw(st.sampled_from(self.model))
+        slot, held = data.draw(st.sampled_from(self.model + self.parked))
         length = data.draw(st.integers(0, len(held)))
-        with self._room(1, 0):
+        with self._room(1, length):
             copy = self.cache.new_slot()
+            self.cache.extend(copy, length)
             self.cache.copy(slot, copy, length)
             self.model.append((copy, held[:length]))
 
@@ -149,6 +165,14 @@ class SlotMachine(RuleBasedStateMachine):
     def slots_hold_what_was_written(self) -> None:
         assert self.limit is None or self.cache.num_slots * self.cache.capacity <= self.limit
         assert sorted(slot.index for slot, _ in self.model) == list(range(len(self.model)))
+        assert sorted(map(id, self.cache.parked)) == sorted(id(slot) for slot, _ in self.parked)
+        for slot, held in self.parked:
+            assert slot.length == len(held) and not slot.placed and slot.parked is not None
+            for number, (keys, values) in enumerate(slot.parked):
+                assert keys[0, :, 0].tolist() == [value + number for value in held]
+                assert values[1, :, 2].tolist() == [-value - number for value in held]
+        if not self.model:
+            assert (self.cache.num_slots, self.cache.capacity) == (1, 2)
         for slot, held in self.model:
             assert slot.length == len(held) and self.cache.slots[slot.index] is slot
             for number, layer in enumerate(self.cache.layers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aicirt.contract.errors import SpaceError
 from pyaici.engines.batching.prefixes import Cached, PrefixCache
 from pyaici.engines.hf import HfEngine, Request, Sampling
 from pyaici.engines.hf.cache import SlotCache
@@ -36,7 +38,8 @@ def plain_logits(model: Any, history: list[int]) -> torch.Tensor:
 
 
 def slots(engine: HfEngine) -> int:
-    return len(engine._runner.cache.slots)
+    cache: SlotCache = engine._runner.cache  # type: ignore[assignment]
+    return len(cache.slots) + len(cache.parked)
 
 
 # -- requests -----------------------------------------------------------------------------------------
@@ -218,7 +221,40 @@ def test_a_prefix_of_a_kept_sequence_is_not_kept() -> None:
     prefixes = PrefixCache(cache, 5)
     for tokens in ([1, 2], [1, 2, 3], [1], [1, 2, 3, 4], [2]):
         prefixes.end(*_parts(filled(cache, tokens)))
-    assert len(cache.slots) == 2 and prefixes.find([1, 2, 3, 4, 5], ())[1] == 4
+    assert not cache.slots and len(cache.parked) == 2 and prefixes.find([1, 2, 3, 4, 5], ())[1] == 4
+
+
+def test_kept_prefixes_have_a_limit_of_tokens() -> None:
+    cache = SlotCache(1)
+    prefixes = PrefixCache(cache, 5, keep_tokens=6)
+    for tokens in ([1, 2], [2, 3, 4, 5], [4] * 7, [3], [5]):
+        prefixes.end(*_parts(filled(cache, tokens)))
+    assert sorted(slot.length for slot in cache.parked) == [1, 1, 4]
+
+
+def test_a_prefix_without_memory_for_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = SlotCache(1)
+    prefixes = PrefixCache(cache, 5)
+    prefixes.end(*_parts(filled(cache, [1, 2])))
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "park", Mock(side_effect=SpaceError("no memory")))
+        prefixes.end(*_parts(filled(cache, [3, 4])))
+    assert not cache.slots and not cache.parked, "kept prefixes are dropped first"
+
+
+def test_an_idle_engine_gives_memory_back(model: Any, vocabulary: Vocabulary) -> None:
+    engine = HfEngine(model, vocabulary=vocabulary, keep=2)
+    cache: SlotCache = engine._runner.cache  # type: ignore[assignment]
+    first = cache.num_slots, cache.capacity
+    long = [BOS, *range(200)]
+    for request in (Request(long, max_tokens=100), *(Request([BOS, i], max_tokens=3) for i in range(20))):
+        engine.add(request)
+    engine.step()
+    assert cache.num_slots * cache.capacity > 4 * first[0] * first[1]
+    engine.run()
+    assert (cache.num_slots, cache.capacity) == first
+    assert all(layer.keys.shape[::2] == first for layer in cache.layers)
+    assert len(cache.parked) == 2
 
 
 @given(st.lists(st.integers(0, 1), max_size=20), st.lists(st.integers(0, 1), max_size=20), st.integers(0, 20))

@@ -157,10 +157,11 @@ def test_a_sequence_without_memory_ends_alone(vocabulary: Vocabulary) -> None:
     assert isinstance(refused.error, SpaceError) and refused.new_tokens == []
 
 
-def test_kept_prefixes_are_evicted_before_a_request_waits(model: Any, vocabulary: Vocabulary) -> None:
+def test_kept_prefixes_take_no_room_of_requests(model: Any, vocabulary: Vocabulary) -> None:
     keeper = HfEngine(model, vocabulary=vocabulary, keep=8, cache_tokens=FOUR)
     keeper.run([Request([BOS, i], max_tokens=100) for i in range(4)])
-    assert len(keeper._runner.cache.slots) == 4
+    parked = keeper._runner.cache.parked  # type: ignore[attr-defined]
+    assert sum(slot.length for slot in parked) == 2 * 101, "a quarter of the room of requests"
     with CountingCalls(model) as calls:
         results = keeper.run([Request([i, BOS], max_tokens=250) for i in range(4)])
     assert max(rows for rows, _ in calls.shapes) == 4
