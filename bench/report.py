@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 #: versions that a figure may depend on
 _PACKAGES = (
-    "aici",
+    "pyaici",
     "wasmtime",
     "numpy",
     "torch",
     "transformers",
     "llguidance",
     "xgrammar",
+    "xllamacpp",
     "outlines-core",
     "kbnf",
     "ziglang",

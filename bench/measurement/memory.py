@@ -1,4 +1,4 @@
-"""Memory of sequences: by how much each one makes the private memory of the process grow."""
+"""Memory of processes, and of sequences: by how much each makes the private memory of the process grow."""
 
 from __future__ import annotations
 
@@ -45,6 +45,12 @@ def unique_kib() -> int:
     """Returns the KiB of memory of this process that no other process maps."""
     fields = Path("/proc/self/smaps_rollup").read_text()
     return sum(int(kib) for kib in re.findall(r"^Private_(?:Clean|Dirty): +(\d+) kB", fields, re.MULTILINE))
+
+
+def resident_kib(pid: int) -> int:
+    """Returns the KiB of memory that a process maps and that is not swapped out (resident set)."""
+    (found,) = re.findall(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found)
 
 
 def page_table_kib() -> int:

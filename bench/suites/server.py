@@ -1,4 +1,4 @@
-"""Time to the first token and tokens per second through the HTTP server, compared with the bare engine."""
+"""Tokens per second and time to the first token: `aici serve`, the bare engine, llama.cpp's own server."""
 
 from __future__ import annotations
 
@@ -6,29 +6,42 @@ import contextlib
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx2
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bench.measurement.timing import alternate, summarise
 from bench.report import Report
+from bench.servers.llama_cpp import llama_cpp_server
 from bench.servers.server_process import serving
 from pyaici.bundled import bundled_controllers
 from pyaici.client.runtime import Runtime
-from pyaici.engines.engine import TokensAppended
-from pyaici.engines.hf import HfEngine, Request
-from pyaici.models import default_model_path
+from pyaici.engines.engine import Request, TokensAppended
+from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
+from pyaici.models import default_gguf_path
 
 #: requests at the same time
 _BATCHES = (1, 8)
-_TOKENS, _QUICK_TOKENS = 48, 3
+_TOKENS, _QUICK_TOKENS = 64, 3
 _ROUNDS, _QUICK_ROUNDS = 10, 1
-#: allows any text, so that the tokens are the same as without control
-_PATTERN = "(?s).*"
+_MAX_TEXT = 512
 _PROMPT = "Client number {}: once upon a time there was a"
+#: an answer has more tokens than a request
+_SCHEMA = {
+    "type": "array",
+    "minItems": 16,
+    "items": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "alive": {"type": "boolean"}},
+        "required": ["name", "age", "alive"],
+        "additionalProperties": False,
+    },
+}
+#: lowest ratio to llama.cpp's server
+_TARGET = 0.95
 
 
 @dataclass
@@ -40,63 +53,58 @@ class _Times:
 
 
 def run(report: Report) -> None:
-    """Generates the same tokens with the server and the bare engine in turn, without a cache of prompts."""
-    torch.set_num_threads(1)
-    folder = default_model_path()
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    """Generates with the three in turn, greedily, with one thread for the model and no cache of prompts."""
     count = _QUICK_TOKENS if report.quick else _TOKENS
     rounds = _QUICK_ROUNDS if report.quick else _ROUNDS
+    path = default_gguf_path()
     with (
+        LlamaModel(load_library(), path) as model,
         Runtime() as runtime,
-        HfEngine(model.eval(), tokenizer, runtime) as engine,
-        serving("--keep-prompts", "0") as url,
+        LlamaEngine(model, runtime) as engine,
+        serving("--model", str(path), "--keep-prompts", "0") as server,
+        llama_cpp_server(path, max(_BATCHES), _MAX_TEXT) as peer,
     ):
-        module = runtime.upload(bundled_controllers()["regex"]).id
+        module = runtime.upload(bundled_controllers()["json_schema"]).id
         for batch in _BATCHES:
-            for name, controlled in (("free", False), ("regex", True)):
-                found: dict[str, list[_Times]] = {"bare": [], "server": []}
+            for name, schema in (("free", False), ("schema", True)):
+                contestants = {
+                    "bare": partial(_bare, engine, module if schema else None),
+                    "server": partial(_served, server, schema),
+                    "llama_cpp": partial(_served, peer, schema),
+                }
+                found: dict[str, list[_Times]] = {who: [] for who in contestants}
 
-                def bare(found: Any = found, batch: int = batch, controlled: bool = controlled) -> float:
-                    times = _bare(engine, module if controlled else None, batch, count)
-                    found["bare"].append(times)
-                    return times.rate
+                def timed(who: str, generate: Callable[[int, int], _Times], found: Any, batch: int) -> float:
+                    found[who].append(generate(batch, count))
+                    return found[who][-1].rate
 
-                def server(found: Any = found, batch: int = batch, controlled: bool = controlled) -> float:
-                    times = _served(url, controlled, batch, count)
-                    found["server"].append(times)
-                    return times.rate
-
-                rates = alternate({"bare": bare, "server": server}, rounds)
+                rates = alternate(
+                    {who: partial(timed, who, make, found, batch) for who, make in contestants.items()},
+                    rounds,
+                )
                 _report(report, f"server.b{batch}.{name}", rates, {k: v[1:] for k, v in found.items()})
 
 
 def _report(report: Report, name: str, rates: dict[str, list[float]], found: dict[str, list[_Times]]) -> None:
-    ratios = [served / bare for served, bare in zip(rates["server"], rates["bare"], strict=True)]
-    report.figure(f"{name}.tokens_per_s", summarise(rates["server"]).median, "tokens/s")
-    report.figure(f"{name}.bare_tokens_per_s", summarise(rates["bare"]).median, "tokens/s")
-    report.figure(f"{name}.rate_ratio", summarise(ratios).median, "ratio")
-    first = {
-        who: [1000 * seconds for times in all_times for seconds in times.first]
-        for who, all_times in found.items()
-    }
-    summary = {who: summarise(values) for who, values in first.items()}
-    report.figure(f"{name}.first_token_ms", summary["server"].median, "ms")
-    report.figure(f"{name}.first_token_p99_ms", summary["server"].p99, "ms")
-    report.figure(f"{name}.bare_first_token_ms", summary["bare"].median, "ms")
-    report.figure(f"{name}.first_token_added_ms", summary["server"].median - summary["bare"].median, "ms")
-    for who, values in first.items():
-        report.samples(f"{name}.{who}.first_token", values, "ms")
+    for who, values in rates.items():
+        report.figure(f"{name}.{who}_tokens_per_s", summarise(values).median, "tokens/s")
+    for peer, target in (("bare", None), ("llama_cpp", _TARGET)):
+        ratios = [served / other for served, other in zip(rates["server"], rates[peer], strict=True)]
+        report.figure(f"{name}.ratio_to_{peer}", summarise(ratios).median, "ratio", target=target)
+    for who, batches in found.items():
+        first = [1000 * seconds for times in batches for seconds in times.first]
+        report.samples(f"{name}.{who}.first_token", first, "ms")
+        report.figure(f"{name}.{who}_first_token_ms", summarise(first).median, "ms")
+        report.figure(f"{name}.{who}_first_token_p99_ms", summarise(first).p99, "ms")
 
 
-def _bare(engine: HfEngine, module: str | None, batch: int, count: int) -> _Times:
+def _bare(engine: LlamaEngine, module: str | None, batch: int, count: int) -> _Times:
     start = time.perf_counter()
     times = _Times()
     seen: set[int] = set()
     for number in range(batch):
-        engine.add(
-            Request(_PROMPT.format(number), module=module, arg=_PATTERN if module else "", max_tokens=count)
-        )
+        arg = json.dumps(_SCHEMA) if module else ""
+        engine.add(Request(_PROMPT.format(number), module=module, arg=arg, max_tokens=count))
     tokens = 0
     while engine.busy:
         for event in engine.step():
@@ -111,26 +119,33 @@ def _bare(engine: HfEngine, module: str | None, batch: int, count: int) -> _Time
     return times
 
 
-def _served(url: str, controlled: bool, batch: int, count: int) -> _Times:
+def _served(url: str, schema: bool, batch: int, count: int) -> _Times:
+    """Sends the requests to a server with OpenAI's API."""
     times, tokens = _Times(), [0] * batch
     lock = threading.Lock()
 
     def client(number: int, http: httpx2.Client) -> None:
-        body: dict[str, Any] = {"prompt": _PROMPT.format(number), "max_tokens": count}
-        if controlled:
-            body |= {"controller": "regex", "controller_arg": _PATTERN}
+        body: dict[str, Any] = {
+            "prompt": _PROMPT.format(number),
+            "max_tokens": count,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if schema:
+            body["json_schema"] = _SCHEMA
         first = True
-        with http.stream("POST", f"{url}/v1/run", json=body) as answer:
+        with http.stream("POST", f"{url}/v1/completions", json=body) as answer:
             answer.raise_for_status()
             for line in answer.iter_lines():
                 if not line.startswith("data: {"):
                     continue
-                event = json.loads(line[6:])
-                if event["object"] == "run" and event["usage"]["completion_tokens"] and first:
+                if first:
                     first = False
                     with lock:
                         times.first.append(time.perf_counter() - start)
-                tokens[number] = event.get("usage", {}).get("completion_tokens", 0)
+                chunk = json.loads(line[6:])
+                tokens[number] = (chunk.get("usage") or {}).get("completion_tokens", 0)
 
     with contextlib.ExitStack() as stack:
         # connects before the measurement: creating a client takes longer than an answer of the server
