@@ -62,6 +62,8 @@ PYPI = {
 
 #: PyPI package -> (version, SHA-256 of the source distribution)
 SOURCES = {
+    # has the vocabularies with which llama.cpp tests itself
+    "llama-cpp-python": ("0.3.36", "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"),
     "jsonschema": ("4.26.0", "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326"),
 }
 
@@ -99,7 +101,8 @@ def _download(package: str, version: str, kind: str = "--only-binary") -> Callab
     """Returns a function that downloads a wheel, or with ``--no-binary`` an sdist, into a folder."""
 
     def fetch(into: Path) -> None:
-        options = ["--no-deps", kind, ":all:", "--disable-pip-version-check", "--quiet"]
+        # wheels of the packages that pip needs to read the metadata of an sdist may be used
+        options = ["--no-deps", kind, package, "--disable-pip-version-check", "--quiet"]
         _run(
             [sys.executable, "-m", "pip", "download", *options, "--dest", str(into), f"{package}=={version}"]
         )

@@ -26,12 +26,55 @@ _LLAMA3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_QWEN35 = _QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 _DIGITS = r"\p{N}"
+#: words that change from small to capital letters are split there
+_WORDS = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s"
+    r"|%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT4O = _WORDS % (_ENDINGS, _ENDINGS, r"\p{N}{1,3}")
+_TEKKEN = _WORDS % ("", "", r"\p{N}")
+_HAN, _KANA = "\u4e00-\u9fa5", "\u3040-\u309f\u30a0-\u30ff"
+_DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    f"[{_HAN}{_KANA}]+",
+    r"[!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+_EAST = f"[{_HAN}\u0800-\u4e00\uac00-\ud7ff]+"
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _EAST, r"\p{N}")
+#: letters of scripts that have cases, and ASCII, full-width and CJK punctuation
+_DEEPSEEK_LLM = (
+    r"[\r\n]",
+    r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
+    r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+    r"\s+$",
+    _EAST,
+    r"\p{N}+",
+)
+_FALCON = (r"[\p{P}$+<=>^~|`]+", _GPT2, r"[0-9][0-9][0-9]")
 _PATTERNS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(["smollm", "starcoder", "refact", "command-r", "codeshell"], (_DIGITS, _GPT2)),
-    **dict.fromkeys(["llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "dbrx"], (_LLAMA3,)),
-    **dict.fromkeys(["qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"], (_QWEN2,)),
+    name: patterns
+    for names, patterns in (
+        ("smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", (_DIGITS, _GPT2)),
+        ("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 smaug-bpe dbrx glm4 glm5", (_LLAMA3,)),
+        ("qwen2 deepseek-r1-qwen megrez stablelm2 hunyuan kormo solar-open grok-2", (_QWEN2,)),
+        ("qwen35", (_QWEN35,)),
+        ("gpt-4o llama4 kanana2 minimax-m2", (_GPT4O,)),
+        ("tekken", (_TEKKEN,)),
+        ("deepseek-v3 hunyuan-dense joyai-llm hy_v4", _DEEPSEEK3),
+        ("deepseek-coder", _DEEPSEEK_CODER),
+        ("deepseek-llm", _DEEPSEEK_LLM),
+        ("falcon", _FALCON),
+    )
+    for name in names.split()
 }
+#: tokenizers in which a word that is a token is that token, whatever the merges make of it
+_WHOLE_WORDS = frozenset(
+    ["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2", "glm4", "glm5", "tekken"]
+)
 
 
 def vocabulary_from_gguf(header: GgufHeader, companion: Companion, name: str) -> Vocabulary:
@@ -89,7 +132,6 @@ def _numbers(header: GgufHeader, key: str) -> NDArray[Any]:
 
 def _byte_level(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
     """Returns the tokenizer.json of a byte-level BPE tokenizer."""
-    merges = [text.split(" ", 1) for text in _texts(header, "tokenizer.ggml.merges")]
     patterns = _PATTERNS.get(header.text("tokenizer.ggml.pre"), (_GPT2,))
     splits = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
@@ -119,12 +161,17 @@ def _byte_level(header: GgufHeader, tokens: list[str], types: list[int]) -> dict
         "model": {
             "type": "BPE",
             "vocab": vocab,
-            "merges": [merge for merge in merges if len(merge) == 2],
+            "merges": _merges(header),
             "unk_token": None,
             "byte_fallback": False,
-            "ignore_merges": header.text("tokenizer.ggml.pre") in ("llama-bpe", "llama3", "llama-v3"),
+            "ignore_merges": header.text("tokenizer.ggml.pre") in _WHOLE_WORDS,
         },
     }
+
+
+def _merges(header: GgufHeader) -> list[list[str]]:
+    merges = [text.split(" ", 1) for text in _texts(header, "tokenizer.ggml.merges")]
+    return [merge for merge in merges if len(merge) == 2]
 
 
 def _sentencepiece(
@@ -136,4 +183,7 @@ def _sentencepiece(
     unk = header.number("tokenizer.ggml.unknown_token_id")
     if unk is None or not 0 <= unk < len(tokens):
         unk = types.index(_UNKNOWN) if _UNKNOWN in types else 0
-    return tokenizer_json_of(SentencePieceModel(pieces, 1 if unigram else 2, unk))
+    spec = tokenizer_json_of(SentencePieceModel(pieces, 1 if unigram else 2, unk))
+    if merges := _merges(header):
+        spec["model"]["merges"] = merges  # not in the order of the scores
+    return spec

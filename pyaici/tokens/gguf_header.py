@@ -31,7 +31,7 @@ _NUMBERS = {
 }
 _STRING, _ARRAY = 8, 9
 #: bounds of a header; the largest models stay far below them
-_MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS = 1 << 12, 1 << 16, 1 << 22
+_MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS, _MOST_BYTES = 1 << 12, 1 << 16, 1 << 22, 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,10 @@ class _Reader:
         return struct.unpack("<" + code, self._skip(size))[0]
 
     def _string(self) -> bytes:
-        return self._skip(self._number("Q"))
+        size = self._number("Q")
+        if size > _MOST_BYTES:
+            raise ValueError(f"a text has {size} bytes")
+        return self._skip(size)
 
     def _skip(self, size: int) -> bytes:
         end = self._at + size
