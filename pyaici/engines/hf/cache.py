@@ -279,7 +279,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         for outsider, stray in zip(misplaced, strays, strict=True):
             self._swap(outsider, stray)
 
-    def _swap(self, a: Slot, b: Slot) -> None:
+    def _swap(self, a: HfSlot, b: HfSlot) -> None:
         used = max(a.used, b.used)
         for layer in self._ready_layers():
             for store in (layer.keys, layer.values):
@@ -287,7 +287,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
                 store[a.index, :, :used] = store[b.index, :, :used]
                 store[b.index, :, :used] = kept
         a.index, b.index = b.index, a.index
-        self.slots.sort(key=lambda slot: slot.index)
+        self.slots[a.index], self.slots[b.index] = a, b
 
     def _ready_layers(self) -> list[SlotLayer]:
         return [layer for layer in self.layers if layer.is_initialized]
