@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.distribution import build_wheel, copy_checkout
+
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that. The programs that
 # tests interrupt would then not notice.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -61,6 +63,18 @@ def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["AICI_STORE"]
     else:
         os.environ["AICI_STORE"] = before
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files that git tracks or would add, without build outputs."""
+    return copy_checkout(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="session")
+def built_wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of `checkout`."""
+    return build_wheel(checkout, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module", autouse=True)

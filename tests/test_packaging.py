@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,43 +15,19 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import controller_folders
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, (
-        f"{command} ended with status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    )
-    return done.stdout
+from tests.distribution import BUILD, ROOT, run
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the files that git tracks or would add, without build outputs."""
-    copy = tmp_path_factory.mktemp("checkout") / "aici"
-    listing = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    for name in filter(None, listing.split("\0")):
-        if (ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy / name)
-    return copy
-
-
-@pytest.fixture(scope="module")
-def distributions(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def distributions(
+    checkout: Path, built_wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path, Path]:
     """The wheel of the checkout, its sdist, and the wheel built from the sdist."""
-    direct, through = tmp_path_factory.mktemp("direct"), tmp_path_factory.mktemp("through")
-    build = [sys.executable, "-m", "build", "--no-isolation"]
-    run(*build, "--wheel", "--outdir", direct, checkout, cwd=checkout)
-    run(*build, "--outdir", through, checkout, cwd=checkout)  # builds the sdist and a wheel from it
-    (wheel,) = direct.glob("*.whl")
-    (sdist,) = through.glob("*.tar.gz")
-    (again,) = through.glob("*.whl")
-    return wheel, sdist, again
+    folder = tmp_path_factory.mktemp("sdist")
+    run(*BUILD, "--outdir", folder, checkout, cwd=checkout)  # builds the sdist and a wheel from it
+    (sdist,) = folder.glob("*.tar.gz")
+    (again,) = folder.glob("*.whl")
+    return built_wheel, sdist, again
 
 
 def contents(wheel: Path) -> dict[str, str]:

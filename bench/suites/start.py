@@ -51,7 +51,7 @@ def _wheel(report: Report, here: Path) -> None:
 
 
 def _empty(cache: Path) -> dict[str, str]:
-    """Returns variables for programs that shall find no cache."""
+    """Returns variables that hide the caches from programs."""
     return {"XDG_CACHE_HOME": str(cache), "PIP_NO_CACHE_DIR": "1"}
 
 

@@ -97,7 +97,7 @@ def test_truncated_foreign_and_contradictory_files_are_refused(tmp_path: Path) -
         (4, struct.pack("<I", 99), "its version is 99"),
         (8, struct.pack("<Q", 1 << 60), "it declares .* tensors"),
         (16, struct.pack("<Q", 1 << 60), "it declares .* keys"),
-        (24, struct.pack("<Q", 1 << 60), "in the middle of its header"),
+        (24, struct.pack("<Q", 1 << 60), "a text has .* bytes"),
     ):
         with pytest.raises(ValueError, match=words):
             LlamaModel(library, _changed(good, tmp_path, at, new))
