@@ -274,6 +274,19 @@ def test_failed_installation_is_repeated(checkout: Path, tools: Path, recorded: 
     assert "pip install" in logged(recorded)[0]
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_setup_uses_uv_if_it_works(checkout: Path, tools: Path, recorded: Path, works: bool) -> None:
+    log = checkout / "uv"
+    program(tools / "uv", f'echo "$@" >"{log}"; {str(works).lower()}')
+    assert run(checkout / "scripts" / "setup.sh", "llama,sdk", path=tools).returncode == 0
+    locked, project = installs("llama")
+    assert logged(recorded)[:-1] == ([project] if works else [locked, project])
+    assert log.read_text() == (
+        "pip install --quiet --python .venv/bin/python --no-deps --require-hashes "
+        "--requirement scripts/locks/llama.txt\n"
+    )
+
+
 BOTH = "tests/pyaici/engines/vllm"
 
 

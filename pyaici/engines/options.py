@@ -126,9 +126,10 @@ CONTROLLER_HELP = (
 #: controller, argument and prompt of the demonstration
 DEMONSTRATION = (
     "regex",
-    r'\{\n  "name": "[A-Z][a-z]+ [A-Z][a-z]+",\n  "born": 1[5-9][0-9]{2},\n'
-    r'  "known for": "[A-Za-z ,]{10,60}"\n\}',
-    "Describe Albert Einstein in JSON: his name, his year of birth, and what he is known for.",
+    r'\{\n  "name": "[A-Z][A-Za-z ]{1,30}",\n  "city": "[A-Z][a-z]+",\n  "built": 1[0-9]{3},\n'
+    r'  "metres": [0-9]{2,4}\n\}',
+    "Visitors to Paris climb the Eiffel Tower, 330 metres high and built in 1889. Extract the facts in JSON: "
+    "the name, the city, the year it was built, the height in metres.",
 )
 
 

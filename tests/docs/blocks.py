@@ -100,6 +100,9 @@ def run_blocks(document: Path, folder: Path) -> int:
     found = [block for block in blocks(document) if block.runs]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each build is a process that takes a second
         list(pool.map(lambda block: _build(block, folder), (block for block in found if block.controller)))
+    for block in reversed(found):  # a page may show what a program prints before it shows the program
+        if block.file:
+            (folder / block.file).write_text(block.text)
     scripts: list[Block] = []
     with ExitStack() as stack:
         playground = stack.enter_context(Playground()) if any("played" in b.words for b in found) else None

@@ -76,12 +76,13 @@ def test_a_run_without_options_shows_the_example(tmp_path: Path) -> None:
     assert re.fullmatch(r"vLLM started in .* s\n", done.stderr)
     shown = r"""(?s)prompt  sampled  «forced».*
 #0 \(ended: stop\)
-.*Describe Albert Einstein in JSON.*
+.*Visitors to Paris climb the Eiffel Tower.*
 «\{
-  "name": "»Albert Einstein",«
-  "born": 1»879«,
-  "known for":» "[A-Za-z ,]{10,60}"«
-\}»
+  "name": "»Eiffel Tower",«
+  "city": "»Paris",«
+  "built": 1»889«,
+  "metres": »330
+\}
 
 [0-9]+ tokens sampled, [0-9]+ forced, 0 removed, 0 forks in .* s \(.* tokens/s\)
 """
