@@ -240,6 +240,8 @@ _LIKE_C = {".c", ".h", ".cpp", ".hpp"}
 
 def first_line(path: Path) -> str:
     """Returns what a file says about itself: its heading, or the first line of a docstring or comment."""
+    if path.suffix == ".png":
+        return ""
     if path.suffix == ".md":
         return (ROOT / path).read_text().partition("\n")[0].lstrip("# ")
     mark = r"//!? ?|/\* ?" if path.suffix in _LIKE_C else r'r?"""|//!? ?|/\* ?|--? |# ?'
