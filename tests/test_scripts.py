@@ -438,6 +438,22 @@ def test_run_builds_only_the_controller_that_runs(
     assert sorted(calls[:-1]) == sorted([build] * (controller is not None) + [fetch] * fetches)
 
 
+@pytest.mark.parametrize(("arguments", "command"), [((), "build"), (("--serve",), "serve")])
+def test_docs_installs_and_builds(
+    arguments: tuple[str, ...], command: str, checkout: Path, tools: Path, recorded: Path
+) -> None:
+    done = run(checkout / "scripts" / "docs.sh", *arguments, path=tools)
+    assert done.returncode == 0, done.stderr
+    mkdocs = f"-m mkdocs {command} --strict --config-file scripts/docs/mkdocs.yml"
+    assert logged(recorded) == [*installs("dev"), mkdocs]
+
+
+def test_docs_refuses_unknown_arguments(checkout: Path, tools: Path) -> None:
+    done = run(checkout / "scripts" / "docs.sh", "--server", path=tools)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "docs: unknown arguments: --server; the only option is --serve\n"
+
+
 def test_scripts_set_one_thread_for_openmp(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
     recorded = recorded_vllm
     for environment in (".venv", ".venv-vllm"):
