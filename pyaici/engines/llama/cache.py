@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class LlamaSlot(Slot):
-    """A sequence of the library: `index` is its number there."""
+    """One or two sequences of the library: `index` is the number of the first; see `SequenceCache`."""
 
     #: the numbers of its cells; those beyond `used` are reserved for tokens to come
     cells: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
@@ -32,13 +32,24 @@ class LlamaSlot(Slot):
 class SequenceCache:
     """The sequences of one context; see `KeyValueCache`."""
 
-    def __init__(self, library: Library, context: int, num_cells: int, num_sequences: int) -> None:
-        """`context`: of the library, with one pool of `num_cells` cells for `num_sequences` sequences."""
+    def __init__(
+        self, library: Library, context: int, num_cells: int, num_sequences: int, *, doubled: bool = False
+    ) -> None:
+        """`context`: of the library, with one pool of `num_cells` cells for `num_sequences` sequences.
+
+        `doubled`: each slot takes two sequences of the library, which always hold the same cells. The library
+        reuses a cell that has left the window of a layer if only one sequence holds it. Shortening a slot,
+        or copying its beginning, may need the cell again.
+        """
         self._library = library
         #: the library's cache; None after `close`
         self._memory: int | None = library.get_memory(context)
         self.num_cells = num_cells
+        if doubled:
+            num_sequences //= 2
         self.num_sequences = num_sequences
+        #: a slot's sequences of the library have its index plus these numbers
+        self.copies = (0, num_sequences) if doubled else (0,)
         #: numbers that no slot has
         self._numbers = list(range(num_sequences))[::-1]
         #: numbers of free cells: the first `free_cells` entries
@@ -87,7 +98,8 @@ class SequenceCache:
         if end <= start:
             return
         self.trim(target)
-        self._library.memory_seq_cp(self._memory, source.index, target.index, start, end)
+        for number in self.copies:
+            self._library.memory_seq_cp(self._memory, source.index, target.index + number, start, end)
         shared = source.cells[start:end]
         self._owners[shared] += 1
         target.cells = np.concatenate([target.cells, shared])
@@ -105,7 +117,8 @@ class SequenceCache:
         assert isinstance(slot, LlamaSlot)
         if slot.used > slot.length:
             if self._memory is not None:
-                self._library.memory_seq_rm(self._memory, slot.index, slot.length, -1)
+                for number in self.copies:
+                    self._library.memory_seq_rm(self._memory, slot.index + number, slot.length, -1)
             slot.used = slot.length
         released = slot.cells[slot.length :]
         if not len(released):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 from aicirt.system.resources import free_bytes
 from pyaici.engines.batching.budget import Budget
 from pyaici.engines.batching.engine import BatchingEngine
-from pyaici.engines.llama.library import MAX_SEQUENCES
 from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.tokens import load_vocabulary
 
@@ -56,7 +55,7 @@ class LlamaEngine(BatchingEngine):
         runner = LlamaRunner(model, _cache_size(cache_tokens, model), threads=threads)
         self._llama = runner
         # a sequence that ends may be kept while the request that takes its place starts
-        budget = Budget(runner.cache.num_cells, uniform=False, most_sequences=MAX_SEQUENCES)
+        budget = Budget(runner.cache.num_cells, uniform=False, most_sequences=runner.cache.num_sequences)
         try:
             super().__init__(runner, vocabulary, model.tokenizer, runtime, keep=keep, budget=budget)
         except BaseException:

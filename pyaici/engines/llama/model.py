@@ -70,11 +70,6 @@ class LlamaModel:
             ("some of its layers cannot be shortened (hybrid)", library.model_is_hybrid(self.pointer)),
             ("it does not generate token by token (diffusion)", library.model_is_diffusion(self.pointer)),
             ("its tokens have several positions", several),
-            # the library reuses cells that left the window, also where a fork or a kept prefix needs them
-            (
-                "some layers see only a window of the text (sliding window)",
-                library.model_n_swa(self.pointer) > 0,
-            ),
             ("it does not generate text (its attention is not causal)", causal is False),
         ):
             if found:

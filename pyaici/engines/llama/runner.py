@@ -63,13 +63,17 @@ class LlamaRunner:
         self.pass_cost = PASS_COST["gpu" if on_gpu else "cpu"]
         self.token_seconds = 0.0
         self.sampler = NumpySampler()
-        self.cache = SequenceCache(library, self._context, library.n_ctx(self._context), MAX_SEQUENCES)
+        cells, windows = library.n_ctx(self._context), library.model_n_swa(model.pointer) > 0
+        self.cache = SequenceCache(library, self._context, cells, MAX_SEQUENCES, doubled=windows)
         # the arrays of a batch, which the library reads during a call
-        self._token, self._position, self._sequence = (np.zeros(_BATCH, np.int32) for _ in range(3))
-        self._one = np.ones(_BATCH, np.int32)
+        self._token, self._position = (np.zeros(_BATCH, np.int32) for _ in range(2))
+        copies = len(self.cache.copies)
+        self._sequences = np.zeros((_BATCH, copies), np.int32)
+        self._num_sequences = np.full(_BATCH, copies, np.int32)
         self._wanted = np.zeros(_BATCH, np.int8)
-        self._sequence_at = self._sequence.ctypes.data + 4 * np.arange(_BATCH, dtype=np.uint64)
-        arrays = (self._token, None, self._position, self._one, self._sequence_at, self._wanted)
+        places = self._sequences.ctypes.data + self._sequences.strides[0] * np.arange(_BATCH, dtype=np.uint64)
+        self._sequences_at = places
+        arrays = (self._token, None, self._position, self._num_sequences, places, self._wanted)
         self._batch = Batch(0, *(None if array is None else array.ctypes.data for array in arrays))
 
     def run(self, feeds: Sequence[Feed]) -> Sequence[NDArray[np.float32]]:
@@ -114,7 +118,7 @@ class LlamaRunner:
         count = self._batch.n_tokens = len(tokens)
         self._token[:count] = tokens
         self._position[:count] = positions
-        self._sequence[:count] = sequences
+        self._sequences[:count] = np.add.outer(sequences, self.cache.copies)
         self._wanted[:count] = wanted
         with self._library.explained() as reasons:
             code = self._library.decode(self._context, self._batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,14 @@ import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.batching.model import Feed
@@ -18,7 +26,7 @@ from pyaici.engines.llama.cache import LlamaSlot
 from pyaici.engines.llama.library import MAX_SEQUENCES
 from pyaici.engines.llama.runner import LlamaRunner
 from tests.pyaici.engines.batching.support import make_model
-from tests.pyaici.engines.llama.tiny_gguf import write_gguf
+from tests.pyaici.engines.llama.tiny_gguf import WINDOWED, write_gguf
 
 CELLS = 256
 
@@ -48,7 +56,7 @@ class CacheMachine(RuleBasedStateMachine):
     def _used(self) -> int:
         return len({id(node) for _, nodes in self.held for node in nodes})
 
-    @rule(tokens=st.lists(st.integers(0, 255), min_size=1, max_size=9), pick=st.integers(0, 7))
+    @rule(tokens=st.lists(st.integers(0, 255), min_size=1, max_size=40), pick=st.integers(0, 7))
     def feed(self, tokens: list[int], pick: int) -> None:
         if not self.held or pick == 0:
             self.held.append((self.runner.cache.new_slot(), []))
@@ -113,17 +121,20 @@ class CacheMachine(RuleBasedStateMachine):
         cache = self.runner.cache
         assert cache.free_cells == CELLS - self._used()
         for slot, nodes in self.held:
-            last = self.model.library.memory_seq_pos_max(cache._memory, slot.index)
-            assert (slot.length, last) == (len(nodes), len(nodes) - 1)
+            assert slot.length == len(nodes)
+            for number in cache.copies:
+                last = self.model.library.memory_seq_pos_max(cache._memory, slot.index + number)
+                assert last == len(nodes) - 1
 
 
-def test_cache_behaves_like_lists(tmp_path_factory: pytest.TempPathFactory) -> None:
-    reference = make_model()
-    path = write_gguf(reference, tmp_path_factory.mktemp("tiny") / "tiny.gguf")
-    with LlamaModel(load_library(), path) as model:
+@pytest.mark.parametrize(
+    ("config", "settings_of_it"),
+    [("LlamaConfig", {}), ("Gemma3TextConfig", WINDOWED)],
+)
+def test_cache_behaves_like_lists(tmp_path: Path, config: str, settings_of_it: dict[str, Any]) -> None:
+    reference = make_model(config, **settings_of_it)
+    with LlamaModel(load_library(), write_gguf(reference, tmp_path / "tiny.gguf")) as model:
         machine = type("Machine", (CacheMachine,), {"reference": reference, "model": model})
-        from hypothesis.stateful import run_state_machine_as_test
-
         run_state_machine_as_test(
             machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None)
         )

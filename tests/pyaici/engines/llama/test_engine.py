@@ -19,8 +19,16 @@ from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.models import default_gguf_path
-from tests.pyaici.engines.batching.scripted import CONTINUE, SUSPEND, Script, ScriptedRuntime, anything
-from tests.pyaici.engines.batching.support import BOS, byte_vocabulary
+from tests.pyaici.engines.batching.scripted import (
+    CONTINUE,
+    SUSPEND,
+    Script,
+    ScriptedRuntime,
+    anything,
+    splice,
+)
+from tests.pyaici.engines.batching.support import BOS, byte_vocabulary, generate_greedily, make_model
+from tests.pyaici.engines.llama.tiny_gguf import WINDOWED, write_gguf
 
 pytestmark = pytest.mark.slow
 PROMPT = [{"role": "user", "content": "Say something about numbers, in JSON if you can."}]
@@ -202,3 +210,32 @@ def test_a_copy_gets_room_if_the_sequence_that_had_it_is_suspended(tiny: LlamaMo
         engine.cancel(copied)
         engine.step()
         assert all(result.error is None for result in [*engine.results(other), *engine.results(copied)])
+
+
+def test_layers_with_a_window_see_what_they_need_after_backtracking(tmp_path: Path) -> None:
+    """Kept prefixes, samples, backtracking: texts equal those of Transformers, which computes all anew."""
+    reference = make_model("Gemma3TextConfig", **WINDOWED)
+    generate = generate_greedily(reference)
+    long = [BOS, *((11 * i + 3) % 256 for i in range(90))]
+    runtime = ScriptedRuntime(
+        back=lambda arg, prompt: Script(*[anything()] * 30, splice([65], backtrack=25), *[anything()] * 50)
+    )
+    with LlamaModel(load_library(), write_gguf(reference, tmp_path / "tiny.gguf")) as model:
+        engine = LlamaEngine(
+            model,
+            runtime,
+            vocabulary=byte_vocabulary(),
+            keep=3,
+            cache_tokens=1024,  # type: ignore[arg-type]
+        )
+        fill = [Request([i, *long], max_tokens=120) for i in range(4)]
+        (kept, back) = engine.run([Request(long, max_tokens=60), Request(long, module="back", max_tokens=40)])
+        assert kept.new_tokens == generate(long, 60)
+        start = [*long, *generate(long, 30)[:5], 65]
+        assert back.new_tokens == [*start[len(long) :], *generate(start, 34)]
+        engine.run(fill)  # reuses cells
+        for length in (70, 40):
+            (again,) = engine.run([Request([*kept.tokens[: len(long) + 20 - length], 1], max_tokens=20)])
+            prompt = [*kept.tokens[: len(long) + 20 - length], 1]
+            assert again.new_tokens == generate(prompt, 20)
+        engine.close()

@@ -133,7 +133,6 @@ def test_files_that_the_library_would_misread_are_refused(
 @pytest.mark.parametrize(
     ("function", "answer", "words"),
     [
-        ("model_n_swa", 512, "sliding window"),
         ("model_is_recurrent", True, "recurrent"),
         ("model_is_hybrid", True, "hybrid"),
         ("model_is_diffusion", True, "diffusion"),

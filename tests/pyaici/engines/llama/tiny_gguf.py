@@ -1,7 +1,8 @@
-"""Writes the tiny model of the Transformers tests as a GGUF file, with the same weights."""
+"""Writes tiny models of the Transformers tests as GGUF files, with the same weights."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,21 @@ import numpy as np
 
 from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH
 
+#: settings of a Gemma3TextConfig: five of six layers see eight tokens
+WINDOWED = {
+    "num_hidden_layers": 6,
+    "sliding_window": 8,
+    "query_pre_attn_scalar": 8,
+    "tie_word_embeddings": False,  # texts would repeat one token
+}
+
 
 def write_gguf(model: Any, path: Path) -> Path:
-    """Writes a LlamaForCausalLM of the library whose tokens are bytes."""
-    config, weights = model.config, {k: v.numpy() for k, v in model.state_dict().items()}
+    """Writes a LlamaForCausalLM or Gemma3ForCausalLM of the library whose tokens are bytes."""
+    config = model.config
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-    writer = gguf.GGUFWriter(path, "llama")
+    gemma = config.model_type == "gemma3_text"
+    writer = gguf.GGUFWriter(path, "gemma3" if gemma else "llama")
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -25,7 +35,10 @@ def write_gguf(model: Any, path: Path) -> Path:
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_rope_dimension_count(config.head_dim)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    rope = config.rope_parameters
+    writer.add_rope_freq_base((rope["full_attention"] if gemma else rope)["rope_theta"])
+    if gemma:
+        writer.add_sliding_window(config.sliding_window)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(WIDTH)
     alphabet = _byte_alphabet()
@@ -42,7 +55,7 @@ def write_gguf(model: Any, path: Path) -> Path:
     writer.add_token_merges(["<s> </s>"])  # the library refuses a file without merges
     writer.add_bos_token_id(BOS)
     writer.add_eos_token_id(EOS)
-    for name, values in _tensors(weights, config.num_hidden_layers, heads, kv_heads):
+    for name, values in _tensors(model):
         writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -51,20 +64,21 @@ def write_gguf(model: Any, path: Path) -> Path:
     return path
 
 
-def _tensors(weights: Any, layers: int, heads: int, kv_heads: int) -> Any:
-    yield "token_embd.weight", weights["model.embed_tokens.weight"]
-    yield "output_norm.weight", weights["model.norm.weight"]
-    yield "output.weight", weights["lm_head.weight"]
-    for number in range(layers):
-        ours, theirs = f"model.layers.{number}", f"blk.{number}"
-        yield f"{theirs}.attn_norm.weight", weights[f"{ours}.input_layernorm.weight"]
-        yield f"{theirs}.ffn_norm.weight", weights[f"{ours}.post_attention_layernorm.weight"]
-        yield f"{theirs}.attn_q.weight", _interleaved(weights[f"{ours}.self_attn.q_proj.weight"], heads)
-        yield f"{theirs}.attn_k.weight", _interleaved(weights[f"{ours}.self_attn.k_proj.weight"], kv_heads)
-        yield f"{theirs}.attn_v.weight", weights[f"{ours}.self_attn.v_proj.weight"]
-        yield f"{theirs}.attn_output.weight", weights[f"{ours}.self_attn.o_proj.weight"]
-        for part in ("gate", "up", "down"):
-            yield f"{theirs}.ffn_{part}.weight", weights[f"{ours}.mlp.{part}_proj.weight"]
+def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yields name and values of each tensor, as llama.cpp has them."""
+    config = model.config
+    gemma = config.model_type == "gemma3_text"
+    architecture = gguf.MODEL_ARCH.GEMMA3 if gemma else gguf.MODEL_ARCH.LLAMA
+    names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
+    for name, weight in model.state_dict().items():
+        values = weight.numpy()
+        if gemma:
+            values = values + name.endswith("norm.weight")  # the library adds 1 at each pass
+        elif name.endswith("q_proj.weight"):
+            values = _interleaved(values, config.num_attention_heads)
+        elif name.endswith("k_proj.weight"):
+            values = _interleaved(values, config.num_key_value_heads)
+        yield names.get_name(name, try_suffixes=(".weight",)), values
 
 
 def _interleaved(weight: Any, heads: int) -> Any:
