@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def create(folder: Path, language: str) -> None:
-    """Writes the starter project of `language` into `folder`.
+    """Writes the starter project of `language` into `folder`, which is complete or, after an error, unchanged.
 
     Raises:
-        BuildError: the name is invalid, or the folder exists and is not empty.
+        BuildError: the name is invalid, the folder exists and is not empty, or it cannot be created.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", folder.name):
         raise BuildError(
@@ -78,22 +79,47 @@ def create(folder: Path, language: str) -> None:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BuildError(f"{folder} exists already; choose another name")
-    folder.mkdir(parents=True, exist_ok=True)
+    files = _files(folder.name, language)
+    try:
+        _write(folder.resolve(), files)
+    except OSError as error:
+        raise BuildError(f"{folder} cannot be created: {error.strerror}") from None
+
+
+def _write(folder: Path, files: dict[Path, str]) -> None:
+    """Creates `folder` and its missing parents with these files: all of them, or nothing if it fails."""
+    top = folder
+    while not top.parent.exists():
+        top = top.parent
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=top.parent) as temporary:
+        new = Path(temporary, top.name)
+        for place, text in files.items():
+            made = new / folder.relative_to(top) / place
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.write_text(text)
+        new.rename(top)
+
+
+def _files(name: str, language: str) -> dict[Path, str]:
+    """Returns the files of a starter project and their texts."""
     is_script = language in SCRIPTS
     sdk = "" if is_script else json.dumps(str(find_sdk().root))[1:-1]  # escaped as in TOML and JSON strings
-    for part in (TEMPLATES / language,) if is_script else (TEMPLATES / "README.md", TEMPLATES / language):
-        for template in part.rglob("*") if part.is_dir() else (part,):
-            if template.is_file():
-                made = folder / template.relative_to(part if part.is_dir() else TEMPLATES)
-                made.parent.mkdir(parents=True, exist_ok=True)
-                with open(made, "a") as file:  # a language appends its own text to the README
-                    file.write(template.read_text().replace("NAME", folder.name).replace("AICI_SDK", sdk))
+    texts: dict[Path, str] = {}
+    if not is_script:
+        texts[Path("README.md")] = (TEMPLATES / "README.md").read_text()
+    for template in sorted((TEMPLATES / language).rglob("*")):
+        # pip compiles the scripts among the templates
+        if template.is_file() and template.parent.name != "__pycache__":
+            place = template.relative_to(TEMPLATES / language)
+            texts[place] = texts.get(place, "") + template.read_text()  # a language appends to the README
+    files = {place: text.replace("NAME", name).replace("AICI_SDK", sdk) for place, text in texts.items()}
     if is_script:
-        return
-    (folder / ".gitignore").write_text("\n".join(["*.wasm", *_BUILT.get(language, ())]) + "\n")
+        return files
+    files[Path(".gitignore")] = "\n".join(["*.wasm", *_BUILT.get(language, ())]) + "\n"
     if language in ("c", "cpp"):
         flags = CXX if language == "cpp" else C
         # clangd reads this, so that editors find aici.h and know the target
         editor = [flag for flag in flags if flag not in TARGET]
         lines = ["--target=wasm32-wasi", *editor, f"-I{find_sdk().include}"]
-        (folder / "compile_flags.txt").write_text("\n".join(lines) + "\n")
+        files[Path("compile_flags.txt")] = "\n".join(lines) + "\n"
+    return files

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import compileall
+import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 from aicirt.modules import ModuleStore
 from pyaici.bundled import bundled_controllers
+from pyaici.cli import new
 from pyaici.cli.__main__ import main
 
 
@@ -50,6 +54,40 @@ def test_new_does_not_overwrite_files(capsys: pytest.CaptureFixture[str]) -> Non
     for bad in ("", "9lives", "a b", "..", "-x/"):
         assert main(["new", "--", bad]) == 1
         assert "is not a valid name" in capsys.readouterr().err
+
+
+def test_new_leaves_compiled_templates_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip compiles the scripts of an installed package, including those among the templates."""
+    shutil.copytree(new.TEMPLATES, tmp_path / "templates")
+    compileall.compile_dir(tmp_path / "templates", quiet=1)
+    assert list((tmp_path / "templates").rglob("*.pyc"))
+    monkeypatch.setattr(new, "TEMPLATES", tmp_path / "templates")
+    assert main(["new", "--python", "story"]) == 0
+    assert {path.name for path in Path("story").rglob("*")} == {"main.py", "tests.toml", "README.md"}
+
+
+@pytest.mark.parametrize("name", ["mine", "deep/er/mine"])
+def test_failed_new_leaves_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write, left = Path.write_text, 1
+
+    def fill(path: Path, text: str) -> int:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", fill)
+    assert main(["new", name]) == 1
+    assert f"{name} cannot be created: No space left on device" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    left = 100
+    assert main(["new", name]) == 0
+    Path("empty").mkdir()
+    assert main(["new", "empty"]) == 0
+    assert Path("empty/main.cpp").is_file()
 
 
 def test_build_shows_compiler_errors(capsys: pytest.CaptureFixture[str]) -> None:
