@@ -67,8 +67,8 @@ class ScriptController : public aici::Controller {
     aici::MidResult result = has_main_ ? go_on().holding_end() : take_mid();
     interpreter_idle();
     const bool pre = has_main_ ? session().needs_pre() : interpreter_has(SCRIPT_PRE_PROCESS);
-    if (!pre) result = std::move(result).skipping_pre();
-    if (!interpreter_has(SCRIPT_POST_PROCESS)) result = std::move(result).skipping_post();
+    if (!pre) result.skipping_pre();
+    if (!interpreter_has(SCRIPT_POST_PROCESS)) result.skipping_post();
     return result;
   }
 

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def create(folder: Path, language: str) -> None:
-    """Writes the starter project of `language` into `folder`, which is complete or, after an error, unchanged.
+    """Writes the starter project of `language` into `folder`: all of it, or nothing if it fails.
 
     Raises:
         BuildError: the name is invalid, the folder exists and is not empty, or it cannot be created.

@@ -9,8 +9,8 @@
 // compiler's options are in the asconfig.json that `aici new` writes.
 import {
   ANY_VERSION, INLINE_GROUP, INLINE_TOKENS, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
-  ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, host_fail, read, tokenize, var_get,
-  var_write, vocabulary,
+  ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_fail, host_vocabulary,
+  read, tokenize, var_get, var_write,
 } from "aici_abi";
 
 export * from "aici_abi";
@@ -109,6 +109,14 @@ export function tokensOf(text: string): StaticArray<u32> {
   const count = tokenize(changetype<usize>(bytes), bytes.byteLength);
   if (count == NO_TOKENS) fail("the vocabulary cannot spell: " + text);
   return readWords(TOKENIZED, count);
+}
+
+let mapped: usize = 0;
+
+/** Returns the header of the vocabulary image. The first call maps the image; later calls do not call the host. */
+export function vocabulary(): VocabularyHeader {
+  if (mapped == 0) mapped = changetype<usize>(host_vocabulary());
+  return changetype<VocabularyHeader>(mapped);
 }
 
 /** Returns the address of a section of the vocabulary image, such as `vocabulary().text_mask`. */

@@ -155,7 +155,7 @@ export const CAP_HOLD_END: u32 = 10;
 @external("aici", "read")
 export declare function read(source: u32, offset: u32, dst: usize, len: u32): u32;
 @external("aici", "vocabulary")
-export declare function vocabulary(): VocabularyHeader;
+export declare function host_vocabulary(): VocabularyHeader;
 @external("aici", "tokenize")
 export declare function tokenize(src: usize, len: u32): u32;
 @external("aici", "var_get")

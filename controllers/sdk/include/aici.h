@@ -191,7 +191,7 @@ typedef struct aici_vocabulary_header {
 } aici_vocabulary_header;
 
 /* Maps the vocabulary image (read-only, shared) into memory and returns the address of its header.
- * Later calls return the same address. */
+ * Later calls return the same address: keep it, since every call of the host costs about a microsecond. */
 AICI_IMPORT(vocabulary) const void *aici_vocabulary(void);
 
 /* Returns the section of the image at this offset, such as header->text_mask. */

@@ -130,7 +130,21 @@ pub const VocabularyHeader = extern struct {
     slice_masks: u32,
 };
 
-pub extern "aici" fn vocabulary() *const VocabularyHeader;
+const host = struct {
+    extern "aici" fn vocabulary() *const VocabularyHeader;
+};
+
+var mapped: ?*const VocabularyHeader = null;
+
+/// Returns the header of the vocabulary image. The first call maps the image; later calls do not call the host.
+pub fn vocabulary() *const VocabularyHeader {
+    return mapped orelse {
+        const header = host.vocabulary();
+        mapped = header;
+        return header;
+    };
+}
+
 pub const NO_TOKENS: u32 = 0xffffffff;
 pub extern "aici" fn tokenize(src: [*]const u8, len: u32) u32;
 

@@ -94,6 +94,12 @@ class Script : public aici::Controller {
     }
     if (what == "held") return aici::MidResult::splice(0, {tokens[0]}).holding_end();
     if (what == "spared") return aici::MidResult::sample_any().skipping_post().with_top(2).skipping_pre();
+    if (what == "named") {
+      aici::MidResult result = aici::MidResult::sample_any();
+      result.skipping_pre().with_top(2);
+      result.with_temperature(0.5f);
+      return result.holding_end().skipping_post();
+    }
     if (what == "splice")
       return aici::MidResult::splice(tokens[0], std::vector<aici::TokenId>(tokens.begin() + 1, tokens.end()));
     aici::fail("no such line: " + what);

@@ -93,6 +93,12 @@ def test_flags(start: Callable[..., Guest]) -> None:
     assert (plain.flags, stop.verb, stop.flags) == (0, STOP, 0), "flags are of one result"
 
 
+def test_changes_of_a_named_result(start: Callable[..., Guest]) -> None:
+    """A result with a name is changed in place, and can be returned by the last of its changes."""
+    mid = start("pre go", "mid named").step().row
+    assert (mid.kind, mid.temperature, mid.top_k, mid.flags) == (ALL, 0.5, 2, 1 | 2 | 4)
+
+
 def test_results_own_or_refer_to_their_data_as_documented(start: Callable[..., Guest]) -> None:
     guest = start("pre go", "mid move", "mid referred")
     guest.take_log()

@@ -43,7 +43,9 @@ class PreResult {
   static PreResult go_on() { return {AICI_CONTINUE, 1}; }
   /// Skips this step: the sequence gets no token.
   static PreResult suspend() { return {AICI_SUSPEND, 0}; }
-  /// Continues as `count` sequences: 0 is stop, 1 is go_on. All see the same fork group in mid_process.
+  /// Continues as `count` sequences: 0 is stop, 1 is go_on. All see the same fork group in mid_process, which is called
+  /// for each of them in this step. A parent that waits for its children returns `MidResult::splice(0, {})` there, and
+  /// can `suspend` from the next step on.
   static PreResult fork(std::uint32_t count) { return {AICI_FORK, count}; }
 
   aici_pre_result raw() const { return raw_; }
@@ -106,34 +108,38 @@ class MidResult {
   static MidResult dense(std::span<const float> biases);
   static MidResult dense(std::vector<float>&& biases);
 
-  /// Removes `backtrack` tokens, then appends `tokens`; samples nothing.
+  /// Removes `backtrack` tokens, then appends `tokens`; samples nothing. `splice(0, {})` changes nothing, so that the
+  /// sequence waits for a step: see PreResult::fork.
   static MidResult splice(std::uint32_t backtrack, std::vector<TokenId> tokens);
 
+  // The following functions change this result and return it, so that calls can be chained:
+  // `return MidResult::sample_any().skipping_pre();`, or `result.skipping_pre();` for a result with a name.
+
   /// Samples this token at another temperature; AICI_GREEDY takes the most likely token.
-  MidResult&& with_temperature(float temperature) && {
+  MidResult&& with_temperature(float temperature) {
     raw_.temperature = temperature;
     return std::move(*this);
   }
   /// Requests the `count` most likely tokens, which the next step's `top()` returns.
-  MidResult&& with_top(std::uint32_t count) && {
+  MidResult&& with_top(std::uint32_t count) {
     raw_.top_k = count;
     return std::move(*this);
   }
   /// Lets an end-of-sequence token from this result not end the sequence: the next step reports it like any other
   /// token. Requires `Capability::hold_end`; otherwise it has no effect.
-  MidResult&& holding_end() && { return std::move(*this).with_flag(AICI_MID_HOLD_END); }
+  MidResult&& holding_end() { return with_flag(AICI_MID_HOLD_END); }
   /// Skips pre_process in the next step. If post_process is skipped, too, or does not exist, the engine does not wait
   /// for this sequence.
-  MidResult&& skipping_pre() && { return std::move(*this).with_flag(AICI_MID_SKIP_PRE); }
+  MidResult&& skipping_pre() { return with_flag(AICI_MID_SKIP_PRE); }
   /// Skips post_process in the next step; mid_process reads the tokens with `step().tokens()`.
-  MidResult&& skipping_post() && { return std::move(*this).with_flag(AICI_MID_SKIP_POST); }
+  MidResult&& skipping_post() { return with_flag(AICI_MID_SKIP_POST); }
 
   bool is_stop() const { return raw_.verb == AICI_STOP; }
   const aici_mid_result& raw() const { return raw_; }
 
  private:
   explicit MidResult(std::uint32_t verb) { raw_.verb = verb; }
-  MidResult&& with_flag(std::uint32_t flag) && {
+  MidResult&& with_flag(std::uint32_t flag) {
     raw_.flags |= flag;
     return std::move(*this);
   }
