@@ -125,11 +125,11 @@ export function section(offset: u32): usize {
 }
 
 /** Returns the bytes of a token; for a special token, its name. */
-export function tokenBytes(token: u32): Uint8Array {
+export function tokenBytes(token: u32): StaticArray<u8> {
   const place = section(vocabulary().token_offsets) + 4 * token;
   const start = load<u32>(place);
-  const bytes = new Uint8Array(load<u32>(place, 4) - start);
-  memory.copy(bytes.dataStart, section(vocabulary().token_bytes) + start, bytes.length);
+  const bytes = new StaticArray<u8>(load<u32>(place, 4) - start);
+  memory.copy(changetype<usize>(bytes), section(vocabulary().token_bytes) + start, bytes.length);
   return bytes;
 }
 

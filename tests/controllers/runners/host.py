@@ -8,8 +8,9 @@ from __future__ import annotations
 import gc
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -322,12 +323,12 @@ PATIENCE = Limits(init_ms=20_000.0, pre_ms=1000.0, mid_ms=2000.0, mid_host_ms=20
 
 
 class Host:
-    """The engine and linker of a test process; `with host:` around guests."""
+    """The engine and linker of a test process, with these imports of "aici"; `with host:` around guests."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Mapping[str, Callable[..., Any]] = CALLS) -> None:
         self.engine = Engine(PATIENCE)
         self.ticker = Ticker(self.engine)
-        self.linker = Linker(self.engine, host_functions(CALLS, timed=CALLS.keys()))
+        self.linker = Linker(self.engine, host_functions(calls, timed=calls.keys()))
         self.programs: list[Program] = []
 
     def compile(self, wasm: bytes) -> Program:

@@ -27,7 +27,7 @@ export function aici_mid_process(): MidResult {
   return sample(allowed);
 }
 
-function hasOneOf(text: Uint8Array, letters: Uint8Array): bool {
+function hasOneOf(text: StaticArray<u8>, letters: Uint8Array): bool {
   for (let i = 0; i < text.length; i++) {
     if (letters.length == 0 && lower(text[i]) == 0x65) return true; // e
     for (let k = 0; k < letters.length; k++) if (lower(text[i]) == lower(letters[k])) return true;

@@ -149,7 +149,8 @@ function showVocabulary(): string {
   text += `${<i32>header.bos} ${<i32>header.pad} ${<i32>header.unk} `;
   for (let token: u32 = 0; token < header.vocab_size; token++) {
     const flags = load<u8>(aici.section(header.flags) + token);
-    const name = String.UTF8.decode(aici.tokenBytes(token).buffer);
+    const bytes = aici.tokenBytes(token);
+    const name = String.UTF8.decodeUnsafe(changetype<usize>(bytes), bytes.length);
     text += "[" + name + (flags & 1 ? " special" : "") + (flags & 2 ? " eos" : "") + "]";
   }
   return text;

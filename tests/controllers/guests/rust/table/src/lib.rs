@@ -13,7 +13,17 @@ use aici::{FunctionalRecognizer, TokenSet};
 #[derive(Clone)]
 struct Table {
     rows: Rc<[u8]>,
-    signatures: bool,
+    signatures: Rc<[Signature]>,
+}
+
+impl Table {
+    fn new(rows: &[u8], has_signatures: bool) -> Self {
+        let signature = |(state, row): (usize, &[u8])| match has_signatures {
+            true => aici::vocabulary().kinds(|byte| row[1 + byte as usize] as usize == state),
+            false => 0,
+        };
+        Self { rows: rows.into(), signatures: rows.chunks(257).enumerate().map(signature).collect() }
+    }
 }
 
 impl FunctionalRecognizer<u8> for Table {
@@ -30,10 +40,7 @@ impl FunctionalRecognizer<u8> for Table {
         self.rows[state as usize * 257] >> token as u32 & 1 != 0
     }
     fn loop_signature(&self, state: u8) -> Signature {
-        match self.signatures {
-            true => aici::vocabulary().kinds(|byte| self.append(state, byte) == state),
-            false => 0,
-        }
+        self.signatures[state as usize]
     }
 }
 
@@ -87,7 +94,7 @@ enum Tester {
 impl Tester {
     fn new(argument: &[u8]) -> Result<Self, String> {
         aici::vocabulary(); // maps the vocabulary here, where time is not critical
-        let table = Table { rows: argument[2..].into(), signatures: argument[0] != 0 };
+        let table = Table::new(&argument[2..], argument[0] != 0);
         Ok(match argument[0] {
             0 | 1 => Tester::Walker(Walker(Box::new(StackRecognizer::new(table)))),
             2 => Tester::Walker(Walker(Box::new(Plain { table, stack: vec![1] }))),

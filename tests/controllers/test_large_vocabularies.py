@@ -1,0 +1,175 @@
+"""Every starter and SDK with a vocabulary of 262 144 tokens: how much work `aici_init` and a step are.
+
+The work is counted in wasmtime's fuel, one unit for about one instruction, and is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import string
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aicirt.contract.abi import ROW_ALL, ROW_BITMASK, ROW_SAME, SPLICE
+from aicirt.wasm import Instance, engine, raw
+from pyaici.build import build_controller
+from pyaici.cli.new import LANGUAGES, SCRIPTS, create
+from pyaici.scripting.call import find_call
+from tests.controllers.conftest import GUESTS
+from tests.controllers.runners.calls import CALLS
+from tests.controllers.runners.host import Guest, Host, Vocab
+from tests.controllers.sdk.recognizer.automata import Automaton
+from tests.languages import compiler_or_skip
+
+#: units for a call of the host, which takes about a microsecond
+CALL = 1000
+#: aici_init has a second and aici_mid_process 20 ms. Even a slow core executes this many instructions then
+MOST_FOR_INIT, MOST_FOR_STEP = 1_000_000_000, 20_000_000
+
+_set_fuel = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)(
+    raw.address_of("wasmtime_context_set_fuel")
+)
+_get_fuel = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64))(
+    raw.address_of("wasmtime_context_get_fuel")
+)
+_FULL = 1 << 40
+#: guests that walk an automaton, and the way in which they do so
+WAYS = {"table.cpp": 6, "rust/table": 3}
+
+
+def used(instance: Instance) -> int:
+    """Returns the units that a guest has used since it was created."""
+    left = ctypes.c_uint64()
+    assert _get_fuel(instance.context, ctypes.byref(left)) is None
+    return _FULL - left.value
+
+
+def charged(call: Callable[..., Any]) -> Callable[..., Any]:
+    def charge(instance: Instance, *arguments: int) -> Any:
+        _set_fuel(instance.context, _FULL - used(instance) - CALL)
+        return call(instance, *arguments)
+
+    return charge
+
+
+class MeteredGuest(Guest):
+    """A guest with fuel."""
+
+    def _adopt(self, instance: Instance) -> None:
+        assert _set_fuel(instance.context, _FULL) is None
+        super()._adopt(instance)
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    """A host whose guests need fuel. The optimization of compiled code does not change what they use."""
+    plain = engine._config
+
+    def config() -> Any:
+        settings = plain()
+        settings.consume_fuel = True
+        settings.cranelift_opt_level = "none"
+        return settings
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "_config", config)
+        host = Host({name: charged(call) for name, call in CALLS.items()})
+    with host:
+        yield host
+
+
+@cache
+def vocabulary() -> Vocab:
+    """All bytes, an end token, and words: each is a shorter one and a piece, as in byte-pair encodings."""
+    chance = random.Random(1)
+    words = [*string.ascii_letters, *(f" {letter}" for letter in string.ascii_letters)]
+    pieces = [*string.ascii_lowercase, "al", "an", "en", "er", "ing", "ion", "le", "on", "re", "st", "ter"]
+    tokens = dict.fromkeys([bytes([byte]) for byte in range(256)])
+    while len(tokens) < 262_143:
+        word = chance.choice(words) + chance.choice(pieces)
+        if len(word) <= 16 and word.encode() not in tokens:
+            tokens[word.encode()] = None
+            words.append(word)
+    return Vocab([*tokens, b"</s>"], eos=[262_143])
+
+
+def write(host: Host, wasm: Path, argument: str | bytes, steps: int = 1) -> MeteredGuest:
+    """Runs a controller for some steps with the first allowed tokens, and checks what each call used."""
+    guest = MeteredGuest(host.compile(wasm.read_bytes()), vocabulary(), argument)
+    print(f"init {used(guest.instance):,}")
+    assert used(guest.instance) < MOST_FOR_INIT
+    tokens: list[int] = []
+    for _ in range(steps):
+        before = used(guest.instance)
+        answer = guest.step(tokens).row
+        print(f"step {used(guest.instance) - before:,}")
+        assert used(guest.instance) - before < MOST_FOR_STEP
+        if answer.verb == SPLICE:
+            tokens = answer.tokens
+        elif answer.kind == ROW_BITMASK:
+            tokens = answer.allowed[:1]
+        else:
+            assert answer.kind in (ROW_SAME, ROW_ALL)  # the same token is allowed again
+    return guest
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_starter(language: str, host: Host, tmp_path: Path) -> None:
+    create(tmp_path / "starter", language)
+    with compiler_or_skip():
+        wasm = build_controller(tmp_path / "starter", tmp_path / "starter.wasm").path
+    guest = write(host, wasm, "")
+    expected = vocabulary().allowed(lambda token: b"e" not in token.lower())
+    assert guest.take_log() == f"{len(expected) + 1} of 262144 tokens are allowed\n"
+    assert guest.step().row.allowed == [*expected, 262_143]
+
+
+@pytest.mark.parametrize("language", SCRIPTS)
+def test_starter_script(language: str, host: Host, tmp_path: Path) -> None:
+    create(tmp_path / "starter", language)
+    guest = write(host, *find_call(tmp_path / "starter" / SCRIPTS[language], None), steps=30)
+    assert guest.take_log() == "Aaaaaaaaaaa is a cat\n"
+
+
+_OFTEN = """
+const aici = @import("aici");
+comptime {
+    aici.controller();
+}
+var arg: aici.StepArg = .{};
+var result: aici.MidResult = .{};
+export fn aici_arg() *aici.StepArg {
+    return &arg;
+}
+export fn aici_init(_: u32) u32 {
+    var token: u32 = 0;
+    while (token < aici.vocabulary().vocab_size) token += 1;
+    return 0;
+}
+export fn aici_mid_process() *aici.MidResult {
+    return &result;
+}
+"""
+
+
+def test_zig_keeps_the_address_of_the_vocabulary(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "often.zig").write_text(_OFTEN)
+    wasm = build_controller(tmp_path / "often.zig", tmp_path / "often.wasm").path
+    assert used(write(host, wasm, "").instance) < 20 * 262_144
+
+
+@pytest.mark.parametrize("guest", WAYS)
+def test_recognizer(guest: str, host: Host, tmp_path: Path) -> None:
+    """The constraint of the C++ SDK and the recognizer of the crate, for text that begins with "a"."""
+    with compiler_or_skip():
+        wasm = build_controller(GUESTS / guest, tmp_path / "guest.wasm").path
+    rows = [[0] * 256, [2 * (byte == ord("a")) for byte in range(256)], [2] * 256]
+    argument = Automaton(rows, [0, 0, 1]).argument(WAYS[guest], 255)
+    answer = write(host, wasm, argument).step([ord("a")]).row
+    assert answer.kind == ROW_BITMASK
+    assert answer.allowed == [*range(262_144)]
