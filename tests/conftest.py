@@ -22,6 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONGEST = (
     "tests/fuzz",
     "tests/test_packaging.py",
+    "tests/test_starters.py",
     "tests/docs/test_examples.py",
     "tests/docs/test_server_pages.py",
     "tests/pyaici/engines/hf/test_program.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
 import sys
@@ -95,51 +94,6 @@ def test_metadata_has_requirements_extras_and_licence(distributions: tuple[Path,
     }
     assert "License-Expression: MIT" in metadata
     assert re.findall(r"^Classifier: Operating System :: (.+)$", metadata, re.MULTILINE) == ["POSIX :: Linux"]
-
-
-def test_installed_wheel_works_outside_the_repository(
-    checkout: Path, distributions: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
-    """In a new environment with only this wheel, `aici new`, `build` and `check` work for every language."""
-    run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
-    binaries = tmp_path / "env" / "bin"
-    run(binaries / "python", "-m", "pip", "install", "-qq", f"{distributions[0]}[sdk]", cwd=tmp_path)
-    env = {"PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": ""}
-    place = run(binaries / "python", "-c", "import pyaici; print(pyaici.__file__)", cwd=tmp_path, env=env)
-    assert place.startswith(str(tmp_path))
-    listed = run("aici", "list", cwd=tmp_path, env=env)
-    assert all(
-        re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(checkout)
-    )
-    assert re.search(r"^grammars, .*\bc\.y\b", listed, re.MULTILINE)
-    others = ["rust", "assemblyscript"] if os.environ.get("AICI_LANGUAGES") else []
-    for language in ("cpp", "c", "zig", *others):
-        name = f"my_{language}"
-        run("aici", "new", name, "--lang", language, cwd=tmp_path, env=env)
-        assert "accepted" in run("aici", "build", name, cwd=tmp_path, env=env)
-        assert "aici_mid_process" in run("aici", "check", f"{name}.wasm", cwd=tmp_path, env=env)
-
-
-def test_installed_wheel_runs_a_new_controller_with_a_model(
-    distributions: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
-    """`aici new`, `build` and `run` of the installed wheel. Other packages come from this environment."""
-    site = tmp_path / "site"
-    wheel = str(distributions[0])
-    run(sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--target", site, wheel, cwd=tmp_path)
-    env = {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-    place = run(sys.executable, "-c", "import pyaici; print(pyaici.__file__)", cwd=tmp_path, env=env)
-    assert place.startswith(str(site))
-    aici = [sys.executable, "-m", "pyaici.cli"]
-    run(*aici, "new", "my_ctrl", cwd=tmp_path, env=env)
-    run(*aici, "build", "my_ctrl", cwd=tmp_path, env=env)
-    generate = [*aici, "run", "my_ctrl.wasm", "--arg", "aeiou", "--no-chat", "--max-tokens", "12"]
-    text = run(*generate, "--prompt", "2 + 2 =", cwd=tmp_path, env=env)
-    answer = text.split("2 + 2 =")[1].split("|")[0]
-    assert answer.strip()
-    assert not re.search("[aeiou]", answer, re.IGNORECASE)
-    assert re.search(r"\d+ of 49152 tokens are allowed", text)
-    assert "12 tokens sampled, 0 forced" in text
 
 
 def test_editable_build_builds_no_controllers(checkout: Path, tmp_path: Path) -> None:

@@ -123,6 +123,12 @@ def default_model_folder(dtype: str = "float32") -> Path:
     return models_folder() / f"{NAME}-{dtype}"
 
 
+def fetched_default_models() -> list[Path]:
+    """Returns the forms of the default model that have been made: a GGUF file, the folder in float32."""
+    forms = (default_model_folder(_Q8) / _GGUF_NAME, default_model_folder())
+    return [path for path in forms if path.exists()]
+
+
 def _marker(dtype: str) -> dict[str, object]:
     """Returns the description of the folder's sources that is stored in it."""
     return {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aicirt.contract.errors import VocabularyError
-from pyaici.models.default import default_model_folder
+from pyaici.models.default import fetched_default_models
 from pyaici.recording.recording import Recording
 from pyaici.tokens import TokenizerBlob, Vocabulary, load_vocabulary
 
@@ -77,11 +77,10 @@ def replay_vocabulary(
     small = small_vocabulary()
     if small.fingerprint == recording.vocabulary.fingerprint:
         return ReplayVocabulary(small, True, "the small vocabulary for tests")
-    folder = default_model_folder()
-    if folder.is_dir():
-        found = load_vocabulary(folder).cut(recording.vocabulary.size)
+    for path in fetched_default_models():
+        found = load_vocabulary(path).cut(recording.vocabulary.size)
         if found.fingerprint == recording.vocabulary.fingerprint:
-            return ReplayVocabulary(found, True, f"of the default model, {folder.name}")
+            return ReplayVocabulary(found, True, f"of the default model, {path.name}")
     return ReplayVocabulary(recorded_tokens(recording), False, _alone(recording))
 
 

@@ -1,0 +1,70 @@
+"""Every starter of `aici new`, created, built, checked, run with a model and tested by an installed wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import build_controller, controller_folders
+from pyaici.cli.new import LANGUAGES, SCRIPTS
+from tests.distribution import run
+from tests.languages import compiler_or_skip
+
+MODEL = ("--engine", "llama", "--no-chat", "--max-tokens", "12", "--prompt", "2 + 2 =")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("starters")
+
+
+@pytest.fixture(scope="module")
+def aici(built_wheel: Path, folder: Path) -> Callable[..., str]:
+    """Runs the program of the wheel, which is installed in a new environment with two of its extras."""
+    run(sys.executable, "-m", "venv", "env", cwd=folder)
+    binaries = folder / "env" / "bin"
+    run(binaries / "python", "-m", "pip", "install", "-qq", f"{built_wheel}[llama,sdk]", cwd=folder)
+    env = {"PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+    place = run("python", "-c", "import pyaici; print(pyaici.__file__)", cwd=folder, env=env)
+    assert place.startswith(str(folder))
+    return lambda *arguments: run("aici", *arguments, cwd=folder, env=env)
+
+
+def test_list(aici: Callable[..., str], checkout: Path) -> None:
+    listed = aici("list")
+    names = [controller.name for controller in controller_folders(checkout)]
+    assert all(re.search(rf"^  {name} ", listed, re.MULTILINE) for name in names)
+    assert re.search(r"^grammars, .*\bc\.y\b", listed, re.MULTILINE)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_controller(language: str, aici: Callable[..., str], folder: Path) -> None:
+    name = f"my_{language}"
+    aici("new", name, "--lang", language)
+    if language in ("rust", "assemblyscript"):  # the other compilers come with the package
+        with compiler_or_skip():
+            build_controller(folder / name, folder / "first.wasm")
+    assert "accepted" in aici("build", name)
+    assert "aici_mid_process" in aici("check", f"{name}.wasm")
+    shown = aici("run", f"{name}.wasm", "--arg", "aeiou", "--record", f"{name}.json", *MODEL)
+    answer = shown.split("2 + 2 =")[1].split("|")[0]
+    assert answer.strip()
+    assert not re.search("[aeiou]", answer, re.IGNORECASE)
+    assert re.search(r"\d+ of 49152 tokens are allowed", shown)
+    assert "12 tokens sampled, 0 forced" in shown
+    assert f"{name}.json: ok" in aici("test", f"{name}.wasm", "--transcript", f"{name}.json")
+
+
+@pytest.mark.parametrize("language", SCRIPTS)
+def test_script(language: str, aici: Callable[..., str], folder: Path) -> None:
+    script, tests = f"my_{language}/{SCRIPTS[language]}", f"my_{language}/tests.toml"
+    aici("new", f"--{language}", f"my_{language}")
+    assert aici("script", "check", script) == ""
+    assert f"{tests}: 2 cases, 0 failed" in aici("test", script, "--transcript", tests)
+    shown = aici("run", script, *MODEL)
+    assert re.search(r"«Once upon a time there was a »(cat|dog)« called »[A-Z][a-z]+", shown)
