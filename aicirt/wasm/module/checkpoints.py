@@ -52,12 +52,17 @@ _CONTROL = (
     # two numbers: indirect calls (type, table)
     rb"[\x11\x13]" + _LEB + _LEB,
     # block, loop, if: a type, which may be a reference with a heap type
-    rb"[\x02-\x04](?:[\x63\x64])?" + _LEB,
+    rb"[\x02-\x04][\x63\x64]?+" + _LEB,
 )
+#: bytes of code that one match covers. It bounds what the matcher keeps for backtracking: about 120 bytes for
+#: each instruction
+_PIECE = 16384
 
 
 def _runs(alternatives: tuple[bytes, ...]) -> re.Pattern[bytes]:
-    return re.compile(b"(?:" + b"|".join(alternatives) + b")*+", re.DOTALL)
+    # Not possessive: Python 3.11.0 to 3.11.4 match possessive groups wrongly. The result is the same,
+    # because an instruction matches in one way only.
+    return re.compile(b"(?:" + b"|".join(alternatives) + b")*", re.DOTALL)
 
 
 #: matches whole instructions after each of which the next one runs
@@ -105,8 +110,10 @@ def bodies(wasm: bytes, shape: ModuleShape) -> Iterator[tuple[int, Reader]]:
 def _scan_body(reader: Reader, function: int) -> Iterator[Found]:
     data, end = reader.data, reader.end
     while True:
-        match = _ORDINARY.match(data, reader.pos, end)
-        reader.pos = match.end() if match else reader.pos
+        match = _ORDINARY.match(data, reader.pos, min(end, reader.pos + _PIECE))
+        if match and match.end() > reader.pos:
+            reader.pos = match.end()
+            continue
         if reader.pos == end:
             return
         start, opcode = reader.pos, reader.byte()

@@ -249,6 +249,20 @@ def test_branches_and_handlers_of_every_kind_are_followed() -> None:
     assert len(list(checkpoints(wasm, inspect(wasm)))) >= 4
 
 
+@pytest.mark.parametrize("size", range(24, 60))
+def test_code_is_scanned_alike_in_pieces_of_every_size(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece may end inside an instruction; its beginning alone can be another instruction."""
+    code = """(block (result funcref) (ref.null func)) drop (loop (result i32) (i32.const 123456789)) drop
+      (drop (v128.const i64x2 1 2)) (drop (memory.grow (i32.const 1))) (drop (f64.const 1.5)) (call 0)
+      (drop (block (result (ref 0)) (ref.func 0))) (drop (i32.load offset=70000 (i32.const 300)))"""
+    text = f'(module (memory 1) (func $f (export "f") {code * 3}))'
+    wasm = bytes(wasmtime.wat2wasm(text))
+    whole = list(module.scan(wasm, inspect(wasm)))
+    assert len(whole) == 3
+    monkeypatch.setattr(module, "_PIECE", size)
+    assert list(module.scan(wasm, inspect(wasm))) == whole
+
+
 @pytest.mark.parametrize("body", [b"\x0c\x05\x0b", b"\x0b\x0b\x0b", b"\x02\x40\x0d\x7f\x0b\x0b"])
 def test_malformed_code_is_an_error(body: bytes) -> None:
     body = b"\x00" + b"\x01" * 40 + body
