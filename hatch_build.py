@@ -1,14 +1,16 @@
-"""Build hook of the package: compiles the controllers into the wheel, with its build requirements."""
+"""Build hooks of the package: controllers compiled into the wheel, and the description for PyPI."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 #: what a build of a controller reads in controllers/sdk
 SDK_PARTS = ("include", "src", "zig", "rust/src", "rust/Cargo.toml", "assemblyscript")
@@ -53,6 +55,18 @@ class ControllerBuildHook(BuildHookInterface[Any]):
                 for grammar in sorted((root / "controllers").glob("*/grammars/*"))
             }
         )
+
+
+class DescriptionHook(MetadataHookInterface):
+    """Makes the description from README.md, with relative links as text, because PyPI cannot follow them."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Called by hatchling with the table `project` of pyproject.toml."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        text = re.sub(r"!?\[([^]]+)\]\((?!https?://)[^)]+\)", r"\1", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 def _driver(root: Path) -> ModuleType:

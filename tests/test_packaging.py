@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import controller_folders
-from tests.distribution import BUILD, ROOT, run
+from tests.distribution import BUILD, RESOLUTIONS, ROOT, metadata, pythons, run, run_installed
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DIST_INFO = f"pyaici-{PROJECT['version']}.dist-info"
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +70,7 @@ def test_wheel_contains_packages_controllers_and_sdk(
         "pyaici/_sdk/rust/Cargo.toml",
         *(f"pyaici/_sdk/rust/src/{source.name}" for source in (sdk / "rust" / "src").iterdir()),
     }
-    assert {name.split("/")[0] for name in names} == {"aicirt", "pyaici", "pyaici-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"aicirt", "pyaici", DIST_INFO}
 
 
 def test_sdist_contains_no_built_files(distributions: tuple[Path, Path, Path]) -> None:
@@ -78,22 +81,47 @@ def test_sdist_contains_no_built_files(distributions: tuple[Path, Path, Path]) -
 
 
 def test_metadata_has_requirements_extras_and_licence(distributions: tuple[Path, Path, Path]) -> None:
-    with zipfile.ZipFile(distributions[0]) as archive:
-        metadata = archive.read("pyaici-0.1.0.dist-info/METADATA").decode().partition("\n\n")[0]
-    required = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)
-    assert sorted(required) == ["msgpack", "numpy", "posix-ipc", "wasmtime"]
-    assert set(re.findall(r"^Provides-Extra: (.+)$", metadata, re.MULTILINE)) == {
-        "hf",
-        "vllm",
-        "server",
-        "client",
-        "llama",
-        "sdk",
-        "test",
-        "dev",
-    }
-    assert "License-Expression: MIT" in metadata
-    assert re.findall(r"^Classifier: Operating System :: (.+)$", metadata, re.MULTILINE) == ["POSIX :: Linux"]
+    for found in map(metadata, distributions):
+        assert found.requires_dist and found.classifiers
+        required = [each.name for each in found.requires_dist if each.marker is None]
+        assert sorted(required) == ["msgpack", "numpy", "posix-ipc", "wasmtime"]
+        assert set(found.provides_extra or ()) == {
+            *("hf", "vllm", "server", "client", "llama", "sdk", "test", "dev")
+        }
+        assert found.license_expression == "MIT"
+        systems = [each for each in found.classifiers if each.startswith("Operating System")]
+        assert systems == ["Operating System :: POSIX :: Linux"]
+
+
+def test_description_on_pypi_has_no_links_into_the_repository(
+    distributions: tuple[Path, Path, Path],
+) -> None:
+    """The page there cannot follow them."""
+    readme = (ROOT / "README.md").read_text()
+    links = re.compile(r"\[([^]]+)\]\((?!https?://)([^)]+)\)")
+    assert links.search(readme)
+    for found in map(metadata, distributions):
+        assert found.description_content_type == "text/markdown"
+        assert found.description is not None
+        assert not links.search(found.description)
+        assert found.description.strip() == links.sub(r"\1", readme).strip()
+
+
+def test_every_supported_python_is_a_classifier() -> None:
+    found = PROJECT["classifiers"]
+    minors = [re.fullmatch(r"Programming Language :: Python :: 3\.(\d+)", each) for each in found]
+    assert PROJECT["requires-python"] == f">=3.{min(int(each[1]) for each in minors if each)}"
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+@pytest.mark.parametrize("python", pythons())
+def test_installed_wheel_works_with_each_python(
+    python: str, resolution: str, built_wheel: Path, tmp_path: Path
+) -> None:
+    """With the oldest and the newest dependencies that the metadata allows, and without the checkout."""
+    printed = run_installed(built_wheel, pythons()[python], resolution, tmp_path).splitlines()
+    assert printed[0].startswith(f"python {python} pyaici {PROJECT['version']} ")
+    assert len(printed) == 3
 
 
 def test_editable_build_builds_no_controllers(checkout: Path, tmp_path: Path) -> None:
@@ -126,7 +154,7 @@ def test_import_on_other_systems_is_an_error() -> None:
 
 def test_build_requirement_and_sdk_extra_name_the_same_compiler() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    (ziglang,) = project["project"]["optional-dependencies"]["sdk"]
+    (ziglang,) = PROJECT["optional-dependencies"]["sdk"]
     assert ziglang in project["build-system"]["requires"]
 
 
