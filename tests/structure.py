@@ -147,7 +147,7 @@ FOREIGN = {
 }
 #: files that the list in docs/structure.md has: tests mirror the packages and are not listed
 _LISTED = re.compile(
-    r"(aicirt|pyaici|bench|harness|controllers|scripts|\.ci|\.devcontainer|docs)/.*|[^/]+\.(py|toml|md)|LICENSE"
+    r"(aicirt|pyaici|bench|harness|controllers|scripts|\.ci|\.devcontainer|\.github|docs)/.*|[^/]+\.(py|toml|md)|LICENSE"
 )
 _ABOUT = (__doc__ or "").partition("\n")[0]
 _BEGIN = "<!-- files: written by `python -m tests.structure --write` -->"
