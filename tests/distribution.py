@@ -59,7 +59,7 @@ def pythons() -> dict[str, Path]:
     folders += Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin")
     program = "import sys; print(sys.implementation.name, *sys.version_info[:3], sys.base_prefix)"
     found = {}
-    for path in (path for folder in folders for path in folder.glob("python3.[0-9][0-9]")):
+    for path in (path for folder in folders for path in folder.glob("python3.1[1-9]")):
         done = subprocess.run([path, "-c", program], capture_output=True, text=True, check=False)
         if done.returncode != 0:  # pyenv's shim for a version that is not selected
             continue
