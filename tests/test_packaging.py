@@ -98,7 +98,7 @@ def test_description_on_pypi_has_no_links_into_the_repository(
 ) -> None:
     """The page there cannot follow them."""
     readme = (ROOT / "README.md").read_text()
-    links = re.compile(r"\[([^]]+)\]\((?!https?://)([^)]+)\)")
+    links = re.compile(r"!?\[([^]]+)\]\((?!https?://)([^)]+)\)")
     assert links.search(readme)
     for found in map(metadata, distributions):
         assert found.description_content_type == "text/markdown"
