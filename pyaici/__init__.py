@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         AiciError,
         ArgumentError,
         CapabilityError,
+        ClosedError,
         CompileLimitError,
         ControllerError,
         ControllerFailed,
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
     from pyaici.client.step import Step
     from pyaici.tokens import Vocabulary, load_vocabulary
 
+    #: the version of the installed distribution, which pyproject.toml sets
+    __version__: str
+
 #: where names are that are not errors
 _HOMES = {
     "aicirt.contract.abi": ["RowKind", "Verb"],
@@ -75,6 +79,7 @@ __all__ = [
     "ArgumentError",
     "Capabilities",
     "CapabilityError",
+    "ClosedError",
     "CompileLimitError",
     "ControllerError",
     "ControllerFailed",
@@ -120,6 +125,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version  # takes longer than all else here
+
+        try:
+            return version("pyaici")
+        except PackageNotFoundError:
+            return "0+source"  # a source tree that is not installed
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME_OF.get(name, "aicirt.contract.errors")), name)

@@ -6,16 +6,11 @@ import difflib
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from aicirt.contract.errors import UnknownModuleError
+from aicirt.contract.errors import ModuleError, UnknownModuleError
 from aicirt.contract.modules import looks_like_id
 from pyaici.build.controller import SOURCE_SUFFIXES
 from pyaici.build.sdk import source_tree
-
-if TYPE_CHECKING:
-    from pyaici.client.runtime import Runtime
-
 
 _PACKAGED = Path(__file__).resolve().parent / "_grammars"
 
@@ -149,22 +144,28 @@ def bundled_controllers() -> dict[str, Path]:
     return {path.stem: path for path in sorted(FOLDER.glob("*.wasm"))}
 
 
-def upload_bundled(runtime: Runtime, name: str) -> str:
-    """Uploads the bundled controller of this name to a runtime; returns the id of its module.
-
-    Takes names only, no paths: the name may come from a network client, which must not read files of this
-    machine. Raises UnknownModuleError.
-    """
-    bundled = bundled_controllers()
-    if name not in bundled:
-        cure = "upload one with `aici upload FILE --tag NAME`, and use the name"
-        if looks_like_id(name) and len(name) < 64:
-            cure = f"a whole id has 64 digits; `aici tag {name} NAME` gives the module a name to use instead"
-        raise UnknownModuleError(
-            f"no controller is called {name!r}: it is neither the id or tag of an uploaded module "
-            f"nor bundled (bundled: {', '.join(bundled) or 'none, they have not been built'}); {cure}"
+def check_tag(tag: str) -> None:
+    """Raises ModuleError if a tag is the name of a bundled controller, which such a tag could not replace."""
+    if tag in DESCRIPTIONS:
+        raise ModuleError(
+            f"{tag!r} cannot be a tag: it is the name of a bundled controller, which requests would find "
+            "instead; choose another tag"
         )
-    return runtime.upload(bundled[name]).id
+
+
+def unknown_controller(name: str) -> UnknownModuleError:
+    """Returns the error for a name that is neither bundled nor uploaded. Looks for no file of that name."""
+    cure = "upload one with `aici upload FILE --tag NAME`, and use the name"
+    if name in DESCRIPTIONS:
+        cure = "this one has not been built: python -m pyaici.build"
+    if looks_like_id(name) and len(name) < 64:
+        cure = f"a whole id has 64 digits; `aici tag {name} NAME` gives the module a name to use instead"
+    bundled = ", ".join(bundled_controllers()) or "none, they have not been built"
+    return UnknownModuleError(
+        f"no controller is called {name!r}: it is neither the id or tag of an uploaded module nor bundled "
+        f"(bundled: {bundled}); {cure}",
+        name=name,
+    )
 
 
 def find_controller(name: str | Path) -> Path:
@@ -172,6 +173,17 @@ def find_controller(name: str | Path) -> Path:
 
     Raises:
         UnknownModuleError: `name` is neither; the message suggests what was probably meant.
+    """
+    found = local_controller(name)
+    if found is None:
+        raise UnknownModuleError(not_found(name, "no file and no bundled controller"))
+    return found
+
+
+def local_controller(name: str | Path) -> Path | None:
+    """Returns what `find_controller` does, or None for a name that is neither: an upload may have it.
+
+    Raises UnknownModuleError for a folder, a source file or a script: these are no names of uploads.
     """
     path = Path(name)
     mode = _mode(path)
@@ -190,9 +202,15 @@ def find_controller(name: str | Path) -> Path:
         return bundled[str(name)]
     if is_folder:
         raise UnknownModuleError(f"{path} is a folder, not a controller{_build(path)}")
-    meant = " or ".join(_alike(path, bundled))
-    raise UnknownModuleError(
-        f"no file and no bundled controller is called {str(name)!r}{meant and f': did you mean {meant}?'} "
+    return None
+
+
+def not_found(name: str | Path, what: str) -> str:
+    """Returns the message for a name that nothing has. `what`: what was looked for, such as "no file"."""
+    bundled = bundled_controllers()
+    meant = " or ".join(_alike(Path(name), bundled))
+    return (
+        f"{what} is called {str(name)!r}{meant and f': did you mean {meant}?'} "
         f"(bundled: {', '.join(bundled) or 'none, this source tree is not built: python -m pyaici.build'})"
     )
 

@@ -45,7 +45,7 @@ MATRIX = {
     "pyaici": "aicirt aicirt.contract pyaici.client pyaici.tokens",
     "pyaici.build": "",
     "pyaici.build.interpreters": "",
-    "pyaici.bundled": "aicirt.contract pyaici.build pyaici.client",
+    "pyaici.bundled": "aicirt.contract pyaici.build",
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.supervisor "
         "aicirt.system aicirt.wasm.module pyaici.build pyaici.bundled pyaici.client pyaici.engines "
@@ -53,7 +53,9 @@ MATRIX = {
         "pyaici.scripting "
         "pyaici.server.http pyaici.server.program pyaici.testing"
     ),
-    "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.tokens",
+    "pyaici.client": (
+        "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens"
+    ),
     "pyaici.cpc": "aicirt.contract pyaici.tokens",
     "pyaici.engines": (
         "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording pyaici.scripting "
@@ -73,7 +75,7 @@ MATRIX = {
         "pyaici.scripting pyaici.tokens"
     ),
     "pyaici.engines.vllm.logits": (
-        "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.engines.vllm pyaici.tokens"
+        "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm pyaici.tokens"
     ),
     "pyaici.models": "aicirt.contract",
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
@@ -105,7 +107,7 @@ MATRIX = {
         "pyaici.server.settings"
     ),
     "pyaici.server.controller_store": (
-        "aicirt.contract pyaici.bundled pyaici.client pyaici.scripting pyaici.server.http "
+        "aicirt.contract pyaici.client pyaici.scripting pyaici.server.http "
         "pyaici.server.scheduling pyaici.server.settings"
     ),
     "pyaici.server.http": "aicirt.contract aicirt.system pyaici.engines pyaici.server.settings",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import pyaici
 from pyaici.build import controller_folders
 from tests.distribution import BUILD, RESOLUTIONS, ROOT, metadata, pythons, run, run_installed
 
@@ -35,6 +36,12 @@ def distributions(
 def contents(wheel: Path) -> dict[str, str]:
     with zipfile.ZipFile(wheel) as archive:
         return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
+
+
+def test_all_parts_have_the_same_version() -> None:
+    assert pyaici.__version__ == PROJECT["version"]
+    crate = tomllib.loads((ROOT / "controllers" / "sdk" / "rust" / "Cargo.toml").read_text())
+    assert crate["package"]["version"] == PROJECT["version"]
 
 
 def test_sdist_builds_the_same_wheel(distributions: tuple[Path, Path, Path]) -> None:

@@ -152,6 +152,15 @@ class RuntimeFailure(AiciError):
     code = "runtime"
 
 
+class ClosedError(RuntimeFailure):
+    """The runtime has been closed in this process."""
+
+    code = "closed"
+
+    def __init__(self, message: str = "the runtime has been closed: create another one") -> None:
+        super().__init__(message)
+
+
 class WorkerDiedError(RuntimeFailure):
     """The worker process of this sequence ended."""
 

@@ -162,7 +162,8 @@ def resolve_name(
     """Returns the module id for `name`, which is an id, the beginning of exactly one id, or a tag.
 
     `ids` lists the stored modules, `tags` maps each tag to its module; each is called only if it is
-    needed. Raises UnknownModuleError if nothing has this name, or if several ids begin with it.
+    needed. Raises UnknownModuleError if nothing has this name (`name` in its detail), or if several ids begin
+    with it (`modules`).
     """
     if is_module_id(name):
         return name
@@ -175,7 +176,7 @@ def resolve_name(
             return found[0]
     module = tags().get(name)
     if module is None:
-        raise UnknownModuleError(f"no module or tag {name!r}")
+        raise UnknownModuleError(f"no module or tag {name!r}", name=name)
     return module
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import show
-from pyaici.bundled import LANGUAGES, bundled_grammars, find_controller, language_of
+from pyaici.bundled import LANGUAGES, bundled_grammars, check_tag, find_controller, language_of
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place, require_store
 from pyaici.scripting.script import Script, read_script
@@ -87,8 +87,8 @@ def _line(name: str, size: int | None, more: str) -> str:
 
 _UPLOAD_MORE = """
 Prints the id of the module and its tags. An engine that uses the same daemon, such as a vLLM server, can then
-start the controller by its id or by a tag. An uploaded script is a controller like any other; its argument is
-a JSON value or a text.
+start the controller by its id or by a tag, and `aici run TAG` runs it. An uploaded script is a controller
+like any other; its argument is a JSON value or a text.
 
 Uploading a file again changes nothing. A tag of another module moves to this one; requests that begin later
 use this module. Without a daemon, the controller goes to the store from which this user's daemons load
@@ -118,6 +118,8 @@ def _add_upload(commands: Any) -> None:
 
 def upload(arguments: argparse.Namespace) -> int:
     """Uploads and tags the controller, and prints the id of the module and its tags."""
+    for name in arguments.tag:
+        check_tag(name)
     script = _script(arguments.file) if language_of(arguments.file) else None
     wasm = b"" if script else _module(arguments.file)
     with open_place(arguments) as place:
@@ -232,6 +234,7 @@ def _add_tag(commands: Any) -> None:
 
 def tag(arguments: argparse.Namespace) -> int:
     """Adds the tag, and prints the id of the module and its tags."""
+    check_tag(arguments.name)
     with open_place(arguments) as place:
         module = find_module(place, arguments.module)
         place.tag(module, arguments.name)

@@ -22,11 +22,14 @@ from pyaici.engines.options import (
     add_prompt_options,
     add_record_option,
     add_sampling_options,
+    add_trust_option,
     engine_of,
     fill_in,
     given_argument,
     read_request,
 )
+from pyaici.engines.vllm import program as vllm
+from pyaici.engines.vllm.arguments import OVERLAPPED
 from pyaici.scripting.script import InterpreterMissingError
 
 if TYPE_CHECKING:
@@ -41,12 +44,23 @@ _LOCAL = {
     "device": None,
     "threads": 1,
     "llama_library": None,
+    "path": OVERLAPPED,
+    "trust_remote_code": False,
     "socket": None,
+    "store": None,
     "beams": 1,
     "record": None,
 }
-#: options that only one engine has
-_OF_ENGINE = {"hf": ("device",), "llama": ("threads", "llama_library")}
+#: options that not all engines have
+_OF_ENGINES = {
+    "device": ("hf",),
+    "trust_remote_code": ("hf", "vllm"),
+    "threads": ("llama",),
+    "llama_library": ("llama",),
+    "path": ("vllm",),
+    "beams": ("llama", "hf"),
+}
+_ENGINES = {"llama": llama.run, "hf": hf.run, "vllm": vllm.run}
 
 Stream = Generator[dict[str, Any], None, None]
 
@@ -57,9 +71,11 @@ and the output of the controller.
 
 A GGUF file runs on llama.cpp, which needs the extra llama: pip install 'pyaici[llama]'. The folder of a
 Transformers model runs on Transformers, which needs the extra hf: pip install 'pyaici[hf]'
+With --engine vllm it runs on vLLM, which needs the extra vllm: pip install 'pyaici[vllm]'
 
 A controller is a script in Python or JavaScript, which needs no compiler (aici new --python NAME), or a
-WebAssembly module (aici new NAME). docs/guide is the manual. A script gets --arg as its `argument`.
+WebAssembly module (aici new NAME), or one that aici upload has put into the daemon or the store, by its tag
+or id. docs/guide is the manual. A script gets --arg as its `argument`.
 
 With --server, the model of an aici serve is used, and nothing is loaded on this machine. The controller is
 then a script, a name that the server knows (bundled, a tag or an id), or a .wasm file, which is uploaded
@@ -88,11 +104,14 @@ def add(commands: Any) -> None:
     add_prompt_options(parser, "GGUF file, or folder of a Transformers model")
     parser.add_argument(
         "--engine",
-        choices=("llama", "hf"),
-        help="llama = llama.cpp, hf = Transformers (default: hf for the folder of a model, else llama)",
+        choices=tuple(_ENGINES),
+        help="llama = llama.cpp, hf = Transformers, vllm = vLLM (default: hf for the folder of a model, else "
+        "llama)",
     )
     llama.add_engine_options(parser)
     hf.add_engine_options(parser)
+    vllm.add_engine_options(parser)
+    add_trust_option(parser)
     add_beams_option(parser)
     add_record_option(parser)
     add_sampling_options(parser)
@@ -109,13 +128,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_here(arguments: argparse.Namespace) -> int:
-    """Generates with a model of this process. Raises ValueError for options of the other engine."""
+    """Generates with a model of this process. Raises ValueError for options that the engine does not have."""
     engine = arguments.engine or engine_of(arguments.model)
-    for other, names in _OF_ENGINE.items():
-        given = [_option(name) for name in names if getattr(arguments, name) != _LOCAL[name]]
-        if other != engine and given:
-            raise ValueError(f"{', '.join(given)} needs --engine {other}; this run uses {engine}")
-    return hf.run(arguments) if engine == "hf" else llama.run(arguments)
+    for name, engines in _OF_ENGINES.items():
+        if engine not in engines and getattr(arguments, name) != _LOCAL[name]:
+            raise ValueError(f"{_option(name)} needs --engine {' or '.join(engines)}; this run uses {engine}")
+    return _ENGINES[engine](arguments)
 
 
 def _option(name: str) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 
@@ -30,14 +31,7 @@ def add(commands: Any) -> None:
     """Adds the command and its arguments."""
     summary = "watch a running daemon (aicirt)"
     parser = add_command(commands, "top", run, summary, more=_MORE, examples=_EXAMPLES)
-    socket = os.environ.get("AICI_SOCKET") or None
-    parser.add_argument(
-        "--socket",
-        type=Path,
-        default=socket,
-        required=socket is None,
-        help="socket of a running daemon (default: $AICI_SOCKET)",
-    )
+    parser.add_argument("--socket", type=Path, help="socket of a running daemon (default: $AICI_SOCKET)")
     parser.add_argument("--once", action="store_true", help="print one screen and exit")
     parser.add_argument(
         "--json", action="store_true", help="print the daemon's state as lines of JSON instead of screens"
@@ -60,9 +54,15 @@ def _seconds(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs until Ctrl-C or until the daemon ends, which is an error."""
+    socket = arguments.socket or os.environ.get("AICI_SOCKET")
+    if not socket:
+        raise AiciError(
+            "no daemon is named: give the socket of a running one with --socket PATH or in AICI_SOCKET; "
+            "'aici runtime --socket PATH' starts one"
+        )
     from pyaici.client.control import Control
 
-    control = Control(Path(arguments.socket))
+    control = Control(Path(socket))
     before: dict[str, Any] = {}
     try:
         while True:

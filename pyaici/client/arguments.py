@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from aicirt.contract.errors import ArgumentError, VocabularyError
 
+#: the argument of a controller: a text or bytes, or a dict or list, which the controller gets as JSON
+Argument = str | bytes | Mapping[str, Any] | list[Any]
 
-def argument_bytes(arg: str | bytes) -> bytes:
-    """Returns the argument as bytes. Raises ArgumentError for text that UTF-8 cannot encode."""
+
+def argument_text(arg: Argument) -> str | bytes:
+    """Returns the argument as text or bytes: a dict or list as JSON.
+
+    Raises ArgumentError for other types, and for values that JSON does not have.
+    """
+    if isinstance(arg, (str, bytes)):
+        return arg
+    if not isinstance(arg, (Mapping, list)):
+        raise ArgumentError(
+            f"the argument must be a text, bytes, or a dict or list for JSON, not {type(arg).__name__}"
+        )
     try:
-        return arg.encode() if isinstance(arg, str) else bytes(arg)
+        value = dict(arg) if isinstance(arg, Mapping) else arg
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"the argument cannot be written as JSON: {error}") from None
+
+
+def argument_bytes(arg: Argument) -> bytes:
+    """Returns the argument as bytes. Raises ArgumentError, also for text that UTF-8 cannot encode."""
+    text = argument_text(arg)
+    try:
+        return text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError as error:
         raise ArgumentError(f"the argument cannot be encoded as UTF-8: {error}") from None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import (
+    ClosedError,
     ForeignDaemonError,
     ProtocolError,
     RuntimeFailure,
@@ -50,6 +51,7 @@ class Control:
         self._reading = False
         self._waiting: set[int] = set()
         self._answers: dict[int, list[Any]] = {}
+        self._closed = False
         try:
             sock = socket.socket(socket.AF_UNIX)
         except OSError as error:
@@ -62,8 +64,9 @@ class Control:
         except OSError as error:
             sock.close()
             raise RuntimeFailure(
-                f"no aicirt listens on {path} ({error.strerror or error}); start one with 'aici runtime', "
-                "or leave the socket out, then one is started for you"
+                f"no aicirt listens on {path} ({error.strerror or error}); give the socket of a "
+                "running daemon (--socket or AICI_SOCKET), or start one with 'aici runtime --socket PATH'; "
+                "without a socket, engines start their own"
             ) from error
         _, uid = peer_credentials(sock)
         if uid not in (os.geteuid(), 0):
@@ -81,7 +84,8 @@ class Control:
     def call(self, name: str, **args: Any) -> Any:
         """Returns the supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError.
 
-        A call that is `abandoned` ends with an error.
+        Raises ClosedError after `close`, and for calls that `close` interrupts. A call that is `abandoned`
+        ends with an error.
         """
         number = self.post(name, **args)
         message = None
@@ -105,8 +109,10 @@ class Control:
     def post(self, name: str, **args: Any) -> int:
         """Sends a call without waiting for the answer; returns its number for `poll` or `give_up`.
 
-        Raises SupervisorDiedError, or RuntimeTimeoutError if the supervisor does not read it.
+        Raises SupervisorDiedError, RuntimeTimeoutError if the supervisor does not read it, or ClosedError.
         """
+        if self._closed:
+            raise self._broken("")
         with self._changed:
             self._number += 1
             number = self._number
@@ -125,7 +131,7 @@ class Control:
     def poll(self, number: int, seconds: float = 0.0) -> list[Any] | None:
         """Returns the fields of the `Reply` to a posted call, once; None if none comes within `seconds`.
 
-        Raises SupervisorDiedError.
+        Raises SupervisorDiedError, or ClosedError.
         """
         try:
             message = self._answer(number, time.monotonic() + seconds)
@@ -147,7 +153,9 @@ class Control:
             self._waiting.discard(number)
             self._answers.pop(number, None)
 
-    def _broken(self, how: str) -> SupervisorDiedError:
+    def _broken(self, how: str) -> RuntimeFailure:
+        if self._closed:
+            return ClosedError()
         return SupervisorDiedError(f"the connection to aicirt at {self._path} broke: {how}")
 
     def _answer(self, number: int, deadline: float) -> list[Any] | None:
@@ -189,6 +197,7 @@ class Control:
 
     def close(self) -> None:
         """Closes the connection, also in forks; the supervisor then frees the client's resources."""
+        self._closed = True
         with contextlib.suppress(OSError):  # the connection is broken already
             self._socket.socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -19,11 +19,13 @@ from aicirt.contract.errors import (
     ProtocolError,
     RuntimeFailure,
     TemplateGoneError,
+    UnknownModuleError,
     VocabularyError,
 )
 from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
 from aicirt.contract.modules import ModuleInfo, StoredScript
-from pyaici.client.arguments import argument_bytes, prompt_bytes
+from pyaici.bundled import DESCRIPTIONS, bundled_controllers, check_tag, unknown_controller
+from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.control import Control, list_modules, list_page
 from pyaici.client.daemon import Daemon
@@ -38,14 +40,14 @@ if TYPE_CHECKING:
 class Runtime:
     """A connection to aicirt, which is started if `socket` names none.
 
-    Use as a context manager, from one thread. Errors are `aicirt.contract.errors.AiciError`.
+    Use as a context manager, from one thread. Errors are `aicirt.contract.errors.AiciError`. After `close`,
+    calls raise `ClosedError`.
 
     ::
 
         with Runtime() as runtime:
             runtime.register(vocabulary)
-            module = runtime.upload("regex.wasm")
-            seq = runtime.instantiate(module.id, "[0-9]+", prompt_tokens)
+            seq = runtime.instantiate("regex", "[0-9]+", prompt_tokens)
             step = runtime.begin_step([StepInput(seq)])
             step.wait_pre()
             logits = forward()          # mid_process runs meanwhile
@@ -65,12 +67,13 @@ class Runtime:
     ) -> None:
         """Connects to the daemon at `socket` (default: $AICI_SOCKET), or starts a private one.
 
-        `workers`, `limits` (names as in ``aici runtime --help``) and `store` configure a private daemon.
+        `workers`, `limits` (names as in ``aici runtime --help``) and `store` configure a private daemon. With
+        a `store`, $AICI_SOCKET is ignored.
         `num_rows` bounds the live sequences per worker: each needs two mask rows. `owner`: the owner for whom
         this client works. Owners of a shared daemon have separate tags, snapshots and limits. A client for
         many users passes `owner` to the methods that take it, which overrides this one.
         """
-        path = socket or os.environ.get("AICI_SOCKET")
+        path = socket or (os.environ.get("AICI_SOCKET") if store is None else None)
         self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)
         try:
             self._control = Control(Path(path) if path else self._require_daemon().socket_path, owner)
@@ -78,6 +81,8 @@ class Runtime:
             if self._daemon is not None:
                 self._daemon.close()
             raise
+        #: ids of the bundled controllers that this client has uploaded, by name
+        self.bundled: dict[str, str] = {}
         self._vocabulary: tuple[int, int] | None = None  # (number at the supervisor, size)
         self._live = Sequences()
         self._links = Links(self._control, self._live, num_rows, num_dense)
@@ -119,12 +124,24 @@ class Runtime:
         """
         return ModuleInfo.from_wire(self._control.call("upload_script", script=asdict(script), owner=owner))
 
-    def tag(self, module: str, tag: str, *, owner: str | None = None) -> None:
-        """Gives a module (id or tag) a name by which it can be instantiated.
+    def find(self, name: str, *, owner: str | None = None) -> str:
+        """Returns the id of a controller. All calls that take a controller find it in the same way.
 
-        Raises ModuleError for a bad name, or if another owner has the tag.
+        `name`: a bundled controller's name, a tag, or the id of a module or stored script or at least its
+        first 12 digits. A bundled controller is uploaded when it is first needed. `name` is never a path: it
+        may come from a network client, which must not read files of this machine.
+
+        Raises UnknownModuleError.
         """
-        self._control.call("tag", module=module, tag=tag, owner=owner)
+        return self.describe(name, owner=owner).id
+
+    def tag(self, module: str, tag: str, *, owner: str | None = None) -> None:
+        """Gives a controller (see `find`) a name by which it can be instantiated.
+
+        Raises ModuleError for a bad name, also that of a bundled controller, or if another owner has the tag.
+        """
+        check_tag(tag)
+        self._call("tag", module, tag=tag, owner=owner)
 
     def untag(self, tag: str, *, owner: str | None = None, force: bool = False) -> None:
         """Removes a tag; with `force` also another owner's.
@@ -134,8 +151,9 @@ class Runtime:
         self._control.call("untag", tag=tag, owner=owner, force=force)
 
     def remove(self, module: str, *, owner: str | None = None, force: bool = False) -> bool:
-        """Withdraws an owner's upload of a module (id or tag); the owner must remove their tags on it first.
+        """Withdraws an owner's upload of a module (id or tag, no bundled name).
 
+        The owner must remove their tags on it first.
         Deletes the module and returns True if no other owner has uploaded it or has a tag on it; its live
         sequences go on. `force`: deletes it and all its tags in any case. Raises
         UnknownModuleError, and ModuleError if the owner has not uploaded it, or has tags on it.
@@ -143,9 +161,9 @@ class Runtime:
         gone: bool = self._control.call("remove", module=module, owner=owner, force=force)
         return gone
 
-    def describe(self, module: str) -> ModuleInfo:
-        """Describes a module (id or tag). Raises UnknownModuleError."""
-        return ModuleInfo.from_wire(self._control.call("describe", module=module))
+    def describe(self, module: str, *, owner: str | None = None) -> ModuleInfo:
+        """Describes a controller (see `find`). Raises UnknownModuleError."""
+        return ModuleInfo.from_wire(self._call("describe", module, owner=owner))
 
     def list(self) -> list[ModuleInfo]:
         """Returns all stored modules."""
@@ -166,27 +184,48 @@ class Runtime:
         """Returns whether aicirt is connected, as far as can be known without a call."""
         return not self._closed and self._control.is_open()
 
+    def _call(self, call: str, controller: str, **args: Any) -> Any:
+        """Makes a call about a controller, which may have any name that `find` takes."""
+        module = self.bundled.get(controller, controller)
+        try:
+            if controller in DESCRIPTIONS and controller not in self.bundled:
+                module = self._upload_bundled(controller)
+            return self._control.call(call, module=module, **args)
+        except UnknownModuleError as error:
+            known = [name for name, uploaded in list(self.bundled.items()) if uploaded == module]
+            if not known:
+                raise unknown_controller(controller) if "name" in error.detail else error from None
+        # somebody has removed it since it was uploaded
+        return self._control.call(call, module=self._upload_bundled(known[0]), **args)
+
+    def _upload_bundled(self, name: str) -> str:
+        file = bundled_controllers().get(name)
+        if file is None:
+            raise unknown_controller(name)
+        self.bundled[name] = module = self.upload(file).id
+        return module
+
     # -- sequences ------------------------------------------------------------------------------
 
     def prepare(
         self,
         module: str,
-        arg: str | bytes = b"",
+        arg: Argument = b"",
         *,
         capabilities: Capabilities = ALL,
         owner: str | None = None,
     ) -> None:
-        """Makes the controller (id or tag) read its argument now instead of at the first `instantiate`.
+        """Makes the controller (see `find`) read its argument now instead of at the first `instantiate`.
 
         Checks the argument before there is a prompt, and saves the first sequence the wait. Raises
         UnknownModuleError, ArgumentError and every other ControllerError.
         """
-        self._control.call("prepare", **self._template(module, arg, capabilities, owner))
+        self._call("prepare", module, **self._template(arg, capabilities, owner))
 
     def instantiate(
         self,
         module: str,
-        arg: str | bytes = b"",
+        arg: Argument = b"",
         prompt: Sequence[int] = (),
         *,
         capabilities: Capabilities = ALL,
@@ -195,8 +234,9 @@ class Runtime:
         owner: str | None = None,
         placement: Placement | None = None,
     ) -> int:
-        """Starts a controller (id or tag) for a prompt and returns the sequence's number.
+        """Starts a controller (see `find`) for a prompt and returns the sequence's number.
 
+        `arg`: a text or bytes; a dict or list is passed as JSON.
         Returns after `init_prompt`. Without `wait`, returns at once: the sequence is late until `init_prompt`
         has ended, and an error of `init_prompt` is its first result. Raises UnknownModuleError, ArgumentError
         (the controller refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
@@ -222,7 +262,7 @@ class Runtime:
     def place(
         self,
         module: str,
-        arg: str | bytes = b"",
+        arg: Argument = b"",
         *,
         capabilities: Capabilities = ALL,
         owner: str | None = None,
@@ -233,18 +273,15 @@ class Runtime:
         May be called from any thread. `gone`: an earlier placement, whose worker has evicted the controller's
         snapshot. Raises UnknownModuleError, ArgumentError and every other ControllerError.
         """
-        call = self._template(module, arg, capabilities, owner)
+        call = self._template(arg, capabilities, owner)
         if gone is not None:
             call["gone"] = gone.to_wire()
-        return Placement.from_wire(self._control.call("instantiate", **call))
+        return Placement.from_wire(self._call("instantiate", module, **call))
 
-    def _template(
-        self, module: str, arg: str | bytes, capabilities: Capabilities, owner: str | None
-    ) -> dict[str, Any]:
-        """Returns the arguments that identify the snapshot from which a sequence starts."""
+    def _template(self, arg: Argument, capabilities: Capabilities, owner: str | None) -> dict[str, Any]:
+        """Returns the arguments that with a module identify the snapshot from which a sequence starts."""
         number, _ = self._require_vocabulary()
         return {
-            "module": module,
             "arg": argument_bytes(arg),
             "vocabulary": number,
             "capabilities": capabilities.to_wire(),
@@ -308,6 +345,7 @@ class Runtime:
 
         Leaves out sequences that could not be copied, for any reason.
         """
+        self._live.check_open()
         sent: list[tuple[WorkerLink, int, int]] = []
         copies: dict[int, int] = {}
         for seq in seqs:
@@ -372,7 +410,7 @@ class Runtime:
         if self._closed or os.getpid() != self._pid:  # a fork of this process has nothing to close
             return
         self._closed = True
-        self._live.clear()
+        self._live.close()
         self._control.close()
         self._close_links("the runtime has been closed")
         if self._daemon is not None:
@@ -398,6 +436,7 @@ class Runtime:
         self._links.close()
 
     def _require_vocabulary(self) -> tuple[int, int]:
+        self._live.check_open()
         if self._vocabulary is None:
             raise VocabularyError("the runtime has no vocabulary yet; call runtime.register first")
         return self._vocabulary

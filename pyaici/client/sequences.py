@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
-from aicirt.contract.errors import RuntimeFailure, UnknownSequenceError
+from aicirt.contract.errors import ClosedError, RuntimeFailure, UnknownSequenceError
 from aicirt.contract.messages import FREE, Free, StepInput
 from pyaici.client.link import WorkerLink
 
@@ -18,19 +18,24 @@ SEQ = itemgetter(0)
 class Sequences(dict[int, WorkerLink]):
     """Maps the number of each live sequence to the link to its worker."""
 
-    __slots__ = ("_numbers", "repeatable")
+    __slots__ = ("_closed", "_numbers", "repeatable")
 
     def __init__(self) -> None:
         super().__init__()
         #: sequences whose clones can take steps that are discarded
         self.repeatable: set[int] = set()
         self._numbers = itertools.count(1)
+        self._closed = False
 
     def link(self, seq: int) -> WorkerLink:
-        """Returns the link of a sequence. Raises UnknownSequenceError if it is not live."""
+        """Returns the link of a sequence.
+
+        Raises UnknownSequenceError if it is not live, ClosedError after `close`.
+        """
         try:
             return self[seq]
         except KeyError:
+            self.check_open()
             raise UnknownSequenceError(f"no live sequence has the number {seq}") from None
 
     def fresh_number(self) -> int:
@@ -82,8 +87,19 @@ class Sequences(dict[int, WorkerLink]):
                 except RuntimeFailure:  # the worker has ended, or does not read: later calls report it
                     continue
 
+    def close(self) -> None:
+        """Forgets all sequences, because the runtime is closed."""
+        self._closed = True
+        self.clear()
+
+    def check_open(self) -> None:
+        """Raises ClosedError after `close`."""
+        if self._closed:
+            raise ClosedError from None
+
     def by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
-        """Groups inputs by worker. Raises UnknownSequenceError."""
+        """Groups inputs by worker. Raises UnknownSequenceError or ClosedError."""
+        self.check_open()
         found: dict[WorkerLink, list[StepInput]] = {}
         for item in inputs:
             found.setdefault(self.link(item.seq), []).append(item)

@@ -91,7 +91,7 @@ class Step:
         """Returns the results of post_process and pre_process, without sequences that just continue.
 
         On the critical path: returns at once if no controller of the step has either. Raises RuntimeFailure
-        after `abandon`, or if the runtime has been closed.
+        after `abandon`, and ClosedError if the runtime has been closed.
         """
         if self._pre is not None:
             return self._pre
@@ -119,8 +119,8 @@ class Step:
         """Returns the results of mid_process for every sequence that goes on; usually without waiting.
 
         `ready`: the engine also has sequences without controllers, which must not wait for slow controllers
-        longer than controllers wait for each other. Call it once: raises RuntimeFailure the second time,
-        after `abandon`, or if the runtime has been closed.
+        longer than controllers wait for each other. Call it once: raises RuntimeFailure the second time and
+        after `abandon`, and ClosedError if the runtime has been closed.
         """
         self._check_under_way()
         pre = self.wait_pre()
@@ -244,6 +244,7 @@ class Step:
 
     def _check_under_way(self) -> None:
         if self._over:
+            self._live.check_open()
             raise RuntimeFailure(f"the results of this step are not available: {self._over}")
 
     def _fail(self, part: StepPart, pre: dict[int, PreResult], result: StepResult) -> None:

@@ -13,6 +13,7 @@ from pyaici.client.capabilities import ALL, Capabilities
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
+    from pyaici.client.arguments import Argument
     from pyaici.client.link import Placement
 
 
@@ -99,10 +100,11 @@ class Request:
     """A prompt and the options of its generation. Raises ValueError for values out of range."""
 
     prompt: Prompt
-    #: controller: a module id or tag of the runtime; None = no control
+    #: controller: a bundled controller's name, or the id or tag of an upload (see `Runtime.find`);
+    #: None = no control
     module: str | None = None
-    #: the controller's argument
-    arg: str | bytes = b""
+    #: the controller's argument: a text, bytes, or a dict or list, which is passed as JSON
+    arg: Argument = b""
     sampling: Sampling = field(default_factory=Sampling)
     #: sequences to sample; with `beams`, how many of the best to return
     n: int = 1
@@ -156,7 +158,8 @@ class GenerationResult:
     #: the text after the prompt, without special tokens; if the controller removed a part of the
     #: prompt, the text after the remaining part
     text: str
-    #: the whole sequence, the prompt included
+    #: the whole sequence: the prompt, of which a controller may have removed the end, then the tokens after
+    #: it, the end-of-sequence token included; `new_tokens` has only the latter
     tokens: list[int]
     #: one for each token
     origins: list[Origin]
@@ -168,7 +171,8 @@ class GenerationResult:
     error: AiciError | None
     #: the controller's output
     log: str
-    #: the variables that its request's controllers had written when it ended; names as in `VariablesChanged`
+    #: the variables that its request's controllers had written when it ended; names as in `VariablesChanged`.
+    #: Includes those written in its last callback, also if that callback stopped or failed
     variables: dict[str, bytes]
     #: for beam search: sum of log-probabilities divided by length ** length_penalty
     score: float | None

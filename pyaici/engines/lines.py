@@ -22,6 +22,7 @@ from pyaici.client.results import MidResult, Row
 from pyaici.engines.engine import MAX_LOG_BYTES
 
 if TYPE_CHECKING:
+    from pyaici.client.arguments import Argument
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
 
@@ -80,7 +81,7 @@ class Lines(Generic[Key]):
         self,
         key: Key,
         module: str,
-        arg: str | bytes,
+        arg: Argument,
         prompt: Sequence[int],
         ends: Sequence[int],
         *,

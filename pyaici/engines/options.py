@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aicirt.contract.errors import AiciError, ArgumentError, VocabularyError
+from aicirt.contract.errors import AiciError, ArgumentError, UnknownModuleError, VocabularyError
 from aicirt.contract.modules import script_value
 from aicirt.system.terminal import run_command
-from pyaici.bundled import find_controller, find_grammar, language_of
+from pyaici.bundled import find_grammar, language_of, local_controller, not_found
 from pyaici.engines.engine import (
     Request,
     Sampling,
@@ -21,6 +22,7 @@ from pyaici.scripting.script import interpreter_file, read_script
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from pyaici.client.arguments import Argument
     from pyaici.client.runtime import Runtime
     from pyaici.engines.engine import Engine
     from pyaici.recording.recorder import RecordingRuntime
@@ -120,7 +122,8 @@ def keep_recording(runtime: RecordingRuntime, arguments: argparse.Namespace) -> 
 
 #: the ways to name a controller
 CONTROLLER_HELP = (
-    "a script in Python or JavaScript (.py, .js, .mjs), a .wasm file, the name of a bundled controller"
+    "a script in Python or JavaScript (.py, .js, .mjs), a .wasm file, the name of a bundled controller, the "
+    "tag or id of an upload"
 )
 
 #: controller, argument and prompt of the demonstration
@@ -156,11 +159,19 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         help="put the prompt into the model's chat template (default: if the model has one)",
     )
     parser.add_argument("--model", metavar="PATH", help=f"{models} (default: SmolLM2-135M-Instruct)")
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
         "--socket",
         type=Path,
         metavar="PATH",
         help="socket of a running daemon (default: $AICI_SOCKET, else a daemon is started)",
+    )
+    where.add_argument(
+        "--store",
+        type=Path,
+        metavar="DIR",
+        help="start a daemon that keeps uploads in this folder (default: $AICI_STORE, or a folder in the "
+        "user's cache)",
     )
 
 
@@ -205,16 +216,17 @@ def run_main(
     return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))
 
 
-def read_options(arguments: argparse.Namespace) -> tuple[Request, Path | None]:
-    """Completes and checks the options before anything is started.
+def read_options(arguments: argparse.Namespace) -> Request:
+    """Completes and checks the options before anything is started. Returns the request, without a module.
 
-    Returns the request, without a module, and the Wasm file of its controller or None. Raises the errors of
-    `fill_in`, `read_request`, `check_record` and `controller_file`.
+    Raises the errors of `fill_in`, `read_request`, `check_record` and `controller_file`.
     """
     fill_in(arguments)
     request = read_request(arguments)
     check_record(arguments)
-    return request, None if arguments.controller == "none" else controller_file(arguments.controller)
+    if arguments.controller != "none":
+        controller_file(arguments.controller)
+    return request
 
 
 def fill_in(arguments: argparse.Namespace) -> None:
@@ -276,19 +288,34 @@ def _controller_argument(arguments: argparse.Namespace) -> str:
     return script.argument(script_value(None if arguments.arg is None else text))
 
 
-def given_argument(arguments: argparse.Namespace, request: Request) -> str | bytes | None:
+def given_argument(arguments: argparse.Namespace, request: Request) -> Argument | None:
     """Returns the argument, or None if the user gave none. A script counts as an argument."""
     is_script = language_of(arguments.controller) is not None
     return request.arg if is_script or arguments.arg is not None else None
 
 
-def controller_file(name: str) -> Path:
-    """Returns the Wasm file to run; for a script, the file of its interpreter.
+def controller_file(name: str) -> Path | None:
+    """Returns the Wasm file to run, for a script the file of its interpreter; None if it must be an upload.
 
     Raises UnknownModuleError, InterpreterMissingError.
     """
     language = language_of(name)
-    return find_controller(name) if language is None else interpreter_file(language)
+    return local_controller(name) if language is None else interpreter_file(language)
+
+
+def find_module(runtime: Runtime, name: str) -> str:
+    """Returns the id of a controller: of a file, which is uploaded, or of a name that `Runtime.find` takes.
+
+    Raises UnknownModuleError, InterpreterMissingError, ModuleError.
+    """
+    if (wasm := controller_file(name)) is not None:
+        return runtime.upload(wasm).id
+    try:
+        return runtime.find(name)
+    except UnknownModuleError as error:
+        if "name" not in error.detail:
+            raise
+        raise UnknownModuleError(not_found(name, "no file, no upload and no bundled controller")) from None
 
 
 def engine_of(model: str | None) -> str:
@@ -297,6 +324,28 @@ def engine_of(model: str | None) -> str:
         return "llama"
     path = Path(model)
     return "llama" if not (path / "config.json").is_file() and any(path.glob("*.gguf")) else "hf"
+
+
+def add_trust_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --trust-remote-code."""
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the Python files in the folder of a model whose architecture Transformers does not have",
+    )
+
+
+@contextlib.contextmanager
+def naming_trust_option(folder: Path) -> Iterator[None]:
+    """Turns a library's error for a model with Python files of its own into a ValueError with the option."""
+    try:
+        yield
+    except (ValueError, RuntimeError, OSError) as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(
+            f"loading {folder} would run Python files of the model: add --trust-remote-code if you trust them"
+        ) from None
 
 
 def check_folder(path: str | Path) -> Path:

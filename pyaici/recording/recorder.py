@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, RuntimeFailure
 from aicirt.contract.messages import StepInput
-from pyaici.client.arguments import argument_bytes, variable_name
+from pyaici.client.arguments import Argument, argument_bytes, variable_name
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.masks import apply_row
 from pyaici.client.results import MidResult, PreResult, Row, StepResult
@@ -78,7 +78,7 @@ class RecordingRuntime(Runtime):
     def instantiate(
         self,
         module: str,
-        arg: str | bytes = b"",
+        arg: Argument = b"",
         prompt: Sequence[int] = (),
         *,
         capabilities: Capabilities = ALL,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyaici.bundled import find_controller, language_of
+from pyaici.client.arguments import argument_text
 from pyaici.scripting.script import Script, interpreter_file, read_script
 
 
@@ -14,16 +15,12 @@ def find_call(controller: str | Path, arg: Any) -> tuple[Path, str | bytes]:
     """Returns the Wasm file to run, and its argument.
 
     `controller`: a script, a Wasm file, or the name of a bundled controller. `arg`: for a script, any JSON
-    value, with b"" as None; for others, text or bytes. Raises ScriptFileError, InterpreterMissingError,
-    UnknownModuleError, and ValueError or TypeError for an `arg` of another kind.
+    value, with b"" as None; for others, text, bytes, or a dict or list for JSON. Raises ScriptFileError,
+    InterpreterMissingError, UnknownModuleError, ArgumentError for an `arg` of another kind, and for scripts
+    ValueError or TypeError for what is no JSON value.
     """
     if language_of(controller) is None:
-        if not isinstance(arg, (str, bytes)):
-            raise TypeError(
-                f"the argument of {controller} must be a text, not {type(arg).__name__} (only scripts "
-                "take other values)"
-            )
-        return find_controller(controller), arg
+        return find_controller(controller), argument_text(arg)
     script = read_script(controller)
     return interpreter_file(script.language), script.argument(None if arg == b"" else arg)
 

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aicirt.contract.errors import ControllerError, ModuleError, UnknownModuleError
-from aicirt.contract.modules import is_module_id
-from pyaici.bundled import bundled_controllers, upload_bundled
+from aicirt.contract.errors import ControllerError
 from pyaici.scripting.checker import is_syntax_error
 from pyaici.server.http.users import Role
 from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
@@ -35,27 +33,19 @@ class ControllerStore:
         """Uses `runtime`, which belongs to the server alone and has the model's vocabulary registered."""
         self._runtime = runtime
         self._turns = FairTurns(_CALLS, WaitingLimits.before_streams(settings), each=_CALLS_EACH)
-        #: ids of bundled controllers that aicirt has
-        self._bundled: dict[str, str] = {}
 
     async def find(self, name: str, user: User) -> str:
         """Returns a controller's id, given an id, a tag or the name of a bundled controller.
 
         Raises UnknownModuleError.
         """
-        if name in self._bundled:
-            return self._bundled[name]
-        if name in bundled_controllers():
-            return await self._upload_bundled(name, user)
-        try:
-            return (await self.describe(name, user)).id
-        except UnknownModuleError:
-            # not bundled either: raises UnknownModuleError with a message that says what could be meant
-            return await self._ask(user, partial(upload_bundled, self._runtime, name))
+        if name in self._runtime.bundled:
+            return self._runtime.bundled[name]
+        return await self._ask(user, partial(self._runtime.find, name, owner=user.name))
 
     async def prepare(self, module: str, arg: str, user: User) -> None:
         """Has the controller read its argument. Raises ArgumentError, and every other ControllerError."""
-        await self._ask_again(user, module, partial(self._runtime.prepare, module, arg, owner=user.name))
+        await self._ask(user, partial(self._runtime.prepare, module, arg, owner=user.name))
 
     async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
@@ -82,7 +72,7 @@ class ControllerStore:
         bundled controllers without a tag.
         """
         found_by = None if user.role == Role.ADMIN else user.name
-        bundled = set(self._bundled.values())
+        bundled = set(self._runtime.bundled.values())
         found: list[ModuleInfo] = []
         while len(found) <= limit:
             page = await self._ask(user, partial(self._runtime.list_page, after, found_by=found_by))
@@ -95,19 +85,15 @@ class ControllerStore:
         return found[:limit], True
 
     async def describe(self, name: str, user: User) -> ModuleInfo:
-        """Returns a module by id or tag. Raises UnknownModuleError."""
-        return await self._ask(user, partial(self._runtime.describe, name))
+        """Returns a controller's description, by the names that `find` takes. Raises UnknownModuleError."""
+        return await self._ask(user, partial(self._runtime.describe, name, owner=user.name))
 
     async def tag(self, module: str, tag: str, user: User) -> None:
-        """Gives a module a tag.
+        """Gives a controller a tag.
 
         Raises NotOwnerError if the tag belongs to another owner, and ModuleError if the name is not allowed.
         """
-        if tag in bundled_controllers():
-            raise ModuleError(f"{tag!r} is the name of a bundled controller: choose another tag")
-        if not is_module_id(module):
-            module = await self.find(module, user)
-        await self._ask_again(user, module, partial(self._runtime.tag, module, tag, owner=user.name))
+        await self._ask(user, partial(self._runtime.tag, module, tag, owner=user.name))
 
     async def untag(self, tag: str, user: User) -> None:
         """Removes a tag. Raises UnknownModuleError, or NotOwnerError if the tag belongs to another owner."""
@@ -130,21 +116,6 @@ class ControllerStore:
     def connected(self) -> bool:
         """Whether aicirt is connected."""
         return self._runtime.is_connected()
-
-    async def _upload_bundled(self, name: str, user: User) -> str:
-        module = await self._ask(user, partial(upload_bundled, self._runtime, name))
-        self._bundled[name] = module
-        return module
-
-    async def _ask_again(self, user: User, module: str, call: Callable[[], Result]) -> Result:
-        """Calls aicirt about a module; uploads a bundled module again if it has been removed meanwhile."""
-        try:
-            return await self._ask(user, call)
-        except UnknownModuleError:
-            name = next((name for name, known in self._bundled.items() if known == module), None)
-            if name is None or await self._upload_bundled(name, user) != module:
-                raise
-        return await self._ask(user, call)
 
     async def _ask(self, user: User, call: Callable[[], Result]) -> Result:
         """Returns the result of `call`. Raises what it raises, and ApiError if too many calls wait already.

@@ -200,7 +200,7 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
     engine: BatchingEngine | VllmEngine
     logits = None
     if kind == "vllm":
-        engine, tokenizer = _load_vllm(socket, path)
+        engine, tokenizer = _load_vllm(settings, socket, path)
     else:
         load_here = _load_llama if kind == "llama" else _load_hf
         engine = load_here(settings, runtime, path)
@@ -259,7 +259,7 @@ def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> Batchi
     from pyaici.engines.hf.program import check_packages, load_model
 
     check_packages()
-    model, tokenizer = load_model(folder, settings.device)
+    model, tokenizer = load_model(folder, settings.device, trust_remote_code=settings.trust_remote_code)
     from pyaici.engines.hf.engine import HfEngine
 
     cache_tokens: int | Literal["auto"] = settings.kv_cache_tokens or "auto"
@@ -282,12 +282,12 @@ def _load_llama(settings: ServerSettings, runtime: Runtime, file: Path) -> Batch
     )
 
 
-def _load_vllm(socket: Path, folder: Path) -> tuple[VllmEngine, Any]:
+def _load_vllm(settings: ServerSettings, socket: Path, folder: Path) -> tuple[VllmEngine, Any]:
     from pyaici.engines.vllm.program import check_plugin, load_llm
 
     check_plugin()
     os.environ["AICI_SOCKET"] = str(socket)  # where our plugin in vLLM finds the controllers
-    llm = load_llm(folder)
+    llm = load_llm(folder, trust_remote_code=settings.trust_remote_code)
     from pyaici.engines.vllm.engine import VllmEngine
 
     return VllmEngine(llm), llm.get_tokenizer()

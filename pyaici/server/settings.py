@@ -80,6 +80,11 @@ class ServerSettings(BaseSettings):
         "auto = the chat template, if the model has one",
     )
     device: str | None = Field(None, description="cpu, cuda, ... (default: cuda if available; only for hf)")
+    trust_remote_code: bool = Field(
+        False,
+        description="run the Python files in the folder of a model whose architecture Transformers does not "
+        "have (hf, vllm)",
+    )
     keep_prompts: int = Field(
         8,
         ge=0,

@@ -94,8 +94,14 @@ def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
             'pip install "pyaici[hf]"'
         ) from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        # without the last argument, it may ask on the terminal whether to run the folder's Python files
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
+        if "trust_remote_code" in str(error):
+            raise VocabularyError(
+                f"the tokenizer in {path} is a Python file: if you trust it, load it with "
+                "AutoTokenizer.from_pretrained(..., trust_remote_code=True), and pass the result"
+            ) from None
         raise VocabularyError(f"{path} has no tokenizer that Transformers can load: {error}") from error
     return _from_transformers(tokenizer, adjust)
 

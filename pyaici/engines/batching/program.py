@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pyaici.engines.options import generate, keep_recording, read_options, try_argument
+from pyaici.engines.options import find_module, generate, keep_recording, read_options, try_argument
 from pyaici.engines.prompts import as_prompt
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def run_request(
 ) -> int:
     """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
 
-    The controller is a script, a Wasm file, a bundled controller's name, or None or "none" for no control.
+    The controller is a script, a Wasm file, a name as in `Runtime.find`, or None or "none" for no control.
     With neither controller, argument nor prompt, runs a demonstration.
 
     `check`: checks what the engine needs, and returns the path of the model that the user named, or None.
@@ -38,13 +38,13 @@ def run_request(
     the output so far and then raises it.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # OpenMP's threads spin when other work uses the cores
-    request, wasm = read_options(arguments)
+    request = read_options(arguments)
     path = check()
     with contextlib.ExitStack() as stack:
         runtime: Runtime | None = None
-        if wasm is not None:
+        if arguments.controller != "none":
             runtime = stack.enter_context(_runtime(arguments))
-            request = replace(request, module=runtime.upload(wasm).id)
+            request = replace(request, module=find_module(runtime, arguments.controller))
         path = path or default_model()
         if runtime is not None:
             try_argument(runtime, request, arguments, path)
@@ -63,7 +63,7 @@ def _runtime(arguments: argparse.Namespace) -> Runtime:
     if arguments.record is None:
         from pyaici.client.runtime import Runtime
 
-        return Runtime(arguments.socket)
+        return Runtime(arguments.socket, store=arguments.store)
     from pyaici.recording.recorder import RecordingRuntime
 
-    return RecordingRuntime(arguments.socket)
+    return RecordingRuntime(arguments.socket, store=arguments.store)

@@ -23,6 +23,7 @@ from pyaici.client.masks import apply_masks
 from pyaici.engines.lines import Lines
 
 if TYPE_CHECKING:
+    from pyaici.client.arguments import Argument
     from pyaici.client.runtime import Runtime
 
 
@@ -31,7 +32,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
 
     ::
 
-        with AiciLogitsProcessor(runtime, module.id, "[0-9]+", [prompt], eos=2) as control:
+        with AiciLogitsProcessor(runtime, "regex", "[0-9]+", [prompt], eos=2) as control:
             model.generate(input_ids, logits_processor=LogitsProcessorList([control]))
 
     Use an instance for one call of `generate`, greedy or sampling. When a controller stops or fails, its row
@@ -42,7 +43,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         self,
         runtime: Runtime,
         module: str,
-        arg: str | bytes,
+        arg: Argument,
         prompts: Sequence[Sequence[int]],
         *,
         eos: int | Iterable[int],

@@ -14,7 +14,9 @@ from pyaici.engines.options import (
     add_prompt_options,
     add_record_option,
     add_sampling_options,
+    add_trust_option,
     check_folder,
+    naming_trust_option,
     run_main,
 )
 from pyaici.models import default_model_path
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds all options except the controller.
 
-    These are the options of `read_request`, and --model, --device, --socket and --record.
+    These are the options of `read_request`, and those for the model, the runtime and --record.
     """
     add_prompt_options(parser, "folder of a Transformers model")
     add_engine_options(parser)
+    add_trust_option(parser)
     add_beams_option(parser)
     add_record_option(parser)
     add_sampling_options(parser)
@@ -60,11 +63,14 @@ def check_packages() -> None:
         )
 
 
-def load_model(folder: Path, device: str | None = None) -> tuple[Any, Any]:
+def load_model(
+    folder: Path, device: str | None = None, *, trust_remote_code: bool = False
+) -> tuple[Any, Any]:
     """Loads the model and the tokenizer of a folder. Returns (model, tokenizer).
 
-    The weights keep the folder's dtype. `device`: as in torch; None means cuda if available, else cpu. Raises
-    ValueError for an unusable device, and OSError or ValueError for a folder that the library cannot load.
+    The weights keep the folder's dtype. `device`: as in torch; None means cuda if available, else cpu.
+    `trust_remote_code`: run Python files of the folder, if the model needs them. Raises ValueError for an
+    unusable device, and OSError or ValueError for a folder that the library cannot load.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
@@ -82,8 +88,11 @@ def load_model(folder: Path, device: str | None = None) -> tuple[Any, Any]:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    with naming_trust_option(folder):  # left to itself, the library would ask on the terminal
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype="auto", trust_remote_code=trust_remote_code
+        )
     return model.to(device), tokenizer
 
 
@@ -95,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         return None if arguments.model is None else check_folder(arguments.model)
 
     def make_engine(folder: Path, runtime: Runtime | None, stack: contextlib.ExitStack) -> HfEngine:
-        model, tokenizer = load_model(folder, arguments.device)
+        model, tokenizer = load_model(folder, arguments.device, trust_remote_code=arguments.trust_remote_code)
         from pyaici.engines.hf.engine import HfEngine
 
         return HfEngine(model, tokenizer, runtime)

@@ -16,10 +16,9 @@ from aicirt.contract.errors import (
     AiciError,
     RuntimeFailure,
     SupervisorDiedError,
-    UnknownModuleError,
     VocabularyError,
 )
-from pyaici.bundled import upload_bundled
+from pyaici.bundled import DESCRIPTIONS
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.owner_threads import OwnerThreads
@@ -65,8 +64,6 @@ class Session:
     runtime: Runtime
     #: a private daemon, if there is one. vLLM must not kill it with its processes: it cleans up after them
     daemon: Daemon | None = None
-    #: ids of bundled controllers that have been uploaded to the runtime, by name
-    uploaded: dict[str, str] = field(default_factory=dict)
     #: bundled controllers that have recently been prepared, by call
     ready: dict[tuple[ControllerCall, Capabilities], Prepared] = field(default_factory=dict)
     #: text tokens in the order of their ids, to force where any token will do
@@ -84,7 +81,7 @@ class Prepared:
     """A controller that is prepared for its argument."""
 
     session: Session
-    #: id or tag of its module
+    #: its name, as in `Runtime.find`
     module: str
     capabilities: Capabilities
 
@@ -153,8 +150,8 @@ class Connection:
     def _prepare(self, call: ControllerCall, capabilities: Capabilities) -> Prepared:
         session = self._live()
         try:
-            prepared = Prepared(session, self._find(session, call, capabilities), capabilities)
-            if call.controller in session.uploaded:  # a tag may point to another module later
+            prepared = self._prepared(session, call, capabilities)
+            if call.controller in DESCRIPTIONS:  # a tag may point to another module later
                 if len(session.ready) >= self._MOST_READY:
                     session.ready.clear()
                 session.ready[call, capabilities] = prepared
@@ -165,8 +162,7 @@ class Connection:
                 if self._session is session:
                     self._session = None
                     self._failed.append(session)
-            session = self._live()
-            return Prepared(session, self._find(session, call, capabilities), capabilities)
+            return self._prepared(self._live(), call, capabilities)
 
     def _live(self) -> Session:
         with self._making:
@@ -192,17 +188,7 @@ class Connection:
                 )
             return self._session
 
-    def _find(self, session: Session, call: ControllerCall, capabilities: Capabilities) -> str:
-        """Prepares the controller's module and returns its id or tag.
-
-        The name is the id or tag of an uploaded module, or a bundled controller, which is uploaded if needed.
-        """
-        runtime, name = session.runtime, call.controller
-        module = session.uploaded.get(name, name)
-        try:
-            runtime.prepare(module, call.arg, capabilities=capabilities, owner=call.owner)
-            return module
-        except UnknownModuleError:
-            session.uploaded[name] = module = upload_bundled(runtime, name)
-        runtime.prepare(module, call.arg, capabilities=capabilities, owner=call.owner)
-        return module
+    @staticmethod
+    def _prepared(session: Session, call: ControllerCall, capabilities: Capabilities) -> Prepared:
+        session.runtime.prepare(call.controller, call.arg, capabilities=capabilities, owner=call.owner)
+        return Prepared(session, call.controller, capabilities)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, error_from_wire
+from pyaici.client.arguments import argument_bytes
 from pyaici.engines.engine import (
     BackTracked,
     Counts,
@@ -302,7 +303,7 @@ class VllmEngine(Engine):
         )
         extra: dict[str, Any] | None = None
         if request.module is not None:
-            arg = request.arg.decode() if isinstance(request.arg, bytes) else request.arg
+            arg = argument_bytes(request.arg).decode()
             extra = {"aici_controller": request.module, "aici_arg": arg, "aici_path": self._path}
             if request.owner is not None:
                 extra["aici_owner"] = request.owner

@@ -24,9 +24,12 @@ from pyaici.engines.options import (
     add_prompt_options,
     add_record_option,
     add_sampling_options,
+    add_trust_option,
     check_folder,
+    find_module,
     generate,
     keep_recording,
+    naming_trust_option,
     read_options,
     run_main,
     try_argument,
@@ -55,14 +58,14 @@ _ENVIRONMENT = {
 def run(arguments: argparse.Namespace) -> int:
     """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
 
-    The controller is a script, a Wasm file, a bundled controller's name, or None or "none" for no control.
+    The controller is a script, a Wasm file, a name as in `Runtime.find`, or None or "none" for no control.
     With neither controller, argument nor prompt, runs a demonstration.
 
     Raises AiciError, OSError or ValueError if the arguments cannot be satisfied.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    request, wasm = read_options(arguments)
+    request = read_options(arguments)
     if arguments.record is not None and arguments.path != OVERLAPPED:
         raise ValueError(f"--record needs --path {OVERLAPPED}")
     if arguments.record is not None and os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
@@ -74,14 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
         )
     folder = None if arguments.model is None else check_folder(arguments.model)
     with contextlib.ExitStack() as stack:
-        if wasm is not None:
+        if arguments.controller != "none":
             from pyaici.client.runtime import Runtime
 
             check_plugin()
-            socket = Path(arguments.socket or os.environ.get("AICI_SOCKET") or _own_daemon(stack))
+            socket = Path(arguments.socket or _shared_daemon(arguments) or _own_daemon(arguments, stack))
             folder = folder or default_model_path()
             with Runtime(socket) as runtime:
-                request = replace(request, module=runtime.upload(wasm).id)
+                request = replace(request, module=find_module(runtime, arguments.controller))
                 try_argument(runtime, request, arguments, folder)
             os.environ["AICI_SOCKET"] = str(socket)  # where the AICI plugin in vLLM finds the module
         return _generate(folder or default_model_path(), request, arguments)
@@ -103,16 +106,20 @@ def check_plugin() -> None:
         raise ValueError(refusal)
 
 
-def _own_daemon(stack: contextlib.ExitStack) -> Path:
+def _shared_daemon(arguments: argparse.Namespace) -> str | None:
+    return os.environ.get("AICI_SOCKET") if arguments.store is None else None
+
+
+def _own_daemon(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Path:
     from pyaici.client.daemon import Daemon
 
-    daemon = Daemon()
+    daemon = Daemon(store=arguments.store)
     stack.callback(daemon.close)
     return daemon.socket_path
 
 
 def _generate(folder: Path, request: Request, arguments: argparse.Namespace) -> int:
-    llm = load_llm(folder)
+    llm = load_llm(folder, trust_remote_code=arguments.trust_remote_code)
     from pyaici.engines.vllm.engine import VllmEngine
 
     request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, llm.get_tokenizer()))
@@ -146,8 +153,12 @@ def _recording(llm: Any, controller: str, max_tokens: int) -> list[RecordingRunt
     return runtimes
 
 
-def load_llm(folder: Path) -> Any:
-    """Loads a folder's model in this process and returns the vllm.LLM. Prints how many seconds that took."""
+def load_llm(folder: Path, *, trust_remote_code: bool = False) -> Any:
+    """Loads a folder's model in this process and returns the vllm.LLM. Prints how many seconds that took.
+
+    `trust_remote_code`: run Python files of the folder, if the model needs them. Raises ValueError if it
+    needs them and they are not trusted.
+    """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     warnings.simplefilter("ignore")  # warnings of libraries about each other
@@ -155,7 +166,14 @@ def load_llm(folder: Path) -> Any:
     start = time.perf_counter()
     from vllm import LLM
 
-    llm = LLM(str(folder), dtype=_dtype(folder), enforce_eager=True, use_tqdm_on_load=False)
+    with naming_trust_option(folder):
+        llm = LLM(
+            str(folder),
+            dtype=_dtype(folder),
+            enforce_eager=True,
+            use_tqdm_on_load=False,
+            trust_remote_code=trust_remote_code,
+        )
     print(f"vLLM started in {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
     return llm
 
@@ -173,13 +191,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--path",
-        choices=PATHS,
-        default=PATHS[0],
-        help="when the controller runs: beside the forward pass (overlapped, the default), or after it in a "
-        "logits processor (logits)",
-    )
+    add_engine_options(parser)
+    add_trust_option(parser)
     add_prompt_options(parser, "folder of a model")
     add_record_option(parser)
     add_sampling_options(parser)
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this engine alone."""
+    parser.add_argument(
+        "--path",
+        choices=PATHS,
+        default=OVERLAPPED,
+        help="when the controller runs: beside the forward pass (overlapped, the default), or after it in a "
+        "logits processor (logits)",
+    )

@@ -17,7 +17,6 @@ import pytest
 import torch
 import transformers
 
-from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import FinishReason, HfEngine, Request, Sampling
 from pyaici.models import default_model_path
@@ -70,8 +69,6 @@ def engine() -> Iterator[HfEngine]:
     folder = default_model_path()
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     with Runtime(workers=1) as runtime:
-        for name in LANGUAGES.values():
-            runtime.tag(runtime.upload(find_controller(name)).id, name)
         yield HfEngine(model, transformers.AutoTokenizer.from_pretrained(folder), runtime)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import RuntimeFailure
+from aicirt.contract.errors import ClosedError, RuntimeFailure
 from aicirt.contract.messages import StepInput
 from pyaici.client.runtime import Runtime
 
@@ -118,7 +118,7 @@ def test_waiting_after_close_is_a_typed_error(own: Player, mode: str) -> None:
     steps[1].wait_pre()
     own.runtime.close()
     for wait in (steps[0].wait_pre, steps[0].wait, steps[1].wait):
-        with pytest.raises(RuntimeFailure, match="the runtime has been closed"):
+        with pytest.raises(ClosedError, match="the runtime has been closed"):
             wait()
     for step in steps:
         step.abandon()

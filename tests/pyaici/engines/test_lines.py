@@ -21,7 +21,6 @@ from aicirt.contract.errors import (
 )
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
-from pyaici.bundled import find_controller
 from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.lines import Lines, OverruledError, permits
@@ -172,7 +171,6 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     with Runtime(workers=1) as runtime:
         runtime.register(Vocabulary(tokens, names, eos=(EOS,), bos=BOS, vocab_size=WIDTH))
         runtime.tag(runtime.upload(guest).id, "guest")
-        runtime.tag(runtime.upload(find_controller("regex")).id, "regex")
         yield runtime
 
 

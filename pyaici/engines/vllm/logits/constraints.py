@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.abi import RowKind
-from aicirt.contract.errors import AiciError, SupervisorDiedError, UnknownModuleError
-from pyaici.bundled import upload_bundled
+from aicirt.contract.errors import AiciError, SupervisorDiedError
 from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.lines import Lines, OverruledError
@@ -64,8 +63,6 @@ class Constraints:
         self._refusal = refusal
         self._runtime: Runtime | None = None
         self._lines: Lines[Constrained] | None = None
-        #: module ids of uploaded bundled controllers, by name
-        self._modules: dict[str, str] = {}
         self._vocabulary: Vocabulary | None = None
         #: when connecting to a runtime last failed, and why
         self._failure: tuple[float, AiciError] | None = None
@@ -151,16 +148,10 @@ class Constraints:
     # -- the runtime ----------------------------------------------------------------------------
 
     def _instantiate(self, request: Constrained, prompt: Sequence[int]) -> None:
-        """Starts a controller, after uploading it if it is a bundled one. Raises AiciError."""
+        """Starts a controller. Raises AiciError."""
         lines = self._connect()
         call, ends, seed = request.call, request.ends, request.seed
-        module = self._modules.get(call.controller, call.controller)
-        try:
-            lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
-        except UnknownModuleError:
-            assert self._runtime is not None
-            module = self._modules[call.controller] = upload_bundled(self._runtime, call.controller)
-            lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
+        lines.start(request, call.controller, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
 
     def _connect(self) -> Lines[Constrained]:
         """Returns the lines of a connected runtime. Raises AiciError if no runtime is available."""
@@ -192,7 +183,6 @@ class Constraints:
 
     def _disconnect(self) -> None:
         self._lines = None
-        self._modules.clear()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.close()

@@ -99,16 +99,13 @@ def by_hand(
 def test_greedy_texts_equal_those_of_a_client_by_hand(
     engine: LlamaEngine, smollm: LlamaModel, runtime: Runtime, name: str
 ) -> None:
-    from pyaici.bundled import upload_bundled
-
-    module = upload_bundled(runtime, name)
     arg = CONTROLLERS[name] or ""
     prompt = smollm.tokenizer.apply_chat_template(PROMPT, add_generation_prompt=True)
-    (result,) = engine.run([Request(prompt, module=module, arg=arg, max_tokens=TOKENS)])
+    (result,) = engine.run([Request(prompt, module=name, arg=arg, max_tokens=TOKENS)])
     assert result.error is None and result.new_tokens
     runner = LlamaRunner(smollm, 1024)
     try:
-        assert result.new_tokens == by_hand(runner, runtime, module, arg, prompt, engine.vocabulary.eos), (
+        assert result.new_tokens == by_hand(runner, runtime, name, arg, prompt, engine.vocabulary.eos), (
             result.text
         )
     finally:

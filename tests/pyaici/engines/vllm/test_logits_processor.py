@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from pyaici.build import build_controller
-from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.refusals import PROCESSOR, engine_refusal
 from tests.pyaici.engines.model_runners import has_live
@@ -58,8 +57,6 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     nudge = build_controller(NUDGE, tmp_path_factory.mktemp("nudge") / "nudge.wasm").path
     with Runtime(workers=1) as runtime:
         runtime.tag(runtime.upload(nudge).id, "nudge")
-        for name in ("regex", "json_schema", "yesno"):
-            runtime.tag(runtime.upload(find_controller(name)).id, name)
         yield runtime
 
 

@@ -1,0 +1,110 @@
+"""`aici run` with a tiny model: names of uploads, and options of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.cli.__main__ import main
+from pyaici.client.daemon import Daemon
+from tests.pyaici.engines.batching.support import make_model
+from tests.pyaici.engines.llama.tiny_gguf import write_gguf
+
+GUEST = Path(__file__).resolve().parents[2] / "guests" / "guest.c"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    path = write_gguf(make_model(), tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+    return ["--model", str(path), "--max-tokens", "4"]
+
+
+@pytest.fixture(scope="module")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_controller(GUEST, tmp_path_factory.mktemp("guest") / "guest.wasm").path
+
+
+@pytest.fixture(scope="module", params=["daemon", "AICI_SOCKET", "store", "default store"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The options that name a place of uploads."""
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("AICI_SOCKET", raising=False)
+        if request.param == "store":
+            patch.setenv("AICI_SOCKET", "/nowhere/aici.sock")  # the option has precedence
+            yield ["--store", str(folder)]
+        elif request.param == "default store":
+            patch.setenv("AICI_STORE", str(folder))
+            yield []
+        else:
+            with Daemon(workers=1, store=folder) as daemon:
+                if request.param == "daemon":
+                    yield ["--socket", str(daemon.socket_path)]
+                else:
+                    patch.setenv("AICI_SOCKET", str(daemon.socket_path))
+                    yield []
+
+
+def test_run_finds_the_tag_and_the_id_of_an_upload(
+    place: list[str], guest: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upload", str(guest), "--tag", "mine", *place]) == 0
+    module = capsys.readouterr().out.split()[0]
+    for name in ("mine", module, module[:16]):
+        assert main(["run", name, "--arg", "splice 1", "--prompt", "Hi", *place, *model]) == 0
+        assert "1 tokens sampled" in capsys.readouterr().out
+    assert main(["run", "yesno", "--prompt", "Hi", *place, *model]) == 0
+
+
+def test_run_passes_the_argument_of_an_uploaded_script(
+    place: list[str], model: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "greet.py"
+    script.write_text("from aici import *\nasync def main():\n    await fixed(f'<{argument[\"x\"]}>')\n")
+    assert main(["upload", str(script), "--tag", "greeting", *place]) == 0
+    assert main(["run", "greeting", "--arg", '{"x": 7}', "--prompt", "Hi", *place, *model]) == 0
+    assert "<7>" in capsys.readouterr().out
+
+
+def test_run_of_an_unknown_name_suggests_others(
+    place: list[str],
+    model: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "rejex", "--prompt", "Hi", *place, *model]) == 1
+    error = capsys.readouterr().err
+    assert "no file, no upload and no bundled controller is called 'rejex': did you mean regex?" in error
+
+
+@pytest.mark.parametrize("command", ["upload", "tag"])
+def test_names_of_bundled_controllers_cannot_be_tags(
+    command: str, place: list[str], guest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upload", str(guest), "--tag", "mine", *place]) == 0
+    named = ["upload", str(guest), "--tag", "regex"] if command == "upload" else ["tag", "mine", "regex"]
+    assert main([*named, *place]) == 1
+    assert "'regex' cannot be a tag: it is the name of a bundled controller" in capsys.readouterr().err
+    assert main(["tags", *place]) == 0
+    assert "regex" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "engines"),
+    [
+        (["--engine", "hf", "--threads", "2"], "--threads needs --engine llama; this run uses hf"),
+        (["--path", "logits"], "--path needs --engine vllm; this run uses llama"),
+        (["--trust-remote-code"], "--trust-remote-code needs --engine hf or vllm; this run uses llama"),
+        (["--engine", "vllm", "--beams", "2"], "--beams needs --engine llama or hf; this run uses vllm"),
+    ],
+)
+def test_options_of_other_engines_are_refused(
+    options: list[str], engines: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "yesno", "--prompt", "Hi", *options]) == 1
+    assert engines in capsys.readouterr().err
