@@ -34,7 +34,6 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("AICI_SOCKET", raising=False)
         if request.param == "store":
-            patch.setenv("AICI_SOCKET", "/nowhere/aici.sock")  # the option has precedence
             yield ["--store", str(folder)]
         elif request.param == "default store":
             patch.setenv("AICI_STORE", str(folder))
@@ -49,8 +48,14 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_run_finds_the_tag_and_the_id_of_an_upload(
-    place: list[str], guest: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+    place: list[str],
+    guest: Path,
+    model: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if "--store" in place:  # it has precedence
+        monkeypatch.setenv("AICI_SOCKET", "/nowhere/aici.sock")
     assert main(["upload", str(guest), "--tag", "mine", *place]) == 0
     module = capsys.readouterr().out.split()[0]
     for name in ("mine", module, module[:16]):
@@ -70,14 +75,10 @@ def test_run_passes_the_argument_of_an_uploaded_script(
 
 
 def test_run_of_an_unknown_name_suggests_others(
-    place: list[str],
-    model: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    model: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "rejex", "--prompt", "Hi", *place, *model]) == 1
+    assert main(["run", "rejex", "--prompt", "Hi", *model]) == 1
     error = capsys.readouterr().err
     assert "no file, no upload and no bundled controller is called 'rejex': did you mean regex?" in error
 

@@ -48,6 +48,19 @@ def test_tokens_added_to_the_tokenizer_object(tmp_path: Path) -> None:
     assert size in worker(b"a<tool>b<pad>")
 
 
+def test_a_tokenizer_that_is_a_python_file_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is there a question on the terminal."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked on the terminal"))
+    (tmp_path / "own.py").write_text("raise SystemExit('has run')")
+    (tmp_path / "config.json").write_text('{"model_type": "own"}')
+    named = {"auto_map": {"AutoTokenizer": ["own.OwnTokenizer", None]}, "tokenizer_class": "OwnTokenizer"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    with pytest.raises(VocabularyError, match="is a Python file: if you trust it, load it with"):
+        load_vocabulary(tmp_path)
+
+
 def test_folder_without_a_tokenizer_json(tmp_path: Path) -> None:
     """Reads vocab.json and merges.txt, which only the Transformers library can load."""
     spec = json.loads(tokenizer_json("smollm2").read_text("utf-8"))

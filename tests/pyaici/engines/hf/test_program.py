@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.hf import program
 from pyaici.engines.hf.program import add_options
 from pyaici.engines.options import read_request
+from tests.pyaici.engines.batching.support import make_model
 
 ROOT = Path(__file__).resolve().parents[4]
 GUEST = ROOT / "tests" / "guests" / "guest.c"
@@ -144,6 +146,54 @@ def test_a_missing_argument_is_an_error_that_names_the_option(
     stderr = refused("--controller", regex, "--prompt", "x", "--model", str(tokenizer_only))
     assert "the pattern is empty: regex needs one as its argument" in stderr
     assert "give one with --arg TEXT or --arg @FILE" in stderr
+
+
+OWN_MODEL = """\
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+
+
+class OwnModel(LlamaForCausalLM):
+    config_class = OwnConfig
+
+
+print("the model's file has run")
+"""
+
+
+@pytest.fixture
+def own_code(tokenizer_only: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a model that Transformers loads only with a Python file of the folder."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tokenizer_only / "cache"))
+    make_model().save_pretrained(tokenizer_only)
+    config = json.loads((tokenizer_only / "config.json").read_text())
+    classes = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    config |= {"model_type": "own", "architectures": ["OwnModel"], "auto_map": classes}
+    (tokenizer_only / "config.json").write_text(json.dumps(config))
+    (tokenizer_only / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    (tokenizer_only / "own.py").write_text(OWN_MODEL)
+    return tokenizer_only
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_with_python_files_needs_the_option(
+    own_code: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: object) -> NoReturn:
+        raise AssertionError("the program asked on the terminal")
+
+    monkeypatch.setattr("builtins.input", asked)
+    argv = ["--controller", "regex", "--arg", "[a-z]{3}", "--prompt", "x", "--max-tokens", "5"]
+    argv += ["--model", str(own_code)]
+    assert program.main(argv) == 1
+    output = capsys.readouterr()
+    assert f"loading {own_code} would run Python files of the model: add --trust-remote-code" in output.err
+    assert "has run" not in output.out
+    assert program.main([*argv, "--trust-remote-code"]) == 0
+    assert "the model's file has run" in capsys.readouterr().out
 
 
 def test_a_refused_argument_does_not_import_torch(tmp_path: Path, tokenizer_only: Path) -> None:

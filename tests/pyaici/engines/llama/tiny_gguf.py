@@ -42,7 +42,8 @@ def write_gguf(model: Any, path: Path) -> Path:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(WIDTH)
     alphabet = _byte_alphabet()
-    unused = [f"<unused{token}>" for token in range(EOS + 1, WIDTH)]
+    # the first is the result of the only merge, which special tokens never take part in
+    unused = ["<s></s>", *(f"<unused{token}>" for token in range(EOS + 2, WIDTH))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*alphabet, "<s>", "</s>", *unused])
