@@ -17,7 +17,9 @@ from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place, require_store
 from pyaici.scripting.script import Script, read_script
 
-_MODULE_HELP = "a tag, the id of a module, or at least its first 8 digits"
+_MODULE_HELP = (
+    "a tag, the id of a module or at least its first 8 digits, or the name of an uploaded bundled controller"
+)
 
 
 def add(commands: Any) -> None:

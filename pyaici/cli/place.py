@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from typing import Protocol
 from aicirt.contract.errors import AiciError, UnknownModuleError
 from aicirt.contract.modules import SHORTEST_ID, ModuleInfo, resolve_name
 from aicirt.supervisor.module_calls import DEFAULT_OWNER
-from pyaici.bundled import BundledController, describe_bundled
+from pyaici.bundled import BundledController, bundled_controllers, describe_bundled
 from pyaici.cli.server import ServerPlace, add_server, open_server, server_of
 from pyaici.client.control import list_modules
 from pyaici.scripting.script import Script, ScriptFileError, interpreter_file
@@ -97,6 +98,8 @@ def find_module(place: Place, name: str) -> str:
     modules = place.list()
     ids = {module.id for module in modules}
     tags = {tag: module.id for module in modules for tag in module.tags}
+    if (bundled := bundled_controllers().get(name)) is not None:  # takes precedence, as in `Runtime.find`
+        tags[name] = hashlib.sha256(bundled.read_bytes()).hexdigest()
     try:
         found = resolve_name(name, lambda: ids, lambda: tags, SHORTEST_ID)
     except UnknownModuleError as error:

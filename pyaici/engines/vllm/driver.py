@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import AiciError, RuntimeFailure, UnknownModuleError
+from aicirt.contract.errors import AiciError, RuntimeFailure
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import MidResult
@@ -85,8 +85,6 @@ class ControllerDriver:
                 owner=controlled.call.owner,
             )
         except AiciError as error:
-            if isinstance(error, UnknownModuleError):  # the module was removed after it was prepared
-                prepared.session.ready.clear()
             controlled.fail(error)
             return
         controlled.control = control

@@ -82,7 +82,7 @@ def test_tag_moves_to_another_module(
     assert capsys.readouterr().out == f"{identity(regex)}  moving, other\n"
     assert main(["tag", identity(guest)[:12], "moving", *place]) == 0
     assert capsys.readouterr().out == f"{identity(guest)}  moving\n"
-    assert main(["tag", identity(regex), "moving", *place]) == 0
+    assert main(["tag", "regex", "moving", *place]) == 0
     assert capsys.readouterr().out == f"{identity(regex)}  moving, other\n"
 
 

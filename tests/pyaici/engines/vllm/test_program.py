@@ -103,6 +103,34 @@ def test_several_sequences_with_the_path_logits(tmp_path: Path, model_path: Path
 
 
 @pytest.mark.slow
+def test_aici_run_finds_an_upload(
+    tmp_path: Path, model_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guest = build_controller(GUEST, tmp_path / "guest.wasm").path
+    store = ["--store", str(tmp_path / "store")]
+    assert aici(["upload", str(guest), "--tag", "mine", *store]) == 0
+    command = [sys.executable, "-m", "pyaici.cli", "run", "mine", "--engine", "vllm", "--arg", "splice 1"]
+    command += ["--prompt", "Hi", "--max-tokens", "4", "--model", str(model_path), *store]
+    done = subprocess.run(
+        command, env=environment(tmp_path), capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "#0 (ended: length)" in done.stdout and "6 forced, 3 removed, 0 forks" in done.stdout
+
+
+def test_a_model_with_python_files_needs_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text("raise SystemExit('has run')")
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}'
+    )
+    assert program.main(["--prompt", "x", "--model", str(tmp_path)]) == 1
+    assert f"loading {tmp_path} would run Python files" in (message := capsys.readouterr().err)
+    assert "add --trust-remote-code" in message
+
+
+@pytest.mark.slow
 def test_a_controller_that_fails_is_shown_as_an_error(tmp_path: Path) -> None:
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
     done = run(tmp_path, "--controller", str(guest), "--arg", "mid_trap", "--prompt", "Hi")
