@@ -209,7 +209,7 @@ def test_uploads_and_tags_count_for_the_named_owner(join: Join, guest_wasm: Path
         server.tag(module.id, "t")
     assert a.describe("t") == server.describe(module.id) == server.list()[0]
     a.untag("t")
-    with pytest.raises(UnknownModuleError, match="no module or tag 't'"):
+    with pytest.raises(UnknownModuleError, match="no controller is called 't'"):
         server.describe("t")
 
 
