@@ -16,7 +16,10 @@ from .sdist import Sdist
 #: files of `py` to leave out: native code for other machines, and non-local jumps other than by setjmp
 _NATIVE = re.compile(r"(asm|emitn|emitinline|nlr(?!setjmp\.c|\.c)).*")
 #: files that the glue replaces with its own versions
-_REPLACED = ("objclosure.c", "objdict.c", "vm.c")
+_REPLACED = (
+    *("formatfloat.c", "modbuiltins.c", "mpprint.c", "objclosure.c", "objdict.c", "objstr.c", "parsenum.c"),
+    "vm.c",
+)
 #: files of `shared` that are compiled besides the core
 _SHARED = ("runtime/sys_stdio_mphal.c",)
 #: MicroPython's own build would take these from git and the clock
