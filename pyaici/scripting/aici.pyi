@@ -4,6 +4,7 @@ A script defines `async def main()`, which awaits actions such as `gen`, or `mid
 callbacks. Its top level runs once, before the prompt is known. docs/guide is the manual.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Literal, NoReturn
 
@@ -47,7 +48,7 @@ def fixed(text: str | bytes | list[int] | tuple[int, ...], *, after: Label | Non
 def gen(
     pattern: Pattern | None = None,
     *,
-    regex: str = ...,
+    regex: str | re.Pattern[str] = ...,
     options: Iterable[str] = ...,
     schema: dict[str, Any] | str | bool = ...,
     substring: str = ...,
@@ -88,7 +89,7 @@ def gen(
 def generate(
     pattern: Pattern | None = None,
     *,
-    regex: str = ...,
+    regex: str | re.Pattern[str] = ...,
     options: Iterable[str] = ...,
     schema: dict[str, Any] | str | bool = ...,
     substring: str = ...,
@@ -225,8 +226,11 @@ class Constraint:
     def close(self) -> None:
         """Frees the constraint's memory. The constraint cannot be used afterwards."""
 
-def regex(pattern: str) -> Pattern:
-    """Returns a pattern for a regular expression, which the whole text matches. Syntax: docs/regex.md."""
+def regex(pattern: str | re.Pattern[str]) -> Pattern:
+    """Returns a pattern for a regular expression, which the whole text matches. Syntax: docs/regex.md.
+
+    `pattern`: a text, or an object that `re.compile` returned.
+    """
 
 def options(texts: Iterable[str]) -> Pattern:
     """Returns a pattern for one of several texts."""

@@ -168,6 +168,9 @@ export function regex(pattern) {
 }
 
 export function options(texts) {
+  if (typeof texts === "string") {
+    throw new TypeError(`options takes a list of texts, not one text: write [${JSON.stringify(texts)}]`);
+  }
   return new Pattern(OPTIONS, JSON.stringify([...texts]));
 }
 

@@ -4,6 +4,7 @@
 # script continues when they are complete.
 
 import json
+import re as _re
 
 import _aici
 import _host
@@ -148,11 +149,26 @@ class Constraint:
         _aici.unfollow(self._number)
 
 
+_FLAGS = {"(?i)": _re.I, "(?m)": _re.M, "(?s)": _re.S, "(?x)": _re.X, "(?-u)": _re.A}
+_Compiled = type(_re.compile(""))
+
+
 def regex(pattern):
+    if isinstance(pattern, _Compiled):
+        flags = [text for text, flag in _FLAGS.items() if pattern.flags & flag]
+        pattern = "".join(flags) + _text(pattern.pattern)
+    elif not isinstance(pattern, (str, bytes)):
+        raise TypeError("regex takes a text or a compiled pattern, not " + type(pattern).__name__)
     return Pattern(_REGEX, pattern)
 
 
+def _text(of):
+    return of.decode() if isinstance(of, bytes) else of
+
+
 def options(texts):
+    if isinstance(texts, (str, bytes)):
+        raise TypeError("options takes a list of texts, not one text: write options([" + repr(texts) + "])")
     return Pattern(_OPTIONS, json.dumps(list(texts)))
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from aicirt.contract.errors import ControllerError
 from pyaici.client.capabilities import ALL
-from tests.controllers.script.conftest import Pair, Play, check
+from tests.controllers.script.conftest import Pair, Play, Scripts, check
 
 NUMBER: Pair = (
     """
@@ -79,6 +80,52 @@ def test_patterns(play: Play, in_python: str, in_javascript: str, wish: str, tex
     transcript = check(play(pair, wish))
     assert transcript.text == text + "."
     assert transcript.log == text + "\n"
+
+
+@pytest.mark.parametrize("how", ["regex=PATTERN", "regex(PATTERN)"])
+@pytest.mark.parametrize(
+    ("pattern", "wish", "text"),
+    [
+        ('"[a-c]+", re.I', "aBc1", "aBc"),
+        ('"(?i)[a-c]+"', "aBc1", "aBc"),
+        ('".x  # text", re.S | re.X', "\nx", "\nx"),
+        ('r"\\w+", re.A', "éa", "a"),
+        ('"a$\\\\nb", re.M', "a\nb", "a\nb"),
+        ('b"[0-9]+"', "12x", "12"),
+        ('b"[a-z]+", re.I', "aB1", "aB"),
+    ],
+)
+def test_compiled_patterns_work_as_their_text(
+    python: Scripts, how: str, pattern: str, wish: str, text: str
+) -> None:
+    source = (
+        f"import re\nfrom aici import *\nPATTERN = re.compile({pattern})\n"
+        f"async def main():\n    await gen({how})\n    await fixed('.')\n"
+    )
+    assert check(python.play(source, wish)).text == text + "."
+
+
+@pytest.mark.parametrize(
+    ("in_python", "in_javascript"),
+    [("options='abc'", "{ options: 'abc' }"), ("options('abc')", "options('abc')")],
+)
+def test_a_text_instead_of_a_list_of_options_is_refused(
+    play: Play, in_python: str, in_javascript: str
+) -> None:
+    """A text is a sequence of its letters, so the model would choose one of these."""
+    pair = (
+        "from aici import *\nasync def main():\n    try:\n"
+        f"        await gen({in_python})\n    except TypeError as error:\n        print(error)\n",
+        'import { gen, options } from "aici";\nexport async function main() {\n'
+        f"  try {{ await gen({in_javascript}); }}\n"
+        "  catch (error) { console.log(error.message); }\n}\n",
+    )
+    assert "options takes a list of texts, not one text: write " in check(play(pair, "a")).log
+
+
+def test_a_pattern_of_another_type_is_refused(python: Scripts) -> None:
+    with pytest.raises(ControllerError, match="regex takes a text or a compiled pattern, not int"):
+        python.play("from aici import *\nregex(5)\nasync def main():\n    pass\n")
 
 
 STOPS: Pair = (

@@ -141,7 +141,7 @@ def test_valid_and_invalid_texts(python: Scripts) -> None:
     compare(python, [*valid, *invalid, "nan(1)", "1j", "1,5"], PLACES)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(), min_size=1, max_size=20), st.integers(-30, 30))
 @example([0.1 + 0.2, 1 / 3, 100.0, 1e21], 3)
 def test_any_floats(playground: Playground, values: list[float], places: int) -> None:
