@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -187,30 +189,43 @@ def test_typescript_declarations_have_the_members_of_classes() -> None:
 # -- type checkers ----------------------------------------------------------------------------------------
 
 
-def mypy(*files: Path) -> subprocess.CompletedProcess[str]:
-    # samples are written for MicroPython, and have no annotations
-    options = ["--no-error-summary", "--check-untyped-defs", "--config-file="]
-    return subprocess.run(
-        [sys.executable, "-m", "mypy", *options, *map(str, files)],
-        env={**os.environ, "MYPYPATH": str(FOLDER)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+Mypy = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_mypy_accepts_the_samples_with_the_stub() -> None:
+@pytest.fixture
+def mypy(tmp_path: Path) -> Mypy:
+    """Runs the command of the guide for some files, in a folder without settings of mypy."""
+    page = (ROOT / "docs" / "guide" / "script_reference.md").read_text()
+    (command,) = re.findall(r"^MYPYPATH=.* mypy .*$", page, re.MULTILINE)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def run(*files: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command.replace("script.py", shlex.join(map(str, files))),
+            shell=True,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_mypy_accepts_the_samples_with_the_stub(mypy: Mypy) -> None:
     samples = sorted((ROOT / "controllers" / "pyctrl" / "samples").glob("*.py"))
     assert len(samples) >= 15
     done = mypy(*samples)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_mypy_finds_mistakes_with_the_stub(tmp_path: Path) -> None:
+def test_mypy_finds_mistakes_with_the_stub(tmp_path: Path, mypy: Mypy) -> None:
     script = tmp_path / "wrong.py"
     script.write_text(
-        "from aici import gen, generate\n\n\nasync def main():\n    await gen(max_token=3)\n"
-        "    (await generate()).probability\n    len(await gen()) + 'a'\n"
+        "import aici\nfrom aici import gen, generate\n\n\nasync def main():\n    await gen(max_token=3)\n"
+        "    (await generate()).probability\n    len(await gen()) + 'a'\n    await aici.fixd('a')\n"
     )
     done = mypy(script)
-    assert [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line] == [5, 6, 7]
+    found = [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line]
+    assert found == [6, 7, 8, 9], done.stdout + done.stderr
