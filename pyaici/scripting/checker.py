@@ -1,10 +1,10 @@
-"""Finds errors in scripts without a model, by running their top level in the real runtime."""
+"""Finds errors in scripts without a model: runs their top level in the real runtime, and reads their text."""
 
 from __future__ import annotations
 
 import re
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,7 @@ from pyaici.bundled import PYTHON
 from pyaici.client.runtime import Runtime
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.script import Script, ScriptFileError, interpreter_file, read_script
+from pyaici.scripting.static import JAVASCRIPT_MAIN, PythonText, line_of_main
 
 #: lines of tracebacks with a place, from MicroPython and from QuickJS
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in .*)?$')
@@ -93,16 +94,49 @@ class Checker:
         self._modules: dict[Path, str] = {}
 
     def check(self, path: str | Path, arg: Any = None) -> Problem | None:
-        """Returns the first error: in the file, the syntax or the top level, or that there is nothing to run.
+        """Returns the first error, if any.
 
-        `arg`: the script's argument. Raises InterpreterMissingError.
+        Finds errors in the file, the syntax and the top level, a script with nothing to run, a `main` that is
+        not asynchronous and, in Python, undefined names. `arg`: the script's argument. Raises
+        InterpreterMissingError.
         """
         try:
             script = read_script(path)
         except ScriptFileError as error:
             return Problem(str(path), 1, None, error.message)
         message = self._run(script, arg)
-        return None if message is None else find_problem(script, message)
+        if message is not None:
+            return find_problem(script, message)
+        return (
+            self._later_python(script) if script.language is PYTHON else self._later_javascript(script, arg)
+        )
+
+    def _later_python(self, script: Script) -> Problem | None:
+        """Returns an error that `main` will raise: about `main` itself, or an undefined name."""
+        try:
+            text = PythonText(script.source)
+        except (SyntaxError, ValueError, RecursionError):
+            return None  # MicroPython has accepted it
+        if (main := text.plain_main()) is not None:
+            said = "TypeError: main must be a coroutine: write async def main()"
+            return Problem(script.name, main.line, main.column, said)
+        if not (unbound := text.unbound()):
+            return None
+        # the interpreter knows its own names and those of its modules: it reads one name in each line
+        lines = [*text.star_imports(), *(use.name for use in unbound), "async def main(): pass"]
+        message = self._run(Script(script.name, PYTHON, "\n".join(lines)), None)
+        if message is None or "NameError" not in message:
+            return None
+        problem = find_problem(script, message)
+        use = unbound[problem.line - 1 - len(text.star_imports())]
+        return replace(problem, line=use.line, column=use.column)
+
+    def _later_javascript(self, script: Script, arg: Any) -> Problem | None:
+        """Returns the error of a `main` that is not asynchronous."""
+        message = self._run(replace(script, source=f"{script.source}\n{JAVASCRIPT_MAIN}"), arg)
+        if message is None:
+            return None
+        return replace(find_problem(script, message), line=line_of_main(script.source), column=None)
 
     def check_syntax(self, script: Script) -> Problem | None:
         """Returns a syntax error, which no argument avoids. Raises InterpreterMissingError."""

@@ -26,7 +26,12 @@ MAIN_JS = "export async function main() {}\n"
     ("name", "source", "place"),
     [
         ("a.py", "from aici import *\n" + MAIN, None),
-        ("a.py", "from aici import *\nasync def main():\n    no_such_name\n", None),
+        (
+            "a.py",
+            "async def main():\n    x = 'é' + no_such_name\n",
+            "a.py:2:15: NameError: name 'no_such_name'",
+        ),
+        ("a.py", "def main():\n    pass\n", "a.py:1:1: TypeError: main must be a coroutine"),
         ("a.py", "async def main():\n    f(\n    if\n", "a.py:3: SyntaxError"),
         ("a.py", "x = 1\n  y = 2\n" + MAIN, "a.py:2: IndentationError"),
         ("a.py", "import os\n" + MAIN, "a.py:1: ImportError: no module named 'os'"),
@@ -46,6 +51,8 @@ MAIN_JS = "export async function main() {}\n"
             'import { regex } from "aici";\nconst f = () => regex("[");\nf();\n' + MAIN_JS,
             "deep/a.mjs:2:",
         ),
+        ("a.js", "\n\nexport function main() {\n  f();\n}\n", "a.js:3: TypeError: main must be asynchronous"),
+        ("a.js", "export function* main() {}\n", "a.js:1: TypeError: main must be asynchronous"),
         ("a.txt", "", "a.txt:1: a.txt is not a script"),
         ("gone.py", None, "gone.py:1: there is no file gone.py"),
     ],
@@ -67,6 +74,67 @@ def test_errors_have_their_file_line_and_column(
     if place is not None:
         assert str(problem).startswith(place)
         assert "\n" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ("await gen(max_tokens=LIMIT)", "LIMIT"),
+        ("print(gen, fixed, argument, Error, regex, __name__, len, NotImplemented)", None),
+        ("print(prompt_token())", "prompt_token"),
+        ("Counter; deque; fullmatch", None),
+        ("[a for a in (b := [1])]; b; lambda c, *d, e=1, **f: (c, d, e, f)", None),
+        ("lambda c=g: c", "g"),
+        ("import math as m, sys.x; m; sys; math", "math"),
+        ("from json import loads as l; l; loads", "loads"),
+        ("def f(x: Any, *y: Some) -> Other: return y\n    z: Third = f(1)", None),
+        ("try: pass\n    except Exception as e: e", None),
+        ("global x; x = 1; del x; Late; late()", None),
+        ("with a_file as f: f", "a_file"),
+        ("open; print; breakpoint", "breakpoint"),
+        ("exec('q = 1'); q", None),
+        ("first; second", "first"),
+        ("print(**kw); f'{spec}'", "kw"),
+        ("f'{1:{spec}}'", "spec"),
+    ],
+)
+def test_undefined_names_are_those_that_nothing_binds(
+    checker: Checker, tmp_path: Path, body: str, name: str | None
+) -> None:
+    """The interpreter knows the names that are built in, and those of modules."""
+    file = tmp_path / "a.py"
+    stars = "from aici import *\nfrom collections import *\nfrom re import *\n"
+    file.write_text(f"{stars}async def main():\n    {body}\nclass Late: pass\nasync def late(): pass\n")
+    problem = checker.check(file)
+    assert (problem and problem.message) == (name and f"NameError: name '{name}' isn't defined")
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("a.py", "async def run():\n    pass\ndef main():\n    return run()\n"),
+        ("a.py", "def main():\n    yield\n"),
+        ("a.py", "def main():\n    pass\nasync def main():\n    pass\n"),
+        ("a.js", "async function run() {}\nexport function main() { return run(); }\n"),
+        ("a.js", "async function run() {}\nexport const main = () => run();\n"),
+        ("a.js", "async function run() {}\nexport { run as main }; // no line break at the end"),
+        ("a.js", "export function mid_process() {}\n"),
+    ],
+)
+def test_a_main_that_may_return_a_coroutine_is_accepted(
+    checker: Checker, tmp_path: Path, name: str, source: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(source)
+    assert checker.check(file) is None
+
+
+def test_samples_have_no_errors(checker: Checker) -> None:
+    folders = Path(__file__).resolve().parents[3] / "controllers"
+    samples = [*folders.glob("pyctrl/samples/*.py"), *folders.glob("jsctrl/samples/*.js")]
+    assert len(samples) >= 25
+    for sample in samples:
+        assert checker.check(sample, "a text" if sample.stem in {"quote", "prefix"} else None) is None
 
 
 def test_top_level_code_can_read_the_argument(checker: Checker, tmp_path: Path) -> None:
