@@ -404,7 +404,10 @@ declare module "aici" {
     logprob: number | null;
     allowedMass: number | null;
     top: Likely[];
-    /** Right after a fork, the numbers of all sequences that it made, in order, including this one. */
+    /**
+     * Right after a fork, the numbers of all sequences that it made, in order, including this one; otherwise only
+     * the number of this sequence.
+     */
     forkGroup: number[];
   }
 

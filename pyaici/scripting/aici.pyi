@@ -398,7 +398,8 @@ class Step:
     logprob: float | Any
     allowed_mass: float | Any
     top: list[tuple[int, float]]
-    #: right after a fork, the numbers of all sequences that it made, in order, including this one
+    #: right after a fork, the numbers of all sequences that it made, in order, including this one; otherwise
+    #: only the number of this sequence
     fork_group: list[int]
 
 class Sample:

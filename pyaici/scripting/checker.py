@@ -115,8 +115,8 @@ class Checker:
         """Returns an error that `main` will raise: about `main` itself, or an undefined name."""
         try:
             text = PythonText(script.source)
-        except (SyntaxError, ValueError, RecursionError):
-            return None  # MicroPython has accepted it
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None  # CPython cannot parse what MicroPython has accepted
         if (main := text.plain_main()) is not None:
             said = "TypeError: main must be a coroutine: write async def main()"
             return Problem(script.name, main.line, main.column, said)

@@ -32,7 +32,7 @@ class PythonText:
     """The text of a script in Python. Raises SyntaxError if CPython cannot parse it."""
 
     def __init__(self, source: str) -> None:
-        self._lines = source.splitlines()
+        self._lines = re.split(r"\r\n|\r|\n", source)  # splitlines() would count form feeds, too
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in strings
             self._tree = ast.parse(source)

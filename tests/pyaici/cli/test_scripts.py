@@ -122,13 +122,17 @@ def test_script_with_a_real_model_prints_its_output_and_error(capsys: pytest.Cap
 
 
 def test_check_prints_a_line_for_each_file_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.py").write_text(SCRIPT.replace("    no_such_name\n", ""))
     Path("good.js").write_text("export async function main() {}\n")
     Path("bad.py").write_text("x = 1\nif:\n")
-    assert main(["script", "check", "script.py", "good.js"]) == 0
+    assert main(["script", "check", "good.py", "good.js"]) == 0
     assert capsys.readouterr().out == ""
-    assert main(["script", "check", "script.py", "bad.py", "other.js"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == ["bad.py:2: SyntaxError: invalid syntax", "other.js:1: there is no file other.js"]
+    assert main(["script", "check", "good.py", "script.py", "bad.py", "other.js"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "script.py:7:5: NameError: name 'no_such_name' isn't defined",
+        "bad.py:2: SyntaxError: invalid syntax",
+        "other.js:1: there is no file other.js",
+    ]
     assert main(["script", "check", "bad.py", "--json"]) == 1
     (recorded,) = json.loads(capsys.readouterr().out)
     assert recorded == {"file": "bad.py", "line": 2, "column": None, "message": "SyntaxError: invalid syntax"}

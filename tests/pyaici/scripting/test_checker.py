@@ -31,6 +31,7 @@ MAIN_JS = "export async function main() {}\n"
             "async def main():\n    x = 'é' + no_such_name\n",
             "a.py:2:15: NameError: name 'no_such_name'",
         ),
+        ("a.py", "'''\f\u2028é'''\nasync def main():\n    nix\n", "a.py:3:5: NameError"),
         ("a.py", "def main():\n    pass\n", "a.py:1:1: TypeError: main must be a coroutine"),
         ("a.py", "async def main():\n    f(\n    if\n", "a.py:3: SyntaxError"),
         ("a.py", "x = 1\n  y = 2\n" + MAIN, "a.py:2: IndentationError"),
