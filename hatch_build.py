@@ -58,14 +58,15 @@ class ControllerBuildHook(BuildHookInterface[Any]):
 
 
 class DescriptionHook(MetadataHookInterface):
-    """Makes the description from README.md, with relative links as text, because PyPI cannot follow them."""
+    """Makes the description from README.md. PyPI cannot follow relative links, so they become text."""
 
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Called by hatchling with the table `project` of pyproject.toml."""
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
-        text = re.sub(r"!?\[([^]]+)\]\((?!https?://)[^)]+\)", r"\1", text)
+        text = re.sub(r"!\[[^]]+\]\((?!https?://)[^)]+\)\n*", "", text)
+        text = re.sub(r"\[([^]]+)\]\((?!https?://)[^)]+\)", r"\1", text)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
