@@ -15,7 +15,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pyaici
-from pyaici.bundled import upload_bundled
 from pyaici.engines.engine import Request
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.models import default_gguf_path
@@ -29,8 +28,7 @@ def in_process() -> str:
     """Returns a text that the model writes under the controller `regex`."""
     with LlamaModel(load_library(), default_gguf_path()) as model, pyaici.Runtime() as runtime:
         with LlamaEngine(model, runtime) as engine:
-            module = upload_bundled(runtime, "regex")
-            (result,) = engine.run([Request(PROMPT, module=module, arg=PATTERN, max_tokens=16)])
+            (result,) = engine.run([Request(PROMPT, module="regex", arg=PATTERN, max_tokens=16)])
     return result.text
 
 
