@@ -153,10 +153,10 @@ class Runtime:
     def remove(self, module: str, *, owner: str | None = None, force: bool = False) -> bool:
         """Withdraws an owner's upload of a module (id or tag, no bundled name).
 
-        The owner must remove their tags on it first.
-        Deletes the module and returns True if no other owner has uploaded it or has a tag on it; its live
-        sequences go on. `force`: deletes it and all its tags in any case. Raises
-        UnknownModuleError, and ModuleError if the owner has not uploaded it, or has tags on it.
+        The owner must remove their tags on it first. Deletes the module and returns True if no other owner
+        has uploaded it or has a tag on it; its live sequences go on. `force`: deletes it and all its tags in
+        any case. Raises UnknownModuleError, and ModuleError if the owner has not uploaded it, or has tags on
+        it.
         """
         gone: bool = self._control.call("remove", module=module, owner=owner, force=force)
         return gone
@@ -237,6 +237,7 @@ class Runtime:
         """Starts a controller (see `find`) for a prompt and returns the sequence's number.
 
         `arg`: a text or bytes; a dict or list is passed as JSON.
+
         Returns after `init_prompt`. Without `wait`, returns at once: the sequence is late until `init_prompt`
         has ended, and an error of `init_prompt` is its first result. Raises UnknownModuleError, ArgumentError
         (the controller refused `arg`; its log is in `detail["log"]`) and every other ControllerError.

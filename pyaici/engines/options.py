@@ -224,8 +224,10 @@ def read_options(arguments: argparse.Namespace) -> Request:
     fill_in(arguments)
     request = read_request(arguments)
     check_record(arguments)
-    if arguments.controller != "none":
-        controller_file(arguments.controller)
+    if arguments.controller != "none" and controller_file(arguments.controller) is None and arguments.record:
+        raise ValueError(
+            "--record needs a file or a bundled controller: aici test replays the recording without a daemon"
+        )
     return request
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import (
     AiciError,
+    ClosedError,
     RuntimeFailure,
     SupervisorDiedError,
     VocabularyError,
@@ -156,7 +157,7 @@ class Connection:
                     session.ready.clear()
                 session.ready[call, capabilities] = prepared
             return prepared
-        except SupervisorDiedError:
+        except (SupervisorDiedError, ClosedError):  # closed: by `lose`, in the engine's thread
             # no new request may use it; the engine's thread closes it when it finds out
             with self._making:
                 if self._session is session:

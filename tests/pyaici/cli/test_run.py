@@ -96,16 +96,17 @@ def test_names_of_bundled_controllers_cannot_be_tags(
 
 
 @pytest.mark.parametrize(
-    ("options", "engines"),
+    ("options", "words"),
     [
+        (["--record", "r.json"], "--record needs a file or a bundled controller"),
         (["--engine", "hf", "--threads", "2"], "--threads needs --engine llama; this run uses hf"),
         (["--path", "logits"], "--path needs --engine vllm; this run uses llama"),
         (["--trust-remote-code"], "--trust-remote-code needs --engine hf or vllm; this run uses llama"),
         (["--engine", "vllm", "--beams", "2"], "--beams needs --engine llama or hf; this run uses vllm"),
     ],
 )
-def test_options_of_other_engines_are_refused(
-    options: list[str], engines: str, capsys: pytest.CaptureFixture[str]
+def test_options_that_do_not_fit_are_refused(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", "yesno", "--prompt", "Hi", *options]) == 1
-    assert engines in capsys.readouterr().err
+    assert main(["run", "mine", "--prompt", "Hi", *options]) == 1
+    assert words in capsys.readouterr().err
