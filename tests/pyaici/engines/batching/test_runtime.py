@@ -84,6 +84,17 @@ def test_rows_of_every_kind(play: Any, generate: Generate) -> None:
     )
 
 
+def test_requests_name_bundled_controllers_and_pass_json(
+    model: Any, vocabulary: Vocabulary, runtime: Runtime
+) -> None:
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
+    requests = [
+        Request(PROMPT, module="json_schema", arg={"enum": ["red"]}),
+        Request(PROMPT, module="choice", arg=["green"]),
+    ]
+    assert [result.text for result in engine.run(requests)] == ['"red"', "green"]
+
+
 def test_variables_are_reported_in_events_and_results(
     model: Any, vocabulary: Vocabulary, runtime: Runtime, tmp_path: Path
 ) -> None:

@@ -176,6 +176,15 @@ def test_variables_are_reported_in_events_and_results(engines: Engines, daemon: 
     assert isinstance(refused.error, ProtocolError) and "an owner's name has" in str(refused.error)
 
 
+def test_arguments_are_passed_as_json(engines: Engines, daemon: Daemon) -> None:
+    engine = steered(engines, daemon)
+    requests = [
+        Request(FRANCE, "json_schema", {"enum": ["red"]}, max_tokens=9),
+        Request(FRANCE, "choice", ["green"], max_tokens=9),
+    ]
+    assert [result.text for result in engine.run(requests)] == ['"red"', "green"]
+
+
 def test_a_removed_bundled_controller_is_uploaded_again(engines: Engines, daemon: Daemon) -> None:
     engine = steered(engines, daemon)
     request = Request(FRANCE, "choice", '["a", "b"]', max_tokens=5)
