@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class LlamaSlot(Slot):
-    """One or two sequences of the library: `index` is the number of the first; see `SequenceCache`."""
+    """A slot whose `index` is the number of its first sequence in the library; see `SequenceCache`."""
 
     #: the numbers of its cells; those beyond `used` are reserved for tokens to come
     cells: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
