@@ -103,19 +103,16 @@ def test_several_sequences_with_the_path_logits(tmp_path: Path, model_path: Path
 
 
 @pytest.mark.slow
-def test_aici_run_finds_an_upload(
-    tmp_path: Path, model_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    guest = build_controller(GUEST, tmp_path / "guest.wasm").path
+def test_aici_run_finds_an_upload(tmp_path: Path, model_path: Path) -> None:
     store = ["--store", str(tmp_path / "store")]
-    assert aici(["upload", str(guest), "--tag", "mine", *store]) == 0
-    command = [sys.executable, "-m", "pyaici.cli", "run", "mine", "--engine", "vllm", "--arg", "splice 1"]
-    command += ["--prompt", "Hi", "--max-tokens", "4", "--model", str(model_path), *store]
+    assert aici(["upload", "regex", "--tag", "mine", *store]) == 0
+    command = [sys.executable, "-m", "pyaici.cli", "run", "mine", "--engine", "vllm", *store]
+    command += ["--arg", "[0-9]{3}!", "--prompt", "Hi", "--no-chat", "--model", str(model_path)]
     done = subprocess.run(
         command, env=environment(tmp_path), capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "#0 (ended: length)" in done.stdout and "6 forced, 3 removed, 0 forks" in done.stdout
+    assert re.search(r"^#0 \(ended: \w+\)\nHi[0-9]{3}!$", done.stdout, re.MULTILINE)
 
 
 def test_a_model_with_python_files_needs_the_option(
