@@ -118,7 +118,7 @@ def test_list_without_a_daemon_explains_how_to_start_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["list", "--socket", str(tmp_path / "none.sock")]) == 1
-    assert "start one with 'aici runtime'" in capsys.readouterr().err
+    assert "start one with 'aici runtime --socket PATH'" in capsys.readouterr().err
 
 
 def test_help_and_errors_are_the_daemons_with_the_commands_name(capsys: pytest.CaptureFixture[str]) -> None:
