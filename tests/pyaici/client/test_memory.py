@@ -122,7 +122,9 @@ def test_owner_with_too_much_memory_loses_the_largest_sequences(join: Join, wher
     assert "'bad'" in str(bad.errors[0]) and f"the limit is {OWNER}" in str(bad.errors[0])
     assert bad.live, "all sequences have ended"
     assert not good.errors and len(good.live) == 4
-    assert bad.memory["owner_bytes"] <= OWNER and bad.memory["ended"] >= 1
+    assert bad.memory["owner_bytes"] <= OWNER
+    # of sequences that grow before their first step, some may be refused before any must end
+    assert bad.memory["ended"] >= 1 or where == "prompt"
     bad.runtime.free(bad.live)
     bad.live.clear()
     good.step()
