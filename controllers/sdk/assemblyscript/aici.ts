@@ -69,7 +69,10 @@ export function force(token: u32): MidResult {
   return answer(SAMPLE, ROW_TOKEN, token, 0);
 }
 
-/** Removes the last `backtrack` tokens, then appends `tokens`; samples nothing. */
+/**
+ * Removes the last `backtrack` tokens, then appends `tokens`; samples nothing. With nothing to remove or append, the
+ * sequence waits for a step.
+ */
 export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
   kept = tokens;
   answer(SPLICE, 0, 0, 0);

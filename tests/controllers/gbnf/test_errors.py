@@ -15,8 +15,8 @@ Make = Callable[[str | bytes], Controller]
     ("text", "message"),
     [
         ("", 'gbnf needs a grammar as its argument, such as root ::= "yes" | "no"'),
-        ("# nothing", "the grammar has no rule root, with which its texts begin"),
-        ('rot ::= "a"', "the grammar has no rule root, with which its texts begin; did you mean rot?"),
+        ("# nothing", "the grammar has no start rule, root"),
+        ('rot ::= "a"', "the grammar has no start rule, root; did you mean rot?"),
         ('root "a"', "line 1, column 1: a rule, `name ::= ...`, is expected, not `root`"),
         (
             'root ::= "a" ; "b"',
@@ -24,7 +24,7 @@ Make = Callable[[str | bytes], Controller]
         ),
         ('root ::= "a', "line 1, column 10: this text is not closed: its quote is missing"),
         ('root ::= "a\n"', "line 1, column 10: this text is not closed: its quote is missing"),
-        ('root ::= "é\\q"', "line 1, column 12: this escape is not known: there are \\n \\r"),
+        ('root ::= "é\\q"', "line 1, column 12: unknown escape; allowed are \\n \\r"),
         ('root ::= "\\x4"', "line 1, column 11: this escape needs 2 hexadecimal digits"),
         ('root ::= "\\ud800"', "line 1, column 11: this is half a character: a surrogate"),
         ("root ::= [a", "line 1, column 10: this class is not closed: `]` is missing"),
@@ -40,14 +40,14 @@ Make = Callable[[str | bytes], Controller]
         ),
         ('root ::= "a"{x}', "line 1, column 13: a repetition is {3}, {3,} or {3,5}"),
         ('root ::= "a"{,3}', "line 1, column 13: a repetition is {3}, {3,} or {3,5}"),
-        ('root ::= "a"{3,2}', "line 1, column 13: this repetition has no number: the first is above"),
+        ('root ::= "a"{3,2}', "line 1, column 13: this repetition is empty: its minimum is above"),
         ('root ::= "a"{99999}', "line 1, column 14: this number is too large: at most 10000 is possible"),
         ('root ::= * "a"', "line 1, column 10: a text, a class, a name, a parenthesis or `|` is expected"),
-        ("root ::= <think>", "line 1, column 10: tokens by name or number are not possible"),
-        ("root ::= !<[7]>", "line 1, column 10: tokens by name or number are not possible"),
+        ("root ::= <think>", "line 1, column 10: tokens by name or number are not supported"),
+        ("root ::= !<[7]>", "line 1, column 10: tokens by name or number are not supported"),
         ('root ::= "a"\nroot ::= "b"', "line 2, column 1: there is a rule root already, in line 1, column 1"),
         ("root ::= itme\nitem ::= [a]", "line 1, column 10: there is no rule for itme; did you mean item?"),
-        ('root ::= "a" root', "line 1, column 1: no text comes of root: each of its alternatives needs what"),
+        ('root ::= "a" root', "line 1, column 1: root matches no text: each of its alternatives needs"),
     ],
 )
 def test_a_message_says_what_is_wrong_and_where(grammar: Make, text: str, message: str) -> None:
@@ -62,7 +62,7 @@ def test_a_grammar_must_be_utf8(grammar: Make) -> None:
 def test_warnings(grammar: Make) -> None:
     made = grammar('root ::= "a" | endless\nendless ::= "b" endless\nspare ::= more\nmore ::= "c"')
     assert made.log() == (
-        "warning: line 2, column 1: no text comes of endless, so what needs it is left out\n"
+        "warning: line 2, column 1: endless matches no text, so what needs it is removed\n"
         "warning: line 3, column 1: the rule spare is not used\n"
         "warning: line 4, column 1: the rule more is not used\n"
     )

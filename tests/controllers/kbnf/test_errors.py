@@ -15,8 +15,8 @@ Make = Callable[[str | bytes], Controller]
     ("text", "message"),
     [
         ("", "kbnf needs a grammar as its argument, such as start::='yes' | 'no';"),
-        ("(* nothing *)", "the grammar has no rule start, with which its texts begin"),
-        ("strat ::= 'a';", "the grammar has no rule start, with which its texts begin; did you mean strat?"),
+        ("(* nothing *)", "the grammar has no start rule, start"),
+        ("strat ::= 'a';", "the grammar has no start rule, start; did you mean strat?"),
         (
             "start ::= 'a'",
             "line 1, column 14: `;` at the end of a rule, or more of it, is expected, not the end",
@@ -29,7 +29,7 @@ Make = Callable[[str | bytes], Controller]
         ("start ::= 'a' | ;", "line 1, column 17: a text, a pattern, a name or a bracket"),
         ("start ::= 'a', ;", "line 1, column 16: a text, a pattern, a name or a bracket"),
         ("start ::= ();", "line 1, column 12: a text, a pattern, a name or a bracket"),
-        ("start ::= 'a'?*;", "line 1, column 15: there is one of ?, * and + already: write ('a'?)*"),
+        ("start ::= 'a'?*;", "line 1, column 15: only one of ?, * and + is possible here: write ('a'?)*"),
         (
             "start ::= ('a'\n | ['b');",
             "line 2, column 8: `]` for the bracket of line 2, column 4 is expected, not `)`",
@@ -43,9 +43,9 @@ Make = Callable[[str | bytes], Controller]
             "line 1, column 14: `;` at the end of a rule, or more of it, is expected, not `)`",
         ),
         ("start ::= 'a;", "line 1, column 11: this text is not closed: its quote is missing"),
-        ("start ::= 'é' 'a\\q';", "line 1, column 17: this escape is not known in a text: there are \\n \\r"),
+        ("start ::= 'é' 'a\\q';", "line 1, column 17: unknown escape in a text; allowed are \\n \\r"),
         ("start ::= '\\xg0';", "line 1, column 12: this escape needs 2 hexadecimal digits"),
-        ("start ::= '\\u{110000}';", "line 1, column 12: this is no character: the last one is 10FFFF"),
+        ("start ::= '\\u{110000}';", "line 1, column 12: this is not a character: the last one is 10FFFF"),
         ("start ::= '\\ud800';", "line 1, column 12: this is half a character: a surrogate needs"),
         ("start ::= '\\u{}';", "line 1, column 12: this escape needs hexadecimal digits between"),
         ("(* a", "line 1, column 1: this comment is not closed: `*)` is missing"),
@@ -62,15 +62,15 @@ Make = Callable[[str | bytes], Controller]
         ("start ::= 'a' {2};", "line 1, column 16: a text, a pattern, a name or a bracket"),
         ("a-b ::= 'a';", "line 1, column 2: `::=` after the name of a rule is expected, not `-`"),
         ("1 ::= 'a';", "line 1, column 1: the name of a rule (letters, digits and _) is expected, not `1`"),
-        ("start ::= #x'a';", "line 1, column 11: `#x` is not known: there are #'...', #e'...', #ex'...',"),
+        ("start ::= #x'a';", "line 1, column 11: `#x` is unknown; allowed are #'...', #e'...', #ex'...',"),
         ("start ::= # 'a';", "line 1, column 12: a quote after `#` is expected, not ` `"),
         ("start ::= 'a'\n  #'a\\x41[';", "line 2, column 10: in this pattern"),
         ("start ::= #ex'a\\\\bb';", "line 1, column 15: in this pattern anchors and word boundaries"),
         ("start ::= #'(?=a)';", "line 1, column 13: in this pattern look-ahead"),
-        ("start ::= start;", "line 1, column 1: no text comes of start: each of its alternatives needs what"),
-        ("start ::= 'a' start;", "line 1, column 1: no text comes of start"),
-        ("start ::= '';", "only the empty text comes of start; one byte at least is needed"),
-        ("start ::= x*; x ::= '';", "only the empty text comes of start"),
+        ("start ::= start;", "line 1, column 1: start matches no text: each of its alternatives needs"),
+        ("start ::= 'a' start;", "line 1, column 1: start matches no text"),
+        ("start ::= '';", "start matches only the empty text; it must match at least one byte"),
+        ("start ::= x*; x ::= '';", "start matches only the empty text"),
     ],
 )
 def test_a_message_says_what_is_wrong_and_where(grammar: Make, text: str, message: str) -> None:
@@ -85,7 +85,7 @@ def test_a_grammar_must_be_utf8(grammar: Make) -> None:
 def test_warnings(grammar: Make) -> None:
     made = grammar("start ::= 'a' | endless; endless ::= 'b' endless;\nspare ::= more; more ::= 'c';")
     assert made.log() == (
-        "warning: line 1, column 26: no text comes of endless, so what needs it is left out\n"
+        "warning: line 1, column 26: endless matches no text, so what needs it is removed\n"
         "warning: line 2, column 1: the rule spare is not used\n"
         "warning: line 2, column 17: the rule more is not used\n"
     )
@@ -95,7 +95,7 @@ def test_warnings(grammar: Make) -> None:
 
 def test_number_of_warnings_is_limited(grammar: Make) -> None:
     lines = grammar("start ::= 'a';" + "".join(f"r{i} ::= 'x';" for i in range(50))).log().splitlines()
-    assert len(lines) == 21 and lines[-1] == "warning: the same has to be said of 30 more rules"
+    assert len(lines) == 21 and lines[-1] == "warning: the same applies to 30 more rules"
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_arguments(regex_program: Program, vocab: Vocab, argument: Any, text: st
         ("", "the pattern is empty: regex needs one as its argument, such as [0-9]+"),
         ("a(b", "the regular expression is refused at column 2: this group is not closed: ')' is missing"),
         ("a\nb)", "the regular expression is refused at line 2, column 2: ')' without a group"),
-        ("(((a{1000}){1000}){1000})", "column 12: with this repetition written out the pattern is too large"),
+        ("(((a{1000}){1000}){1000})", "column 12: the pattern is too large with this repetition expanded"),
         (b"a\xff", "column 2: the pattern is not valid UTF-8 here"),
         (json.dumps({"regex": "é)"}), "column 2: ')' without a group"),
         (json.dumps({"until": ""}), "the texts to stop at are refused: a text to stop at is empty"),
@@ -271,7 +271,7 @@ def test_arguments(regex_program: Program, vocab: Vocab, argument: Any, text: st
         (json.dumps({"regex": "a", "until": "b"}), "an argument in JSON has one member"),
         (json.dumps({"regex": ["a"]}), "the argument is not JSON: a string expected at byte 10"),
         ('{"regex": "a"', "the argument is not JSON: `,` or `}` expected at byte 13"),
-        ('{"regex": "a"} x', "the argument is not JSON: something follows the end at byte 15"),
+        ('{"regex": "a"} x', "the argument is not JSON: unexpected text after the end at byte 15"),
         ("{2}", "the argument is not JSON: a string expected at byte 1"),
     ],
 )

@@ -175,7 +175,7 @@ class TestChoice:
             ("[1]", "a string expected at byte 1"),
             ('["a" "b"]', "`,` or `]` expected at byte 5"),
             ('["a', "does not end at byte 3"),
-            ('["a"] x', "something follows the end at byte 6"),
+            ('["a"] x', "unexpected text after the end at byte 6"),
             ('["\\q"]', "an unknown escape at byte 3"),
             ('["\\u12"]', "four hexadecimal digits expected at byte 6"),
             ('["\\ud800"]', "a lone surrogate at byte 8"),

@@ -62,7 +62,8 @@ pub enum MidResult {
     Stop,
     /// Samples one token.
     Sample(Sample),
-    /// Removes the last `backtrack` tokens, then appends `ff_tokens`; samples nothing.
+    /// Removes the last `backtrack` tokens, then appends `ff_tokens`; samples nothing. With nothing to remove or append,
+    /// the sequence waits for a step.
     Splice {
         backtrack: u32,
         ff_tokens: Vec<TokenId>,

@@ -30,7 +30,7 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
   limits_ = limits;
   productive_ = grammar.productive();
   nullable_ = grammar.nullable();
-  if (!productive_[grammar.body(start)]) return "no text comes of the grammar";
+  if (!productive_[grammar.body(start)]) return "the grammar matches no text";
   enter(start);
   places_ = {{Node::Kind::kEnd, 0, kNowhere, kNowhere, longest_}, {Node::Kind::kNowhere}};
   exits_ = {{0, 0, 0, true}, {0, 0, 0, false}};
@@ -61,7 +61,7 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
 }
 
 Place Network::open() {
-  if (places_.size() >= limits_.places) problem_ = "the grammar is too large with its repetitions written out";
+  if (places_.size() >= limits_.places) problem_ = "the grammar is too large with its repetitions expanded";
   if (problem_ != nullptr) return kNowhere;
   places_.push_back({Node::Kind::kNowhere, 0, kNowhere, kNowhere, longest_});
   exits_.push_back({kUnknown, 0, 0, false});

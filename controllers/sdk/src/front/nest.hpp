@@ -31,7 +31,7 @@ class Nest {
   void next_alternative() { levels_.back().alternatives.emplace_back(); }
   void open(const Source& source, char close, std::size_t at) {
     if (levels_.size() > kMostLevels)
-      source.fail(at, "brackets are nested deeper than " + std::to_string(kMostLevels) + ": use a rule of its own");
+      source.fail(at, "brackets are nested deeper than " + std::to_string(kMostLevels) + ": move some into a rule");
     levels_.push_back({close, at});
   }
   /// Ends the innermost level.

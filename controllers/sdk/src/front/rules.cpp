@@ -81,7 +81,7 @@ void Rules::check_names(std::string_view start) const {
     if (!entry->second.defined)
       source_.fail(entry->second.at, "there is no rule for " + entry->first + suggestion(entry->first));
   if (find(start) == nullptr)
-    aici::fail("the grammar has no rule " + std::string(start) + ", with which its texts begin" + suggestion(start));
+    aici::fail("the grammar has no start rule, " + std::string(start) + suggestion(start));
 }
 
 std::vector<bool> Rules::used_by(const Named& start) const {
@@ -103,16 +103,17 @@ void Rules::check_texts(std::string_view start) const {
   const std::vector<bool> used = used_by(first), productive = grammar_.productive();
   const auto has_text = [&](cfg::Rule rule) { return productive[grammar_.body(rule)]; };
   if (!has_text(first.rule))
-    source_.fail(first.at, "no text comes of " + std::string(start) + ": each of its alternatives needs what has none");
+    source_.fail(first.at,
+                 std::string(start) + " matches no text: each of its alternatives needs a rule that matches no text");
   std::size_t warnings = 0;
   for (const Entry* entry : in_order()) {
     const auto& [name, rule] = *entry;
     if ((used[rule.rule] && has_text(rule.rule)) || ++warnings > kMostWarnings) continue;
-    warn(source_, rule.at, used[rule.rule] ? "no text comes of " + name + ", so what needs it is left out"
+    warn(source_, rule.at, used[rule.rule] ? name + " matches no text, so what needs it is removed"
                                            : "the rule " + name + " is not used");
   }
   if (warnings > kMostWarnings)
-    log("warning: the same has to be said of " + std::to_string(warnings - kMostWarnings) + " more rules\n");
+    log("warning: the same applies to " + std::to_string(warnings - kMostWarnings) + " more rules\n");
 }
 
 }  // namespace aici::front

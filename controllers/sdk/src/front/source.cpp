@@ -79,7 +79,7 @@ char32_t take_hex(Source& source, std::size_t digits, std::size_t escape) {
     value = value << 4 | static_cast<char32_t>(digit);
     source.move(1);
   }
-  if (value > 0x10FFFF) source.fail(escape, "this is no character: the last one is 10FFFF");
+  if (value > 0x10FFFF) source.fail(escape, "this is not a character: the last one is 10FFFF");
   return value;
 }
 

@@ -22,7 +22,7 @@ char32_t take_character(Source& source) {
   if (source.accept("0")) return U'\0';
   const std::size_t which = source.at_end() ? std::string_view::npos : kLetters.find(source.peek());
   if (which == std::string_view::npos)
-    source.fail(at, "this escape is not known: there are \\n \\r \\t \\v \\f \\b \\a \\0 \\\\ \\\" \\' \\[ \\] \\- \\^ "
+    source.fail(at, "unknown escape; allowed are \\n \\r \\t \\v \\f \\b \\a \\0 \\\\ \\\" \\' \\[ \\] \\- \\^ "
                     "\\/, \\x41, \\u0041 and \\U00000041");
   source.move(1);
   return static_cast<char32_t>(kMeanings[which]);

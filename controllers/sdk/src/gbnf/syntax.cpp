@@ -115,8 +115,7 @@ class Reader {
     if (source_.accept(".")) return add({Kind::kClass, at, "(?s:.)"});
     if (is_name(first)) return add({Kind::kCall, at, std::string(take_name())});
     if (first == '<' || first == '!')
-      source_.fail(at, "tokens by name or number are not possible: the grammar says which texts may come, and a text "
-                       "may come as any tokens");
+      source_.fail(at, "tokens by name or number are not supported: a grammar describes text");
     source_.fail_here("a text, a class, a name, a parenthesis or `|`");
   }
 
@@ -145,7 +144,7 @@ class Reader {
     else if (front::is_digit(source_.peek()))
       *most = front::take_number(source_, kMostTimes);
     if (!source_.accept("}")) source_.fail(at, "a repetition is {3}, {3,} or {3,5}");
-    if (*most < *least) source_.fail(at, "this repetition has no number: the first is above the second");
+    if (*most < *least) source_.fail(at, "this repetition is empty: its minimum is above its maximum");
   }
 
   Source& source_;

@@ -27,7 +27,7 @@ cfg::Expr add_schema(cfg::Grammar& grammar, const Document& document, const Opti
     if (all == grammar.never())
       found.wrong(0, "no value meets this schema");
     else if (!grammar.productive()[all])
-      found.wrong(0, "no value meets this schema: those that do would have no end");
+      found.wrong(0, "no value meets this schema: it would have to be infinite");
   }
   bool refused = found.fatal();
   for (Problem& problem : found.take()) {

@@ -20,7 +20,7 @@ bool has_byte(cfg::Parser& parser) {
 cfg::Parser make_or_fail(std::string_view grammar) {
   Kbnf kbnf = read_kbnf(grammar);
   cfg::Parser parser = cfg::make_or_fail(std::move(kbnf.grammar), kbnf.start);
-  if (!has_byte(parser)) fail("only the empty text comes of start; one byte at least is needed");
+  if (!has_byte(parser)) fail("start matches only the empty text; it must match at least one byte");
   return parser;
 }
 

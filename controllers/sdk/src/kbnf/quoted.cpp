@@ -23,7 +23,7 @@ char32_t take_unicode(Source& source, std::size_t escape) {
       const int digit = front::hex_digit(source.peek());
       if (digit < 0) source.fail(escape, "this escape needs hexadecimal digits and a closing brace");
       value = value << 4 | static_cast<char32_t>(digit);
-      if (value > 0x10FFFF) source.fail(escape, "this is no character: the last one is 10FFFF");
+      if (value > 0x10FFFF) source.fail(escape, "this is not a character: the last one is 10FFFF");
       source.move(1);
     }
     if (is_surrogate(value)) source.fail(escape, "this is half a character: a surrogate");
@@ -63,7 +63,7 @@ void take_escape(Source& source, bool is_pattern, std::string* out) {
     *out += '\\';
   } else {
     source.fail(escape,
-                "this escape is not known in a text: there are \\n \\r \\t \\v \\f \\b \\0 \\\\ \\' \\\" \\/, octal "
+                "unknown escape in a text; allowed are \\n \\r \\t \\v \\f \\b \\0 \\\\ \\' \\\" \\/, octal "
                 "numbers, \\x41, \\u0041 and \\u{41}");
   }
 }

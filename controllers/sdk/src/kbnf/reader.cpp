@@ -116,7 +116,7 @@ class Reader {
     source_.move(1);
     skip_blanks();
     if (is_postfix(source_.peek()))
-      source_.fail(source_.at(), "there is one of ?, * and + already: write ('a'?)* with parentheses");
+      source_.fail(source_.at(), "only one of ?, * and + is possible here: write ('a'?)* with parentheses");
     if (postfix == '?') return out_.grammar.optional(atom);
     return front::repeated(out_.grammar, atom, postfix == '+', cfg::kNoLimit, name_);
   }
@@ -142,7 +142,7 @@ class Reader {
     const bool all = sort.empty(), early = sort == "e", without = sort == "ex";
     if (!all && !early && !without)
       source_.fail(at, "`#" + std::string(sort) +
-                           "` is not known: there are #'...', #e'...', #ex'...', #substrs'...', #json'...' and "
+                           "` is unknown; allowed are #'...', #e'...', #ex'...', #substrs'...', #json'...' and "
                            "#text'...'");
     const auto place = [&](std::size_t offset) { return quoted.from[offset]; };
     auto pattern = front::read_pattern(source_, quoted.text, without, place);

@@ -72,7 +72,7 @@ Part LarkBody::both(const std::vector<Part>& marked, std::size_t at) {
   std::vector<Part> all, sequence;
   if (!marked.empty() && marked[0] < kBothMark) at = nodes_[marked[0]].at;
   for (const Part part : marked) {
-    if (part == kNotMark) source_.fail(at, "`~` needs something behind it");
+    if (part == kNotMark) source_.fail(at, "`~` must be followed by an expression");
     if (part != kBothMark) {
       sequence.push_back(part);
     } else {
@@ -100,8 +100,8 @@ Part LarkBody::read_atom() {
     node.characters = read_chunks(source_, take_lark_object(source_), at, &node.chunks);
     return add(std::move(node));
   }
-  if (c == '\'') source_.fail(at, "texts are in double quotes");
-  if (c == '<') source_.fail(at, "tokens by name or number are not possible: a text may come as any tokens");
+  if (c == '\'') source_.fail(at, "texts need double quotes");
+  if (c == '<') source_.fail(at, "tokens by name or number are not supported: a grammar describes text");
   if (c == '@') source_.fail(at, "other grammars cannot be named here: there is only this one");
   const std::string name(take_lark_name(source_));
   if (name.empty()) source_.fail_here("a text, a pattern, a name or a bracket");
@@ -155,7 +155,7 @@ Part LarkBody::read_postfix(Part part) {
   } else if (!source_.accept("*")) {
     return part;
   }
-  if (most < least) source_.fail(at, "this repetition has no number: the first is above the second");
+  if (most < least) source_.fail(at, "this repetition is empty: its minimum is above its maximum");
   return add({Kind::kRepeat, at, {}, {part}, least, most});
 }
 

@@ -61,8 +61,8 @@ void LarkPatterns::translate_terminals() {
   }
   for (std::uint32_t i = 0; i < all.size(); i++)
     if (open[i] != 0)
-      source_.fail(all[i].at, "the terminal " + all[i].name + " needs itself: what is in brackets in brackets is a "
-                                                              "rule, whose name begins with a small letter");
+      source_.fail(all[i].at, "the terminal " + all[i].name + " contains itself: nested brackets need a "
+                                                              "rule, whose name begins with a lower-case letter");
 }
 
 void LarkPatterns::fail_not_regular(const LarkNode& node) const {
@@ -81,7 +81,7 @@ const std::string& LarkPatterns::of(Part part) {
   if (pattern.empty()) {
     pattern = make(syntax_.nodes[part]);
     if (pattern.size() > regex::Limits().pattern_bytes)
-      source_.fail(syntax_.nodes[part].at, "this is too long when the terminals in it are written out");
+      source_.fail(syntax_.nodes[part].at, "this is too long with its terminals expanded");
   }
   return pattern;
 }
@@ -123,7 +123,7 @@ std::string LarkPatterns::make(const LarkNode& node) {
         source_.fail(node.at, "%regex with more than " + std::to_string(kMostChunks) + " pieces is only possible alone " +
                                   "in a terminal that no other one names, or in a rule");
       return chunks_pattern(node.chunks);
-    case Kind::kJson: source_.fail(node.at, "%json cannot be in a terminal: it is no regular expression");
+    case Kind::kJson: source_.fail(node.at, "%json cannot be in a terminal: it is not a regular expression");
   }
   return {};
 }

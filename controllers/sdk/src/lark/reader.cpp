@@ -16,11 +16,11 @@ namespace {
 
 /// Attributes that do more than restrict the texts, with a replacement to suggest.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-    {"stop", "`stop` takes its text back from the model, which a grammar cannot: suffix=\"...\" ends with the same text "
+    {"stop", "`stop` removes its text, which a grammar cannot do: suffix=\"...\" ends with the same text "
              "and keeps it"},
-    {"max_tokens", "`max_tokens` counts tokens, and a grammar has texts: let the pattern count characters, as in "
-                   "/.{0,200}/"},
-    {"temperature", "`temperature` is no matter of texts: the request says how tokens are sampled"},
+    {"max_tokens", "`max_tokens` counts tokens, but a grammar describes text: limit the characters in the "
+                   "pattern, as in /.{0,200}/"},
+    {"temperature", "`temperature` is not part of a grammar: set it in the request"},
 };
 
 class Reader {
@@ -89,7 +89,7 @@ class Reader {
       } else {
         for (const auto& [refused, why] : kRefused)
           if (name == refused) source_.fail(at, why);
-        source_.fail(at, "`" + std::string(name) + (has_value ? "=" : "") + "` is no attribute: there are lazy, "
+        source_.fail(at, "`" + std::string(name) + (has_value ? "=" : "") + "` is not an attribute; allowed are lazy, "
                          "suffix=\"...\" and capture, which changes nothing");
       }
       skip_lark_blanks(source_);
@@ -111,11 +111,11 @@ class Reader {
     } else if (name == "llguidance") {
       skip_lark_blanks(source_);
       take_lark_object(source_);
-      front::warn(source_, at, "what %llguidance says is left out");
+      front::warn(source_, at, "%llguidance is ignored");
     } else if (name == "declare") {
-      source_.fail(at, "%declare is not possible: a terminal without a definition has no texts");
+      source_.fail(at, "%declare is not supported: a terminal without a definition matches no text");
     } else {
-      source_.fail(at, "`%" + std::string(name) + "` is not known: there are %ignore and %import");
+      source_.fail(at, "`%" + std::string(name) + "` is unknown; allowed are %ignore and %import");
     }
   }
 

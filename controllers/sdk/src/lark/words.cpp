@@ -31,7 +31,7 @@ char32_t take_escape(Source& source, std::size_t at) {
   }
   const std::size_t which = source.at_end() ? std::string_view::npos : kLetters.find(source.peek());
   if (which == std::string_view::npos)
-    source.fail(at, "this escape is not known in a text: there are \\n \\r \\t \\v \\f \\b \\\\ \\\" \\/, \\x41, "
+    source.fail(at, "unknown escape in a text; allowed are \\n \\r \\t \\v \\f \\b \\\\ \\\" \\/, \\x41, "
                     "\\u0041 and \\U00000041");
   source.move(1);
   return static_cast<char32_t>(kMeanings[which]);
@@ -115,7 +115,7 @@ std::string take_lark_pattern(Source& source) {
   while (front::is_letter(source.peek())) source.move(1);
   const std::string flags(source.since(at));
   if (const std::size_t bad = flags.find_first_not_of(kFlags); bad != std::string::npos)
-    source.fail(at + bad, std::string("the flag `") + flags[bad] + "` is not known: there are i, m, s, x and u");
+    source.fail(at + bad, std::string("the flag `") + flags[bad] + "` is unknown; allowed are i, m, s, x and u");
   // with the flag x, a comment extends to the end of its line
   const std::string whole =
       "(?" + flags + ":" + pattern + (flags.find('x') == std::string::npos ? ")" : "\n)");

@@ -70,12 +70,12 @@ class Builder {
     if (action < 0) {
       const auto other = action == kAccept ? 0u : static_cast<std::uint32_t>(-action);
       report(true, t, item, grammar_.item(other, static_cast<std::uint32_t>(grammar_.productions[other].right.size())),
-             "the first one is taken");
+             "the first one is used");
       return;
     }
     const Precedence rule = grammar_.productions[item.production].precedence, terminal = grammar_.precedences[t];
     if (rule.level == 0 || terminal.level == 0) {
-      report(false, t, item, shifting(t, items), "the terminal is read on");
+      report(false, t, item, shifting(t, items), "the parser shifts");
     } else if (rule.level > terminal.level) {
       action = reduction;
     } else if (rule.level == terminal.level) {
@@ -86,7 +86,7 @@ class Builder {
           action = 0;
           errors_.push_back(state * tables_.num_terminals + t);
           break;
-        default: report(false, t, item, shifting(t, items), "the terminal is read on");
+        default: report(false, t, item, shifting(t, items), "the parser shifts");
       }
     }
   }

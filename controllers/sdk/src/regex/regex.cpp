@@ -44,7 +44,7 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
   const AssertionClasses hidden = add_hidden_classes(ast);
   Alphabet alphabet;
   if (!alphabet.build(ast->classes, limits)) {
-    *failure = {"the pattern tells too many kinds of characters apart", 0};
+    *failure = {"the pattern distinguishes too many kinds of characters", 0};
     return nullptr;
   }
   auto program = std::make_unique<Program>(alphabet.words());

@@ -68,7 +68,7 @@ std::uint32_t JsonReader::natural(std::uint32_t most) {
 }
 
 void JsonReader::end() {
-  if (peek() != -1) fail("something follows the end");
+  if (peek() != -1) fail("unexpected text after the end");
 }
 
 std::string JsonReader::string() {

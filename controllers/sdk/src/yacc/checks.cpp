@@ -76,15 +76,15 @@ void check_grammar(const Grammar& grammar, lexer::Terminal ignored, const Compla
   const std::vector<std::vector<bool>> replaced = replacements(grammar);
   for (std::size_t i = 1; i < grammar.nonterminals.size(); i++) {
     const std::string& name = grammar.nonterminals[i];
-    if (!productive[i]) fail(name, "no text comes of " + name + ": each of its alternatives needs itself");
-    if (replaced[i][i]) fail(name, name + " can be replaced by itself, so that a text has no end of meanings");
+    if (!productive[i]) fail(name, name + " matches no text: each of its alternatives contains itself");
+    if (replaced[i][i]) fail(name, name + " derives itself, so a text has infinitely many derivations");
   }
   const Reachable used = reachable(grammar);
   for (std::size_t i = 1; i < grammar.nonterminals.size(); i++)
     if (!used.nonterminals[i]) warn(grammar.nonterminals[i], "the rule " + grammar.nonterminals[i] + " is not used");
   for (std::size_t i = 1; i < grammar.terminals.size(); i++)
     if (!used.terminals[i] && i != ignored)
-      warn(grammar.terminals[i], "the terminal " + grammar.terminals[i] + " is in no rule that is used");
+      warn(grammar.terminals[i], "the terminal " + grammar.terminals[i] + " is not in any rule that is used");
 }
 
 }  // namespace aici::yacc

@@ -108,7 +108,7 @@ class Translator {
         if (alternative.symbols.size() != 1 || !is_quoted(alternative.symbols[0]))
           source_.fail(rule.at, "SKIP has one keyword or pattern in each alternative");
         const Word& word = alternative.symbols[0];
-        if (skip && uses_[key(word)] > 1) source_.fail(word.at, shown(word) + " is skipped, and used in a rule");
+        if (skip && uses_[key(word)] > 1) source_.fail(word.at, shown(word) + " is both skipped and used in a rule");
         if (const auto known = words_.find(key(word)); known != words_.end()) terminal = known->second;
       }
       if (terminal == kNoTerminal) terminal = add_terminal(rule.name);
@@ -133,7 +133,7 @@ class Translator {
     }
     for (const Word& token : rules_.tokens)
       if (token.kind == Kind::kName && !symbols_.contains(token.text))
-        source_.fail(token.at, "the terminal " + token.text + " has no rule that says what it looks like, such as " +
+        source_.fail(token.at, "the terminal " + token.text + " has no rule that defines its text, such as " +
                                    token.text + ": \"/[a-z]+/\" ;");
   }
 
@@ -141,7 +141,7 @@ class Translator {
     if (is_quoted(word)) return words_.at(key(word));
     const auto found = symbols_.find(word.text);
     if (found == symbols_.end()) source_.fail(word.at, "there is no rule for " + word.text);
-    if (found->second == out_.skip) source_.fail(word.at, "SKIP may come anywhere: it is in no rule");
+    if (found->second == out_.skip) source_.fail(word.at, "SKIP is allowed everywhere and cannot be used in a rule");
     return found->second;
   }
 
@@ -165,7 +165,7 @@ class Translator {
       level++;
       for (const Word& word : line.symbols) {
         Precedence* known = precedence(word);
-        if (known->level) source_.fail(word.at, "this has a precedence already");
+        if (known->level) source_.fail(word.at, "this already has a precedence");
         *known = {level, line.associativity};
       }
     }
@@ -176,7 +176,7 @@ class Translator {
     const Rule* start = rules_.start ? rules_.find(rules_.start->text) : first_rule();
     if (start == nullptr) {
       if (rules_.start) source_.fail(rules_.start->at, "there is no rule for " + rules_.start->text);
-      aici::fail("the grammar has no rule but SKIP");
+      aici::fail("the grammar has no rules other than SKIP");
     }
     if (start->name == kSkip) source_.fail(rules_.start->at, "SKIP cannot be the start");
     g.productions.push_back({lr::kFirstNonterminal, {symbols_.at(start->name)}, {}});

@@ -49,7 +49,7 @@ void read_directive(Source& source, Rules& rules) {
       return;
     }
   source.fail(directive.at, "`" + directive.text +
-                                "` is not known: there are %start, %token, %left, %right, %nonassoc, %precedence and "
+                                "` is unknown; allowed are %start, %token, %left, %right, %nonassoc, %precedence and "
                                 "%expect, and in rules %prec and %empty");
 }
 

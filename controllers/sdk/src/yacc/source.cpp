@@ -68,7 +68,7 @@ void Source::advance() {
   } else if (c == ':' || c == '|' || c == ';') {
     word_.kind = Word::Kind::kMark;
   } else if (c == '{') {
-    fail(at_, "actions are not possible: the grammar only says which texts may come");
+    fail(at_, "actions are not supported: the grammar only describes text");
   } else {
     fail(at_, "a name, a quoted text, `:`, `|`, `;` or a directive such as %left is expected");
   }
@@ -108,7 +108,7 @@ void Source::unescape(std::size_t at, std::string_view raw) {
       word_.text += static_cast<char>(hex_digit(raw[i + 1]) << 4 | hex_digit(raw[i + 2]));
       i += 2;
     } else {
-      fail(at + i - 1, "this escape is not known in a keyword: there are \\n \\t \\r \\v \\f \\a \\b \\0 \\\\ \\' \\\" \\/ "
+      fail(at + i - 1, "unknown escape in a keyword; allowed are \\n \\t \\r \\v \\f \\a \\b \\0 \\\\ \\' \\\" \\/ "
                        "and \\x with two digits");
     }
   }

@@ -24,7 +24,7 @@ def test_random_grammars(engine: Engine, grammar: Grammar, forgetful: bool) -> N
     try:
         engine.make(*grammar.rules, ignore=ignore, longest=True, anywhere=grammar.anywhere)
     except Refused as refusal:
-        assert str(refusal) == "no text comes of the grammar" and not expected
+        assert str(refusal) == "the grammar matches no text" and not expected
         return
     for word in WORDS:
         last = engine.run(word)[-1]

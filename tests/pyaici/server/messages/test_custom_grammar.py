@@ -58,7 +58,7 @@ def test_thinking_may_come_before_a_text_of_the_grammar(
         ("start ::= start start 'a' | b;", "line 1, column 29: there is no rule for b"),
         ("start ::= ['a';", "line 1, column 11"),
         ("other ::= start start;\nstart ::= #'[a';", "line 2, column 13"),
-        ("start ::= start;", "column 1: no text comes of start"),
+        ("start ::= start;", "column 1: start matches no text"),
         ("begin ::= 'a';", "there is no rule"),
     ],
 )

@@ -151,8 +151,8 @@ cfg::Expr Emitter::unique_array(const Branch& branch) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
   if (!finite || values.size() > limits_.unique_values) {
-    problems_.unsupported(branch.unique, "that items differ can be enforced only if there are few values (" +
-                                             std::to_string(limits_.unique_values) + " at most), or one item");
+    problems_.unsupported(branch.unique, "different items can be enforced only if they have few values (at most " +
+                                             std::to_string(limits_.unique_values) + "), or for one item");
     return grammar_.never();
   }
   std::vector<cfg::Rule> rules;

@@ -202,8 +202,7 @@ cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& memb
   if (least > size + (has_free ? 1 : 0)) {
     if (has_free && branch.min_properties_at != kNone)
       problems_.unsupported(branch.min_properties_at,
-                            "that more than one property beyond those with names are there, and differ, cannot be "
-                            "enforced");
+                            "more than one property without a name in the schema cannot be required");
     return grammar_.never();
   }
   const std::uint32_t top = most == Branch::kNoLimit ? least : std::min(most, size);

@@ -35,7 +35,7 @@ cfg::Expr Marks::empty_object() { return mark(7, {"\\{", kBlanks, "\\}"}, "{}");
 
 cfg::Expr Emitter::run() {
   if (plain_ && !only_strings(expander_.use(expander_.simplify(Goal{holds(0)})))) {
-    problems_.wrong(0, "all values must be strings, since they stand there without quotes");
+    problems_.wrong(0, "all values must be strings, because they are written without quotes");
     return grammar_.never();
   }
   const Expr whole = value({holds(0)});

@@ -69,7 +69,7 @@ const Shape& Expander::shape(const Goal& goal) {
   if (shape) return *shape;
   shape = std::make_unique<Shape>();
   if (shapes_.size() > limits_.goals) {
-    problems_.wrong(0, "the schema comes to too many rules");
+    problems_.wrong(0, "the schema expands to too many rules");
     return *shape;
   }
   Shape& out = *shape;
@@ -106,7 +106,7 @@ void Expander::finish(const Goal& goal, Branches branches, Shape* shape) {
       for (const Value value : *branch.values) {
         if (known.contains(value)) continue;
         const std::optional<bool> meets = validator_.meets(value, goal);
-        if (!meets) shape->problems.emplace_back(value, "whether this value meets the schema cannot be told");
+        if (!meets) shape->problems.emplace_back(value, "cannot determine whether this value meets the schema");
         if (!meets.value_or(true)) continue;
         known.add(value);
         literals.push_back(value);
@@ -213,7 +213,7 @@ void Expander::apply(Atom atom, Branches& branches) {
     default: return problems_.wrong(schema, "a schema is expected: an object, true or false");
   }
   if (std::find(inside_.begin(), inside_.end(), atom) != inside_.end())
-    return problems_.wrong(schema, "this schema refers to itself for the same value, so nothing follows from it");
+    return problems_.wrong(schema, "this schema refers to itself for the same value, so it defines nothing");
   if (inside_.size() == limits_.in_place_depth)
     return problems_.wrong(schema, "schemas that apply to one value are nested too deeply here");
   inside_.push_back(atom);

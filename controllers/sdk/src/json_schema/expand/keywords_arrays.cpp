@@ -139,7 +139,7 @@ void Expander::unique_items(Value, Value keyword, Branches& branches) {
 void Expander::not_unique_items(Value, Value keyword, Branches& branches) {
   if (!document_.is(keyword, Kind::kTrue)) return branches.clear();
   each(branches, [](Branch& b) { b.types &= kArray, b.min_items = std::max(b.min_items, 2u); });
-  problem(branches, kArray, keyword, "that two items are equal cannot be enforced");
+  problem(branches, kArray, keyword, "the negation of uniqueItems cannot be enforced");
 }
 
 /// Applies to items beyond those that this schema and the schemas that it applies describe. Items that satisfy

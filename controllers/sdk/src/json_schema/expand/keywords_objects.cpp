@@ -105,7 +105,7 @@ void Expander::not_some_property(Value schema, Value keyword, Branches& branches
     b.types &= kObject;
     b.min_properties = std::max(b.min_properties, 1u);
   });
-  problem(branches, kObject, keyword, "that a property breaks this rule cannot be enforced");
+  problem(branches, kObject, keyword, "the negation of this keyword cannot be enforced");
 }
 
 void Expander::min_properties(Value, Value keyword, Branches& branches) {
@@ -200,7 +200,7 @@ void Expander::not_unevaluated(Value, Value keyword, Branches& branches) {
   if (document_.is(keyword, Kind::kTrue)) return branches.clear();
   const bool items = document_.name(keyword) == "unevaluatedItems";
   each(branches, [&](Branch& b) { b.types &= items ? kArray : kObject; });
-  problem(branches, items ? kArray : kObject, keyword, "that this does not hold cannot be enforced");
+  problem(branches, items ? kArray : kObject, keyword, "the negation of this keyword cannot be enforced");
 }
 
 }  // namespace aici::json_schema

@@ -81,11 +81,11 @@ void Expander::drop_value(Value value, Branches& branches) {
     case Kind::kArray:
       if (document_.count(value) == 0)
         return each(branches, [](Branch& b) { b.min_items = std::max(b.min_items, 1u); });
-      return problem(branches, kArray, value, "that an array is not this one cannot be enforced");
+      return problem(branches, kArray, value, "the negation of an array cannot be enforced");
     case Kind::kObject:
       if (document_.count(value) == 0)
         return each(branches, [](Branch& b) { b.min_properties = std::max(b.min_properties, 1u); });
-      return problem(branches, kObject, value, "that an object is not this one cannot be enforced");
+      return problem(branches, kObject, value, "the negation of an object cannot be enforced");
   }
 }
 
@@ -213,18 +213,18 @@ void Expander::not_format(Value, Value keyword, Branches& branches) {
   const Format* format = document_.is(keyword, Kind::kString) ? find_format(document_.text(keyword)) : nullptr;
   if (format && format->of_integers()) {
     only(branches, kNumber);
-    return problem(branches, kNumber, keyword, "that a number is not of a format cannot be enforced");
+    return problem(branches, kNumber, keyword, "the negation of a number's format cannot be enforced");
   }
   if (format && format->pattern.empty()) return branches.clear();
   only(branches, kString);
   prune(branches);
-  problem(branches, kString, keyword, "that a text is not of a format cannot be enforced");
+  problem(branches, kString, keyword, "the negation of a text's format cannot be enforced");
 }
 
 // an assertion in draft 7, an annotation in all others
 void Expander::content(Value schema, Value keyword, Branches& branches) {
   if (schemas_.draft(schema) == Draft::k7)
-    problem(branches, kString, keyword, "that a text is encoded in some way cannot be enforced");
+    problem(branches, kString, keyword, "the encoding of a text cannot be enforced");
 }
 void Expander::not_content(Value schema, Value keyword, Branches& branches) {
   if (schemas_.draft(schema) != Draft::k7) return branches.clear();

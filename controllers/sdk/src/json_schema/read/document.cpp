@@ -31,7 +31,7 @@ class DocumentParser {
     if (!value({}, 0)) return false;
     while (!open_.empty())
       if (!step()) return false;
-    if (peek() >= 0) return fail("something follows the end");
+    if (peek() >= 0) return fail("unexpected text after the end");
     return true;
   }
   std::string error() const {
@@ -89,7 +89,7 @@ bool DocumentParser::step() {
   if (accept(end)) return close(), true;
   if (!first) {
     if (!accept(',')) return fail(std::string("`,` or `") + end + "` is expected");
-    if (peek() == end) return fail("nothing comes after this comma");
+    if (peek() == end) return fail("a value is missing after this comma");
   }
   if (!object) return value({}, 0);
   if (peek() != '"') return fail("the name of a member is expected, in double quotes");

@@ -126,7 +126,7 @@ Value Schemas::resolve(Value schema, std::string_view reference, std::string* pr
   if (!address.empty()) {
     const auto found = by_uri_.find(uri);
     if (found == by_uri_.end()) {
-      *problem = quoted + " leads to another document, and nothing is fetched: put what is meant under $defs";
+      *problem = quoted + " refers to another document, which is not fetched: copy its schema into $defs";
       return kNone;
     }
     there = found->second;
@@ -139,12 +139,12 @@ Value Schemas::resolve(Value schema, std::string_view reference, std::string* pr
   else if (!fragment.empty())
     target = find_anchor(there, fragment);
   if (target == kNone) {
-    *problem = quoted + " leads to nothing in this schema";
+    *problem = quoted + " refers to nothing in this schema";
     return kNone;
   }
   const Kind kind = document_.kind(target);
   if (kind == Kind::kObject || kind == Kind::kTrue || kind == Kind::kFalse) return target;
-  *problem = quoted + " leads to something that is no schema";
+  *problem = quoted + " refers to something that is not a schema";
   return kNone;
 }
 
@@ -155,7 +155,7 @@ Value Schemas::resolve_dynamic(Value schema, std::string_view reference, std::st
   if (reference == "#" || reference.empty()) {
     // $recursiveRef
     if (!document_.is(document_.find(target, "$recursiveAnchor"), Kind::kTrue) || resources_.size() == 1) return target;
-    *problem = "where this leads depends on where one comes from: use $ref";
+    *problem = "the target of this reference depends on the schemas around it: use $ref";
     return kNone;
   }
   const std::size_t hash = reference.find('#');
@@ -165,7 +165,7 @@ Value Schemas::resolve_dynamic(Value schema, std::string_view reference, std::st
   std::size_t places = 0;
   for (const auto& [key, value] : dynamic_) places += key.second == name;
   if (places == 1) return target;
-  *problem = "where this leads depends on where one comes from: use $ref";
+  *problem = "the target of this reference depends on the schemas around it: use $ref";
   return kNone;
 }
 

@@ -207,8 +207,8 @@ bool Parser::quantifier() {
     max = 1;
   else if (!accept("*") && !braces(&min, &max))
     return true;
-  if (min > kMostRepeat || (max != kUnlimited && max > kMostRepeat)) return fail("so large a repetition");
-  if (min > max) return fail("a repetition from more to less");
+  if (min > kMostRepeat || (max != kUnlimited && max > kMostRepeat)) return fail("a repetition this large");
+  if (min > max) return fail("a repetition whose minimum is above its maximum");
   accept("?");
   if (peek() == '*' || peek() == '+' || peek() == '?') return fail("nothing to repeat");
   std::uint32_t& last = groups_.back().items.back();
@@ -362,7 +362,7 @@ bool Parser::bracket() {
         low.add(high);
       } else if (from > to) {
         at_ = hyphen;
-        return fail("a range from more to less");
+        return fail("a range that begins after its end");
       } else {
         low = CodepointSet(from, to);
       }

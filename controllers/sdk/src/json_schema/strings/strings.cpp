@@ -105,7 +105,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
     }
     out.assertive = out.assertive || pattern.assertive;
     if (text.negated && pattern.parts.size() > 1) {
-      *problem = "that a text does not match a pattern with look-aheads cannot be enforced";
+      *problem = "the negation of a pattern with look-aheads cannot be enforced";
       return std::nullopt;
     }
     for (const Part& part : pattern.parts) (part.negated != text.negated ? bad : good).push_back(part.text);
@@ -124,7 +124,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
   };
   if (good.empty() && bad.empty()) {
     if (branch.min_length > kMostLength) {
-      *problem = "so long a text cannot be enforced";
+      *problem = "texts of this length cannot be enforced";
       return std::nullopt;
     }
     if (may_count_both && (branch.max_length != Branch::kNoLimit || branch.min_length > kWrittenOut))

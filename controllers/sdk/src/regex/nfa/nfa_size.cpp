@@ -23,7 +23,7 @@ BuildFailure check_sizes(const Ast& ast, const Limits& limits) {
     if (asserts[id] && (node.kind == Node::Kind::kUntil || node.kind == Node::Kind::kNot))
       return {"anchors and word boundaries are not supported inside (?until:...) and (?not:...)", node.offset};
     if (size > limits.nfa_states)
-      return {node.kind == Node::Kind::kRepeat ? "with this repetition written out the pattern is too large"
+      return {node.kind == Node::Kind::kRepeat ? "the pattern is too large with this repetition expanded"
                                                : "the pattern is too large",
               node.offset};
     sizes[id] = size;

@@ -215,7 +215,7 @@ bool Parser::parse_counts(std::size_t start, std::uint32_t* min, std::uint32_t* 
     return fail(start, {why, "; allowed are {2}, {2,} and {2,5} without spaces, and \\{ for the character"});
   };
   if (byte() == ',') return refuse("the lower bound of this repetition is missing: write {0,...}");
-  if (!number(min)) return refuse("this is no repetition");
+  if (!number(min)) return refuse("this is not a repetition");
   *max = *min;
   if (accept(",") && !number(max)) *max = Node::kNoMax;
   if (byte() >= '0' && byte() <= '9') return fail(start, {"the count of this repetition is too large"});

@@ -91,7 +91,7 @@ bool Parser::parse_letter_escape(std::size_t start, bool in_class, Atom* out) {
 bool Parser::refuse_escape(std::size_t start, std::uint32_t letter) {
   switch (letter) {
     case 'k':
-    case 'g': return fail(start, {"back-references are not supported: what they match is no regular language"});
+    case 'g': return fail(start, {"back-references are not supported: they do not describe a regular language"});
     case 'Z':
       return fail(start,
                   {"\\Z means different things in different dialects; write \\z for the end of the text"});
@@ -133,7 +133,7 @@ bool Parser::parse_hex(std::size_t start, std::uint32_t letter, Atom* out) {
     if (letter == 'u' && !parse_surrogate_pair(start, &value)) return false;
   }
   if (!is_scalar(value))
-    return fail(start, {since(start), " is no character: allowed are 0 to 10FFFF without D800 to DFFF"});
+    return fail(start, {since(start), " is not a character: allowed are 0 to 10FFFF without D800 to DFFF"});
   if (!flags_.unicode && letter == 'x' && value > 0x7F && value <= 0xFF)
     return fail(start, {"with (?-u) ", since(start),
                         " would be a byte, but text is UTF-8; write \\u{...} for the character"});
@@ -149,7 +149,7 @@ bool Parser::parse_surrogate_pair(std::size_t start, std::uint32_t* value) {
     if (digit < 0) return true;
     low = low << 4 | static_cast<std::uint32_t>(digit);
   }
-  if (low < 0xDC00 || low > 0xDFFF) return fail(start, {"a high surrogate without a low one is no character"});
+  if (low < 0xDC00 || low > 0xDFFF) return fail(start, {"a high surrogate without a low one is not a character"});
   at_ += 6;
   *value = 0x10000 + ((*value - 0xD800) << 10) + (low - 0xDC00);
   return true;

@@ -13,11 +13,11 @@ struct Refused {
 };
 
 constexpr Refused kRefused[] = {
-    {"?=", "look-ahead (?=...) is not supported: the set of texts that it leaves has no small automaton"},
+    {"?=", "look-ahead (?=...) is not supported: its automaton would be too large"},
     {"?!", "look-ahead (?!...) is not supported; (?not:...) is the complement of a whole pattern"},
     {"?<=", "look-behind (?<=...) is not supported"},
     {"?<!", "look-behind (?<!...) is not supported"},
-    {"?P=", "back-references are not supported: what they match is no regular language"},
+    {"?P=", "back-references are not supported: they do not describe a regular language"},
     {"?P>", "recursion is not supported"},
     {"?R", "recursion is not supported"},
     {"?0", "recursion is not supported"},
