@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.llama import LlamaModel, load_library
+from pyaici.engines.batching.engine import BatchingEngine
+from pyaici.engines.llama import LlamaModel
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.batching.support import byte_vocabulary, generate_greedily, make_model
+from tests.pyaici.engines.batching.support import (
+    LONG_CONTEXT,
+    ExactLibrary,
+    byte_vocabulary,
+    generate_greedily,
+    make_engine,
+    make_model,
+)
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 
 
@@ -24,11 +32,34 @@ def hf_model() -> Any:
 
 
 @pytest.fixture(scope="session", params=["hf", "llama"])
-def model(request: pytest.FixtureRequest, hf_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The model, for `make_engine`: the same weights in either format."""
+def convert(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
+    """Returns a model of the library as each engine takes it, for `make_engine`: with the same weights."""
     if request.param == "hf":
-        return hf_model
-    return LlamaModel(load_library(), write_gguf(hf_model, tmp_path_factory.mktemp("tiny") / "tiny.gguf"))
+        return lambda model: model
+
+    def write(model: Any) -> LlamaModel:
+        library: Any = ExactLibrary()
+        return LlamaModel(library, write_gguf(model, tmp_path_factory.mktemp("tiny") / "tiny.gguf"))
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def model(convert: Callable[[Any], Any], hf_model: Any) -> Any:
+    """The model, for `make_engine`: the same weights in either format."""
+    return convert(hf_model)
+
+
+@pytest.fixture(scope="session")
+def long_model(convert: Callable[[Any], Any]) -> Any:
+    """The same model with a longer context."""
+    return convert(make_model(max_position_embeddings=LONG_CONTEXT))
+
+
+@pytest.fixture
+def engine(model: Any, vocabulary: Vocabulary) -> BatchingEngine:
+    """An engine without controllers."""
+    return make_engine(model, vocabulary=vocabulary)
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,29 @@
-"""A tiny random model whose tokens are bytes, and a counter of its forward passes."""
+"""A tiny random model whose tokens are bytes, in each engine, and counts of its passes and slots."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import tokenizers
 import torch
 import transformers
 
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.hf import HfEngine
-from pyaici.engines.llama import LlamaEngine, LlamaModel
+from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
+from pyaici.engines.llama.library import ContextParams
+from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.tokens import Vocabulary
 
 BOS, EOS = 256, 257
+#: tokens of the longest text of the fixture `long_model`
+LONG_CONTEXT = 4096
 #: the model has more logits than there are tokens
 WIDTH = 288
 SIZES = {
@@ -56,9 +66,79 @@ class CountingCalls:
         self._handle.remove()
 
 
+class CountingPasses:
+    """Records how many tokens of each sequence a forward pass of an engine's model has, without padding."""
+
+    def __init__(self, engine: BatchingEngine) -> None:
+        self.passes: list[list[int]] = []
+        self._runner: Any = engine._runner
+        self._method = "_decode" if isinstance(self._runner, LlamaRunner) else "_pass"
+
+    def _count(self, *args: Any) -> list[int]:
+        if self._method == "_pass":
+            _, parts = args
+            return [len(part) for part in parts]
+        _, _, sequences, _ = args
+        return list(Counter(sequences).values())
+
+    def __enter__(self) -> CountingPasses:
+        method = getattr(self._runner, self._method)
+
+        def counted(*args: Any) -> Any:
+            self.passes.append(self._count(*args))
+            return method(*args)
+
+        setattr(self._runner, self._method, counted)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        delattr(self._runner, self._method)
+
+
+@contextmanager
+def failing_passes(engine: BatchingEngine) -> Iterator[None]:
+    """Makes the forward passes of an engine's model raise RuntimeError."""
+    runner: Any = engine._runner
+    if isinstance(runner, LlamaRunner):
+        with patch.object(runner._library, "decode", lambda context, batch: -3, create=True):
+            yield
+    else:
+        with patch.object(runner._model, "forward", side_effect=RuntimeError("no pass")):
+            yield
+
+
+def count_slots(engine: BatchingEngine) -> int:
+    """Returns how many slots the cache has: of running sequences and kept ones."""
+    cache: Any = engine._runner.cache
+    return len(cache.slots) + len(getattr(cache, "parked", ()))
+
+
+class ExactLibrary:
+    """llama.cpp with caches of float32 and without flash attention, which rounds to 16 bits.
+
+    So logits equal those of Transformers within 1e-4, and texts do not depend on what else is in a pass.
+    """
+
+    def __init__(self) -> None:
+        self._library = load_library()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+    def context_default_params(self) -> ContextParams:
+        params: ContextParams = self._library.context_default_params()
+        params.type_k = params.type_v = 0  # GGML_TYPE_F32
+        params.flash_attn_type = 0
+        return params
+
+
 def make_engine(model: Any, **options: Any) -> BatchingEngine:
     """Returns an engine with the model: LlamaEngine for a LlamaModel, else HfEngine."""
-    return LlamaEngine(model, **options) if isinstance(model, LlamaModel) else HfEngine(model, **options)
+    if not isinstance(model, LlamaModel):
+        return HfEngine(model, **options)
+    engine = LlamaEngine(model, **options)
+    weakref.finalize(engine, engine._llama.close)  # a test that drops the engine frees its cache
+    return engine
 
 
 def byte_vocabulary() -> Vocabulary:
@@ -85,3 +165,16 @@ def generate_greedily(model: Any) -> Callable[..., list[int]]:
         return list(out[0, len(prompt) :].tolist())
 
     return run
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """Writes a folder of Transformers without weights."""
+    folder.mkdir()
+    letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    bpe = tokenizers.models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[])
+    tokenizer = tokenizers.Tokenizer(bpe)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text('{"model_type": "llama", "vocab_size": 256, "eos_token_id": 0}')
+    return folder

@@ -20,10 +20,17 @@ from aicirt.contract.errors import (
 )
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
-from pyaici.engines.engine import Event, VariablesChanged
-from pyaici.engines.hf import FinishReason, GenerationResult, Origin, Request, Sampling
+from pyaici.engines.engine import (
+    Event,
+    FinishReason,
+    GenerationResult,
+    Origin,
+    Request,
+    Sampling,
+    VariablesChanged,
+)
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.batching.support import BOS, EOS, CountingCalls, make_engine
+from tests.pyaici.engines.batching.support import BOS, EOS, CountingPasses, make_engine
 
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101, 108]
@@ -247,9 +254,9 @@ def test_a_killed_worker_ends_only_its_own_sequences(
         assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
 
 
-def test_each_step_runs_one_forward_pass(runtime: Runtime, hf_model: Any, vocabulary: Vocabulary) -> None:
-    engine = make_engine(hf_model, runtime=runtime, vocabulary=vocabulary)
-    with CountingCalls(hf_model) as calls:
+def test_each_step_runs_one_forward_pass(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
+    with CountingPasses(engine) as fed:
         results = engine.run([Request(PROMPT, module="guest", arg="fork 3", max_tokens=4)])
     assert [r.error for r in results] == [None] * 3
-    assert calls.shapes == [(1, 4), (1, 1), (3, 1), (3, 1)]
+    assert fed.passes == [[4], [1], [1] * 3, [1] * 3]

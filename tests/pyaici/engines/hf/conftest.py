@@ -1,4 +1,4 @@
-"""Fixtures: the tiny model, its vocabulary, an engine with it, and the library's own generation with it."""
+"""Fixtures: the tiny model, its vocabulary, and the library's own generation with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.hf import HfEngine
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import byte_vocabulary, generate_greedily, make_model
 
@@ -20,12 +19,6 @@ def vocabulary() -> Vocabulary:
 @pytest.fixture(scope="session")
 def model() -> Any:
     return make_model()
-
-
-@pytest.fixture
-def engine(model: Any, vocabulary: Vocabulary) -> HfEngine:
-    """An engine without controllers."""
-    return HfEngine(model, vocabulary=vocabulary)
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.batching.model import Feed, Slot
+from pyaici.engines.hf import HfEngine, Request
 from pyaici.engines.hf.cache import HfSlot, SlotCache
 from pyaici.engines.hf.runner import ModelRunner, split
-from tests.pyaici.engines.batching.support import CountingCalls, make_model
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.batching.support import BOS, CountingCalls, make_model
 
 CPU = torch.device("cpu")
 HEADS, DIM, LAYERS = 2, 3, 2
@@ -303,3 +305,18 @@ def test_rows_share_a_pass_if_padding_costs_less_than_another_pass() -> None:
     assert split([("p", 100), ("q", 108), ("a", 1)], 12) == [["a"], ["p", "q"]]
     assert split([("a", 1), ("long", 500)], 1000) == [["a", "long"]]
     assert split([], 12) == []
+
+
+def test_an_idle_engine_gives_memory_back(model: Any, vocabulary: Vocabulary) -> None:
+    engine = HfEngine(model, vocabulary=vocabulary, keep=2)
+    cache: SlotCache = engine._runner.cache  # type: ignore[assignment]
+    first = cache.num_slots, cache.capacity
+    long = [BOS, *range(200)]
+    for request in (Request(long, max_tokens=100), *(Request([BOS, i], max_tokens=3) for i in range(20))):
+        engine.add(request)
+    engine.step()
+    assert cache.num_slots * cache.capacity > 4 * first[0] * first[1]
+    engine.run()
+    assert (cache.num_slots, cache.capacity) == first
+    assert all(layer.keys.shape[::2] == first for layer in cache.layers)
+    assert len(cache.parked) == 2

@@ -8,17 +8,19 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from aicirt.contract.messages import StepInput
-from pyaici.bundled import describe_bundled
-from pyaici.client.masks import apply_row
+from pyaici.bundled import DESCRIPTIONS
 from pyaici.client.results import PreResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.model import Feed
+from pyaici.engines.batching.prefixes import shared_length
 from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.models import default_gguf_path
+from tests.pyaici.engines.batching.by_hand import generate_by_hand
 from tests.pyaici.engines.batching.scripted import (
     CONTINUE,
     SUSPEND,
@@ -32,12 +34,6 @@ from tests.pyaici.engines.llama.tiny_gguf import WINDOWED, write_gguf
 
 pytestmark = pytest.mark.slow
 PROMPT = [{"role": "user", "content": "Say something about numbers, in JSON if you can."}]
-#: controllers whose answers are masks and splices alone, with an argument
-CONTROLLERS = {
-    each.name: each.example
-    for each in describe_bundled()
-    if each.name not in ("beam", "prefix", "showcase", "yesno_zig")
-}
 TOKENS = 24
 
 
@@ -59,57 +55,36 @@ def engine(smollm: LlamaModel, runtime: Runtime) -> Iterator[LlamaEngine]:
         yield engine
 
 
-def by_hand(
-    runner: LlamaRunner, runtime: Runtime, module: str, arg: str, prompt: list[int], ends: tuple[int, ...]
-) -> list[int]:
-    """Generates greedily: one sequence, one pass a step, each row applied to the logits."""
-    tokens, slot = list(prompt), runner.cache.new_slot()
-    control = runtime.instantiate(module, arg, tokens)
-    report = StepInput(control)
-    while len(tokens) < len(prompt) + TOKENS:
-        step = runtime.begin_step([report])
-        pre = step.wait_pre()
-        if control in pre and pre[control].verb.name in ("STOP", "ERROR"):
-            break
-        slot.length = min(slot.length, len(tokens) - 1)
-        (logits,) = runner.run([Feed(slot, tokens[slot.length :])])
-        answer = step.wait().mid[control]
-        if answer.verb.name == "SPLICE":
-            room = len(prompt) + TOKENS - (len(tokens) - answer.backtrack)
-            del tokens[len(tokens) - answer.backtrack :]
-            new = list(answer.ff_tokens[:room])
-            report = StepInput(control, tokens=new, backtrack=answer.backtrack)
-        elif answer.verb.name == "SAMPLE":
-            line = logits.copy()
-            if answer.row is not None:
-                apply_row(line, answer.row)
-            new = [int(line.argmax())]
-            report = StepInput(control, tokens=new, sampled=True)
-        else:
-            break
-        tokens += new
-        if new and new[-1] in ends:
-            break
-    runtime.free([control])
-    runner.cache.free(slot)
-    return tokens[len(prompt) :]
-
-
-@pytest.mark.parametrize("name", CONTROLLERS)
+# beam compares sums of log-probabilities. Those of a quantized model change by some hundredths with the order
+# of the cells in the cache, which forks and freed cells determine. batching/test_bundled.py has it.
+@pytest.mark.parametrize("name", sorted(DESCRIPTIONS.keys() - {"beam"}))
 def test_greedy_texts_equal_those_of_a_client_by_hand(
     engine: LlamaEngine, smollm: LlamaModel, runtime: Runtime, name: str
 ) -> None:
-    arg = CONTROLLERS[name] or ""
-    prompt = smollm.tokenizer.apply_chat_template(PROMPT, add_generation_prompt=True)
-    (result,) = engine.run([Request(prompt, module=name, arg=arg, max_tokens=TOKENS)])
-    assert result.error is None and result.new_tokens
+    """The client has one sequence of the library, and shortens it to what the texts share."""
+    arg = DESCRIPTIONS[name][1] or ""
+    text = smollm.tokenizer.apply_chat_template(PROMPT, add_generation_prompt=True)
+    prompt = smollm.tokenize(str(text), add_special=False)
+    request = Request(prompt, name, arg, sampling=Sampling(0.0, seed=3), max_tokens=TOKENS)
+    results = engine.run([request])
+    assert [result.error for result in results] == [None] * len(results)
     runner = LlamaRunner(smollm, 1024)
+    slot, held = runner.cache.new_slot(), list[int]()
+
+    def logits(tokens: list[int]) -> NDArray[np.float32]:
+        slot.length = shared_length(tokens[:-1], held)
+        (line,) = runner.run([Feed(slot, tokens[slot.length :])])
+        held[:] = tokens
+        return line
+
     try:
-        assert result.new_tokens == by_hand(runner, runtime, name, arg, prompt, engine.vocabulary.eos), (
-            result.text
+        wanted = generate_by_hand(
+            logits, runtime, name, arg, prompt, max_tokens=TOKENS, ends=engine.vocabulary.eos, seed=3
         )
     finally:
         runner.close()
+    assert sorted(result.new_tokens for result in results) == wanted
+    assert any(wanted)
 
 
 def test_forks_and_choices_share_the_prompt(engine: LlamaEngine) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import build_controller
-from pyaici.models import default_model_path
+from pyaici.models import default_gguf_path, default_model_path
 from tests.processes import family, left_behind
 
 pytestmark = pytest.mark.slow
@@ -23,17 +23,17 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[4]
 GUEST = ROOT / "tests" / "guests" / "guest.c"
 SIGNALS = [
-    (signal.SIGINT, 130, "run_hf.py: interrupted\n"),
-    (signal.SIGTERM, 143, "run_hf.py: ended by SIGTERM\n"),
+    (signal.SIGINT, 130, "interrupted\n"),
+    (signal.SIGTERM, 143, "ended by SIGTERM\n"),
 ]
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> list[str]:
+@pytest.fixture(params=["run_hf.py", "run_llama.py"])
+def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """A command that would run for minutes."""
-    default_model_path()
+    (default_gguf_path if request.param == "run_llama.py" else default_model_path)()
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
-    program = [sys.executable, str(ROOT / "harness" / "run_hf.py"), "--controller", str(guest)]
+    program = [sys.executable, str(ROOT / "harness" / request.param), "--controller", str(guest)]
     return [*program, "--arg", "token 500", "--prompt", "Count.", "--max-tokens", "4000"]
 
 
@@ -73,7 +73,7 @@ def test_an_interrupted_run_shows_its_text_and_leaves_nothing_behind(
         os.close(screen)
     assert process.stderr is not None
     with process.stderr as err:
-        assert err.read() == line
+        assert err.read() == f"{Path(command[1]).name}: {line}"
     assert re.search(r"\d+ tokens sampled", out) and "(ended: cancelled)" in out
     assert out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l"), "the cursor is still hidden"
     assert left_behind(members) == []
@@ -104,7 +104,7 @@ def test_loading_can_be_interrupted(
         finally:
             process.send_signal(number)
             _, stderr = process.communicate(timeout=60)
-    assert process.returncode == status and stderr.endswith(line)
+    assert process.returncode == status and stderr.endswith(f"{Path(command[1]).name}: {line}")
     assert "Traceback" not in stderr or "Exception ignored" in stderr
     assert left_behind(members) == []
     assert not list(tmp_path.glob("aici-*"))

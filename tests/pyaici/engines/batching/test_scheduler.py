@@ -10,37 +10,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.batching.sampler import Choice
 from pyaici.engines.batching.scheduler import fair_shares
-from pyaici.engines.hf import Event, HfEngine, Request, Sampling, TokensAppended
-from pyaici.engines.hf.runner import PASS_COST
+from pyaici.engines.engine import Event, Request, Sampling, TokensAppended
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.scripted import Script, ScriptedRuntime, anything, fork, splice
-from tests.pyaici.engines.batching.support import BOS, CountingCalls, make_model
+from tests.pyaici.engines.batching.support import BOS, CountingPasses, make_engine
 
-_charge = HfEngine._charge
+_charge = BatchingEngine._charge
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101]
-#: the most rows for which an owner with one token in each step must wait, on a CPU
-MOST_ROWS = PASS_COST["cpu"] + 2
+
+
+def most_rows(engine: BatchingEngine) -> int:
+    """Returns the most rows for which an owner with one token in each step must wait."""
+    return engine._runner.pass_cost + 2
 
 
 @pytest.fixture(autouse=True)
 def timeless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removes measured times from the cost of steps, so that only tokens count."""
-    monkeypatch.setattr(HfEngine, "_charge", lambda *_: None)
+    monkeypatch.setattr(BatchingEngine, "_charge", lambda *_: None)
 
 
 @pytest.fixture
-def busy(model: Any, vocabulary: Vocabulary) -> HfEngine:
+def busy(model: Any, vocabulary: Vocabulary) -> BatchingEngine:
     """An engine in which one owner has forty sequences."""
-    engine = HfEngine(model, vocabulary=vocabulary)
+    engine = make_engine(model, vocabulary=vocabulary, cache_tokens=8192)
     engine.add(Request([BOS, 60], n=40, max_tokens=60, sampling=Sampling(2.0, seed=5), owner="bad"))
     engine.step()
     return engine
 
 
-def steps(engine: HfEngine, count: int) -> list[list[Event]]:
+def steps(engine: BatchingEngine, count: int) -> list[list[Event]]:
     return [engine.step() for _ in range(count)]
 
 
@@ -49,15 +52,15 @@ def appended(steps: list[list[Event]]) -> list[int]:
     return [event.request for events in steps for event in events if isinstance(event, TokensAppended)]
 
 
-def rows_of_a_step(engine: HfEngine, model: Any) -> int:
-    with CountingCalls(model) as calls:
+def tokens_of_a_step(engine: BatchingEngine) -> int:
+    with CountingPasses(engine) as fed:
         engine.step()
-    return sum(rows * width for rows, width in calls.shapes)
+    return sum(map(sum, fed.passes))
 
 
 @given(
     st.dictionaries(st.integers(), st.integers(1, 600), min_size=1, max_size=40),
-    st.sampled_from(sorted(PASS_COST.values())),
+    st.sampled_from([1, 4, 12, 256]),
 )
 def test_shares_are_fair_and_bounded(wanted: dict[int, int], pass_cost: int) -> None:
     shares = fair_shares(wanted, pass_cost)
@@ -77,37 +80,37 @@ def test_shares_are_fair_and_bounded(wanted: dict[int, int], pass_cost: int) -> 
         assert sum(shares.values()) == sum(wanted.values())
 
 
-def test_an_owner_alone_gets_the_whole_step(busy: HfEngine, model: Any) -> None:
+def test_an_owner_alone_gets_the_whole_step(busy: BatchingEngine) -> None:
     live = len(busy._pool.live)
-    assert rows_of_a_step(busy, model) == live > MOST_ROWS
+    assert tokens_of_a_step(busy) == live > most_rows(busy)
 
 
 def test_many_sequences_of_one_owner_take_turns_beside_another(
-    busy: HfEngine, model: Any, generate: Generate
+    busy: BatchingEngine, generate: Generate
 ) -> None:
     good = busy.add(Request(PROMPT, max_tokens=30, owner="good"))
     busy.step()
     turns: Counter[int] = Counter()
-    with CountingCalls(model) as calls:
+    with CountingPasses(busy) as fed:
         for events in steps(busy, 29):
             rows = [event for event in events if isinstance(event, TokensAppended)]
             assert sum(event.request == good for event in rows) == 1, (
                 "the other owner must get one token in every step"
             )
             turns.update(event.seq for event in rows if event.request != good)
-    assert max(rows for rows, _ in calls.shapes) <= MOST_ROWS
+    assert max(map(len, fed.passes)) <= most_rows(busy)
     ended = {seq.id for seq in busy._pool._families[0].ended}
     counts = [count for seq, count in turns.items() if seq not in ended]
-    assert len(counts) > MOST_ROWS and max(counts) - min(counts) <= 1 + len(ended)
+    assert len(counts) > most_rows(busy) and max(counts) - min(counts) <= 1 + len(ended)
     assert busy.results(good)[0].new_tokens == generate(PROMPT, 30)
     live = len(busy._pool.live)
-    assert rows_of_a_step(busy, model) == live > MOST_ROWS, "the owner is alone again"
+    assert tokens_of_a_step(busy) == live > most_rows(busy), "the owner is alone again"
 
 
-def test_the_time_to_sample_counts(busy: HfEngine, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_to_sample_counts(busy: BatchingEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sampling a token costs one owner as much as ten tokens of a pass, and the other as much as one."""
 
-    def charge(engine: HfEngine, seqs: list[Any], choices: list[Choice], seconds: float) -> None:
+    def charge(engine: BatchingEngine, seqs: list[Any], choices: list[Choice], seconds: float) -> None:
         engine._runner.token_seconds = 0.001
         work = sum(choice.work for choice in choices)
         taken = sum(0.01 if choice.top_p < 1 else 0.001 for choice in choices)
@@ -115,22 +118,22 @@ def test_the_time_to_sample_counts(busy: HfEngine, model: Any, monkeypatch: pyte
         for seq, choice in zip(seqs, choices, strict=True):
             assert seq.sampling == pytest.approx(1000 * taken * choice.work / work)
 
-    monkeypatch.setattr(HfEngine, "_charge", charge)
+    monkeypatch.setattr(BatchingEngine, "_charge", charge)
     bad = busy.add(Request(PROMPT, n=20, max_tokens=50, sampling=Sampling(2.0, top_p=0.9), owner="worse"))
     busy.cancel(0)
     good = busy.add(Request(PROMPT, max_tokens=40, owner="good"))
     steps(busy, 3)
-    with CountingCalls(model) as calls:
+    with CountingPasses(busy) as fed:
         requests = appended(steps(busy, 30))
     assert requests.count(good) == 30 and requests.count(bad) >= 30, "each must get a token in every step"
-    assert max(rows for rows, _ in calls.shapes) <= 1 + MOST_ROWS // 8
+    assert max(map(len, fed.passes)) <= 2
 
 
-def test_taking_turns_changes_no_text(busy: HfEngine, model: Any, vocabulary: Vocabulary) -> None:
+def test_taking_turns_changes_no_text(busy: BatchingEngine, model: Any, vocabulary: Vocabulary) -> None:
     busy.add(Request(PROMPT, max_tokens=100, owner="good"))
     busy.run()
     request = Request([BOS, 60], n=40, max_tokens=60, sampling=Sampling(2.0, seed=5))
-    alone = HfEngine(model, vocabulary=vocabulary).run([request])
+    alone = make_engine(model, vocabulary=vocabulary, cache_tokens=8192).run([request])
     assert [result.tokens for result in busy.results(0)] == [result.tokens for result in alone]
 
 
@@ -140,41 +143,43 @@ def test_forks_of_a_controller_share_the_share_of_their_owner(model: Any, vocabu
             super().__init__(anything(), pres=[fork(16)])
 
     runtime = ScriptedRuntime(fork=lambda arg, prompt: Forking())
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)  # type: ignore[arg-type]
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)  # type: ignore[arg-type]
     for number in range(6):
         engine.add(Request([BOS, number], module="fork", max_tokens=40, owner="bad"))
     good = engine.add(Request(PROMPT, max_tokens=40, owner="good"))
     engine.step()
-    with CountingCalls(model) as calls:
+    with CountingPasses(engine) as fed:
         requests = appended(steps(engine, 39))
     assert requests.count(good) == 39
-    assert max(rows for rows, _ in calls.shapes) <= MOST_ROWS
+    assert max(map(len, fed.passes)) <= most_rows(engine)
     assert set(requests) == set(range(7))
 
 
 @pytest.mark.parametrize("spliced", [False, True], ids=["prompt", "splice"])
-def test_long_texts_are_fed_in_small_pieces_beside_others(vocabulary: Vocabulary, spliced: bool) -> None:
-    model = make_model(max_position_embeddings=2048)
+def test_long_texts_are_fed_in_small_pieces_beside_others(
+    long_model: Any, vocabulary: Vocabulary, spliced: bool
+) -> None:
     text = [(7 * i) % 256 for i in range(60)]
     runtime = ScriptedRuntime(long=lambda arg, prompt: Script(splice(text)))
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)  # type: ignore[arg-type]
+    engine = make_engine(long_model, runtime=runtime, vocabulary=vocabulary)  # type: ignore[arg-type]
     good = engine.add(Request(PROMPT, max_tokens=60, owner="good"))
     engine.step()
     module = "long" if spliced else None
-    prompt = [BOS] if spliced else [BOS, *text * 10]
+    length = 1 if spliced else 45 * (most_rows(engine) - 1)
+    prompt = [BOS, *text * 10][:length]
     engine.add(Request(prompt, module=module, max_tokens=1000, owner="bad"))
-    with CountingCalls(model) as calls:
+    with CountingPasses(engine) as fed:
         requests = appended(steps(engine, 50))
     assert requests.count(good) == 50
     # shorter feeds of a pass are padded if that costs less than another pass
-    assert max(rows * width for rows, width in calls.shapes) <= 2 * MOST_ROWS
+    assert max(map(sum, fed.passes)) <= 2 * most_rows(engine)
     assert 1 in requests, "the request with the long text must make progress"
 
 
 def test_a_beam_search_beside_other_requests_has_the_same_results(model: Any, vocabulary: Vocabulary) -> None:
     request = Request(PROMPT, beams=8, n=8, max_tokens=20, owner="search")
-    alone = HfEngine(model, vocabulary=vocabulary).run([request])
-    engine = HfEngine(model, vocabulary=vocabulary)
+    alone = make_engine(model, vocabulary=vocabulary).run([request])
+    engine = make_engine(model, vocabulary=vocabulary)
     for number in range(8):
         engine.add(Request([BOS, number], max_tokens=100, sampling=Sampling(2.0), owner="search"))
     number = engine.add(request)
@@ -185,13 +190,13 @@ def test_a_beam_search_beside_other_requests_has_the_same_results(model: Any, vo
 
 
 def test_logits_are_computed_in_small_pieces_while_requests_run(model: Any, vocabulary: Vocabulary) -> None:
-    engine = HfEngine(model, vocabulary=vocabulary)
+    engine = make_engine(model, vocabulary=vocabulary)
     engine.add(Request(PROMPT, max_tokens=100))
     history = [(13 * i) % 256 for i in range(200)]
     pieces = engine.logits_in_pieces([history])
-    with CountingCalls(model) as calls:
+    with CountingPasses(engine) as fed:
         for _ in range(5):
             next(pieces)
             engine.step()
-    assert max(rows * width for rows, width in calls.shapes) <= MOST_ROWS
+    assert max(map(sum, fed.passes)) <= most_rows(engine)
     pieces.close()

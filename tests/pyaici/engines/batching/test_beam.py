@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ import transformers
 from aicirt.contract.errors import EmptyMaskError, ForkLimitError
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult
-from pyaici.engines.hf import FinishReason, HfEngine, Request
+from pyaici.engines.engine import FinishReason, Request
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.scripted import LATE, Script, ScriptedRuntime, allow, anything, splice
-from tests.pyaici.engines.batching.support import BOS, EOS, make_model
+from tests.pyaici.engines.batching.support import BOS, EOS, count_slots, make_engine, make_model
 
 PROMPTS = [[BOS, 72, 101, 108], [65] * 12]
 
@@ -54,27 +55,31 @@ def search(
 
 
 @pytest.fixture(scope="module")
-def eager_to_end(model: Any) -> Any:
-    """A model that often samples the end token, so that results of many lengths compete."""
+def eager_to_end(convert: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """A model that often samples the end token, so that results of many lengths compete.
+
+    Returns the library's model, and the same for `make_engine`.
+    """
     ends = make_model()
     with torch.no_grad():
         ends.lm_head.weight[EOS] *= 2.5
-    return ends
+    return ends, convert(ends)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=len)
 @pytest.mark.parametrize(("beams", "max_tokens"), [(2, 1), (3, 12), (5, 25)])
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.0])
 def test_results_and_scores_equal_those_of_the_library(
-    eager_to_end: Any,
+    eager_to_end: tuple[Any, Any],
     vocabulary: Vocabulary,
     prompt: list[int],
     beams: int,
     max_tokens: int,
     length_penalty: float,
 ) -> None:
-    want = search(eager_to_end, prompt, beams, max_tokens, length_penalty=length_penalty)
-    engine = HfEngine(eager_to_end, vocabulary=vocabulary)
+    reference, model = eager_to_end
+    want = search(reference, prompt, beams, max_tokens, length_penalty=length_penalty)
+    engine = make_engine(model, vocabulary=vocabulary)
     request = Request(prompt, beams=beams, n=beams, max_tokens=max_tokens, length_penalty=length_penalty)
     results = engine.run([request])
     assert len(results) == beams
@@ -88,13 +93,13 @@ def test_results_and_scores_equal_those_of_the_library(
 
 
 def test_a_search_has_the_same_result_alone_and_in_a_batch(model: Any, vocabulary: Vocabulary) -> None:
-    engine = HfEngine(model, vocabulary=vocabulary)
+    engine = make_engine(model, vocabulary=vocabulary)
     request = Request(PROMPTS[0], beams=3, max_tokens=10)
     (alone,) = engine.run([request])
     a, free, b = engine.run([request, Request(PROMPTS[1], max_tokens=6), request])
     assert a.tokens == b.tokens == alone.tokens
     assert len(free.new_tokens) == 6
-    assert not engine._runner.cache.slots
+    assert not count_slots(engine)
 
 
 class Odd(Script):
@@ -110,16 +115,18 @@ class Odd(Script):
         return allow(*range(1, 256, 2))
 
 
-def test_each_beam_has_a_controller_that_knows_its_path(model: Any, vocabulary: Vocabulary) -> None:
+def test_each_beam_has_a_controller_that_knows_its_path(
+    model: Any, hf_model: Any, vocabulary: Vocabulary
+) -> None:
     runtime = ScriptedRuntime(odd=lambda arg, prompt: Odd())
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run([Request(PROMPTS[0], module="odd", beams=4, n=4, max_tokens=7)])
     assert len(results) == 4 and not runtime.live
     assert all(token % 2 for result in results for token in result.new_tokens)
     paths = [script.path for script in runtime.ever.values() if isinstance(script, Odd)]
     for result in results:
         assert result.new_tokens in paths, "no controller received exactly the tokens of this result"
-    want = search(model, PROMPTS[0], 4, 7, allowed=list(range(1, 256, 2)))
+    want = search(hf_model, PROMPTS[0], 4, 7, allowed=list(range(1, 256, 2)))
     assert [r.new_tokens for r in results] == want.sequences[:, len(PROMPTS[0]) :].tolist()
     assert [r.score for r in results] == pytest.approx(want.sequences_scores.tolist(), abs=1e-4)
     reports = [r for script in runtime.ever.values() for r in script.reports if r.sampled]
@@ -129,7 +136,7 @@ def test_each_beam_has_a_controller_that_knows_its_path(model: Any, vocabulary: 
 def test_beams_that_splice_or_are_late_keep_their_score(model: Any, vocabulary: Vocabulary) -> None:
     script = [anything(), splice(b"abc"), LATE, splice(b"X", backtrack=2), anything()]
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*script))
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run([Request(PROMPTS[0], module="script", beams=3, n=3, max_tokens=6)])
     assert len(results) == 3
     for result in results:
@@ -142,7 +149,7 @@ def test_beams_that_splice_or_are_late_keep_their_score(model: Any, vocabulary: 
 
 def test_beams_that_end_by_a_splice_are_results(model: Any, vocabulary: Vocabulary) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), splice([1, EOS])))
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run([Request(PROMPTS[0], module="script", beams=3, n=2, max_tokens=6)])
     assert [r.reason for r in results] == [FinishReason.EOS] * 2
     assert all(r.new_tokens[1:] == [1, EOS] for r in results)
@@ -156,7 +163,7 @@ def test_a_beam_whose_mask_is_empty_drops_out(model: Any, vocabulary: Vocabulary
             return allow() if report.tokens == [10] else anything()
 
     runtime = ScriptedRuntime(picky=lambda arg, prompt: Picky(), never=lambda arg, prompt: Script(allow()))
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run([Request(PROMPTS[0], module="picky", beams=3, n=3, max_tokens=4)])
     assert len(results) == 3
     assert all(r.new_tokens[0] in (20, 30) and r.error is None for r in results)
@@ -167,6 +174,6 @@ def test_a_beam_whose_mask_is_empty_drops_out(model: Any, vocabulary: Vocabulary
 def test_refused_clones_narrow_the_search(model: Any, vocabulary: Vocabulary) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     runtime.refuse_clone = ForkLimitError("one sequence")
-    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run([Request(PROMPTS[0], module="script", beams=3, n=1, max_tokens=4)])
     assert results[0].error is None and len(results[0].new_tokens) == 4

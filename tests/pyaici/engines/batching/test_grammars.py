@@ -11,8 +11,11 @@ import transformers
 
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import FinishReason, HfEngine, Request, Sampling
-from pyaici.models import default_model_path
+from pyaici.engines.batching.engine import BatchingEngine
+from pyaici.engines.engine import FinishReason, Request, Sampling
+from pyaici.engines.hf import HfEngine
+from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
+from pyaici.models import default_gguf_path, default_model_path
 
 pytestmark = pytest.mark.slow
 
@@ -43,13 +46,24 @@ GRAMMARS = {
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HfEngine]:
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     folder = tmp_path_factory.mktemp("controllers")
-    model = transformers.AutoModelForCausalLM.from_pretrained(default_model_path()).eval()
     with Runtime() as runtime:
         for name in GRAMMARS:
             module = runtime.upload(build_controller(CONTROLLERS / name, folder / f"{name}.wasm").path)
             runtime.tag(module.id, name)
+        yield runtime
+
+
+@pytest.fixture(scope="module", params=["hf", "llama"])
+def default_engine(request: pytest.FixtureRequest, runtime: Runtime) -> Iterator[BatchingEngine]:
+    """An engine with the default model."""
+    if request.param == "llama":
+        model = LlamaModel(load_library(), default_gguf_path())
+        with model, LlamaEngine(model, runtime) as engine:
+            yield engine
+    else:
+        model = transformers.AutoModelForCausalLM.from_pretrained(default_model_path()).eval()
         yield HfEngine(model, transformers.AutoTokenizer.from_pretrained(default_model_path()), runtime)
 
 
@@ -58,14 +72,14 @@ MAY_BE_CUT = ("lr1", "lark")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_texts_match_their_grammar(engine: HfEngine, temperature: float) -> None:
+def test_texts_match_their_grammar(default_engine: BatchingEngine, temperature: float) -> None:
     """All controllers run in one batch, with greedy sampling and with a high temperature."""
     sampling = Sampling(temperature=temperature, seed=3)
     requests = [
         Request("Write something:\n", module=name, arg=argument, max_tokens=60, sampling=sampling)
         for name, (argument, _) in GRAMMARS.items()
     ]
-    for result, (name, (_, pattern)) in zip(engine.run(requests), GRAMMARS.items(), strict=True):
+    for result, (name, (_, pattern)) in zip(default_engine.run(requests), GRAMMARS.items(), strict=True):
         cut = result.reason == FinishReason.LENGTH and name in MAY_BE_CUT
         assert cut or result.reason in (FinishReason.STOP, FinishReason.EOS), result
         assert result.text.strip(), result
