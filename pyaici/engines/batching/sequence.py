@@ -113,9 +113,9 @@ class Sequence(Record):
         return text
 
     def backtrack(self, count: int) -> str:
-        """See `Record.backtrack`."""
+        """See `Record.backtrack`. `append` must follow, perhaps of no tokens."""
         text = Record.backtrack(self, count)
-        self._changed()
+        self.slot.length = min(self.slot.length, len(self.tokens))
         return text
 
     def _changed(self) -> None:

@@ -19,8 +19,8 @@ from aicirt.contract.errors import (
 )
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult, PreResult
-from pyaici.engines.batching.stats import ADDED
-from pyaici.engines.hf import (
+from pyaici.engines.batching.stats import ADDED, Phase
+from pyaici.engines.engine import (
     BackTracked,
     Event,
     Finished,
@@ -29,7 +29,6 @@ from pyaici.engines.hf import (
     GenerationResult,
     Log,
     Origin,
-    Phase,
     Request,
     Sampling,
     Suspended,
@@ -48,7 +47,7 @@ from tests.pyaici.engines.batching.scripted import (
     fork,
     splice,
 )
-from tests.pyaici.engines.batching.support import BOS, EOS, CountingCalls, make_engine
+from tests.pyaici.engines.batching.support import BOS, EOS, CountingPasses, count_slots, make_engine
 
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101, 108]
@@ -180,9 +179,8 @@ def test_logprobs_without_control(model: Any, vocabulary: Vocabulary) -> None:
     assert all(value != value for value in [*known.logprobs[: len(PROMPT)], *unknown.logprobs])
 
 
-def test_logprobs_allowed_mass_and_top_k_are_right(play: Any, model: Any, hf_model: Any) -> None:
+def test_logprobs_allowed_mass_and_top_k_are_right(play: Any, hf_model: Any) -> None:
     """Compares with the distribution computed from scratch, without padding ids."""
-    close = 1e-4 if model is hf_model else 0.03  # the cache of llama.cpp has 16 bits
     for temperature, expected in ((0.0, 1.0), (0.7, 0.7)):
         (result,), runtime = play(
             lambda: Script(allow(*range(100)), MidResult(Verb.SAMPLE, allow(5).row), anything(top_k=3)),
@@ -194,14 +192,14 @@ def test_logprobs_allowed_mass_and_top_k_are_right(play: Any, model: Any, hf_mod
             ids = torch.tensor([result.tokens[: len(PROMPT) + step]])
             logits = hf_model(input_ids=ids, use_cache=False).logits[0, -1, :258].double()
             logprobs = torch.log_softmax(logits / expected, 0)
-            assert report.logprob == pytest.approx(logprobs[report.tokens[0]].item(), abs=close)
-            assert report.allowed_mass == pytest.approx(logprobs.exp()[list(allowed)].sum().item(), abs=close)
+            assert report.logprob == pytest.approx(logprobs[report.tokens[0]].item(), abs=1e-4)
+            assert report.allowed_mass == pytest.approx(logprobs.exp()[list(allowed)].sum().item(), abs=1e-4)
             assert result.logprobs[len(PROMPT) + step] == report.logprob
         assert reports[0].top is None and reports[1].top is None
         best = logprobs.topk(3)
         assert reports[2].top is not None
         assert [t for t, _ in reports[2].top] == best.indices.tolist()
-        assert [v for _, v in reports[2].top] == pytest.approx(best.values.tolist(), abs=close)
+        assert [v for _, v in reports[2].top] == pytest.approx(best.values.tolist(), abs=1e-4)
 
 
 def test_a_row_may_set_the_temperature(play: Any, generate: Generate) -> None:
@@ -211,18 +209,37 @@ def test_a_row_may_set_the_temperature(play: Any, generate: Generate) -> None:
     assert hot.new_tokens != result.new_tokens
 
 
+@pytest.mark.parametrize(("backtrack", "text", "fed"), [(1, b"x", 1), (2, b"xyz", 3), (2, b"", 1)])
+def test_a_splice_feeds_no_token_that_the_cache_has(
+    model: Any, vocabulary: Vocabulary, generate: Generate, backtrack: int, text: bytes, fed: int
+) -> None:
+    """Without new tokens, the last one is fed again for its logits."""
+    script = [anything(), anything(), anything(), splice(text, backtrack), anything()]
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*script))
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
+    number = engine.add(Request(PROMPT, module="script", max_tokens=8))
+    for _ in range(4):
+        engine.step()
+    with CountingPasses(engine) as counted:
+        engine.step()
+    assert counted.passes == [[fed]]
+    engine.run()
+    start = [*generate(PROMPT, 3)[: 3 - backtrack], *text]
+    assert engine.results(number)[0].new_tokens == [*start, *generate([*PROMPT, *start], 8 - len(start))]
+
+
 def test_a_splice_takes_one_pass_and_acts_like_a_longer_prompt(
-    hf_model: Any, vocabulary: Vocabulary, generate: Generate
+    model: Any, vocabulary: Vocabulary, generate: Generate
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), splice(b"hello"), anything()))
-    engine = make_engine(hf_model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     number = engine.add(Request(PROMPT, module="script", max_tokens=12))
     mate = engine.add(Request(MATE, max_tokens=20))
     engine.step()
     engine.step()
-    with CountingCalls(hf_model) as calls:
+    with CountingPasses(engine) as fed:
         engine.step()
-    assert calls.shapes == [(2, 5)], "one pass has five tokens of one sequence and one of the other"
+    assert fed.passes == [[5, 1]], "one pass must have the tokens of both sequences"
     engine.run()
     (result,) = engine.results(number)
     first = result.new_tokens[0]
@@ -307,7 +324,7 @@ def test_endless_work_without_progress_ends_the_sequence(play: Any, endless: Mid
 
 
 def test_a_fork_copies_the_cache_and_shares_the_pass(
-    hf_model: Any, vocabulary: Vocabulary, generate: Generate
+    model: Any, vocabulary: Vocabulary, generate: Generate
 ) -> None:
     class Forker(Script):
         def pre(self, report: StepInput) -> PreResult:
@@ -317,15 +334,15 @@ def test_a_fork_copies_the_cache_and_shares_the_pass(
             return allow(100 + self.number) if len(self.reports) == 3 else anything()
 
     runtime = ScriptedRuntime(script=lambda arg, prompt: Forker())
-    engine = make_engine(hf_model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     number = engine.add(Request(PROMPT, module="script", max_tokens=8))
     engine.step()
     engine.step()
-    with CountingCalls(hf_model) as calls:
+    with CountingPasses(engine) as fed:
         events = engine.step()
-        assert calls.shapes == [(1, 1)], "the three sequences must share one row"
+        assert fed.passes == [[1]], "the three sequences must share one row"
         engine.step()
-        assert calls.shapes[1:] == [(3, 1)]
+        assert fed.passes[1:] == [[1, 1, 1]]
     (forked,) = [e for e in events if isinstance(e, Forked)]
     assert forked.children == [1, 2] and not forked.by_engine
     engine.run()
@@ -348,7 +365,7 @@ def test_sampled_forks_differ_and_repeat_with_the_same_seed(play: Any) -> None:
 
 
 def test_forks_of_copies_in_the_first_step_share_one_prefill(
-    hf_model: Any, vocabulary: Vocabulary, generate: Generate
+    model: Any, vocabulary: Vocabulary, generate: Generate
 ) -> None:
     """The engine makes n copies, the controller forks each of them, and some are suspended."""
 
@@ -359,10 +376,10 @@ def test_forks_of_copies_in_the_first_step_share_one_prefill(
             return SUSPEND if len(self.reports) == 2 and self.number else PreResult(Verb.CONTINUE)
 
     runtime = ScriptedRuntime(script=lambda arg, prompt: Tree(anything()))
-    engine = make_engine(hf_model, runtime=runtime, vocabulary=vocabulary)
-    with CountingCalls(hf_model) as calls:
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
+    with CountingPasses(engine) as fed:
         results = engine.run([Request(PROMPT, module="script", n=3, max_tokens=6)])
-    assert calls.shapes[0] == (1, len(PROMPT))
+    assert fed.passes[0] == [len(PROMPT)]
     assert len(results) == 6
     assert all(r.new_tokens == generate(PROMPT, 6) for r in results)
 
@@ -378,15 +395,15 @@ def test_suspended_sequences_skip_steps_and_go_on_unchanged(play: Any, generate:
     assert reports[3].sampled and reports[4] == StepInput(100), "a token must be reported only once"
 
 
-def test_late_sequences_keep_their_logits(hf_model: Any, vocabulary: Vocabulary, generate: Generate) -> None:
+def test_late_sequences_keep_their_logits(model: Any, vocabulary: Vocabulary, generate: Generate) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), LATE, LATE, anything()))
-    engine = make_engine(hf_model, runtime=runtime, vocabulary=vocabulary)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     engine.add(Request(PROMPT, module="script", max_tokens=5))
-    with CountingCalls(hf_model) as calls:
+    with CountingPasses(engine) as fed:
         engine.run()
     (result,) = engine.results(0)
     assert result.new_tokens == generate(PROMPT, 5)
-    assert len(calls.shapes) == 5, "a pass was repeated"
+    assert len(fed.passes) == 5, "a pass was repeated"
     assert runtime.steps == 5 + 2 + 1
 
 
@@ -514,7 +531,7 @@ def test_a_model_failure_ends_all_sequences_and_the_engine_can_go_on(
             patch.setattr(model.model.layers[1], "forward", fail)
         with pytest.raises(type(failure)):
             engine.step()
-    assert not engine.busy and not runtime.live and not engine._runner.cache.slots
+    assert not engine.busy and not runtime.live and not count_slots(engine)
     assert runtime.order[-1] == "abandon", "the engine must not wait for results that it cannot use"
     ended = [result for number in numbers for result in engine.results(number)]
     reason = FinishReason.ERROR if isinstance(failure, MemoryError) else FinishReason.CANCELLED
@@ -539,7 +556,7 @@ def test_a_controller_that_refuses_its_argument_adds_nothing(model: Any, vocabul
     engine = make_engine(model, runtime=ScriptedRuntime(script=refuse), vocabulary=vocabulary)
     with pytest.raises(AiciError, match="no"):
         engine.add(Request(PROMPT, module="script"))
-    assert not engine.busy and not engine._runner.cache.slots
+    assert not engine.busy and not count_slots(engine)
 
 
 def test_cancelling_frees_controllers_and_slots(model: Any, vocabulary: Vocabulary) -> None:
@@ -549,7 +566,7 @@ def test_cancelling_frees_controllers_and_slots(model: Any, vocabulary: Vocabula
     engine.step()
     assert len(runtime.live) == 3
     engine.cancel(number)
-    assert not runtime.live and not engine._runner.cache.slots and not engine.busy
+    assert not runtime.live and not count_slots(engine) and not engine.busy
     assert [r.reason for r in engine.results(number)] == [FinishReason.CANCELLED] * 3
 
 
