@@ -137,7 +137,8 @@ def make_engine(model: Any, **options: Any) -> BatchingEngine:
     if not isinstance(model, LlamaModel):
         return HfEngine(model, **options)
     engine = LlamaEngine(model, **options)
-    weakref.finalize(engine, engine._llama.close)  # a test that drops the engine frees its cache
+    # a test that drops the engine frees its cache, but not after the model at the end of the process
+    weakref.finalize(engine, engine._llama.close).atexit = False
     return engine
 
 

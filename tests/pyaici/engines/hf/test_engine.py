@@ -1,4 +1,4 @@
-"""What depends on the Transformers library: kinds of models, and texts without a tokenizer."""
+"""Kinds of Transformers models, compared with the library, and texts without a tokenizer."""
 
 from __future__ import annotations
 
