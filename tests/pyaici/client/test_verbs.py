@@ -400,5 +400,7 @@ def test_a_start_without_waiting_can_be_freed(player: Player) -> None:
     for _ in range(20):
         player.runtime.free([player.start("prompt_loop", wait=False)])
     seq = player.start("ok", wait=False)
-    assert player.mid(seq).verb == Verb.SAMPLE
+    while (verb := player.mid(seq).verb) == Verb.LATE:
+        pass  # on a busy machine
+    assert verb == Verb.SAMPLE
     assert sum(worker["sequences"] for worker in player.runtime.health()["workers"]) == 1

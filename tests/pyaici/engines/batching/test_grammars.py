@@ -9,7 +9,6 @@ import pytest
 import regex
 import transformers
 
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import FinishReason, Request, Sampling
@@ -46,12 +45,8 @@ GRAMMARS = {
 
 
 @pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    folder = tmp_path_factory.mktemp("controllers")
+def runtime() -> Iterator[Runtime]:
     with Runtime() as runtime:
-        for name in GRAMMARS:
-            module = runtime.upload(build_controller(CONTROLLERS / name, folder / f"{name}.wasm").path)
-            runtime.tag(module.id, name)
         yield runtime
 
 

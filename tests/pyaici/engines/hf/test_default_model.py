@@ -38,12 +38,8 @@ def smollm() -> tuple[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def engine(smollm: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[HfEngine]:
-    folder = tmp_path_factory.mktemp("controllers")
+def engine(smollm: tuple[Any, Any]) -> Iterator[HfEngine]:
     with Runtime() as runtime:
-        for name in ("choice", "uppercase"):
-            module = runtime.upload(build_controller(CONTROLLERS / name, folder / f"{name}.wasm").path)
-            runtime.tag(module.id, name)
         yield HfEngine(*smollm, runtime)
 
 
