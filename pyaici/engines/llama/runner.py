@@ -71,9 +71,9 @@ class LlamaRunner:
         self._sequences = np.zeros((_BATCH, copies), np.int32)
         self._num_sequences = np.full(_BATCH, copies, np.int32)
         self._wanted = np.zeros(_BATCH, np.int8)
-        places = self._sequences.ctypes.data + self._sequences.strides[0] * np.arange(_BATCH, dtype=np.uint64)
-        self._sequences_at = places
-        arrays = (self._token, None, self._position, self._num_sequences, places, self._wanted)
+        first, size = self._sequences.ctypes.data, self._sequences.strides[0]
+        self._sequences_at = first + size * np.arange(_BATCH, dtype=np.uint64)
+        arrays = (self._token, None, self._position, self._num_sequences, self._sequences_at, self._wanted)
         self._batch = Batch(0, *(None if array is None else array.ctypes.data for array in arrays))
 
     def run(self, feeds: Sequence[Feed]) -> Sequence[NDArray[np.float32]]:
