@@ -40,6 +40,34 @@ class Terminated(KeyboardInterrupt):
     """Raised on SIGTERM. Code that cleans up after Ctrl-C handles this exception too."""
 
 
+#: the signals that have come within `exceptions_wait`; None outside of it
+_waiting: list[int] | None = None
+
+
+@contextlib.contextmanager
+def exceptions_wait() -> Iterator[None]:
+    """Makes signals of `run_command` raise at its end only; the grace period begins at once.
+
+    For the import of libraries in C++ that call Python while they are loaded: some of these calls abort the
+    process if Python raises an exception.
+    """
+    global _waiting
+    outer, _waiting = _waiting, []
+    try:
+        yield
+    finally:
+        signals, _waiting = _waiting, outer
+        if signals:
+            _raise(signals[0])
+
+
+def _raise(number: int) -> None:
+    """Raises the exception for a signal, or keeps the signal for the end of `exceptions_wait`."""
+    if _waiting is None:
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    _waiting.append(number)
+
+
 def run_command(
     name: str, work: Callable[[], int], errors: tuple[type[Exception], ...] = (AiciError,)
 ) -> int:
@@ -83,11 +111,11 @@ def _signals_raise(name: str) -> Iterator[None]:
 
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
         if signal.SIGALRM not in found:  # the first signal; a later one interrupts the cleanup
             found[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: give_up(number))
             signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        _raise(number)
 
     def give_up(number: int) -> NoReturn:
         if sys.stdout.isatty():

@@ -326,7 +326,11 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger("fork_16", "forks into as many as allowed", GOES_ON, "", "fork once 16"),
     Stranger("fork_0", "forks into none", STOPS, "", "fork once 0"),
     Stranger(
-        "fork_heavy", "forks in each step with 60 MB changed", f"{GOES_ON} {TOO_LATE}", "", "fork heavy 60"
+        "fork_heavy",
+        "forks in each step with 60 MB changed",
+        f"{GOES_ON} {TOO_LATE} owner_limit",  # children that are late still hold their memory
+        "",
+        "fork heavy 60",
     ),
     Stranger("fork_relay", "its child replaces it, forever", "livelock", "8 rounds", "fork relay"),
     Stranger("children_trap", "all of its children trap", "trap", _MID, "fork children_trap"),

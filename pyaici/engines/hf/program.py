@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aicirt.system.terminal import exceptions_wait
 from pyaici.engines.batching.program import run_request
 from pyaici.engines.options import (
     add_beams_option,
@@ -73,7 +74,10 @@ def load_model(
     unusable device, and OSError or ValueError for a folder that the library cannot load.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    import torch
+    with exceptions_wait():
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -83,9 +87,6 @@ def load_model(
         raise ValueError(
             f"--device: cannot use {device!r}: {reason}; give another device, or leave --device out"
         ) from None
-
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
     with naming_trust_option(folder):  # left to itself, the library would ask on the terminal

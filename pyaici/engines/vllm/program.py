@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import RuntimeFailure
+from aicirt.system.terminal import exceptions_wait
 from pyaici.engines.options import (
     add_prompt_options,
     add_record_option,
@@ -164,7 +165,8 @@ def load_llm(folder: Path, *, trust_remote_code: bool = False) -> Any:
     warnings.simplefilter("ignore")  # warnings of libraries about each other
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # hides the message on missing Triton
     start = time.perf_counter()
-    from vllm import LLM
+    with exceptions_wait():
+        from vllm import LLM
 
     with naming_trust_option(folder):
         llm = LLM(

@@ -25,7 +25,7 @@ def start() -> Callable[..., subprocess.Popen[str]]:
 
     def start(work: str, *, ignores: bool = False) -> subprocess.Popen[str]:
         code = (
-            "import time, sys, atexit\nfrom aicirt.system.terminal import leave, run_command\n"
+            "import time, sys, atexit\nfrom aicirt.system.terminal import exceptions_wait, leave, run_command\n"
             f"def ready(): print('ready', flush=True)\ndef work():\n{work}\n"
             "atexit.register(print, 'exit handlers ran')\n"
             "status = run_command('it', work)\nprint('status', status)\nleave(status)\n"
@@ -34,6 +34,7 @@ def start() -> Callable[..., subprocess.Popen[str]]:
         process = subprocess.Popen(
             ["bash", "-c", shell, "-", sys.executable, "-c", code],
             cwd=ROOT,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -155,3 +156,29 @@ def test_without_a_signal_exit_handlers_run(
     with start("    ready()\n    return 0") as process:
         out, _ = output_until_exit(process)
     assert (process.returncode, out) == (0, "status 0\nexit handlers ran\n")
+
+
+@pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
+def test_exceptions_of_signals_wait(
+    start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str
+) -> None:
+    """As while torch is imported, some of whose calls of Python abort the process after an exception."""
+    work = (
+        "    with exceptions_wait():\n        ready()\n        sys.stdin.readline()\n        print('imported')\n"
+        "    print('never')"
+    )
+    with start(work) as process:
+        process.send_signal(number)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        out, err = output_until_exit(process)
+    assert (process.returncode, err) == (status, line)
+    assert out == f"imported\nstatus {status}\n"
+
+
+def test_waiting_exceptions_have_the_same_grace_period(start: Callable[..., subprocess.Popen[str]]) -> None:
+    with start("    with exceptions_wait():\n        ready()\n        time.sleep(1000)") as process:
+        process.send_signal(signal.SIGINT)
+        _, err = output_until_exit(process)
+    assert (process.returncode, err) == (130, "it: interrupted\n")
