@@ -111,15 +111,15 @@ def find_module(place: Place, name: str) -> str:
     return found
 
 
-def _interpreter(script: Script) -> bytes:
+def _interpreter(script: Script, store: Path | None = None) -> bytes:
     """Returns the module that runs a script, after checking the script's syntax.
 
-    Raises InterpreterMissingError, and ScriptFileError for a syntax error.
+    `store`: where the script will be stored; None for a daemon. Raises InterpreterMissingError, and ScriptFileError for a syntax error.
     """
     wasm = interpreter_file(script.language)
     from pyaici.scripting.checker import Checker  # a server does the same check
 
-    with Checker() as checker:
+    with Checker(store) as checker:
         if (problem := checker.check_syntax(script)) is not None:
             raise ScriptFileError(str(problem))
     return wasm.read_bytes()
@@ -162,13 +162,13 @@ class _Store:
     def __init__(self, folder: Path | None) -> None:
         from aicirt.modules import ModuleStore  # wasmtime takes time to import
 
-        self._store = ModuleStore(folder)
+        self._folder, self._store = folder, ModuleStore(folder)
 
     def upload(self, wasm: bytes) -> ModuleInfo:
         return self._store.add(wasm, DEFAULT_OWNER)
 
     def upload_script(self, script: Script) -> ModuleInfo:
-        interpreter = self.upload(_interpreter(script))
+        interpreter = self.upload(_interpreter(script, self._folder))
         return self._store.add_script(script.stored(interpreter.id), DEFAULT_OWNER)
 
     def tag(self, module: str, tag: str) -> None:

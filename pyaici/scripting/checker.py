@@ -87,8 +87,9 @@ def _line_of_import(script: Script, text: str) -> int:
 class Checker:
     """Checks files, all with one runtime. Use as a context manager."""
 
-    def __init__(self) -> None:
-        self._runtime = Runtime(workers=1)
+    def __init__(self, store: Path | None = None) -> None:
+        """`store`: as in `Runtime`."""
+        self._runtime = Runtime(workers=1, store=store)
         self._end = weakref.finalize(self, self._runtime.close)
         self._runtime.register(small_vocabulary())
         self._modules: dict[Path, str] = {}

@@ -257,3 +257,12 @@ def test_script_with_a_syntax_error_is_refused(
     assert "did you mean wrong.py?" in capsys.readouterr().err
     Path("needs.py").write_text("WORD = argument['word']\nasync def main():\n    pass\n")
     assert main(["upload", "needs.py", *place]) == 0, "an error that depends on the argument is accepted"
+
+
+def test_script_is_stored_in_a_folder_although_the_daemon_of_the_variable_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AICI_SOCKET", str(tmp_path / "gone"))
+    script = tmp_path / "script.py"
+    script.write_text("async def main():\n    pass\n")
+    assert main(["upload", str(script), "--store", str(tmp_path / "store")]) == 0

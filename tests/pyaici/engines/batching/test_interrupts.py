@@ -104,7 +104,8 @@ def test_loading_can_be_interrupted(
         finally:
             process.send_signal(number)
             _, stderr = process.communicate(timeout=60)
-    assert process.returncode == status and stderr.endswith(f"{Path(command[1]).name}: {line}")
+    assert process.returncode == status, stderr
+    assert stderr.endswith(f"{Path(command[1]).name}: {line}")
     assert "Traceback" not in stderr or "Exception ignored" in stderr
     assert left_behind(members) == []
     assert not list(tmp_path.glob("aici-*"))
