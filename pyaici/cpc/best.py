@@ -29,8 +29,8 @@ def most_likely(
 ) -> tuple[Cover, Certificate]:
     """Returns the cover with the largest sum of weights; evaluates only histories that could lead to it.
 
-    After `budget` evaluations, a walk with masks that takes the best token at each step replaces the
-    search. Raises DeadPrefixError if there is no cover.
+    A walk with masks that takes the best token at each step replaces a search that would take more than
+    `budget` evaluations; they include those of the walk. Raises DeadPrefixError if there is no cover.
     """
     if not tree.prefix:
         return tree.cover(()), Certificate(0, log_z_lower=0.0, tv_bound=0.0, approximate=False)
@@ -49,6 +49,7 @@ def most_likely(
         if weight > -math.inf:
             heapq.heappush(heap, (-weight, next(order), node, place))
 
+    kept = 0 if budget is None else pcas.reserve(tree, budget)
     push(tree.root, 0.0)
     while heap:
         minus_weight, _, node, place = heapq.heappop(heap)
@@ -57,8 +58,8 @@ def most_likely(
             evaluations = tree.session.evaluations - before
             return cover, Certificate(evaluations, tv_bound=0.0, approximate=False, calls_prefix=evaluations)
         if node.children[place] is None:
-            if budget is not None and tree.session.evaluations - before >= budget:
-                cover, walked = pcas.sample(tree, rng)
+            if budget is not None and (used := tree.session.evaluations - before) >= budget - kept:
+                cover, walked = pcas.sample(tree, rng, budget=budget - used)
                 evaluations = tree.session.evaluations - before
                 return cover, replace(walked, model_evals=evaluations, calls_prefix=evaluations)
             tree.expand([(node, place)])

@@ -31,7 +31,7 @@ def sample(
     """Draws one of the known covers once their distribution is within `eps` of the exact one.
 
     `eps` = 0 enumerates all covers. After `budget` evaluations, draws from the covers known by then, see
-    `give_up`; the certificate's bounds hold in any case. At temperature 0, returns the most likely cover.
+    `draw_known`; the certificate's bounds hold in any case. At temperature 0, returns the most likely cover.
     Raises DeadPrefixError if there is no cover.
     """
     if tree.temperature == 0:
@@ -40,7 +40,7 @@ def sample(
         return nothing_to_cover(tree)
     before = tree.session.evaluations
     expand(tree, eps, budget)
-    return _drawn(tree, rng, before, 1)
+    return draw_known(tree, rng, before, 1, budget)
 
 
 def expand(tree: CoverTree, eps: float = 0.0, budget: int | None = None, batch: int = BATCH) -> None:
@@ -67,10 +67,9 @@ def expand(tree: CoverTree, eps: float = 0.0, budget: int | None = None, batch: 
     while heap and (eps == 0 or tv_bound(tree) > eps):
         room = batch
         if budget is not None:
-            left = budget - (tree.session.evaluations - before)
-            if left <= 0:
+            room = min(batch, left(tree, before, budget))
+            if room <= 0:
                 return
-            room = min(batch, left)
         popped = [heapq.heappop(heap) for _ in range(min(room, len(heap)))]
         tree.expand([(node, place) for _, _, node, place in popped])
         for minus_mass, _, node, place in popped:
@@ -85,14 +84,14 @@ def tv_bound(tree: CoverTree) -> float:
     return max(0.0, -math.expm1(root.lower - root.upper))
 
 
-def give_up(tree: CoverTree, rng: np.random.Generator, before: int, trials: int) -> tuple[Cover, Certificate]:
-    """Draws one of the known covers for a sampler that has used up its budget.
+def left(tree: CoverTree, before: int, budget: int) -> int:
+    """Returns how many of `budget` evaluations a search may still make.
 
-    If no cover is known, a walk with masks finds one, at the cost of at most one more evaluation per token.
-    This happens for a long prefix that the model would hardly write: it has too many histories to
-    evaluate.
+    While no cover is known, some are kept for the walk that `draw_known` may need. `before`: evaluations of
+    the session when the search began.
     """
-    return _drawn(tree, rng, before, trials)
+    kept = pcas.reserve(tree, budget) if tree.root.lower == -math.inf else 0
+    return budget - (tree.session.evaluations - before) - kept
 
 
 def nothing_to_cover(tree: CoverTree) -> tuple[Cover, Certificate]:
@@ -100,9 +99,17 @@ def nothing_to_cover(tree: CoverTree) -> tuple[Cover, Certificate]:
     return tree.cover(()), Certificate(0, log_z_lower=0.0, tv_bound=0.0, approximate=False)
 
 
-def _drawn(tree: CoverTree, rng: np.random.Generator, before: int, trials: int) -> tuple[Cover, Certificate]:
+def draw_known(
+    tree: CoverTree, rng: np.random.Generator, before: int, trials: int, budget: int | None
+) -> tuple[Cover, Certificate]:
+    """Draws one of the known covers after a search.
+
+    If no cover is known, a walk with masks finds one with the evaluations that are left. This happens for a
+    long prefix that the model would hardly write: it has too many histories to evaluate.
+    """
     if tree.root.lower == -math.inf:
-        cover, walked = pcas.sample(tree, rng)
+        rest = None if budget is None else budget - (tree.session.evaluations - before)
+        cover, walked = pcas.sample(tree, rng, budget=rest)
         evaluations = tree.session.evaluations - before
         return cover, replace(
             walked,

@@ -40,8 +40,8 @@ def sample(tree: CoverTree, rng: np.random.Generator, budget: int | None = None)
     trials = 0
     cover = None
     while cover is None:
-        if budget is not None and tree.session.evaluations - before >= budget:
-            return enumeration.give_up(tree, rng, before, trials)
+        if budget is not None and enumeration.left(tree, before, budget) <= 0:
+            return enumeration.draw_known(tree, rng, before, trials, budget)
         trials += 1
         cover = _trial(tree, rng)
     evaluations = tree.session.evaluations - before

@@ -25,11 +25,16 @@ MIN_TEMPERATURE = 1e-6
 
 
 def sample(
-    tree: CoverTree, rng: np.random.Generator, top_k: int = 0, top_p: float = 1.0
+    tree: CoverTree,
+    rng: np.random.Generator,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    budget: int | None = None,
 ) -> tuple[Cover, Certificate]:
     """Draws a cover in one walk. A step with a single compatible token does not evaluate the model.
 
-    `top_k` (0: no limit) and then `top_p` restrict the tokens that the mask leaves. Raises DeadPrefixError
+    `top_k` (0: no limit) and then `top_p` restrict the tokens that the mask leaves. After `budget`
+    evaluations, every step takes the longest token without asking the model. Raises DeadPrefixError
     if the walk cannot continue. In a vocabulary with a token for every byte, that happens only where the
     model gives every compatible token probability 0.
     """
@@ -47,6 +52,9 @@ def sample(
         if len(places) == 1:
             token = int(trie.order[places[0]])
             debug.append(f"[forced] {_shown(trie.vocabulary.tokens[token])}")
+        elif budget is not None and tree.session.evaluations - before >= budget:
+            token = _longest(tree, position)
+            debug.append(f"[longest] {_shown(trie.vocabulary.tokens[token])}")
         else:
             (row,) = tree.session.logprobs([tree.context + history])
             weights = truncated(row[places] / max(MIN_TEMPERATURE, tree.temperature), top_k, top_p)
@@ -67,6 +75,33 @@ def sample(
         calls_prefix=sampled,
         debug=tuple(debug),
     )
+
+
+def reserve(tree: CoverTree, budget: int) -> int:
+    """Returns how many of `budget` evaluations a search should leave for a walk, in case it finds no cover.
+
+    That is one for each token of a walk that always takes the longest token, but at most half of the budget.
+    """
+    count = position = 0
+    while position < len(tree.prefix) and count < budget // 2:
+        token = _longest(tree, position)
+        position += len(tree.session.trie.vocabulary.tokens[token])
+        count += 1
+    return count
+
+
+def _longest(tree: CoverTree, position: int) -> int:
+    """Returns the token that spells most of the prefix from byte `position` on.
+
+    Of those that reach its end, returns the shortest. Raises DeadPrefixError if there is none.
+    """
+    trie, compatible = tree.session.trie, tree.compatible(position)
+    covering = trie.order[compatible.covering]
+    if len(covering):
+        return int(min(covering, key=lambda token: len(trie.vocabulary.tokens[token])))
+    if not len(compatible.partial):
+        raise dead(tree.prefix, position)
+    return int(max(trie.order[compatible.partial], key=lambda token: len(trie.vocabulary.tokens[token])))
 
 
 def truncated(weights: NDArray[np.float64], top_k: int, top_p: float) -> NDArray[np.float64]:

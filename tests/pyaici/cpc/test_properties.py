@@ -224,14 +224,15 @@ def test_negative_temperature_is_refused() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_long_prefixes_take_at_most_the_budget_and_a_walk(temperature: float) -> None:
-    """There are millions of ways to spell this prefix."""
+@pytest.mark.parametrize("budget", [1, 2, 3, 50])
+def test_long_prefixes_take_at_most_the_budget(temperature: float, budget: int) -> None:
+    """There are millions of ways to spell this prefix. A walk uses what the search leaves."""
     prefix = b"print" * 20
     for sample in (exact.sample, enumeration.sample, most_likely):
         _, session = make(3)
-        cover, certificate = sample(session.tree((), prefix, temperature), rng(), budget=50)
+        cover, certificate = sample(session.tree((), prefix, temperature), rng(), budget=budget)
         assert cover.text.startswith(prefix) and certificate.approximate
-        assert certificate.model_evals <= 50 + enumeration.BATCH + len(prefix)
+        assert certificate.model_evals == session.evaluations <= budget
 
 
 def test_budget_of_zero() -> None:
