@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import time
@@ -16,7 +17,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from bench.inputs.lark import lark_of_yacc
 from bench.measurement.timing import alternate
+from pyaici.bundled import find_grammar
 from pyaici.models import default_model_path
 
 #: environment of this process; the scheduler runs in it too, so that only the constraint differs
@@ -30,17 +33,44 @@ ENVIRONMENT = {
 }
 #: does not end within a round and forces no token, so that all contestants make the same steps
 REGEX = r"( [A-Za-z]+[,.]?){400,500}"
-#: like the schema of a real request: much of its text is forced
-SCHEMA = {
-    "type": "array",
-    "minItems": 40,
-    "items": {
+
+
+def _list_of(**properties: Any) -> dict[str, Any]:
+    """Returns the schema of a list of objects that is too long to end within a round."""
+    item = {
         "type": "object",
-        "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
-        "required": ["name", "age"],
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
-    },
-}
+    }
+    return {"type": "array", "minItems": 40, "items": item}
+
+
+#: like the schema of a real request: some of its text is forced
+SCHEMA = _list_of(name={"type": "string", "maxLength": 12}, age={"type": "integer"})
+#: most of its text is forced
+TEMPLATE = _list_of(
+    kind={"const": "an inhabitant of the town"},
+    age={"enum": list(range(10, 100))},
+    country_of_birth={"enum": ["France", "Spain", "Italy", "Greece"]},
+)
+
+
+def constraints(backend: str) -> dict[str, dict[str, Any]]:
+    """Returns what the contestants write: for each kind, the options of our request and of the backend's."""
+    found = {
+        "regex": {"aici": ("regex", REGEX), backend: {"regex": REGEX}},
+        "json_schema": {"aici": ("json_schema", SCHEMA), backend: {"json": SCHEMA}},
+        "forced": {"aici": ("json_schema", TEMPLATE), backend: {"json": TEMPLATE}},
+    }
+    if backend == "guidance":  # the other one has another syntax for grammars
+        grammar = find_grammar("c.y")
+        assert grammar is not None
+        text = grammar.read_text("utf-8")
+        found["c"] = {"aici": ("lr1", text), backend: {"grammar": lark_of_yacc(text)}}
+    return found
+
+
 PROMPT = "Write about number {} and what it means to the people of the town:"
 
 
@@ -88,6 +118,7 @@ class Race:
         from vllm import LLM
 
         self.backend = backend
+        self._numbers = itertools.count()
         self.llm = LLM(
             str(default_model_path("float32")),
             dtype="float32",
@@ -97,8 +128,8 @@ class Race:
             structured_outputs_config={"backend": backend},
         )
 
-    def settings(self, engine: str, kind: str, value: Any, tokens: int) -> Any:
-        """Returns the SamplingParams of a contestant. `kind` is "regex" or "json"."""
+    def settings(self, engine: str, constraint: dict[str, Any], tokens: int) -> Any:
+        """Returns the SamplingParams of a contestant. `constraint`: see `constraints`."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -106,10 +137,10 @@ class Race:
         if engine == "free":
             options["ignore_eos"] = True
         elif engine == "aici":
-            name = {"regex": "regex", "json": "json_schema"}[kind]
+            name, value = constraint[engine]
             options["extra_args"] = {"aici_controller": name, "aici_arg": value}
         else:
-            options["structured_outputs"] = StructuredOutputsParams(**{kind: value})
+            options["structured_outputs"] = StructuredOutputsParams(**constraint[engine])
         return SamplingParams(**options)
 
     def run(self, settings: Any, batch: int) -> tuple[float, int]:
@@ -123,11 +154,11 @@ class Race:
                 raise RuntimeError(str(output.outputs[0].stop_reason))
         return seconds, sum(len(output.outputs[0].token_ids) for output in outputs)
 
-    def throughput(self, kind: str, value: Any, batch: int, tokens: int, rounds: int) -> dict[str, Any]:
+    def throughput(self, constraint: dict[str, Any], batch: int, tokens: int, rounds: int) -> dict[str, Any]:
         """Returns, for each contestant, the milliseconds per token of each sequence, one sample a round."""
 
         def contestant(engine: str) -> Callable[[], float]:
-            settings = self.settings(engine, kind, value, tokens)
+            settings = self.settings(engine, constraint, tokens)
 
             def once() -> float:
                 seconds, made = self.run(settings, batch)
@@ -141,7 +172,7 @@ class Race:
     def parts(self, batch: int, tokens: int, rounds: int) -> dict[str, list[float]]:
         """Returns the milliseconds that AICI and vLLM's handling of masks take in steps under a pattern."""
         steps = Steps(self.llm)
-        settings = self.settings("aici", "regex", REGEX, tokens)
+        settings = self.settings("aici", {"aici": ("regex", REGEX)}, tokens)
         for _ in range(rounds):
             self.run(settings, batch)
         whole = [step for step in steps.steps if step["apply"]]
@@ -151,20 +182,29 @@ class Race:
         }
 
     def first_token(self, rounds: int) -> dict[str, Any]:
-        """Returns, for each contestant, the milliseconds to the first token under a new schema."""
-        count = 0
+        """Returns, for each contestant, the milliseconds to the first token.
+
+        Under a schema that is new ("new"), and under the same one again ("again").
+        """
+        samples: dict[str, dict[str, list[float]]] = {}
 
         def contestant(engine: str) -> Callable[[], float]:
+            again = samples.setdefault(engine, {"new": [], "again": []})
+
             def once() -> float:
-                nonlocal count
-                count += 1
-                properties = {f"field_{count}_{i}": {"type": "string"} for i in range(8)}
-                value = {"type": "object", "properties": properties, "required": list(properties)}
-                return self.run(self.settings(engine, "json", value, 1), 1)[0] * 1e3
+                number = next(self._numbers)
+                properties = {f"field_{number}_{i}": {"type": "string"} for i in range(8)}
+                schema = {"type": "object", "properties": properties, "required": list(properties)}
+                constraint = {"aici": ("json_schema", schema), self.backend: {"json": schema}}
+                settings = self.settings(engine, constraint, 1)
+                for times in again.values():
+                    times.append(self.run(settings, 1)[0] * 1e3)
+                return 0.0
 
             return once
 
-        return alternate({name: contestant(name) for name in ("free", "aici", self.backend)}, rounds)
+        alternate({name: contestant(name) for name in ("free", "aici", self.backend)}, rounds, warmup=0)
+        return samples
 
 
 def main() -> None:
@@ -173,19 +213,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("backend", choices=["xgrammar", "guidance"])
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 16])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     race = Race(arguments.backend, max(arguments.batches))
+    race.first_token(1)  # warms up
     found: dict[str, Any] = {"first_token": race.first_token(arguments.rounds)}
     for batch in arguments.batches:
-        for kind, value in (("regex", REGEX), ("json", SCHEMA)):
-            found[f"b{batch}.{kind}"] = race.throughput(
-                kind, value, batch, arguments.tokens, arguments.rounds
-            )
+        for kind, constraint in constraints(arguments.backend).items():
+            found[f"b{batch}.{kind}"] = race.throughput(constraint, batch, arguments.tokens, arguments.rounds)
     batch = max(b for b in arguments.batches if b <= 8)
     found[f"b{batch}.parts"] = race.parts(batch, arguments.tokens, arguments.rounds)
     print(json.dumps(found), flush=True)

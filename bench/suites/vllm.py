@@ -58,11 +58,13 @@ def race(backend: str, *, quick: bool) -> dict[str, Any]:
     return found
 
 
-def _first_token(report: Report, backend: str, samples: dict[str, list[float]]) -> None:
-    for engine, values in samples.items():
-        name = f"vllm.first_token.{engine}" + ("_ms" if engine == backend else f".beside_{backend}_ms")
-        report.samples(name, values, "ms")
-        report.figure(name, summarise(values).median, "ms")
+def _first_token(report: Report, backend: str, samples: dict[str, dict[str, list[float]]]) -> None:
+    for engine, by_schema in samples.items():
+        for schema, values in by_schema.items():
+            name = f"vllm.first_token.{schema}.{engine}"
+            name += "_ms" if engine == backend else f".beside_{backend}_ms"
+            report.samples(name, values, "ms")
+            report.figure(name, summarise(values).median, "ms")
 
 
 def _parts(report: Report, batch: str, backend: str, samples: dict[str, list[float]]) -> None:

@@ -17,9 +17,11 @@ def test_the_suite_reports_all_figures(engines: Engines) -> None:
     vllm.run(report)
     found = {figure.name: figure.value for figure in report.figures}
     names = {
-        f"first_token.{name}_ms" for name in ("xgrammar", "aici.beside_xgrammar", "free.beside_xgrammar")
+        f"first_token.{schema}.{name}_ms"
+        for schema in ("new", "again")
+        for name in ("xgrammar", "aici.beside_xgrammar", "free.beside_xgrammar")
     }
-    for kind in ("regex", "json"):
+    for kind in ("regex", "json_schema", "forced"):
         for engine in ("xgrammar", "aici.beside_xgrammar", "free.beside_xgrammar"):
             names.add(f"b2.{kind}.{engine}_tokens_per_s")
         names |= {f"b2.{kind}.ratio_to_xgrammar{end}" for end in ("", "_low", "_high")}
