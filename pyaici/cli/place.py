@@ -114,7 +114,8 @@ def find_module(place: Place, name: str) -> str:
 def _interpreter(script: Script, store: Path | None = None) -> bytes:
     """Returns the module that runs a script, after checking the script's syntax.
 
-    `store`: where the script will be stored; None for a daemon. Raises InterpreterMissingError, and ScriptFileError for a syntax error.
+    `store`: where the script will be stored; None for a daemon. Raises InterpreterMissingError, and
+    ScriptFileError for a syntax error.
     """
     wasm = interpreter_file(script.language)
     from pyaici.scripting.checker import Checker  # a server does the same check

@@ -19,7 +19,7 @@ from pyaici.client.results import Row
 from pyaici.engines.batching.beam import BeamSearch
 from pyaici.engines.batching.budget import Budget
 from pyaici.engines.batching.histories import Histories
-from pyaici.engines.batching.model import CHUNK_TOKENS, Feed, Runner
+from pyaici.engines.batching.model import Feed, Runner
 from pyaici.engines.batching.pool import SequencePool
 from pyaici.engines.batching.prefixes import PrefixCache
 from pyaici.engines.batching.sampler import Choice, empty_mask_error
@@ -88,7 +88,7 @@ class BatchingEngine(Engine):
         self._histories = Histories(runner, self._prefixes, budget, self._pool.stats, self.max_context)
         self._request_ids = itertools.count()
         self._searches: dict[int, BeamSearch] = {}
-        self._scheduler = Scheduler(self._pool, self._prefixes, runner.pass_cost)
+        self._scheduler = Scheduler(self._pool, self._prefixes, runner)
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -198,13 +198,15 @@ class BatchingEngine(Engine):
     def logits_in_pieces(self, sequences: Seq[Seq[int]]) -> Generator[None, None, NDArray[np.float32]]:
         """Computes `next_logits` in pieces. The engine may step between pieces.
 
-        A piece has at most `CHUNK_TOKENS` tokens, or while there are requests `pass_cost` tokens. Close the
-        generator if you do not run it to its end. In addition to the errors of `next_logits`, raises
-        AiciError if the model failed for a request between two pieces.
+        A piece has as many tokens as a step feeds of prompts. Close the generator if you do not run it to
+        its end. In addition to the errors of `next_logits`, raises AiciError if the model failed for a
+        request between two pieces.
         """
         histories = self._histories.check(sequences)
         try:
-            logits = yield from self._histories.logits(histories, self._pool.cached, self._piece_tokens)
+            logits = yield from self._histories.logits(
+                histories, self._pool.cached, self._scheduler.prompt_tokens
+            )
         except (AiciError, GeneratorExit):
             raise
         except BaseException as error:  # also an interrupt: the pass may be half done
@@ -212,9 +214,6 @@ class BatchingEngine(Engine):
             raise
         logits[:, self._vocab_size :] = float("-inf")
         return logits
-
-    def _piece_tokens(self) -> int:
-        return self._runner.pass_cost if self.busy else CHUNK_TOKENS
 
     # -- the step -------------------------------------------------------------------------------
 
@@ -307,9 +306,9 @@ class BatchingEngine(Engine):
         with stats.phase(Phase.MASK):
             plain = sampler.mask(logits, choices, self._vocab_size)
         with stats.phase(Phase.SAMPLE):
-            begun = time.perf_counter()
+            begun = time.thread_time()
             chosen = sampler.choose(logits, plain, choices)
-            self._charge([seq for seq, _ in sampling], choices, time.perf_counter() - begun)
+            self._charge([seq for seq, _ in sampling], choices, time.thread_time() - begun)
             for (seq, row), pick in zip(sampling, chosen, strict=True):
                 if pick.token < 0:
                     self._pool.finish(seq, FinishReason.ERROR, empty_mask_error())

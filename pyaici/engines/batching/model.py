@@ -134,8 +134,8 @@ class Runner(Protocol):
 
     #: the fixed cost of a forward pass, in tokens
     pass_cost: int
-    #: moving average of a pass's time per token, where the pass itself counts as `pass_cost` tokens; 0 =
-    #: not measured
+    #: moving average of a pass's time per token in seconds, where the pass itself counts as `pass_cost`
+    #: tokens; 0 = not measured. On a CPU, the processor's time, so that other work does not count
     token_seconds: float
     #: the model accepts token ids below this
     num_tokens: int

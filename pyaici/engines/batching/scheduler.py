@@ -7,18 +7,25 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from aicirt.contract.errors import SpaceError
-from pyaici.engines.batching.model import CHUNK_TOKENS, Feed
+from pyaici.engines.batching.model import Feed
 from pyaici.engines.engine import FinishReason
 
 if TYPE_CHECKING:
+    from pyaici.engines.batching.model import Runner
     from pyaici.engines.batching.pool import SequencePool
     from pyaici.engines.batching.prefixes import PrefixCache
     from pyaici.engines.batching.sequence import Sequence
 
 Owner = TypeVar("Owner", bound=Hashable)
-#: A sequence that lacks at most this many tokens, e.g. after a splice, is fed without the budget for long
-#: prompts.
-SHORT_FEED = 64
+#: A sequence that lacks at most this many tokens, e.g. after a splice, is fed at once, without `prompt_tokens`.
+SHORT_FEED = 8
+#: most tokens of prompts in a step: more would hardly be faster on a processor
+PROMPT_TOKENS = 64
+#: the longest time for them. It is far above that of small models: their texts, which depend a little on how
+#: a prompt is cut, should not depend on the speed of the machine.
+PROMPT_SECONDS = 2.0
+#: the longest step with tokens of prompts, as a multiple of the step without them
+_MOST_TIMES_BESIDE_PROMPTS = 4
 #: The longest step, as a multiple of the step that the owner with the least demand would have alone.
 _MOST_TIMES_ALONE = 2
 #: the rest of a share that still counts as one token, because shares are sums of fractions
@@ -33,20 +40,20 @@ class Scheduler:
     a share the sequences that have waited longest come first.
     """
 
-    def __init__(self, pool: SequencePool, prefixes: PrefixCache, pass_cost: int) -> None:
-        """`pass_cost`: the fixed cost of a forward pass, in tokens."""
+    def __init__(self, pool: SequencePool, prefixes: PrefixCache, runner: Runner) -> None:
         self._pool = pool
         self._prefixes = prefixes
-        self._pass_cost = pass_cost
+        self._runner = runner
+        self._short = max(SHORT_FEED, runner.pass_cost)
         self._turns = 0
         #: first sequences of requests with n > 1, which are copied when they are first scheduled
         self.to_copy: set[int] = set()
 
     def schedule(self) -> tuple[list[Sequence], list[Feed]]:
-        """Returns the sequences of the step, and the pieces of long prompts to feed beside them.
+        """Returns the sequences of the step, and the pieces of prompts to feed beside them.
 
-        A step feeds at most `CHUNK_TOKENS` tokens of long prompts, so that one long prompt does not stop the
-        other sequences. Reserves room in the cache for all fed tokens.
+        Prompts are cut so that they do not stop the other sequences, see `prompt_tokens`. Reserves room in
+        the cache for all fed tokens.
         """
         self._pool.admit()
         owners: dict[str | None, list[Sequence]] = {}
@@ -54,10 +61,10 @@ class Scheduler:
             if seq.slot.placed:
                 owners.setdefault(seq.request.owner, []).append(seq)
         wanted = {owner: sum(seq.cost for seq in seqs) for owner, seqs in owners.items()}
-        shares = fair_shares(wanted, self._pass_cost)
+        shares = fair_shares(wanted, self._runner.pass_cost)
         ready: list[Sequence] = []
         filling: list[Feed] = []
-        budget = CHUNK_TOKENS
+        budget = self.prompt_tokens()
         for owner, seqs in owners.items():
             budget = self._share(seqs, shares[owner], budget, ready, filling)
         ready.sort(key=lambda seq: seq.id)
@@ -67,6 +74,21 @@ class Scheduler:
                 ready += self._pool.clone(seq, seq.request.n - 1)
         return ready, filling
 
+    def prompt_tokens(self) -> int:
+        """Returns the most tokens of prompts that the next step feeds.
+
+        The step must not take many times as long as without the prompts.
+        """
+        cost, seconds = self._runner.pass_cost, self._runner.token_seconds
+        most = max(PROMPT_TOKENS, cost)  # a GPU reads as many in the time of a pass
+        while most > 1 and most * seconds > PROMPT_SECONDS:
+            most //= 2
+        placed = [seq.missing for seq in self._pool.live.values() if seq.slot.placed]
+        if others := sum(max(1, missing) for missing in placed if missing <= self._short):
+            # the prompts may need a pass of their own
+            most = min(most, (_MOST_TIMES_BESIDE_PROMPTS - 1) * (cost + others) - cost)
+        return most
+
     def _share(
         self, seqs: list[Sequence], share: float, budget: int, ready: list[Sequence], filling: list[Feed]
     ) -> int:
@@ -75,7 +97,7 @@ class Scheduler:
         first = True  # the first sequence takes part at any cost
         for seq in sorted(seqs, key=lambda seq: (seq.turn, seq.id)):
             missing = seq.missing
-            short = missing <= SHORT_FEED
+            short = missing <= self._short
             whole = seq.request_id in searches
             left = math.inf if whole else share - seq.sampling
             if not (short or budget) or not (first or left > _NEARLY_ONE):

@@ -158,7 +158,7 @@ class ModelRunner:
 
         The logits are float32.
         """
-        begun = time.perf_counter()
+        begun = time.thread_time()  # beside other work it is the same
         counts = [len(part) for part in parts]
         width = max(counts)
         ids = [[0] * (width - count) + list(part) for part, count in zip(parts, counts, strict=True)]
@@ -182,7 +182,7 @@ class ModelRunner:
             slot.length += count
         logits: torch.Tensor = output.logits[:, -1].float()
         if self._on_cpu:
-            each = (time.perf_counter() - begun) / (self.pass_cost + len(parts) * width)
+            each = (time.thread_time() - begun) / (self.pass_cost + len(parts) * width)
             self.token_seconds = moving_average(self.token_seconds, each)
         return logits.detach().numpy() if self._on_cpu else logits
 

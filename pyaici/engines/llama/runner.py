@@ -62,6 +62,8 @@ class LlamaRunner:
         self.max_tokens = min(model.trained_context, library.n_ctx_seq(self._context))
         self.pass_cost = PASS_COST["gpu" if on_gpu else "cpu"]
         self.token_seconds = 0.0
+        #: the time of a processor is the same beside other work
+        self._clock = time.perf_counter if on_gpu else time.thread_time
         self.sampler = NumpySampler()
         cells, windows = library.n_ctx(self._context), library.model_n_swa(model.pointer) > 0
         self.cache = SequenceCache(library, self._context, cells, MAX_SEQUENCES, doubled=windows)
@@ -96,7 +98,7 @@ class LlamaRunner:
             positions += range(slot.length, slot.length + count)
             sequences += [slot.index] * count
             lasts.append(len(tokens) - 1)
-        begun = time.perf_counter()
+        begun = self._clock()
         wanted = np.zeros(len(tokens), np.int8)
         wanted[lasts] = 1
         rows: list[NDArray[np.float32]] = []
@@ -107,7 +109,7 @@ class LlamaRunner:
             feed.slot.length += len(feed.tokens)
             feed.slot.used = feed.slot.length
         if tokens:
-            each = (time.perf_counter() - begun) / (self.pass_cost + len(tokens))
+            each = (self._clock() - begun) / (self.pass_cost + len(tokens))
             self.token_seconds = moving_average(self.token_seconds, each)
         return rows
 

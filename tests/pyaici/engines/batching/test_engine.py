@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.batching import scheduler
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import (
     Event,
@@ -41,7 +40,7 @@ def test_greedy_in_a_mixed_batch_equals_generate(engine: BatchingEngine, generat
     ends_early = engine.add(Request(PROMPTS[1], max_tokens=3))
     engine.step()
     sampled = engine.add(Request(PROMPTS[2], max_tokens=20, sampling=Sampling(1.5, seed=3), n=2))
-    for _ in range(4):
+    for _ in range(12):  # the prompt is fed beside the other requests, and then copied
         engine.step()
     late = engine.add(Request(PROMPTS[3], max_tokens=25))
     engine.step()
@@ -54,10 +53,9 @@ def test_greedy_in_a_mixed_batch_equals_generate(engine: BatchingEngine, generat
     assert [r.reason for r in cancelled] == [FinishReason.CANCELLED] * 2
 
 
-def test_a_prompt_longer_than_a_chunk_is_fed_in_pieces_while_others_go_on(
-    model: Any, vocabulary: Vocabulary, generate: Generate, monkeypatch: pytest.MonkeyPatch
+def test_a_long_prompt_is_fed_in_pieces_while_others_go_on(
+    model: Any, vocabulary: Vocabulary, generate: Generate
 ) -> None:
-    monkeypatch.setattr(scheduler, "CHUNK_TOKENS", 70)
     engine = make_engine(model, vocabulary=vocabulary)
     short = engine.add(Request(PROMPTS[0], max_tokens=30))
     engine.step()
@@ -69,10 +67,21 @@ def test_a_prompt_longer_than_a_chunk_is_fed_in_pieces_while_others_go_on(
             events = engine.step()
             tokens_of_short += [e.tokens[0] for e in events if isinstance(e, TokensAppended) and e.seq == 0]
     assert len(tokens_of_short) == 3, "the short request must get a token in every step"
-    assert max(map(max, fed.passes)) == 70
+    cost = engine._runner.pass_cost
+    assert max(map(max, fed.passes)) == 3 * (cost + 1) - cost, "steps may take four times as long"
     engine.run()
     assert engine.results(long)[0].new_tokens == generate(long_prompt, 5)
     assert engine.results(short)[0].new_tokens == generate(PROMPTS[0], 30)
+
+
+def test_the_time_of_a_step_bounds_the_pieces_of_a_prompt_alone(model: Any, vocabulary: Vocabulary) -> None:
+    engine = make_engine(model, vocabulary=vocabulary)
+    engine.add(Request([BOS, *((7 * i) % 256 for i in range(180))], max_tokens=5))
+    with CountingPasses(engine) as fed:
+        for seconds in (0.0, 0.031, 0.032, 10.0):
+            engine._runner.token_seconds = seconds
+            engine.step()
+    assert [max(each) for each in fed.passes] == [64, 64, 32, 1]
 
 
 def test_sampling_depends_on_the_seed_and_not_on_batch_mates(engine: BatchingEngine) -> None:
