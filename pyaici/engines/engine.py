@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.engines.sampling import Sampling as Sampling
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
@@ -36,9 +37,6 @@ class Counts:
 
 #: the limit of the APIs that clients know; each entry is a line of a response
 MAX_TOP_LOGPROBS = 20
-
-#: more tokens than any vocabulary has
-MAX_TOP_K = 1 << 24
 
 #: token ids, a text, or the messages of a chat (each with "role" and "content")
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
@@ -71,28 +69,6 @@ class FinishReason(Enum):
     CANCELLED = "cancelled"
     #: beam search dropped it in favour of better beams
     CUT = "cut"
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Options for choosing the next token. Raises ValueError for values out of range."""
-
-    #: 0 = the most likely token
-    temperature: float = 0.0
-    #: keep only the most likely tokens that together have at least this probability
-    top_p: float = 1.0
-    #: keep only this many most likely tokens; 0 = all
-    top_k: int = 0
-    #: makes a run repeatable; None = a random seed
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature is {self.temperature}; it must be 0 or a positive number")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
-        if not 0 <= self.top_k <= MAX_TOP_K:
-            raise ValueError(f"top_k is {self.top_k}; it must be 0 (all tokens) to {MAX_TOP_K}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +110,8 @@ class Request:
             raise ValueError(f"top_logprobs is {self.top_logprobs}; it must be 0 to {MAX_TOP_LOGPROBS}")
         if self.beams > 1 and self.n > self.beams:
             raise ValueError(f"n is {self.n}; with {self.beams} beams it must be at most {self.beams}")
+        if self.beams > 1 and self.sampling.changes_logits:
+            raise ValueError("beam search takes neither penalties, biases, min_tokens nor bad_words")
 
     @property
     def capabilities(self) -> Capabilities:

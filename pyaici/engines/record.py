@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,12 +36,12 @@ class TextTrail:
         self._ends: list[int] = []
         self._pending: list[bytes] = []
 
-    def append(self, tokens: Iterable[int]) -> str:
-        """Appends tokens and returns the text that became readable."""
+    def append(self, tokens: Iterable[int], hidden: Collection[int] = ()) -> str:
+        """Appends tokens and returns the text that became readable. `hidden`: tokens without text."""
         before = len(self._visible)
         for token in tokens:
             waiting = self._pending[-1] if self._pending else b""
-            text, waiting = _decode(waiting + self._token_bytes(token))
+            text, waiting = _decode(waiting + (b"" if token in hidden else self._token_bytes(token)))
             self._visible += text
             self._ends.append(len(self._visible))
             self._pending.append(waiting)
@@ -178,7 +178,8 @@ class Record:
             self.work += len(tokens)
             if self.first_token != self.first_token:
                 self.first_token = time.perf_counter()
-        return self.trail.append(tokens)
+        hidden = self.request.sampling.stop_token_ids if origin is not Origin.PROMPT else ()
+        return self.trail.append(tokens, hidden)
 
     def backtrack(self, count: int) -> str:
         """Removes the last `count` tokens, the prompt's included, and returns the text removed with them."""

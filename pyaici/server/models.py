@@ -92,6 +92,16 @@ class ServedModel:
         self._fitting(tokens, param)
         return tokens
 
+    def tokens_of_word(self, word: str) -> list[tuple[int, ...]]:
+        """Returns the tokens of a text at the beginning of a text and, if they differ, after a space."""
+        found: list[tuple[int, ...]] = []
+        for prefix in ("", " "):
+            tokens = tuple(self.tokenizer.encode(prefix + word.lstrip(), add_special_tokens=False))
+            # after a space: only as many tokens, of which the first has the space in it
+            if not found or (tokens[0] != found[0][0] and len(tokens) == len(found[0])):
+                found.append(tokens)
+        return found
+
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -93,7 +93,7 @@ class BeamSearch:
             if not line.any():
                 pool.finish(seq, FinishReason.ERROR, empty_mask_error())
         scores = masked + np.array([[seq.score] for seq, _ in sampling], np.float32)
-        count = max(2, 1 + pool.num_eos) * self.request.beams
+        count = max(2, 1 + pool.num_eos + len(self.request.sampling.stop_token_ids)) * self.request.beams
         found = []
         for place in largest_first(scores.ravel(), count).tolist():
             beam, token = divmod(place, masked.shape[1])

@@ -300,7 +300,7 @@ class BatchingEngine(Engine):
         if not sampling:
             return
         stats, sampler = self._pool.stats, self._runner.sampler
-        choices = [seq.choice(row) for seq, row in sampling]
+        choices = [seq.choice(row, self.vocabulary.eos) for seq, row in sampling]
         with stats.phase(Phase.SAMPLE):
             logits = sampler.stack([seq.last_logits for seq, _ in sampling])
         with stats.phase(Phase.MASK):

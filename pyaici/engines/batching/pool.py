@@ -209,7 +209,7 @@ class SequencePool:
             self._events.append(
                 TokensAppended(seq.request_id, seq.id, tokens, text, origin, known, best, allowed)
             )
-        if tokens and tokens[-1] in self._eos and not seq.holds_end:
+        if tokens and seq.ends_at(tokens[-1], self._eos):
             self.finish(seq, FinishReason.EOS)
         elif (reason := seq.limit(self._max_context)) is not None:
             self.finish(seq, reason)
@@ -233,7 +233,7 @@ class SequencePool:
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
         """Returns how the sequence would end if this token were appended; None if it would go on."""
-        if token in self._eos and not seq.holds_end:
+        if seq.ends_at(token, self._eos):
             return FinishReason.EOS
         return FinishReason.LENGTH if seq.room(self._max_context) <= 1 else None
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pyaici.engines.sampling import Changes
 
 #: number of bins that tokens are sorted into by logit
 _BINS = 1024
@@ -114,6 +115,10 @@ class Choice:
     measure: bool = False
     #: how many most likely tokens to list
     list_top: int = 0
+    #: tokens below this share of the most likely token's probability are left out
+    min_p: float = 0.0
+    #: changes of the logits before `row`
+    changes: Changes | None = None
 
     @property
     def greedy(self) -> bool:
@@ -167,6 +172,10 @@ class NumpySampler:
         batch[:, vocab_size:] = -math.inf
         measured = [i for i, choice in enumerate(choices) if choice.measured]
         plain = batch[measured] if measured else None
+        for line, choice in zip(batch, choices, strict=True):
+            if choice.changes is not None:
+                changes = choice.changes.within(vocab_size)
+                line[changes.tokens] = changes.apply(line[changes.tokens])
         apply_masks(batch, [choice.row for choice in choices])
         return plain
 
@@ -212,6 +221,8 @@ def _pick(masked: NDArray[np.float32], choice: Choice) -> int:
     # subtracts first: a large bias divided by a low temperature would be infinite
     with np.errstate(over="ignore"):
         scaled = (masked - masked[token]) / np.float32(min(choice.temperature, HOTTEST))
+    if choice.min_p > 0:
+        scaled[scaled < math.log(choice.min_p)] = -math.inf
     if choice.top_p < 1 or choice.top_k > 0:
         return Ranks(scaled).draw(choice.top_k, choice.top_p, uniform)
     return _draw(np.exp(scaled, out=scaled), uniform)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyaici.engines.batching.sequence import Sequence
 
 Owner = TypeVar("Owner", bound=Hashable)
-#: A sequence that lacks at most this many tokens, e.g. after a splice, is fed at once, without `prompt_tokens`.
+#: A sequence that lacks at most this many tokens, e.g. after a splice, is fed without regard to prompts.
 SHORT_FEED = 8
 #: most tokens of prompts in a step: more would hardly be faster on a processor
 PROMPT_TOKENS = 64

@@ -15,6 +15,7 @@ from pyaici.engines.engine import FinishReason, Origin
 from pyaici.engines.record import NAN, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from collections.abc import Sequence as Seq
 
     from pyaici.client.results import Row
@@ -149,8 +150,11 @@ class Sequence(Record):
         self.copy_to(child)
         return child
 
-    def choice(self, row: Row | None) -> Choice:
-        """Returns the options for choosing its next token under the controller's row."""
+    def choice(self, row: Row | None, ends: Collection[int]) -> Choice:
+        """Returns the options for choosing its next token under the controller's row.
+
+        `ends`: the vocabulary's end-of-sequence tokens.
+        """
         sampling = self.request.sampling
         temperature = sampling.temperature
         if row is not None and row.temperature is not None:
@@ -163,6 +167,21 @@ class Sequence(Record):
             row=row,
             measure=self.request.logprobs or (self.measured and not self.skips_post),
             list_top=max(self.request.top_logprobs, 0 if row is None else row.top_k),
+            min_p=sampling.min_p,
+            changes=sampling.changes(
+                self.tokens[: self.prompt_tokens],
+                self.tokens[self.prompt_tokens :],
+                ends,
+            )
+            if sampling.changes_logits
+            else None,
+        )
+
+    def ends_at(self, token: int, ends: Collection[int]) -> bool:
+        """Returns whether this token ends the sequence. `ends`: the vocabulary's end-of-sequence tokens."""
+        sampling = self.request.sampling
+        return token in sampling.stop_token_ids or (
+            token in ends and not sampling.ignore_eos and not self.holds_end
         )
 
     def limit(self, max_context: int) -> FinishReason | None:

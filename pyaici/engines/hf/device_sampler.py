@@ -37,6 +37,11 @@ class DeviceSampler:
         batch[:, vocab_size:] = float("-inf")
         measured = [i for i, choice in enumerate(choices) if choice.measured]
         plain = batch[measured] if measured else None
+        for line, choice in zip(batch, choices, strict=True):
+            if choice.changes is not None:
+                changes = choice.changes.within(vocab_size)
+                tokens = torch.from_numpy(changes.tokens).to(line.device)
+                line[tokens] = torch.from_numpy(changes.apply(line[tokens].cpu().numpy())).to(line.device)
         apply_masks(batch, [choice.row for choice in choices])
         return plain
 
@@ -73,6 +78,9 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     # subtracts first: a large bias divided by a low temperature would be infinite
     scaled = logits[drawn] - largest[drawn, None]
     scaled /= torch.tensor(temperatures, device=logits.device)[:, None]
+    if any(choices[i].min_p > 0 for i in drawn):
+        least = [math.log(choices[i].min_p) if choices[i].min_p > 0 else -math.inf for i in drawn]
+        scaled.masked_fill_(scaled < torch.tensor(least, device=logits.device)[:, None], -math.inf)
     uniform = torch.tensor(
         [_uniform(choices[i]) for i in drawn],
         dtype=torch.float64,

@@ -294,6 +294,8 @@ class VllmEngine(Engine):
 
         if request.beams > 1:
             raise ValueError("the vLLM engine has no beam search: beams must be 1")
+        if request.sampling.bad_words:
+            raise ValueError("the vLLM engine takes no bad_words: vLLM wants texts instead of their tokens")
         tokens = first_tokens(
             self._tokenizer,
             request.prompt,
@@ -323,6 +325,14 @@ class VllmEngine(Engine):
                     temperature=sampling.temperature,
                     top_p=sampling.top_p,
                     top_k=sampling.top_k,
+                    min_p=sampling.min_p,
+                    presence_penalty=sampling.presence_penalty,
+                    frequency_penalty=sampling.frequency_penalty,
+                    repetition_penalty=sampling.repetition_penalty,
+                    logit_bias=dict(sampling.logit_bias) or None,
+                    min_tokens=sampling.min_tokens,
+                    ignore_eos=sampling.ignore_eos,
+                    stop_token_ids=list(sampling.stop_token_ids) or None,
                     # vLLM adds the choice index
                     seed=None if sampling.seed is None else sampling.seed + copy * self._max_sequences,
                     max_tokens=request.max_tokens,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from pyaici.engines.engine import MAX_TOP_LOGPROBS, Sampling
+from pyaici.engines.engine import MAX_TOP_LOGPROBS
 from pyaici.server.http.errors import bad_request, check_text
 
 #: most characters of a controller's argument, or of a grammar
@@ -106,20 +106,3 @@ def argument_text(value: Any, param: str = "controller_arg") -> str:
         raise bad_request(f"the argument has {len(text)} characters; at most {MAX_ARG} are allowed", param)
     check_text(text, param)
     return text
-
-
-def sampling(
-    temperature: float | None,
-    top_p: float | None,
-    top_k: int | None,
-    seed: int | None,
-    *,
-    default: float = 1.0,
-) -> Sampling:
-    """Returns sampling options; `default` is the temperature if none is given."""
-    return Sampling(
-        temperature=default if temperature is None else temperature,
-        top_p=1.0 if top_p is None else top_p,
-        top_k=top_k or 0,
-        seed=seed,
-    )

@@ -25,7 +25,8 @@ def start() -> Callable[..., subprocess.Popen[str]]:
 
     def start(work: str, *, ignores: bool = False) -> subprocess.Popen[str]:
         code = (
-            "import time, sys, atexit\nfrom aicirt.system.terminal import exceptions_wait, leave, run_command\n"
+            "import time, sys, atexit\n"
+            "from aicirt.system.terminal import exceptions_wait, leave, run_command\n"
             f"def ready(): print('ready', flush=True)\ndef work():\n{work}\n"
             "atexit.register(print, 'exit handlers ran')\n"
             "status = run_command('it', work)\nprint('status', status)\nleave(status)\n"
@@ -164,8 +165,8 @@ def test_exceptions_of_signals_wait(
 ) -> None:
     """As while torch is imported, some of whose calls of Python abort the process after an exception."""
     work = (
-        "    with exceptions_wait():\n        ready()\n        sys.stdin.readline()\n        print('imported')\n"
-        "    print('never')"
+        "    with exceptions_wait():\n        ready()\n        sys.stdin.readline()\n"
+        "        print('imported')\n    print('never')"
     )
     with start(work) as process:
         process.send_signal(number)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from pyaici.engines.engine import MAX_TOP_K
+from pyaici.engines.sampling import MAX_TOP_K
 from pyaici.server.apis.messages.errors import invalid
 
 if TYPE_CHECKING:

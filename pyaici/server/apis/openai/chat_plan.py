@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyaici.server.apis.fields import argument_text, sampling
+from pyaici.server.apis.fields import argument_text
 from pyaici.server.apis.openai.constraints import constraint
 from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.apis.openai.requests import ToolChoice
 from pyaici.server.apis.openai.tools import TemplateTools, ToolFormat, template_tools
+from pyaici.server.apis.sampling import sampling
 from pyaici.server.apis.stops import Protected
 from pyaici.server.apis.text import read_json
 from pyaici.server.http.errors import bad_request
@@ -69,7 +70,7 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
         user,
         prompt,
         call,
-        sampling(request.temperature, request.top_p, request.top_k, request.seed),
+        sampling(request, model),
         request.max_completion_tokens or request.max_tokens,
         logprobs=bool(request.logprobs),
         top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,

@@ -12,12 +12,12 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
-from pyaici.server.apis.fields import sampling
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import Usage, copies, ended, side_by_side
 from pyaici.server.apis.openai.constraints import constraint
 from pyaici.server.apis.openai.logprobs import completion_logprobs
 from pyaici.server.apis.openai.requests import CompletionRequest
+from pyaici.server.apis.sampling import sampling
 from pyaici.server.apis.text import TextDelta, TextToken, answer_deltas
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import bad_request
@@ -62,7 +62,7 @@ class _Completion:
             user,
             prompts[0],
             constraint(body),
-            sampling(body.temperature, body.top_p, body.top_k, body.seed),
+            sampling(body, service.model),
             body.max_tokens or min(_MAX_TOKENS, service.settings.max_tokens),
             logprobs=body.logprobs is not None,
             top_logprobs=body.logprobs or 0,

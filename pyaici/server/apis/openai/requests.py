@@ -14,24 +14,18 @@ from pyaici.server.apis.fields import (
     Choices,
     ControllerName,
     MaxTokens,
-    Seed,
-    Temperature,
     TokenIds,
-    TopK,
     TopLogprobs,
-    TopP,
     check_count,
     misnamed,
 )
+from pyaici.server.apis.sampling import SamplingFields
 
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Stops = Annotated[list[Stop], Field(max_length=16, fail_fast=True)]
 
 #: fields that would change the answer and that no engine here supports, with the values that change nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "logit_bias": (None, {}),
     "best_of": (None, 1),
     "suffix": (None, ""),
     "functions": (None, []),
@@ -64,7 +58,6 @@ class Constrained(BaseModel):
     choice: Annotated[list[str], Field(min_length=1, max_length=1 << 16, fail_fast=True)] | None = Field(
         None, description="the answer is one of these texts"
     )
-    top_k: TopK | None = None
 
 
 class StreamOptions(BaseModel):
@@ -73,17 +66,14 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class GenerationRequest(Constrained):
+class GenerationRequest(Constrained, SamplingFields):
     """Fields that completions and chats have in common."""
 
     # clients send new fields that matter only to other servers
     model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str | None = Field(None, max_length=256)
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
     n: Choices | None = None
-    seed: Seed | None = None
     stop: Stop | Stops | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -19,20 +19,17 @@ from pyaici.server.apis.fields import (
     Choices,
     ControllerName,
     MaxTokens,
-    Seed,
     StrictBody,
     Temperature,
     TokenIds,
-    TopK,
     TopLogprobs,
-    TopP,
     argument_text,
     check_choices,
-    sampling,
 )
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import copies, side_by_side
 from pyaici.server.apis.run.report import RunReport
+from pyaici.server.apis.sampling import SamplingFields, sampling
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import ApiError, bad_request
 from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
@@ -58,7 +55,7 @@ class ChatMessage(StrictBody):
     content: str
 
 
-class RunRequest(StrictBody):
+class RunRequest(StrictBody, SamplingFields):
     """A prompt, and the controller that steers what the model generates."""
 
     controller: ControllerName = Field(
@@ -72,9 +69,6 @@ class RunRequest(StrictBody):
     )
     n: Choices = Field(1, description="number of sequences of this prompt")
     temperature: Temperature = 0.0
-    top_p: TopP = 1.0
-    top_k: TopK = 0
-    seed: Seed | None = None
     max_tokens: MaxTokens | None = None
     logprobs: bool = Field(False, description="report the log-probability of every sampled token")
     top_logprobs: TopLogprobs = 0
@@ -112,7 +106,7 @@ def _job(service: Service, body: RunRequest, user: User) -> Job:
         user,
         prompt,
         _call(body),
-        sampling(body.temperature, body.top_p, body.top_k, body.seed),
+        sampling(body, service.model),
         body.max_tokens,
         logprobs=body.logprobs or body.top_logprobs > 0,
         top_logprobs=body.top_logprobs,

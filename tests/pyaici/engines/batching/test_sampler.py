@@ -67,7 +67,11 @@ def frequencies(
 ) -> list[float]:
     generator = random.Random(1)
     one = Choice(
-        options.get("temperature", 1.0), options.get("top_p", 1.0), int(options.get("top_k", 0)), generator
+        options.get("temperature", 1.0),
+        options.get("top_p", 1.0),
+        int(options.get("top_k", 0)),
+        generator,
+        min_p=options.get("min_p", 0.0),
     )
     one.row = row
     tokens = [chosen.token for chosen in pick([logits] * n, [one] * n)]
@@ -90,6 +94,11 @@ LOGITS = [math.log(p) for p in P]
         ({"top_p": 0.51}, [2 / 3, 1 / 3, 0, 0, 0]),
         ({"top_p": 0.01}, [1, 0, 0, 0, 0]),
         ({"top_p": 0.6, "top_k": 3}, [2 / 3, 1 / 3, 0, 0, 0]),
+        ({"min_p": 0.25}, [4 / 7, 2 / 7, 1 / 7, 0, 0]),
+        ({"min_p": 1.0}, [1, 0, 0, 0, 0]),
+        ({"min_p": 0.25, "temperature": 0.5}, [0.8, 0.2, 0, 0, 0]),
+        ({"min_p": 0.25, "top_k": 2}, [2 / 3, 1 / 3, 0, 0, 0]),
+        ({"min_p": 0.25, "top_p": 0.5}, [1, 0, 0, 0, 0]),
         ({"temperature": 1e-7}, [1, 0, 0, 0, 0]),
         ({"temperature": 1e-5}, [1, 0, 0, 0, 0]),
     ],

@@ -143,7 +143,14 @@ def test_stream_retracts_text_of_a_backtracking_controller(exact_client: openai.
         ),
         ({"extra_body": {"controller_arg": "x"}}, "needs a controller"),
         ({"extra_body": {"grammar": "start ::= 'a"}}, "line 1"),
-        ({"presence_penalty": 0.5}, "presence_penalty: this field is not supported"),
+        ({"suffix": "x"}, "suffix: this field is not supported"),
+        ({"presence_penalty": 2.5}, "presence_penalty"),
+        ({"logit_bias": {"a": 1}}, "logit_bias has 'a': its names must be token ids"),
+        ({"logit_bias": {"99999999": 1}}, "logit_bias has token 99999999; the model's are below"),
+        ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"extra_body": {"stop_token_ids": [99999999]}}, "stop_token_ids has token 99999999"),
+        ({"extra_body": {"repetition_penalty": 0}}, "repetition_penalty"),
+        ({"extra_body": {"bad_words": [""]}}, "bad_words"),
         ({"best_of": 3}, "best_of"),
         ({"temperature": 5}, "temperature"),
         ({"n": 100}, "n:"),
@@ -161,8 +168,24 @@ def test_invalid_requests_are_refused(client: openai.OpenAI, options: dict[str, 
     assert words in str(refused.value)
 
 
+def test_fields_that_choose_among_the_tokens(exact_client: openai.OpenAI) -> None:
+    def text(**fields: object) -> str:
+        answer = exact_client.completions.create(
+            model=MODEL, prompt="The capital of France is", temperature=0, max_tokens=6, extra_body=fields
+        )
+        return answer.choices[0].text
+
+    free = text()
+    assert free.startswith(" Paris")
+    assert " Paris" not in text(bad_words=["Paris"]) and text(bad_words=["Madrid"]) == free
+    assert text(choice=[" Paris", " Rome"], bad_words=["Paris"]) == " Rome"
+    repeated = text(prompt="a a a a a a a a a a", presence_penalty=-2, frequency_penalty=-2)
+    assert repeated == " a a a a a a"
+    assert " a a" not in text(prompt="a a a a a a a a a a", repetition_penalty=100)
+
+
 def test_refused_fields_are_named(client: openai.OpenAI) -> None:
-    for name, value in (("presence_penalty", 0.5), ("gramar", "x")):
+    for name, value in (("best_of", 2), ("gramar", "x")):
         with pytest.raises(openai.BadRequestError) as refused:
             client.completions.create(model=MODEL, prompt="x", extra_body={name: value})
         assert refused.value.param == name
