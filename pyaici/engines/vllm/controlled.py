@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
+from math import exp, nan
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError, Runti
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult, Row
 from pyaici.engines.lines import permits
+from pyaici.engines.vllm import rows
 from pyaici.engines.vllm.events import Events, variables_to_wire
 
 if TYPE_CHECKING:
@@ -98,6 +100,9 @@ class Drafts:
                 one.pause = PAUSE
                 runtime.free([copy])
                 continue
+            if not one.samples_alike(answer):
+                runtime.free([copy])
+                continue
             log = result.logs.get(copy, "")
             one.guesses.append(Guess(drafts[len(one.guesses)], copy, answer, log))
             answered.append((one, drafts))
@@ -115,7 +120,7 @@ def _to_report(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
         if answer is None:
             break
         if answer.verb == Verb.SAMPLE:
-            return [token] if is_mask(answer.row) and allows(answer.row, token) else []
+            return [token] if allows(answer.row, token) and not controlled.wants_mass else []
         if answer.verb != Verb.SPLICE or answer.backtrack or answer.ff_tokens[:1] != [token]:
             break
         reported.append(token)
@@ -134,13 +139,8 @@ def _samples(controlled: Controlled) -> bool:
     return answer is not None and answer.verb == Verb.SAMPLE
 
 
-def is_mask(row: Row | None) -> bool:
-    """Returns whether a row only allows and forbids tokens."""
-    return row is None or row.kind in (RowKind.ALL, RowKind.BITMASK, RowKind.TOKEN)
-
-
 def allows(row: Row | None, token: int) -> bool:
-    """Returns whether a mask allows this token."""
+    """Returns whether a row allows this token."""
     return row is None or permits(row, token)
 
 
@@ -203,6 +203,12 @@ class Controlled:
     guesses: list[Guess] = field(default_factory=list)
     #: copies of the controller may run ahead of it
     repeatable: bool = False
+    #: the controller receives the allowed mass of its tokens
+    measured: bool = False
+    #: from the last pass: float32 [positions], see `rows.MASS`; None = unknown
+    masses: NDArray[np.float32] | None = None
+    #: total probability of the tokens that were allowed where the last token was sampled; NaN = unknown
+    allowed_mass: float = nan
     #: number of passes in a row in which following its drafts took too long
     slow: int = 0
     #: number of passes without drafts
@@ -235,6 +241,7 @@ class Controlled:
             session=self.session,
             control=control,
             repeatable=self.repeatable,
+            measured=self.measured,
             taken_back=self.taken_back,
             prompt_length=self.prompt_length,
             held=None if self.held is None else self.held.copy(),
@@ -261,6 +268,35 @@ class Controlled:
             return self.answer
         return self.guesses[drafts - 1].answer if drafts <= len(self.guesses) else None
 
+    @property
+    def wants_mass(self) -> bool:
+        """Whether the controller needs the probability of the tokens that it allows in this pass."""
+        return any(
+            (self.measured and not answer.skip_post) or answer.row.top_k > 0
+            for answer in self._answers()
+            if answer.row is not None
+        )
+
+    def samples_alike(self, answer: MidResult) -> bool:
+        """Returns whether an answer after the guesses samples at their temperature.
+
+        vLLM's samplers have one temperature for all positions of a request.
+        """
+        known = {each.row.temperature for each in self._answers() if each.row is not None}
+        return answer.row is None or not known or answer.row.temperature in known
+
+    def rows(self) -> list[rows.Row]:
+        """Returns what the masks do not express, for each position of a pass; empty if there is nothing."""
+        mass = self.wants_mass
+        made = [
+            rows.Row() if each.row is None else rows.make_row(each.row, mass=mass) for each in self._answers()
+        ]
+        return made if any(row.changes or row.mass for row in made) else []
+
+    def _answers(self) -> list[MidResult]:
+        """Returns the controller's answers for the positions of a pass."""
+        return [] if self.answer is None else [self.answer, *(guess.answer for guess in self.guesses)]
+
     def drop_guesses(self) -> None:
         """Forgets the guesses after a pass, or if there is no pass for them; their copies become `spent`."""
         self.spent += [guess.control for guess in self.guesses if guess.control is not None]
@@ -286,8 +322,8 @@ class Controlled:
             self._force(words, row.token)
         elif row.kind == RowKind.ALL:
             words[:] = -1
-        else:  # `take` discards the sampled token
-            self._force(words, self._forced(None))
+        else:
+            rows.fill_mask(row, words)
 
     def _force(self, words: NDArray[np.int32], token: int) -> None:
         words[:] = 0
@@ -329,6 +365,8 @@ class Controlled:
                 self.control, guess.control, reported = guess.control, None, accepted
                 logs.append((accepted, guess.log))
         self.drop_guesses()
+        known = self.masses is not None and accepted < len(self.masses)
+        self.allowed_mass = exp(self.masses[accepted]) if self.masses is not None and known else nan
         outcome = self._take(tokens[accepted])
         outcome.keep += accepted
         outcome.reported, outcome.logs = reported, logs
@@ -344,12 +382,7 @@ class Controlled:
         verb = Verb.ERROR if answer is None else answer.verb
         if answer is not None and verb == Verb.SAMPLE:
             self.idle = 0
-            if not is_mask(answer.row):
-                self.error = ResultError(
-                    f"the controller {self.call.controller} adds biases to logits, which needs the logits "
-                    'processor: send the request with aici_path "logits"'
-                )
-            elif allows(answer.row, token):
+            if allows(answer.row, token):
                 return Outcome(keep=1, forced=[False], holds=[answer.hold_end])
             else:
                 self.error = EmptyMaskError(

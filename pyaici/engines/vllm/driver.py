@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
+from math import nan
 from typing import TYPE_CHECKING
 
 from aicirt.contract.abi import Verb
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("vllm.aici")
 
-#: capabilities that every request has; a request may allow more. Biases need the logits-processor path
+#: capabilities that every request has; a request may allow more
 CAPABILITIES = Capabilities(
-    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=False, dense=False, top_k=0
+    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=False, dense=True, top_k=0
 )
 
 
@@ -89,6 +90,7 @@ class ControllerDriver:
             return
         controlled.control = control
         controlled.repeatable = prepared.session.runtime.is_repeatable(control)
+        controlled.measured = prepared.session.runtime.wants_logprobs(control)
         controlled.prompt_length = len(prompt)
         controlled.report = StepInput(control)
         self._by_control[control] = controlled
@@ -96,7 +98,10 @@ class ControllerDriver:
     def tell(self, controlled: Controlled, tokens: Sequence[int], backtrack: int, *, sampled: bool) -> None:
         """Sets the report of what happened to a request; `post` sends it."""
         if controlled.control is not None:
-            controlled.report = StepInput(controlled.control, list(tokens), backtrack, sampled)
+            mass = controlled.allowed_mass if sampled else nan
+            controlled.report = StepInput(
+                controlled.control, list(tokens), backtrack, sampled, allowed_mass=mass
+            )
 
     def post(self) -> None:
         """Sends the pending reports. The controllers then work on their answers."""
@@ -195,7 +200,9 @@ class ControllerDriver:
             return controlled
         runtime = session.runtime
         try:
-            last = StepInput(control, list(tokens), sampled=True) if tokens else controlled.report
+            last = controlled.report
+            if tokens:
+                last = StepInput(control, list(tokens), sampled=True, allowed_mass=controlled.allowed_mass)
             if last is not None and last.tokens and runtime.is_live(control):
                 step = runtime.begin_step([last._replace(final=True)])
                 if controlled.events is None:

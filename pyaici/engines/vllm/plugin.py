@@ -1,4 +1,4 @@
-"""The entry point that vLLM calls in each of its processes: adds controllers to its scheduler.
+"""The entry point that vLLM calls in each of its processes: adds controllers to its scheduler and workers.
 
 This module imports nothing heavy and raises nothing: an installed plugin must not keep an engine from
 starting.
@@ -48,6 +48,7 @@ def _register() -> None:
 
     SchedulerConfig._aici_choose = choose
     SchedulerConfig.get_scheduler_cls = get_scheduler_cls
+    _attach_to_workers()
     if not current_process().name.startswith(("EngineCore", "Worker", "VllmWorker")):
         from vllm.outputs import RequestOutput
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -59,3 +60,16 @@ def _register() -> None:
 
         raise_failures(AsyncLLM)
         keep_all(RequestOutput)
+
+
+def _attach_to_workers() -> None:
+    """Lets workers apply what masks cannot express.
+
+    If this fails, the scheduler refuses controllers that need it.
+    """
+    try:
+        from pyaici.engines.vllm.workers import install
+
+        install()
+    except Exception as error:
+        log.warning("controllers cannot use biases and temperatures: %r", error)

@@ -1,4 +1,4 @@
-"""Checks which engines and sampling parameters the logits-processor path cannot support.
+"""Checks which engines and sampling parameters cannot be supported, mostly on the logits-processor path.
 
 Such requests are refused before a controller starts: the constraint would be broken or never applied.
 """
@@ -73,6 +73,25 @@ def request_refusal(params: Any) -> str | None:
             "leave ignore_eos out, or set stop_token_ids"
         )
     return None
+
+
+def rows_refusal(vllm_config: Any) -> str | None:
+    """Returns why workers of this engine cannot apply controllers' biases and temperatures.
+
+    Returns None if they can.
+    """
+    speculative = vllm_config.speculative_config
+    option = None
+    if getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False):
+        option = "enable_batch_sharded_sampling"
+    elif speculative is not None and getattr(speculative, "enable_adaptive_verification", False):
+        option = "enable_adaptive_verification"
+    if option is None:
+        return None
+    return (
+        "the controller uses biases or a temperature, which do not work together with vLLM's "
+        f"option {option}: start the engine without it"
+    )
 
 
 def plugin_installed() -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.v1.request import RequestStatus
@@ -22,7 +23,7 @@ from pyaici.engines.vllm.driver import ControllerDriver
 from pyaici.engines.vllm.events import Events, to_wire
 from pyaici.engines.vllm.groups import UNUSED, Groups
 from pyaici.engines.vllm.outputs import Held, add_end, add_events, add_tokens, give_reasons, keep_back
-from pyaici.engines.vllm.refusals import engine_refusal
+from pyaici.engines.vllm.refusals import engine_refusal, rows_refusal
 from pyaici.engines.vllm.request_state import (
     ControllerGrammar,
     failed,
@@ -32,6 +33,11 @@ from pyaici.engines.vllm.request_state import (
     suspend,
     then,
 )
+from pyaici.engines.vllm.rows import MASS, ROWS, Row
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 log = logging.getLogger("vllm.aici")
 
@@ -41,6 +47,15 @@ END = {
     Ending.STOP: (RequestStatus.FINISHED_STOPPED, "controller"),
     Ending.ERROR: (RequestStatus.FINISHED_ERROR, None),
 }
+
+
+#: most rows with biases for all tokens, per worker of the runtime; a request needs two, a copy for drafts one
+MOST_DENSE = 64
+#: the error of a request whose biases or temperature the workers have not applied
+_NOT_APPLIED = (
+    "the controller uses biases or a temperature, which this engine's model runner does not support: "
+    "use another controller, or a model runner of vLLM for CUDA, ROCm or CPUs"
+)
 
 
 class ControlledRequests:
@@ -64,6 +79,8 @@ class ControlledRequests:
         self._failed: dict[str, str] = {}
         #: requests that skip steps, by request id
         self.suspended: dict[str, Controlled] = {}
+        #: results of the current pass; see `rows.MASS`
+        self._masses: dict[str, NDArray[np.float32]] = {}
         self.groups = Groups(scheduler)
 
     def controlled(self, request_id: str) -> Controlled | None:
@@ -99,6 +116,12 @@ class ControlledRequests:
             )
         if call.hold and parameters.num_logprobs is not None:
             raise ArgumentError("aici_hold and logprobs exclude each other: leave one of them out")
+        if call.fork and parameters.top_k == 1:
+            # greedy: vLLM refuses temperature 0 for several choices. A temperature of the controller applies
+            # without this top_k. A copy, because vLLM's front end may share the object
+            request.sampling_params = parameters = copy.copy(parameters)
+            parameters.temperature, parameters.top_k = 0.0, 0
+            vars(parameters).pop("sampling_type", None)  # a cached property
         group = self.groups.join(request) if call.fork else None
         if call.fork and group is None:
             return
@@ -133,6 +156,36 @@ class ControlledRequests:
         if output.scheduled_spec_decode_tokens and self.driver is not None:
             follow_drafts(self.driver, self._scheduler.requests, output)
 
+    def send_rows(self, scheduler_output: Any, grammar_output: Any) -> None:
+        """Sends workers what the masks of a pass do not express; see `rows`."""
+        assert self.driver is not None
+        sent: dict[str, list[Row]] = {}
+        for request_id in grammar_output.structured_output_request_ids:
+            controlled = self.driver.requests.get(request_id)
+            if controlled is None or not (rows := controlled.rows()):
+                continue
+            if self._rows_refusal is None:
+                sent[request_id] = rows
+            elif any(row.changes for row in rows):
+                controlled.fail(ArgumentError(self._rows_refusal))
+        if sent:
+            setattr(grammar_output, ROWS, sent)
+            # workers may have their own copy of `scheduler_output`; here it recalls what they must confirm
+            setattr(scheduler_output, ROWS, sent)
+
+    def receive_masses(self, scheduler_output: Any, model_runner_output: Any) -> None:
+        """Receives the workers' results for the rows of a pass.
+
+        Fails requests whose biases or temperatures were not applied.
+        """
+        sent: dict[str, list[Row]] = getattr(scheduler_output, ROWS)
+        masses = getattr(model_runner_output, MASS, None)
+        self._masses = masses or {}
+        for request_id, rows in sent.items():
+            controlled = self.controlled(request_id)
+            if masses is None and controlled is not None and any(row.changes for row in rows):
+                controlled.fail(ArgumentError(_NOT_APPLIED))
+
     def hear(self) -> None:
         """Waits for the controllers' answers, and gives requests to the children of forks."""
         driver = self.driver
@@ -159,6 +212,11 @@ class ControlledRequests:
         if controlled.events is not None:
             self._telling[request.request_id] = (request, controlled.events)
 
+    @functools.cached_property
+    def _rows_refusal(self) -> str | None:
+        """Why workers of this engine cannot apply rows; None if they can."""
+        return rows_refusal(self._scheduler.vllm_config)
+
     def _conductor(self) -> ControllerDriver:
         if self.driver is None:
             config = self._scheduler.vllm_config
@@ -175,6 +233,7 @@ class ControlledRequests:
                 socket=self._socket,
                 # two for each running request and each copy, and some for preempted requests
                 num_rows=2 * (running + copies) + 64,
+                num_dense=max(4, min(2 * (running + copies), MOST_DENSE)),
                 make_runtime=self.make_runtime,
             )
             self.driver = ControllerDriver(connection, most_copies=copies)
@@ -185,6 +244,7 @@ class ControlledRequests:
     def take(self, controlled: Controlled, tokens: list[int]) -> Outcome:
         """Decides what becomes of the tokens of a pass."""
         assert self.driver is not None
+        controlled.masses = self._masses.get(controlled.request_id)
         return self.driver.take(controlled, tokens)
 
     def note(
@@ -203,6 +263,7 @@ class ControlledRequests:
     def end_step(self, nothing_ran: bool, outputs: Any) -> None:
         """Carries out the controllers' answers, posts reports to them, and completes the clients' outputs."""
         outcomes, self._outcomes = self._outcomes, []
+        self._masses = {}
         if self.driver is not None:
             for request, controlled, outcome, tokens in outcomes:
                 if not request.is_finished():

@@ -17,6 +17,7 @@ from aicirt.contract.errors import ResultError
 from pyaici.engines.vllm.controlled import Ending, Outcome
 from pyaici.engines.vllm.request_state import suspended, unending
 from pyaici.engines.vllm.requests import END, ControlledRequests
+from pyaici.engines.vllm.rows import ROWS
 
 log = logging.getLogger("vllm.aici")
 
@@ -57,7 +58,13 @@ class SchedulerMixin:
                     self._aici.follow_drafts(scheduler_output)
                 except Exception:
                     log.exception("reading the controllers' results has failed")
-        return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+        output = super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+        if output is not None and self._aici.driver is not None and self._aici.driver.requests:
+            try:
+                self._aici.send_rows(scheduler_output, output)
+            except Exception:
+                log.exception("passing the controllers' rows on has failed")
+        return output
 
     def _update_request_with_output(
         self, request: Any, new_token_ids: list[int], *args: Any, **keywords: Any
@@ -99,6 +106,8 @@ class SchedulerMixin:
         return added, False
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        if hasattr(scheduler_output, ROWS):
+            self._aici.receive_masses(scheduler_output, model_runner_output)
         outputs = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         try:
             self._aici.end_step(scheduler_output.total_num_scheduled_tokens == 0, outputs)

@@ -1,0 +1,364 @@
+"""Applies the rows of controllers in vLLM's workers: biases, temperatures, and the allowed probability.
+
+A grammar mask only forbids tokens. The rest of a controller's row travels with the masks (see `rows`) and is
+applied while vLLM samples. A step without rows takes no part in this. If something here fails, the worker
+does not set `MASS`, and the scheduler ends the requests that needed it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pyaici.engines.vllm.rows import GREEDY_BELOW, MASS, ROWS, Row
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger("vllm.aici")
+
+#: biased logits beyond this would be infinite after vLLM divides them by the lowest temperature
+_LARGEST = 1e33
+
+
+def install() -> None:
+    """Attaches `LogitsRows` to each model runner that a worker of this process creates.
+
+    A worker process loads plugins within `init_worker`, so `init_device`, which comes next, is the first call
+    that can be wrapped.
+    """
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    init_device = WorkerWrapperBase.init_device
+    if hasattr(init_device, "_aici"):
+        return
+
+    @functools.wraps(init_device)
+    def init_device_and_attach(self: Any, *args: Any, **keywords: Any) -> Any:
+        result = init_device(self, *args, **keywords)
+        try:
+            attach(self.worker.model_runner)
+        except Exception as error:
+            log.warning("controllers cannot use biases and temperatures: %r", error)
+        return result
+
+    init_device_and_attach._aici = True  # type: ignore[attr-defined]
+    WorkerWrapperBase.init_device = init_device_and_attach
+
+
+def attach(runner: Any) -> None:
+    """Makes a model runner of vLLM apply rows. Does nothing for a runner of an unknown kind."""
+    modules = {base.__module__ for base in type(runner).__mro__}
+    if "vllm.v1.worker.gpu_model_runner" in modules:
+        RowsOfRunnerV1(runner)
+    elif "vllm.v1.worker.gpu.model_runner" in modules:
+        RowsOfRunnerV2(runner)
+
+
+class StepRows:
+    """The rows of one step: measures logits before and after the mask, then adds biases."""
+
+    def __init__(self, rows: Mapping[str, Sequence[Row]], temperatures: Mapping[str, float]) -> None:
+        """`temperatures`: the temperature of each request in this step."""
+        self._rows = rows
+        self._temperatures = temperatures
+        #: the lines of the logits that belong to the rows of each request, once known
+        self._lines: dict[str, range] = {}
+        self._before: torch.Tensor | None = None
+        self._mass: torch.Tensor | None = None
+        #: whether `apply` has succeeded
+        self.applied = False
+
+    def place(self, lines: Mapping[str, tuple[int, int]]) -> None:
+        """Sets the first line and the number of lines of each request of the batch."""
+        for name, rows in self._rows.items():
+            if name in lines:
+                start, count = lines[name]
+                self._lines[name] = range(start, start + min(count, len(rows)))
+
+    @torch.inference_mode()
+    def measure(self, logits: torch.Tensor) -> None:
+        """Measures logits [lines, V] before the mask."""
+        if self._measured():
+            self._before = self._masses(logits)
+
+    @torch.inference_mode()
+    def apply(self, logits: torch.Tensor) -> None:
+        """Measures logits [lines, V] after the mask, and adds the biases in place."""
+        if self._before is not None:
+            mass = (self._masses(logits) - self._before).clamp_(max=0)
+            # vLLM waits for the tokens of the step, which it copies later, before anyone reads the output
+            self._mass = mass.to("cpu", non_blocking=True)
+        biased = [
+            (line, row)
+            for name, lines in self._lines.items()
+            for line, row in zip(lines, self._rows[name], strict=False)
+            if row.biases is not None
+        ]
+        if biased:
+            add_biases(logits, biased)
+        self.applied = True
+
+    def masses(self) -> dict[str, NDArray[np.float32]]:
+        """Returns the value of `MASS`. A device may still be writing the numbers."""
+        found = {}
+        if self._mass is not None:
+            numbers, start = self._mass.numpy(), 0
+            for name in self._measured():
+                stop = start + len(self._lines[name])
+                found[name], start = numbers[start:stop], stop
+        return found
+
+    def _measured(self) -> list[str]:
+        return [name for name in self._lines if any(row.mass for row in self._rows[name])]
+
+    def _masses(self, logits: torch.Tensor) -> torch.Tensor:
+        """Returns the logarithm of the sum of exponentials of measured lines, at their temperatures."""
+        lines: list[int] = []
+        scale: list[float] = []
+        for name in self._measured():
+            temperature = self._temperatures[name]
+            lines += self._lines[name]
+            scale += [1.0 if temperature < GREEDY_BELOW else temperature] * len(self._lines[name])
+        chosen = logits.index_select(0, _to_device(np.array(lines, np.int64), logits.device)).float()
+        return (chosen / _to_device(np.array(scale, np.float32), logits.device)[:, None]).logsumexp(dim=1)
+
+
+def add_biases(logits: torch.Tensor, biased: Sequence[tuple[int, Row]]) -> None:
+    """Adds biases to lines of logits [lines, V] in place, in float32. Each line is listed once.
+
+    Raises ValueError if a row names a token that the logits do not have.
+    """
+    width = logits.shape[1]
+    places: list[NDArray[np.int64]] = []
+    tokens: list[NDArray[np.int64]] = []
+    values: list[NDArray[np.float32]] = []
+    dense: list[int] = []
+    tables: list[NDArray[np.float32]] = []
+    for at, (_, row) in enumerate(biased):
+        assert row.biases is not None
+        if row.tokens is None:
+            dense.append(at)
+            tables.append(np.pad(row.biases[:width], (0, max(0, width - len(row.biases)))))
+        else:
+            if int(row.tokens.max()) >= width:
+                raise ValueError(f"a row names token {int(row.tokens.max())}; there are {width} logits")
+            places.append(np.full(len(row.tokens), at, np.int64))
+            tokens.append(row.tokens)
+            values.append(row.biases)
+    device = logits.device
+    lines = _to_device(np.array([line for line, _ in biased], np.int64), device)
+    wide = logits.index_select(0, lines).float()
+    if dense:
+        which = _to_device(np.array(dense, np.int64), device)
+        wide.index_add_(0, which, _to_device(np.stack(tables), device))
+    if places:
+        index = tuple(_to_device(np.concatenate(parts), device) for parts in (places, tokens))
+        wide.index_put_(index, _to_device(np.concatenate(values), device), accumulate=True)
+    wide.clamp_(max=min(_LARGEST, torch.finfo(logits.dtype).max))
+    logits.index_copy_(0, lines, wide.to(logits.dtype))
+
+
+def _to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+class LogitsRows:
+    """Applies rows in the steps of one model runner: replaces the runner's `sample_tokens`."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._sample_tokens = runner.sample_tokens
+        runner.sample_tokens = self.sample_tokens
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """Samples like the runner, under the rows of `grammar_output` if there are any."""
+        rows: Mapping[str, Sequence[Row]] | None = getattr(grammar_output, ROWS, None)
+        if not rows:
+            return self._sample_tokens(grammar_output)
+        step = None
+        with contextlib.ExitStack() as stack:
+            try:
+                step = self.begin(rows, stack)
+            except Exception:
+                log.exception("the rows of controllers cannot be applied")
+            result = self._sample_tokens(grammar_output)
+        if step is not None and step.applied and result is not None:
+            output = result
+            for name in ("_model_runner_output", "model_runner_output"):  # asynchronous, in V1 and V2
+                output = getattr(output, name, output)
+            setattr(output, MASS, step.masses())
+        return result
+
+    def begin(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+        """Prepares a step; closing `stack` undoes that. Returns None if this rank samples nothing."""
+        raise NotImplementedError
+
+
+class RowsOfRunnerV1(LogitsRows):
+    """Rows for vLLM's model runner V1. The batch of a step is what `execute_model_state` describes."""
+
+    def __init__(self, runner: Any) -> None:
+        super().__init__(runner)
+        #: generators of requests with temperature 0, by request id
+        self._generators: dict[str, torch.Generator] = {}
+
+    def begin(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+        """See `LogitsRows.begin`."""
+        runner, state = self._runner, self._runner.execute_model_state
+        if state is None or state.logits is None:
+            return None
+        batch = runner.input_batch
+        wanted = _temperatures(rows, batch.req_id_to_index)
+        if wanted:
+            stack.enter_context(self._with_temperatures(wanted))
+        places = batch.req_id_to_index
+        own = {name: float(batch.temperature_cpu[places[name]]) for name in rows if name in places}
+        step = StepRows(rows, own | wanted)
+        drafts, lines, start = state.scheduler_output.scheduled_spec_decode_tokens, {}, 0
+        for name in batch.req_ids:
+            count = 1 + len(drafts.get(name, ()))
+            lines[name] = start, count
+            start += count
+        step.place(lines)
+        step.measure(state.logits)
+        sample = runner._sample
+
+        def sample_masked(logits: torch.Tensor, *args: Any, **keywords: Any) -> Any:
+            _guarded(step.apply, logits)
+            return sample(logits, *args, **keywords)
+
+        stack.enter_context(_replaced(runner, "_sample", sample_masked))
+        return step
+
+    @contextlib.contextmanager
+    def _with_temperatures(self, wanted: Mapping[str, float]) -> Iterator[None]:
+        """Samples requests at other temperatures within the `with` body."""
+        batch = self._runner.input_batch
+        temperatures, kept = batch.temperature_cpu[: batch.num_reqs].copy(), batch.sampling_metadata
+        generators = dict(kept.generators)
+        for name, temperature in wanted.items():
+            place = batch.req_id_to_index[name]
+            temperatures[place] = temperature
+            if not temperature:
+                # vLLM would draw from it if the batch has random requests, and not if all are greedy
+                generators.pop(place, None)
+            elif place not in generators and (generator := self._generator(name)) is not None:
+                generators[place] = generator
+        greedy = temperatures < GREEDY_BELOW
+        batch.sampling_metadata = dataclasses.replace(
+            kept,
+            generators=generators,
+            temperature=_to_device(temperatures, torch.device(self._runner.device)),
+            all_greedy=bool(greedy.all()),
+            all_random=not greedy.any(),
+        )
+        try:
+            yield
+        finally:
+            batch.sampling_metadata = kept
+
+    def _generator(self, name: str) -> torch.Generator | None:
+        """Returns the generator of a request with temperature 0, for which vLLM makes none.
+
+        Returns None if the request has no seed.
+        """
+        requests = self._runner.requests
+        seed: int | None = requests[name].sampling_params.seed
+        if seed is None:
+            return None
+        if name not in self._generators:
+            self._generators = {other: made for other, made in self._generators.items() if other in requests}
+            self._generators[name] = torch.Generator(device=self._runner.device)
+            self._generators[name].manual_seed(seed)
+        return self._generators[name]
+
+
+class RowsOfRunnerV2(LogitsRows):
+    """Rows for vLLM's model runner V2, which computes logits while it samples and keeps requests in slots."""
+
+    def begin(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+        """See `LogitsRows.begin`."""
+        runner = self._runner
+        if runner.execute_model_state is None or not runner.is_last_pp_rank:
+            return None
+        slots = runner.req_states.req_id_to_index
+        wanted = _temperatures(rows, slots)
+        own = runner.sampler.sampling_states.temperature.np
+        temperatures = {name: float(own[slots[name]]) for name in rows if name in slots} | wanted
+        if wanted:
+            stack.enter_context(self._with_temperatures({slots[name]: wanted[name] for name in wanted}))
+        step = StepRows(rows, temperatures)
+        worker = runner.structured_outputs_worker
+        apply_mask = worker.apply_grammar_bitmask
+
+        def mask_and_apply(logits: torch.Tensor, input_batch: Any, *args: Any, **keywords: Any) -> None:
+            starts = input_batch.cu_num_logits_np.tolist()
+            step.place(
+                {
+                    name: (start, stop - start)
+                    for name, start, stop in zip(input_batch.req_ids, starts, starts[1:], strict=False)
+                }
+            )
+            measured = _guarded(step.measure, logits)
+            apply_mask(logits, input_batch, *args, **keywords)
+            if measured:
+                _guarded(step.apply, logits)
+
+        stack.enter_context(_replaced(worker, "apply_grammar_bitmask", mask_and_apply))
+        return step
+
+    @contextlib.contextmanager
+    def _with_temperatures(self, wanted: Mapping[int, float]) -> Iterator[None]:
+        """Samples slots at other temperatures within the `with` body."""
+        sampler = self._runner.sampler
+        temperature, needs = sampler.sampling_states.temperature, sampler.needs_logits_processing
+        slots = list(wanted)
+        kept, kept_needs, device_copy = temperature.np[slots], needs[slots], temperature.gpu
+        temperature.np[slots], needs[slots] = list(wanted.values()), True
+        # a tensor of its own: kernels read vLLM's buffer after this function has restored it
+        temperature.gpu = _to_device(temperature.np.copy(), device_copy.device)
+        try:
+            yield
+        finally:
+            temperature.np[slots], needs[slots], temperature.gpu = kept, kept_needs, device_copy
+
+
+def _temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the temperatures that rows of this batch set. All positions of a request have the same."""
+    found = {}
+    for name, each in rows.items():
+        temperatures = [row.temperature for row in each if row.temperature is not None]
+        if temperatures and name in batch:
+            found[name] = temperatures[0]
+    return found
+
+
+def _guarded(what: Callable[[torch.Tensor], None], logits: torch.Tensor) -> bool:
+    """Calls `what` and returns whether it succeeded. An error is logged; it would end vLLM's engine."""
+    try:
+        what(logits)
+    except Exception:
+        log.exception("the rows of controllers cannot be applied")
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, method: Any) -> Iterator[None]:
+    """Gives an object its own method within the `with` body."""
+    setattr(owner, name, method)
+    try:
+        yield
+    finally:
+        delattr(owner, name)

@@ -1,0 +1,277 @@
+"""Biases, temperatures and the allowed mass of controllers, compared with the engine on Transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import Request, Sampling
+from pyaici.engines.vllm import VllmEngine
+from pyaici.engines.vllm.refusals import rows_refusal
+from tests.pyaici.engines.vllm.engines import OPTIONS, Engines
+from tests.pyaici.engines.vllm.guests import tilt
+from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
+
+pytestmark = pytest.mark.slow
+
+STORY = "Once upon a time"
+TOKENS = 16
+#: arguments of the controller `tilt`, {} for a token of the model's own text. None has a temperature above 0,
+#: so texts of all engines are equal
+GREEDY = [
+    "sparse - {0} -30 {1} -30",
+    "sparse - {0} -30 700 60 700 -20",
+    "only - {0} 0 {1} 3.5 300 1 450 1.5",
+    "dense - {0} -2.5 {2} -30 900 1.25",
+    "say - 701 500 702 500 703 500",
+    "all g",
+    "sparse g {0} -30",
+    "only 0.7 420 -5",
+]
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("tilt")
+    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
+        runtime.tag(runtime.upload(tilt(folder)).id, "tilt")
+        runtime.tag(runtime.upload(tilt(folder, mass=True)).id, "tilt_mass")
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def env(daemon: Daemon) -> dict[str, str]:
+    return {"AICI_SOCKET": str(daemon.socket_path)}
+
+
+@dataclass
+class Expected:
+    """The results of the engine on Transformers."""
+
+    #: arguments of `tilt`, and the tokens under each
+    args: list[str]
+    tokens: list[list[int]]
+    #: tokens without a controller
+    free: list[int]
+    #: tokens under each argument, and the masses that `tilt_mass` has printed
+    measured: list[tuple[list[int], list[float]]]
+
+
+def masses(results: list[Any]) -> list[tuple[list[int], list[float]]]:
+    assert [result.error for result in results] == [None] * len(results)
+    return [(result.new_tokens, [float(line) for line in result.log.split()]) for result in results]
+
+
+def measuring(args: list[str], **options: Any) -> list[Request]:
+    return [Request(FRANCE, module="tilt_mass", arg=arg, max_tokens=TOKENS, **options) for arg in args]
+
+
+@pytest.fixture(scope="module")
+def expected(daemon: Daemon, model_path: Path) -> Expected:
+    from pyaici.engines.hf import HfEngine
+    from pyaici.engines.hf.program import load_model
+
+    with Runtime(daemon.socket_path) as runtime:
+        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
+        (free,) = engine.run([Request(FRANCE, max_tokens=TOKENS)])
+        own = list(dict.fromkeys(free.new_tokens))
+        args = [arg.format(*own) for arg in GREEDY]
+        requests = [Request(FRANCE, module="tilt", arg=arg, max_tokens=TOKENS) for arg in args]
+        tokens = [result.new_tokens for result in engine.run(requests)]
+        measured = masses(engine.run(measuring(args)))
+    assert tokens == [each for each, _ in measured]
+    assert [each == free.new_tokens for each in tokens] == [arg == "all g" for arg in args]
+    assert tokens[4][:3] == [701, 702, 703]
+    return Expected(args, tokens, free.new_tokens, measured)
+
+
+def write(llm: Any, args: list[str], count: int = TOKENS) -> list[list[int]]:
+    """Returns the tokens under `tilt`, of requests with temperature 0."""
+    requests = [(FRANCE, parameters("tilt", arg, max_tokens=count)) for arg in args]
+    return [list(choice.token_ids) for choice in generate(llm, requests)]
+
+
+def write_beside_others(llm: Any, args: list[str]) -> tuple[list[list[int]], bool]:
+    """Returns the tokens under `tilt`, and whether requests without a controller were not affected."""
+    others = [(STORY, parameters(max_tokens=TOKENS)), (STORY, hot(seed=5)), (FRANCE, hot(seed=6, top_k=50))]
+    alone = [list(choice.token_ids) for choice in generate(llm, others)]
+    requests = [(FRANCE, parameters("tilt", arg, max_tokens=TOKENS)) for arg in args]
+    # the second half has no greedy neighbour without a controller
+    half = len(args) // 2
+    first = generate(llm, [*requests[:half], *others])
+    second = generate(llm, [others[1], *requests[half:], others[2]])
+    made = [list(choice.token_ids) for choice in [*first[:half], *second[1:-1]]]
+    beside = [list(choice.token_ids) for choice in [*first[half:], second[0], second[-1]]]
+    return made, beside == [*alone, alone[1], alone[2]]
+
+
+def hot(arg: str = "", temperature: float = 2.0, seed: int = 7, **options: Any) -> Any:
+    """Returns parameters for sampling with a seed, under `tilt` if there is an argument."""
+    settings = {"temperature": temperature, "seed": seed, "max_tokens": TOKENS, **options}
+    return parameters("tilt" if arg else "", arg, **settings)
+
+
+def write_hot(llm: Any) -> dict[str, list[int]]:
+    """Returns the tokens of requests whose controllers set temperatures, alone and together."""
+    requests = {
+        "free": hot(),
+        "controlled, colder request": hot("all 2", 0.3),
+        "controlled, greedy request": hot("all 2", 0.0),
+        "another seed": hot("all 2", 0.0, seed=8),
+        "colder": hot("all 0.0001"),
+        "greedy": hot("all g"),
+        "alternating": hot("all h", 0.0),
+    }
+    alone = {name: list(generate(llm, [(FRANCE, each)])[0].token_ids) for name, each in requests.items()}
+    together = generate(llm, [(FRANCE, each) for each in requests.values()])
+    assert [list(choice.token_ids) for choice in together] == list(alone.values())
+    return alone
+
+
+def check_hot(tokens: dict[str, list[int]], expected: Expected) -> None:
+    assert tokens["controlled, colder request"] == tokens["controlled, greedy request"] == tokens["free"]
+    assert tokens["free"] not in (tokens["another seed"], expected.free)
+    assert tokens["greedy"] == tokens["colder"] == expected.free
+    assert tokens["alternating"][0] == expected.free[0] and tokens["alternating"] != expected.free
+
+
+def measure(llm: Any, args: list[str]) -> list[tuple[list[int], list[float]]]:
+    return masses(VllmEngine(llm).run(measuring(args)))
+
+
+def check_measured(found: list[tuple[list[int], list[float]]], expected: Expected) -> None:
+    assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected.measured]
+    for (_, values), (_, wanted) in zip(found, expected.measured, strict=True):
+        assert values == pytest.approx(wanted, abs=2e-4) and len(values) == TOKENS
+
+
+@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
+def test_results_equal_transformers(
+    engines: Engines, env: dict[str, str], expected: Expected, options: dict[str, Any]
+) -> None:
+    llm = engines(env=env, **options)
+    assert write_beside_others(llm, expected.args) == (expected.tokens, True)
+    check_hot(write_hot(llm), expected)
+    check_measured(measure(llm, expected.args), expected)
+
+
+def test_the_engine_with_forks_uses_temperatures_of_greedy_requests(
+    engines: Engines, env: dict[str, str], expected: Expected
+) -> None:
+    engine = VllmEngine(engines(env=env))
+    greedy, seeded = Sampling(), Sampling(temperature=2.0, seed=7)
+    requests = [
+        Request(FRANCE, sampling=seeded, max_tokens=TOKENS),
+        Request(FRANCE, "tilt", "all 2", Sampling(seed=7), max_tokens=TOKENS),
+        Request(FRANCE, "tilt", "all g", seeded, max_tokens=TOKENS),
+        Request(FRANCE, "tilt", "all -", greedy, max_tokens=TOKENS),
+    ]
+    free, hot, cold, same = (result.new_tokens for result in engine.run(requests))
+    assert hot == free != expected.free
+    assert cold == same == expected.free
+
+
+def test_a_row_that_no_worker_applies_fails_its_request(
+    engines: Engines, env: dict[str, str], expected: Expected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = engines(env=env)
+    runner = llm.llm_engine.model_executor.driver_worker.worker.model_runner
+    monkeypatch.setattr(runner, "sample_tokens", type(runner).sample_tokens.__get__(runner))
+    arguments = [expected.args[0], "all 2", "all -"]
+    requests = [(FRANCE, parameters("tilt", arg, max_tokens=TOKENS)) for arg in arguments]
+    *failed, good = generate(llm, requests)
+    for choice in failed:
+        assert choice.finish_reason == "error" and "model runner does not support" in str(choice.stop_reason)
+        assert not choice.token_ids
+    assert list(good.token_ids) == expected.free
+
+
+def test_an_error_in_a_worker_fails_only_requests_with_rows(
+    engines: Engines, env: dict[str, str], expected: Expected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("pyaici.engines.vllm.workers.add_biases", fail)
+    requests = [
+        (FRANCE, parameters("tilt", expected.args[0], max_tokens=TOKENS)),
+        (FRANCE, parameters(max_tokens=TOKENS)),
+    ]
+    failed, free = generate(engines(env=env), requests)
+    assert failed.finish_reason == "error" and list(free.token_ids) == expected.free
+
+
+def test_engines_whose_workers_cannot_apply_rows_are_named(model_path: Path) -> None:
+    from vllm.engine.arg_utils import EngineArgs
+
+    config = EngineArgs(model=str(model_path), **OPTIONS).create_engine_config()
+    assert rows_refusal(config) is None
+    config.parallel_config.enable_batch_sharded_sampling = True
+    assert "enable_batch_sharded_sampling: start the engine without it" in str(rows_refusal(config))
+
+
+def test_separate_processes_equal_transformers(
+    engines: Engines, env: dict[str, str], expected: Expected
+) -> None:
+    llm = engines(env=env, multiprocess=True)
+    assert write_beside_others(llm, expected.args) == (expected.tokens, True)
+    check_hot(write_hot(llm), expected)
+    check_measured(measure(llm, expected.args), expected)
+    engines.close()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_runner_v2_equals_transformers(
+    v2_engines: V2Engines, env: dict[str, str], expected: Expected, asynchronous: bool
+) -> None:
+    options: dict[str, Any] = {"env": env, "async_scheduling": asynchronous}
+    assert v2_engines.run(write_beside_others, expected.args, **options) == (expected.tokens, True)
+    check_hot(v2_engines.run(write_hot, **options), expected)
+    check_measured(v2_engines.run(measure, expected.args, **options), expected)
+
+
+COUNT = "one two three one two three one two three one two"
+
+
+def count(llm: Any) -> tuple[list[list[int]], int]:
+    """Returns the tokens of requests that go on counting, and the number of accepted drafts.
+
+    Each step has a bias for another token. The temperature is the request's, greedy in each step, or it
+    changes in each step.
+    """
+    tokens = llm.get_tokenizer().encode(" three one two" * 6, add_special_tokens=False)
+    biases = " ".join(f"{token} 500" for token in tokens)
+    before = counter(llm, "spec_decode_num_accepted_tokens")
+    requests = [
+        (COUNT, parameters("tilt", f"say - {biases}", max_tokens=18)),
+        (COUNT, parameters("tilt", f"say g {biases}", max_tokens=18, temperature=1.0, seed=3)),
+        (COUNT, parameters("tilt", f"say h {biases}", max_tokens=18)),
+        (COUNT, parameters("tilt", f"sparse g {tokens[0]} -30", max_tokens=18, temperature=1.0, seed=3)),
+    ]
+    written = [list(choice.token_ids) for choice in generate(llm, requests)]
+    assert written[:3] == [tokens] * 3
+    return written, counter(llm, "spec_decode_num_accepted_tokens") - before
+
+
+def test_drafts_change_no_text(
+    engines: Engines, v2_engines: V2Engines, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyaici.engines.vllm.controlled.SECONDS", 60.0)
+    written, accepted = count(engines(env=env))
+    assert accepted == 0
+    found, accepted = count(engines(env=env, speculative_config=DRAFTS))
+    assert found == written and accepted > 20
+    options: dict[str, Any] = {
+        "speculative_config": DRAFTS | {"method": "ngram_gpu"},
+        "async_scheduling": True,
+    }
+    found, accepted = v2_engines.run(count, env=env, **options)
+    assert found == written and accepted > 20
