@@ -1,7 +1,8 @@
 // tilt: answers every step with the row that its argument describes: a kind, a temperature, and pairs TOKEN BIAS
 //   all | sparse | only | dense    "only" forbids all other tokens; "dense" forbids each seventh token without a bias
 //   say                            adds the n-th bias to the n-th token in the n-th step, then lets the model write
-// The temperature is a number, "g" (greedy), or "-" (the request's); "h" alternates between greedy and 2.
+// The temperature is a number, "g" (greedy), or "-" (the request's). It alternates between greedy and 2 ("h"), or
+// between greedy and the request's ("x").
 // With MASS it prints the allowed mass of each sampled token.
 #include <cstdio>
 #include <cstdlib>
@@ -29,9 +30,9 @@ class Tilt : public aici::Controller {
   aici::MidResult mid_process(std::span<const aici::SeqId>) {
     const std::uint32_t now = aici::step().number();
     aici::MidResult result = answer(now);
-    if (temperature_ == "-") return result;
+    if (temperature_ == "-" || (temperature_ == "x" && now % 2 == 0)) return result;
     if (temperature_ == "h") return result.with_temperature(now % 2 == 1 ? AICI_GREEDY : 2.0f);
-    if (temperature_ == "g") return result.with_temperature(AICI_GREEDY);
+    if (temperature_ == "g" || temperature_ == "x") return result.with_temperature(AICI_GREEDY);
     return result.with_temperature(std::strtof(temperature_.c_str(), nullptr));
   }
 

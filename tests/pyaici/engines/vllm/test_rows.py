@@ -70,8 +70,8 @@ def masses(results: list[Any]) -> list[tuple[list[int], list[float]]]:
     return [(result.new_tokens, [float(line) for line in result.log.split()]) for result in results]
 
 
-def measuring(args: list[str], **options: Any) -> list[Request]:
-    return [Request(FRANCE, module="tilt_mass", arg=arg, max_tokens=TOKENS, **options) for arg in args]
+def measuring(args: list[str], count: int = TOKENS) -> list[Request]:
+    return [Request(FRANCE, module="tilt_mass", arg=arg, max_tokens=count) for arg in args]
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +93,15 @@ def expected(daemon: Daemon, model_path: Path) -> Expected:
     return Expected(args, tokens, free.new_tokens, measured)
 
 
-def write(llm: Any, args: list[str], count: int = TOKENS) -> list[list[int]]:
-    """Returns the tokens under `tilt`, of requests with temperature 0."""
-    requests = [(FRANCE, parameters("tilt", arg, max_tokens=count)) for arg in args]
-    return [list(choice.token_ids) for choice in generate(llm, requests)]
-
-
-def write_beside_others(llm: Any, args: list[str]) -> tuple[list[list[int]], bool]:
+def write(llm: Any, args: list[str], count: int = TOKENS) -> tuple[list[list[int]], bool]:
     """Returns the tokens under `tilt`, and whether requests without a controller were not affected."""
-    others = [(STORY, parameters(max_tokens=TOKENS)), (STORY, hot(seed=5)), (FRANCE, hot(seed=6, top_k=50))]
+    others = [
+        (STORY, parameters(max_tokens=count)),
+        (STORY, hot(seed=5, max_tokens=count)),
+        (FRANCE, hot(seed=6, max_tokens=count)),
+    ]
     alone = [list(choice.token_ids) for choice in generate(llm, others)]
-    requests = [(FRANCE, parameters("tilt", arg, max_tokens=TOKENS)) for arg in args]
+    requests = [(FRANCE, parameters("tilt", arg, max_tokens=count)) for arg in args]
     # the second half has no greedy neighbour without a controller
     half = len(args) // 2
     first = generate(llm, [*requests[:half], *others])
@@ -119,16 +117,16 @@ def hot(arg: str = "", temperature: float = 2.0, seed: int = 7, **options: Any) 
     return parameters("tilt" if arg else "", arg, **settings)
 
 
-def write_hot(llm: Any) -> dict[str, list[int]]:
+def write_hot(llm: Any, count: int = TOKENS) -> dict[str, list[int]]:
     """Returns the tokens of requests whose controllers set temperatures, alone and together."""
     requests = {
-        "free": hot(),
-        "controlled, colder request": hot("all 2", 0.3),
-        "controlled, greedy request": hot("all 2", 0.0),
-        "another seed": hot("all 2", 0.0, seed=8),
-        "colder": hot("all 0.0001"),
-        "greedy": hot("all g"),
-        "alternating": hot("all h", 0.0),
+        "free": hot(max_tokens=count),
+        "controlled, colder request": hot("all 2", 0.3, max_tokens=count),
+        "controlled, greedy request": hot("all 2", 0.0, max_tokens=count),
+        "another seed": hot("all 2", 0.0, seed=8, max_tokens=count),
+        "colder": hot("all 0.0001", max_tokens=count),
+        "greedy": hot("all g", max_tokens=count),
+        "alternating": hot("all h", 0.0, max_tokens=count),
     }
     alone = {name: list(generate(llm, [(FRANCE, each)])[0].token_ids) for name, each in requests.items()}
     together = generate(llm, [(FRANCE, each) for each in requests.values()])
@@ -138,19 +136,20 @@ def write_hot(llm: Any) -> dict[str, list[int]]:
 
 def check_hot(tokens: dict[str, list[int]], expected: Expected) -> None:
     assert tokens["controlled, colder request"] == tokens["controlled, greedy request"] == tokens["free"]
-    assert tokens["free"] not in (tokens["another seed"], expected.free)
-    assert tokens["greedy"] == tokens["colder"] == expected.free
-    assert tokens["alternating"][0] == expected.free[0] and tokens["alternating"] != expected.free
+    greedy = expected.free[: len(tokens["free"])]
+    assert tokens["free"] not in (tokens["another seed"], greedy)
+    assert tokens["greedy"] == tokens["colder"] == greedy
+    assert tokens["alternating"][0] == greedy[0] and tokens["alternating"] != greedy
 
 
-def measure(llm: Any, args: list[str]) -> list[tuple[list[int], list[float]]]:
-    return masses(VllmEngine(llm).run(measuring(args)))
+def measure(llm: Any, args: list[str], count: int = TOKENS) -> list[tuple[list[int], list[float]]]:
+    return masses(VllmEngine(llm).run(measuring(args, count)))
 
 
 def check_measured(found: list[tuple[list[int], list[float]]], expected: Expected) -> None:
-    assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected.measured]
-    for (_, values), (_, wanted) in zip(found, expected.measured, strict=True):
-        assert values == pytest.approx(wanted, abs=2e-4) and len(values) == TOKENS
+    for (tokens, values), (wanted_tokens, wanted) in zip(found, expected.measured, strict=True):
+        assert tokens == wanted_tokens[: len(tokens)]
+        assert values == pytest.approx(wanted[: len(tokens)], abs=2e-4)
 
 
 @pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
@@ -158,7 +157,7 @@ def test_results_equal_transformers(
     engines: Engines, env: dict[str, str], expected: Expected, options: dict[str, Any]
 ) -> None:
     llm = engines(env=env, **options)
-    assert write_beside_others(llm, expected.args) == (expected.tokens, True)
+    assert write(llm, expected.args) == (expected.tokens, True)
     check_hot(write_hot(llm), expected)
     check_measured(measure(llm, expected.args), expected)
 
@@ -222,7 +221,7 @@ def test_separate_processes_equal_transformers(
     engines: Engines, env: dict[str, str], expected: Expected
 ) -> None:
     llm = engines(env=env, multiprocess=True)
-    assert write_beside_others(llm, expected.args) == (expected.tokens, True)
+    assert write(llm, expected.args) == (expected.tokens, True)
     check_hot(write_hot(llm), expected)
     check_measured(measure(llm, expected.args), expected)
     engines.close()
@@ -232,10 +231,12 @@ def test_separate_processes_equal_transformers(
 def test_runner_v2_equals_transformers(
     v2_engines: V2Engines, env: dict[str, str], expected: Expected, asynchronous: bool
 ) -> None:
+    """With fewer tokens: an interpreter runs the kernels of this model runner."""
     options: dict[str, Any] = {"env": env, "async_scheduling": asynchronous}
-    assert v2_engines.run(write_beside_others, expected.args, **options) == (expected.tokens, True)
-    check_hot(v2_engines.run(write_hot, **options), expected)
-    check_measured(v2_engines.run(measure, expected.args, **options), expected)
+    few = [tokens[:5] for tokens in expected.tokens]
+    assert v2_engines.run(write, expected.args, 5, **options) == (few, True)
+    check_hot(v2_engines.run(write_hot, 5, **options), expected)
+    check_measured(v2_engines.run(measure, expected.args, 5, **options), expected)
 
 
 COUNT = "one two three one two three one two three one two"
@@ -244,8 +245,8 @@ COUNT = "one two three one two three one two three one two"
 def count(llm: Any) -> tuple[list[list[int]], int]:
     """Returns the tokens of requests that go on counting, and the number of accepted drafts.
 
-    Each step has a bias for another token. The temperature is the request's, greedy in each step, or it
-    changes in each step.
+    Each step has a bias for another token. The temperature is the request's, greedy in each step, or both in
+    turn. None is above 0: vLLM's CPU build does not verify drafts of model runner V1 correctly then.
     """
     tokens = llm.get_tokenizer().encode(" three one two" * 6, add_special_tokens=False)
     biases = " ".join(f"{token} 500" for token in tokens)
@@ -253,7 +254,7 @@ def count(llm: Any) -> tuple[list[list[int]], int]:
     requests = [
         (COUNT, parameters("tilt", f"say - {biases}", max_tokens=18)),
         (COUNT, parameters("tilt", f"say g {biases}", max_tokens=18, temperature=1.0, seed=3)),
-        (COUNT, parameters("tilt", f"say h {biases}", max_tokens=18)),
+        (COUNT, parameters("tilt", f"say x {biases}", max_tokens=18)),
         (COUNT, parameters("tilt", f"sparse g {tokens[0]} -30", max_tokens=18, temperature=1.0, seed=3)),
     ]
     written = [list(choice.token_ids) for choice in generate(llm, requests)]
