@@ -132,6 +132,14 @@ def _flag(key: str, value: Any) -> bool:
     raise ValueError(f"{key} is {value!r}; it must be true or false")
 
 
+def may_fork(extra_args: Mapping[str, Any] | None) -> bool:
+    """Returns whether a request has `aici_fork`; False for an invalid value, which the engine refuses."""
+    try:
+        return _flag("aici_fork", (extra_args or {}).get("aici_fork", False))
+    except ValueError:
+        return False
+
+
 def _text(arg: Any) -> str:
     """Returns a text as it is, and other values as JSON. Raises ValueError for values without JSON."""
     if isinstance(arg, str):

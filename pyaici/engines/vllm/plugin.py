@@ -57,8 +57,10 @@ def _register() -> None:
         # processes do neither
         from pyaici.engines.vllm.arguments import raise_failures
         from pyaici.engines.vllm.events import keep_all
+        from pyaici.engines.vllm.replicas import keep_choices_together
 
         raise_failures(AsyncLLM)
+        keep_choices_together(AsyncLLM)
         keep_all(RequestOutput)
 
 
