@@ -6,7 +6,9 @@ starting.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 from multiprocessing import current_process
 
 log = logging.getLogger("vllm.aici")
@@ -49,7 +51,7 @@ def _register() -> None:
     SchedulerConfig._aici_choose = choose
     SchedulerConfig.get_scheduler_cls = get_scheduler_cls
     _attach_to_workers()
-    if not current_process().name.startswith(("EngineCore", "Worker", "VllmWorker")):
+    if _accepts_requests():
         from vllm.outputs import RequestOutput
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -75,3 +77,15 @@ def _attach_to_workers() -> None:
         install()
     except Exception as error:
         log.warning("controllers cannot use biases and temperatures: %r", error)
+
+
+def _accepts_requests() -> bool:
+    """Returns whether this may be a process that accepts requests, not one of an engine's own.
+
+    vLLM names its processes, and its workers if they are actors of Ray. Any other actor may be a server.
+    """
+    name = current_process().name
+    with contextlib.suppress(Exception):
+        if (ray := sys.modules.get("ray")) is not None:
+            name = ray.get_runtime_context().get_actor_name() or name
+    return not name.startswith(("EngineCore", "Worker", "VllmWorker", "vllm_Worker"))
