@@ -92,6 +92,7 @@ def _package(name: str) -> Finding:
 def _vllm() -> Finding:
     """Reports whether vLLM is installed, and will load the AICI plugin."""
     from aicirt.doctor import Finding, State
+    from pyaici.engines.vllm.compatibility import version_problem
     from pyaici.engines.vllm.refusals import plugin_installed, plugin_refusal
 
     versions = []
@@ -105,7 +106,7 @@ def _vllm() -> Finding:
     if not plugin_installed():
         found = f"{versions[0]}, which does not find AICI's plugin"
         return Finding("vllm", State.NOTE, found, cost, "reinstall pyaici in this environment")
-    if refusal := plugin_refusal():
+    if refusal := plugin_refusal() or version_problem(versions[0]):
         return Finding("vllm", State.NOTE, f"{versions[0]}: {refusal}", cost)
     return Finding("vllm", State.OK, f"{versions[0]}, with AICI's plugin")
 

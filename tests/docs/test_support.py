@@ -12,7 +12,7 @@ from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.engines import lines
 from pyaici.engines.engine import Request
 from pyaici.engines.llama import library
-from pyaici.engines.vllm import driver
+from pyaici.engines.vllm import driver, names
 from tests.test_locks import PLATFORMS, PROJECT, locked, requirements_of
 
 from .blocks import ROOT
@@ -81,6 +81,7 @@ def test_accepted_versions_are_those_of_the_metadata() -> None:
     required += [each for extra in ("hf", "vllm") for each in requirements_of(extra)]
     ranges = {each.name: each.specifier for each in required}
     assert shown == {name: ranges[name] for name in ("wasmtime", "transformers", "torch", "vllm")}
+    assert ranges["vllm"] == SpecifierSet(names.VERSIONS)
     assert [cells[0] for cells in engines.values()] == ["extra", "`llama`", "`hf`", "`vllm`"]
 
 

@@ -14,18 +14,23 @@ from multiprocessing import current_process
 log = logging.getLogger("vllm.aici")
 
 
-#: the reason to refuse requests with a controller, if the mixin cannot be installed
+#: the reason to refuse requests with a controller; None if there is none. vLLM is not changed then
 problem: str | None = None
 
 
 def register() -> None:
-    """Puts `SchedulerMixin` before the scheduler class that an engine chooses."""
+    """Puts `SchedulerMixin` before the scheduler class that an engine chooses, if AICI supports this vLLM."""
     global problem
     try:
-        _register()
+        from pyaici.engines.vllm.compatibility import installed_problem
+
+        problem = installed_problem()
+        if problem is None:
+            _register()
     except Exception as error:
         problem = f"controllers cannot be used: AICI does not support this version of vLLM ({error!r})"
-        log.warning("%s", problem)
+    if problem is not None and _accepts_requests():
+        log.warning("%s; requests without a controller run as usual", problem)
 
 
 def _register() -> None:

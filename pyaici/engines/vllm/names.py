@@ -1,0 +1,235 @@
+"""The names of vLLM that AICI relies on, and the versions that have them."""
+
+from __future__ import annotations
+
+#: versions of vLLM that AICI accepts; the extra `vllm` of pyproject.toml and docs/support.md say the same
+VERSIONS = ">=0.32,<0.33"
+
+#: Modules, their classes and functions, and the members of these classes: methods, fields, and attributes of
+#: instances. A name with parentheses is called or overridden. Its first parameters (without `self`) must be
+#: those before `*`, in this order, and it must accept those after `*` by name. All its other parameters must
+#: be optional, unless `...` stands for them. `__init__` is the constructor, also of a class without such a
+#: method. `abstract` lists all abstract methods of a class.
+NAMES = """
+vllm
+    __version__ LLM SamplingParams
+
+vllm.config.model
+    ModelConfig
+        get_vocab_size()
+        try_get_generation_config()
+        logits_processors max_model_len skip_tokenizer_init tokenizer
+
+vllm.config.parallel
+    ParallelConfig
+        pipeline_parallel_size tensor_parallel_size world_size
+
+vllm.config.scheduler
+    SchedulerConfig
+        get_scheduler_cls()
+        async_scheduling max_num_seqs
+
+vllm.config.vllm
+    VllmConfig
+        model_config parallel_config scheduler_config speculative_config
+        num_speculative_tokens use_v2_model_runner
+
+vllm.entrypoints.llm
+    LLM
+        llm_engine
+
+vllm.exceptions
+    RetryableRequestError
+        __init__(message)
+    VLLMValidationError
+        __init__(message)
+
+vllm.outputs
+    CompletionOutput
+        finish_reason index logprobs stop_reason text token_ids
+    RequestOutput
+        add(next_output, ...)
+        finished kv_transfer_params outputs request_id
+
+vllm.sampling_params
+    RequestOutputKind
+        DELTA
+    SamplingParams
+        __init__(*, detokenize, extra_args, logprobs, max_tokens, n, output_kind, seed, temperature,
+                 top_k, top_p)
+        _eos_token_id all_stop_token_ids eos_token_id extra_args ignore_eos max_tokens num_logprobs seed
+        stop_token_ids
+        allowed_token_ids bad_words min_tokens structured_outputs thinking_token_budget
+
+vllm.tokenizers
+    cached_tokenizer_from_config(model_config)
+
+vllm.v1.core.kv_cache_coordinator
+    KVCacheCoordinator
+        single_type_managers
+
+vllm.v1.core.kv_cache_manager
+    KVCacheManager
+        coordinator
+
+vllm.v1.core.sched.async_scheduler
+    AsyncScheduler
+        _update_request_with_output(request, new_token_ids, ...)
+
+vllm.v1.core.sched.output
+    GrammarOutput
+        __init__(structured_output_request_ids, grammar_bitmask)
+        structured_output_request_ids grammar_bitmask
+    NewRequestData
+        req_id
+    SchedulerOutput
+        has_structured_output_requests num_invalid_spec_tokens scheduled_new_reqs scheduled_spec_decode_tokens
+        total_num_scheduled_tokens
+
+vllm.v1.core.sched.request_queue
+    RequestQueue
+        remove_request(request)
+
+vllm.v1.core.sched.scheduler
+    Scheduler
+        __init__(...)
+        _enqueue_waiting_request(request)
+        _free_request(request, ...)
+        _preempt_request(request, timestamp, *, drop_stale_output)
+        _update_request_with_output(request, new_token_ids, ...)
+        add_request(request)
+        finish_requests(request_ids, finished_status)
+        get_grammar_bitmask(scheduler_output)
+        schedule(...)
+        shutdown()
+        update_from_output(scheduler_output, model_runner_output)
+        deferred_waiting hash_block_size kv_cache_manager max_model_len num_spec_tokens requests running
+        structured_output_manager vllm_config waiting
+
+vllm.v1.core.single_type_kv_cache_manager
+    SingleTypeKVCacheManager
+        block_size num_cached_block
+
+vllm.v1.engine
+    EngineCoreOutput
+        __init__(*, request_id, new_token_ids, new_logprobs, finish_reason, stop_reason, events,
+                 prefill_stats)
+        events finish_reason kv_transfer_params new_logprobs new_token_ids prefill_stats request_id
+        stop_reason
+    EngineCoreOutputs
+        __init__(*, outputs)
+        outputs
+    FinishReason
+        ERROR
+
+vllm.v1.engine.async_llm
+    AsyncLLM
+        generate(prompt, sampling_params, ...)
+
+vllm.v1.engine.core
+    EngineCore
+        scheduler
+
+vllm.v1.engine.core_client
+    InprocClient
+        engine_core
+
+vllm.v1.engine.llm_engine
+    LLMEngine
+        abort_request(request_ids)
+        add_request(request_id, prompt, params)
+        get_tokenizer()
+        step()
+        engine_core vllm_config
+
+vllm.v1.outputs
+    LogprobsLists
+        __init__(logprob_token_ids, logprobs, sampled_token_ranks)
+        slice_request(req_idx, num_positions)
+        logprob_token_ids logprobs sampled_token_ranks
+    ModelRunnerOutput
+        logprobs req_id_to_index
+
+vllm.v1.request
+    Request
+        get_finished_reason()
+        is_finished()
+        update_block_hashes()
+        _all_token_ids _output_token_ids block_hashes client_index drop_stale_output is_prefill_chunk
+        max_tokens num_computed_tokens num_in_flight_tokens num_output_placeholders num_output_tokens
+        num_preemptions num_prompt_tokens num_stale_output_tokens num_tokens prompt_token_ids request_id
+        sampling_params spec_token_ids status stop_reason structured_output_request
+    RequestStatus
+        FINISHED_ABORTED FINISHED_ERROR FINISHED_LENGTH_CAPPED FINISHED_STOPPED RUNNING WAITING
+        WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+
+vllm.v1.sample.logits_processor
+    BatchUpdate
+        added moved removed
+    LogitsProcessor
+        validate_params(sampling_params)
+        update_state(batch_update)
+        apply(logits)
+        is_argmax_invariant()
+        abstract __init__ apply is_argmax_invariant update_state
+    MoveDirectionality
+        SWAP
+
+vllm.v1.structured_output
+    StructuredOutputManager
+        clear_backend()
+        _grammar_bitmask
+
+vllm.v1.structured_output.backend_types
+    StructuredOutputGrammar
+        accept_tokens(request_id, tokens)
+        fill_bitmask(bitmask, batch_index)
+        is_terminated()
+        reset()
+        rollback(num_tokens)
+        validate_tokens(tokens)
+        abstract accept_tokens fill_bitmask is_terminated reset rollback validate_tokens
+
+vllm.v1.structured_output.request
+    StructuredOutputRequest
+        __init__(*, params)
+        grammar reasoning_ended
+
+vllm.v1.structured_output.utils
+    strip_speculative_padding(token_ids)
+
+vllm.v1.worker.gpu.async_utils
+    AsyncOutput
+        model_runner_output
+
+vllm.v1.worker.gpu.model_runner
+    GPUModelRunner
+        sample_tokens(grammar_output)
+
+vllm.v1.worker.gpu.sample.logits_processor
+    LogitsContext
+        expanded_idx_mapping idx_mapping_np seq_lens_upper_bound_np
+    LogitsProcRequestState
+        all_token_ids prefill_len prompt_len total_len
+    LogitsProcessor
+        __init__(vllm_config, req_states)
+        validate_params(sampling_params)
+        add_request(req_idx, sampling_params)
+        apply(logits, ctx)
+        abstract apply
+
+vllm.v1.worker.gpu.structured_outputs
+    StructuredOutputsWorker
+        apply_grammar_bitmask(logits, input_batch, grammar_req_ids, grammar_bitmask)
+
+vllm.v1.worker.gpu_model_runner
+    apply_grammar_bitmask(scheduler_output, grammar_output, input_batch, logits)
+    AsyncGPUModelRunnerOutput
+        _model_runner_output
+    GPUModelRunner
+        sample_tokens(grammar_output)
+
+vllm.v1.worker.worker_base
+    WorkerWrapperBase
+        init_device()
+"""
