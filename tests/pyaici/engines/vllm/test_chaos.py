@@ -1,0 +1,109 @@
+"""Processes are killed during sixteen streams of vLLM's server; half of the streams have a controller."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+import pytest
+
+from tests.processes import family, left_behind, private_daemons
+from tests.pyaici.engines.vllm.requests import YEAR
+from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
+from tests.pyaici.engines.vllm.streams import PrivateRuntime, Stream, await_chunks
+
+pytestmark = pytest.mark.slow
+
+PROMPTS = [f"{start} {number} is" for number in (1, 2) for start in ("Rule", "Tip", "Step", "Day")]
+#: a pattern without an end
+WORDS = "( [a-z]+)+"
+LENGTH = 250
+
+
+@pytest.fixture
+def server(servers: Servers) -> Server:
+    """A server that runs all requests at once, with a private runtime."""
+    return servers("--max-num-seqs=17")
+
+
+@pytest.fixture(scope="module")
+def alone(servers: Servers) -> list[str]:
+    """The texts of the free streams without controlled ones."""
+    streams = [Stream(servers("--max-num-seqs=17"), prompt, max_tokens=LENGTH) for prompt in PROMPTS]
+    return [stream.wait().text for stream in streams]
+
+
+def begin(server: Server) -> tuple[list[Stream], list[Stream]]:
+    """Returns free and controlled streams that have begun."""
+    free = [Stream(server, prompt, max_tokens=LENGTH) for prompt in PROMPTS]
+    controlled = [Stream(server, prompt, "regex", WORDS, max_tokens=LENGTH) for prompt in PROMPTS]
+    await_chunks(free + controlled)
+    return free, controlled
+
+
+def kill_aicirt(server: Server) -> None:
+    os.kill(PrivateRuntime(server).pid, signal.SIGKILL)
+
+
+def kill_workers(server: Server) -> None:
+    for pid in PrivateRuntime(server).workers():
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_aicirt, kill_workers])
+def test_the_end_of_the_runtime_ends_only_controlled_requests(
+    server: Server, alone: list[str], kill: Callable[[Server], None]
+) -> None:
+    """The next request with a controller works."""
+    with ThreadPoolExecutor() as pool:
+        free, controlled = begin(server)
+        extra = {"vllm_xargs": {"aici_controller": "regex", "aici_arg": WORDS}}
+        whole = pool.submit(
+            server.client.completions.create,
+            model=MODEL,
+            prompt=PROMPTS[0],
+            max_tokens=LENGTH,
+            extra_body=extra,
+        )
+        before = [stream.chunks for stream in controlled]
+        await_chunks(controlled, max(before) + 3)
+        assert not any(stream.ended for stream in free)
+        kill(server)
+        for stream in controlled:
+            error = stream.wait().error
+            assert isinstance(error, openai.APIError), (stream.text, stream.finish)
+            assert "controllers cannot be run at present" in error.message
+            assert re.fullmatch(WORDS, stream.text)
+        with pytest.raises(
+            openai.InternalServerError, match="controllers cannot be run at present"
+        ) as raised:
+            whole.result()
+        assert raised.value.status_code == 503
+    assert [(stream.wait().text, stream.finish, stream.error) for stream in free] == [
+        (text, "length", None) for text in alone
+    ]
+    year = Stream(server, "The year is", "regex", YEAR, max_tokens=30).wait()
+    assert year.error is None and re.fullmatch(YEAR, year.text)
+    runtime = PrivateRuntime(server)
+    deadline = time.monotonic() + 60
+    while runtime.sequences():
+        assert time.monotonic() < deadline, "controllers of ended requests are still running"
+        time.sleep(0.05)
+
+
+def test_the_end_of_the_engine_leaves_nothing_behind(server: Server, alone: list[str]) -> None:
+    """All requests end, as they do without AICI."""
+    free, controlled = begin(server)
+    members = family(server.process.pid)
+    members |= private_daemons(members)
+    os.kill(PrivateRuntime(server).engine, signal.SIGKILL)
+    for stream in free + controlled:
+        assert isinstance(stream.wait().error, openai.OpenAIError | httpx.HTTPError), stream.finish
+    server.process.wait(120)  # vLLM's server ends with its engine
+    assert left_behind(members) == []
