@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-#: versions of vLLM that AICI accepts; the extra `vllm` of pyproject.toml and docs/support.md say the same
+#: Versions of vLLM that AICI accepts; the extra `vllm` of pyproject.toml and docs/support.md say the same.
+#: vLLM 0.33 has all names, but counts tokens in flight, rows of masks and hashes of blocks in other ways
 VERSIONS = ">=0.32,<0.33"
 
 #: Modules, their classes and functions, and the members of these classes: methods, fields, and attributes of
