@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 
-from pyaici.server.apis import controllers, operations
+from pyaici.server.apis import controllers, operations, tokens
 from pyaici.server.apis.cpc import routes as cpc
 from pyaici.server.apis.cpc.covers import Covers
 from pyaici.server.apis.messages import routes as messages
@@ -76,8 +77,10 @@ def create_app(
     gate = Gate(settings)
     app.state.settings = settings
     add_handlers(app)
-    for part in (operations, controllers, run, completions, chat, catalog, messages, cpc, playground):
+    parts = (operations, controllers, run, completions, chat, catalog, tokens, messages, cpc, playground)
+    for part in parts:
         app.include_router(part.router)
+    app.state.routes = [route for part in parts for route in part.router.routes if isinstance(route, Route)]
     app.add_middleware(BodyLimit, settings=settings, uploads=frozenset({controllers.UPLOAD_PATH}))
     app.add_middleware(Authentication, gate=gate)
     if settings.cors_origins:

@@ -98,6 +98,8 @@ class ServedModel:
         for prefix in ("", " "):
             tokens = tuple(self.tokenizer.encode(prefix + word.lstrip(), add_special_tokens=False))
             # after a space: only as many tokens, of which the first has the space in it
+            if not tokens:
+                continue
             if not found or (tokens[0] != found[0][0] and len(tokens) == len(found[0])):
                 found.append(tokens)
         return found

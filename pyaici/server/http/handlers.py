@@ -100,17 +100,28 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, BodyRefused):
         return _answer(request, error.error)
     kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-    headers = dict(error.headers or {})
+    headers, message = dict(error.headers or {}), str(error.detail)
     if error.status_code == 405:
         headers["Allow"] = ", ".join(_methods(request))
-    return _answer(request, ApiError(error.status_code, str(error.detail), kind=kind, headers=headers))
+    if error.status_code == 404:
+        message = f"there is no route {request.url.path[:_MAX_NAME]}"
+        paths = {route.path for route in _routes(request)}
+        if meant := difflib.get_close_matches(request.url.path[:_MAX_NAME], paths, n=1):
+            message += f"; did you mean {meant[0]}?"
+    return _answer(request, ApiError(error.status_code, message, kind=kind, headers=headers))
+
+
+def _routes(request: Request) -> list[Route]:
+    """Returns all routes. `app.routes` has those of a router only within an object of its own."""
+    found: list[Route] = request.app.state.routes
+    return found
 
 
 def _methods(request: Request) -> list[str]:
     """Returns all methods of a path. Each may be a separate route, which knows only its own method."""
     found: set[str] = set()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+    for route in _routes(request):
+        if route.matches(request.scope)[0] is not Match.NONE:
             found |= route.methods or set()
     return sorted(found)
 

@@ -96,9 +96,13 @@ def test_every_route_is_described(server: Serving) -> None:
 
 def test_unknown_routes_get_404_and_wrong_methods_405(server: Serving) -> None:
     with server.client() as client:
-        assert client.get("/v2/run").status_code == 404
+        unknown = client.get("/v1/rum")
+        assert unknown.status_code == 404
+        assert unknown.json()["error"]["message"] == "there is no route /v1/rum; did you mean /v1/run?"
         refused = client.get("/v1/run")
         assert refused.status_code == 405 and "error" in refused.json()
+        assert refused.headers["allow"] == "POST"
+        assert client.put("/v1/controllers/x").headers["allow"] == "DELETE, GET"
 
 
 def test_preflight_of_other_origins_is_not_allowed(server: Serving) -> None:
