@@ -180,7 +180,7 @@ def test_fields_that_choose_among_the_tokens(exact_client: openai.OpenAI) -> Non
     assert " Paris" not in text(bad_words=["Paris"]) and text(bad_words=["Madrid"]) == free
     assert text(choice=[" Paris", " Rome"], bad_words=["Paris"]) == " Rome"
     repeated = text(prompt="a a a a a a a a a a", presence_penalty=-2, frequency_penalty=-2)
-    assert repeated == " a a a a a a"
+    assert repeated[-4:] == 4 * repeated[-1]
     assert " a a" not in text(prompt="a a a a a a a a a a", repetition_penalty=100)
 
 
