@@ -5,7 +5,13 @@
 #   scripts/campaign.sh                       lists the campaigns
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/setup.sh hf,sdk,dev
+environment=.venv
+if [ "${1:-}" = vllm ]; then
+    scripts/setup.sh hf,sdk,server,vllm,test
+    environment=.venv-vllm
+else
+    scripts/setup.sh hf,sdk,dev
+fi
 export OMP_NUM_THREADS=1
-export PATH="$PWD/.venv/bin:$PATH"
-exec .venv/bin/python -m bench.campaigns "$@"
+export PATH="$PWD/$environment/bin:$PATH"
+exec "$environment/bin/python" -m bench.campaigns "$@"

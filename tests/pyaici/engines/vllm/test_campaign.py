@@ -1,0 +1,53 @@
+"""The campaign `vllm` in a short form, and its detection of wrong answers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.campaigns import vllm
+from bench.campaigns.campaign import Campaign
+from bench.report import Report
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.server import Servers
+
+pytestmark = pytest.mark.slow
+
+
+def test_short_run_has_no_failures(tmp_path: Path, engines: Engines, servers: Servers) -> None:
+    engines.close()
+    servers.close()  # the campaign has a server of its own
+    report = Report("vllm")
+    campaign = Campaign(report, 1, 60, None, tmp_path)
+    vllm.run(campaign)
+    assert not campaign.failures, [file.read_text() for file in tmp_path.glob("*.failure")]
+    found = {figure.name: figure.value for figure in report.figures}
+    assert found["vllm.requests"] == 60 and campaign.outcomes.keys() == vllm.KINDS.keys()
+    for name in ("innocent_errors", "sequences_left", "tracebacks"):
+        assert found[f"vllm.{name}"] == 0
+    for kind in ("server", "engine", "aicirt", "workers"):
+        assert found[f"vllm.{kind}.rss"] > 10 and found[f"vllm.{kind}.pss"] > 10
+
+
+class Mixed:
+    """Clients that get the answers of others."""
+
+    texts: dict[str, str] = dict.fromkeys(vllm.PROMPTS, " one")
+
+    def text(self, *_: Any, **__: Any) -> str:
+        return '{"name": "Eve"}'
+
+    def completion(self, *_: Any, **__: Any) -> Any:
+        class Answer:
+            choices = ()
+
+        return Answer
+
+
+@pytest.mark.parametrize("kind", ["free", "regex", "held", "schema", "forks", "wrong"])
+def test_a_wrong_answer_is_a_problem(kind: str) -> None:
+    clients: Any = Mixed()
+    assert vllm.KINDS[kind].send(clients, random.Random(1)) is not None
