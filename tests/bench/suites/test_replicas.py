@@ -1,0 +1,20 @@
+"""The suite `replicas` runs in its short form and reports all figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.suites.figures import figures
+
+
+@pytest.mark.slow
+def test_replicas_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second replica that shares a daemon needs next to no memory for its controllers."""
+    found = figures("replicas", tmp_path, capsys)
+    kinds = ("private", "shared")
+    assert set(found) == {
+        f"replicas.{kind}.{what}" for kind in kinds for what in ("mib", "first_mask_ms", "next_mask_ms")
+    }
+    assert found["replicas.shared.mib"] < found["replicas.private.mib"] / 4
