@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
-from math import exp, nan
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from pyaici.client.results import MidResult, Row
 from pyaici.engines.lines import permits
 from pyaici.engines.vllm import rows
 from pyaici.engines.vllm.events import Events, variables_to_wire
+from pyaici.engines.vllm.logprobs import UNKNOWN, Measured, is_measured, measure
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -203,12 +203,14 @@ class Controlled:
     guesses: list[Guess] = field(default_factory=list)
     #: copies of the controller may run ahead of it
     repeatable: bool = False
-    #: the controller receives the allowed mass of its tokens
-    measured: bool = False
+    #: the controller has a post_process
+    has_post: bool = False
     #: from the last pass: float32 [positions], see `rows.MASS`; None = unknown
     masses: NDArray[np.float32] | None = None
-    #: total probability of the tokens that were allowed where the last token was sampled; NaN = unknown
-    allowed_mass: float = nan
+    #: from the last pass; None = unknown
+    logprobs: rows.Logprobs | None = None
+    #: what the controller learns about the last sampled token
+    measured: Measured = UNKNOWN
     #: number of passes in a row in which following its drafts took too long
     slow: int = 0
     #: number of passes without drafts
@@ -241,7 +243,7 @@ class Controlled:
             session=self.session,
             control=control,
             repeatable=self.repeatable,
-            measured=self.measured,
+            has_post=self.has_post,
             taken_back=self.taken_back,
             prompt_length=self.prompt_length,
             held=None if self.held is None else self.held.copy(),
@@ -270,12 +272,8 @@ class Controlled:
 
     @property
     def wants_mass(self) -> bool:
-        """Whether the controller needs the probability of the tokens that it allows in this pass."""
-        return any(
-            (self.measured and not answer.skip_post) or answer.row.top_k > 0
-            for answer in self._answers()
-            if answer.row is not None
-        )
+        """Whether the controller needs log-probabilities of this pass and the allowed mass."""
+        return any(is_measured(answer, has_post=self.has_post) for answer in self._answers())
 
     def samples_alike(self, answer: MidResult) -> bool:
         """Returns whether an answer after the guesses samples at their temperature.
@@ -365,8 +363,10 @@ class Controlled:
                 self.control, guess.control, reported = guess.control, None, accepted
                 logs.append((accepted, guess.log))
         self.drop_guesses()
-        known = self.masses is not None and accepted < len(self.masses)
-        self.allowed_mass = exp(self.masses[accepted]) if self.masses is not None and known else nan
+        self.measured = UNKNOWN
+        if self.answer is not None and is_measured(self.answer, has_post=self.has_post):
+            self.measured = measure(self.answer, self.masses, self.logprobs, accepted)
+            self.pause = PAUSE + 1  # no copy can know the numbers about a draft
         outcome = self._take(tokens[accepted])
         outcome.keep += accepted
         outcome.reported, outcome.logs = reported, logs

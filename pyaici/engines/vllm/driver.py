@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
-from math import nan
 from typing import TYPE_CHECKING
 
 from aicirt.contract.abi import Verb
@@ -26,7 +25,7 @@ log = logging.getLogger("vllm.aici")
 
 #: capabilities that every request has; a request may allow more
 CAPABILITIES = Capabilities(
-    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=False, dense=True, top_k=0
+    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=True, dense=True
 )
 
 
@@ -40,9 +39,15 @@ class ControllerDriver:
     The class does not depend on vLLM: the scheduler mixin calls it.
     """
 
-    def __init__(self, connection: Connection, *, most_copies: int = 0) -> None:
-        """`most_copies`: most copies of controllers for the drafts of a pass."""
+    def __init__(
+        self, connection: Connection, *, most_copies: int = 0, capabilities: Capabilities = CAPABILITIES
+    ) -> None:
+        """`most_copies`: most copies of controllers for the drafts of a pass.
+
+        `capabilities`: those of every request; a request may allow more.
+        """
         self._connection = connection
+        self._capabilities = capabilities
         self._drafts = Drafts(most_copies)
         self.requests: dict[str, Controlled] = {}
         #: requests that have started, by their controller's number at the runtime
@@ -54,7 +59,7 @@ class ControllerDriver:
 
     def add(self, request_id: str, call: ControllerCall, stops: Iterable[int]) -> Controlled:
         """Adds a request and begins to prepare its controller."""
-        capabilities = replace(CAPABILITIES, backtrack=call.backtrack, fork=call.fork)
+        capabilities = replace(self._capabilities, backtrack=call.backtrack, fork=call.fork)
         prepared = self._connection.prepare(call, capabilities)
         controlled = Controlled(request_id, call, prepared, frozenset(stops))
         self.requests[request_id] = controlled
@@ -90,7 +95,7 @@ class ControllerDriver:
             return
         controlled.control = control
         controlled.repeatable = prepared.session.runtime.is_repeatable(control)
-        controlled.measured = prepared.session.runtime.wants_logprobs(control)
+        controlled.has_post = prepared.session.runtime.wants_logprobs(control)
         controlled.prompt_length = len(prompt)
         controlled.report = StepInput(control)
         self._by_control[control] = controlled
@@ -98,9 +103,8 @@ class ControllerDriver:
     def tell(self, controlled: Controlled, tokens: Sequence[int], backtrack: int, *, sampled: bool) -> None:
         """Sets the report of what happened to a request; `post` sends it."""
         if controlled.control is not None:
-            mass = controlled.allowed_mass if sampled else nan
-            controlled.report = StepInput(
-                controlled.control, list(tokens), backtrack, sampled, allowed_mass=mass
+            controlled.report = controlled.measured.report(
+                controlled.control, tokens, backtrack, sampled=sampled
             )
 
     def post(self) -> None:
@@ -181,10 +185,13 @@ class ControllerDriver:
             except AiciError as error:
                 self._fail(controlled.session, error)
 
-    def finish(self, request_id: str, tokens: Sequence[int] = ()) -> Controlled | None:
+    def finish(
+        self, request_id: str, tokens: Sequence[int] = (), *, sampled: bool = False
+    ) -> Controlled | None:
         """Removes an ended request and frees its controller. Returns the request if it was controlled.
 
-        `tokens`: its last tokens, if the controller has not received them yet.
+        `tokens`: its last tokens, if the controller has not received them yet. `sampled`: the only one of
+        them was sampled.
         """
         controlled = self.requests.pop(request_id, None)
         if controlled is None:
@@ -202,7 +209,7 @@ class ControllerDriver:
         try:
             last = controlled.report
             if tokens:
-                last = StepInput(control, list(tokens), sampled=True, allowed_mass=controlled.allowed_mass)
+                last = controlled.measured.report(control, tokens, sampled=sampled)
             if last is not None and last.tokens and runtime.is_live(control):
                 step = runtime.begin_step([last._replace(final=True)])
                 if controlled.events is None:

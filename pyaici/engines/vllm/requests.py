@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from pyaici.engines import WORK_FACTOR
 from pyaici.engines.vllm.arguments import LOGITS, OVERLAPPED, ControllerCall, describe
 from pyaici.engines.vllm.connection import Connection, engine_vocabulary
 from pyaici.engines.vllm.controlled import MOST_COPIES, Controlled, Ending, Outcome
-from pyaici.engines.vllm.driver import ControllerDriver
+from pyaici.engines.vllm.driver import CAPABILITIES, ControllerDriver
 from pyaici.engines.vllm.events import Events, to_wire
 from pyaici.engines.vllm.groups import UNUSED, Groups
 from pyaici.engines.vllm.outputs import Held, add_end, add_events, add_tokens, give_reasons, keep_back
@@ -33,7 +34,7 @@ from pyaici.engines.vllm.request_state import (
     suspend,
     then,
 )
-from pyaici.engines.vllm.rows import MASS, ROWS, Row
+from pyaici.engines.vllm.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,8 +80,9 @@ class ControlledRequests:
         self._failed: dict[str, str] = {}
         #: requests that skip steps, by request id
         self.suspended: dict[str, Controlled] = {}
-        #: results of the current pass; see `rows.MASS`
+        #: results of the current pass; see `rows`
         self._masses: dict[str, NDArray[np.float32]] = {}
+        self._logprobs: dict[str, Logprobs] = {}
         self.groups = Groups(scheduler)
 
     def controlled(self, request_id: str) -> Controlled | None:
@@ -181,6 +183,7 @@ class ControlledRequests:
         sent: dict[str, list[Row]] = getattr(scheduler_output, ROWS)
         masses = getattr(model_runner_output, MASS, None)
         self._masses = masses or {}
+        self._logprobs = getattr(model_runner_output, LOGPROBS, {})
         for request_id, rows in sent.items():
             controlled = self.controlled(request_id)
             if masses is None and controlled is not None and any(row.changes for row in rows):
@@ -236,7 +239,10 @@ class ControlledRequests:
                 num_dense=max(4, min(2 * (running + copies), MOST_DENSE)),
                 make_runtime=self.make_runtime,
             )
-            self.driver = ControllerDriver(connection, most_copies=copies)
+            capabilities = CAPABILITIES
+            if self._rows_refusal is not None:
+                capabilities = replace(capabilities, logprobs=False, top_k=0)
+            self.driver = ControllerDriver(connection, most_copies=copies, capabilities=capabilities)
         return self.driver
 
     # -- the end of a step ----------------------------------------------------------------------
@@ -245,6 +251,7 @@ class ControlledRequests:
         """Decides what becomes of the tokens of a pass."""
         assert self.driver is not None
         controlled.masses = self._masses.get(controlled.request_id)
+        controlled.logprobs = self._logprobs.get(controlled.request_id)
         return self.driver.take(controlled, tokens)
 
     def note(
@@ -255,15 +262,17 @@ class ControlledRequests:
         `end_step` carries out the rest of the outcome.
         """
         controlled.tell_tokens(outcome, tokens)
+        # a client with events also gets the output for the last token, as from `ControllerDriver.finish`
+        shown = len(tokens) if stopped and controlled.events is not None else len(tokens) - 1
         for behind, text in outcome.logs:
-            if behind < len(tokens) or not stopped:
+            if behind <= shown or not stopped:
                 controlled.print(text)
         self._outcomes.append((request, controlled, outcome, tokens))
 
     def end_step(self, nothing_ran: bool, outputs: Any) -> None:
         """Carries out the controllers' answers, posts reports to them, and completes the clients' outputs."""
         outcomes, self._outcomes = self._outcomes, []
-        self._masses = {}
+        self._masses, self._logprobs = {}, {}
         if self.driver is not None:
             for request, controlled, outcome, tokens in outcomes:
                 if not request.is_finished():
@@ -376,11 +385,13 @@ class ControlledRequests:
 
     def _free(self, driver: ControllerDriver, request: Any) -> None:
         last: list[int] = []
+        sampled = False
         for other, _, outcome, tokens in self._outcomes:
-            if other is request and not outcome.moves:  # vLLM has ended the request during the step
+            if other is request:  # vLLM has ended the request during the step
                 last = tokens[outcome.reported :]
+                sampled = len(last) == 1 and not outcome.forced[-1]
         self.suspended.pop(request.request_id, None)
-        ended = driver.finish(request.request_id, last)
+        ended = driver.finish(request.request_id, last, sampled=sampled)
         if request.status == RequestStatus.FINISHED_ABORTED:
             self._held.pop(request.request_id, None)
             self._telling.pop(request.request_id, None)

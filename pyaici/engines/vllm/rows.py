@@ -3,7 +3,8 @@
 The scheduler sets the attribute `ROWS` of a GrammarOutput: for the ids of some requests, a `Row` for each
 position of the pass (after no draft, after the first draft, ...). Workers set the attribute `MASS` of their
 ModelRunnerOutput, even if it is empty: for the ids of requests that asked for it, float32 [positions], the
-natural logarithm of the probability of the allowed tokens.
+natural logarithm of the probability of the allowed tokens. For the same requests, the attribute `LOGPROBS`
+has the log-probabilities of tokens, as `Logprobs`.
 
 This module imports neither vLLM nor torch.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 #: names of the attributes
-ROWS, MASS = "aici_rows", "aici_mass"
+ROWS, MASS, LOGPROBS = "aici_rows", "aici_mass", "aici_logprobs"
 #: vLLM treats lower temperatures as 0 in one place and divides by them in another
 GREEDY_BELOW = 1e-5
 
@@ -41,11 +42,28 @@ class Row(NamedTuple):
     #: whether to report the probability of the allowed tokens, for all positions of the request. It is
     #: measured before the biases, at the request's temperature in this step, or at 1 if that is 0
     mass: bool = False
+    #: with `mass`: number of most likely tokens to report
+    top: int = 0
 
     @property
     def changes(self) -> bool:
         """Whether the row has an effect on the sampled token."""
         return self.temperature is not None or self.biases is not None
+
+
+class Logprobs(NamedTuple):
+    """Natural log-probabilities at each position of a request in a pass.
+
+    They describe the model's own distribution, before the mask and the biases, at the temperature of the
+    request in this step, or at 1 if that is 0.
+    """
+
+    #: float32 [positions], of the sampled token or the accepted draft; undefined after a rejected draft
+    sampled: NDArray[np.float32]
+    #: int64 [positions, n], the most likely tokens, at least as many as asked for
+    tokens: NDArray[np.int64]
+    #: float32 [positions, n], their log-probabilities, largest first
+    values: NDArray[np.float32]
 
 
 def make_row(row: ControllerRow, *, mass: bool) -> Row:
@@ -65,7 +83,7 @@ def make_row(row: ControllerRow, *, mass: bool) -> Row:
             tokens, biases = row.tokens[finite].astype(np.int64), row.bias[finite]
         if not biases.any():
             tokens = biases = None
-    return Row(temperature, tokens, biases, mass)
+    return Row(temperature, tokens, biases, mass, row.top_k if mass else 0)
 
 
 def fill_mask(row: ControllerRow, words: NDArray[np.int32]) -> None:

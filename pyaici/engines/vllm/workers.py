@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pyaici.engines.vllm.rows import GREEDY_BELOW, MASS, ROWS, Row
+from pyaici.engines.vllm.rows import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,8 +71,12 @@ class StepRows:
         self._temperatures = temperatures
         #: the lines of the logits that belong to the rows of each request, once known
         self._lines: dict[str, range] = {}
+        #: measured lines before the mask, at their temperatures, and their normalisation
+        self._plain: torch.Tensor | None = None
         self._before: torch.Tensor | None = None
         self._mass: torch.Tensor | None = None
+        self._top: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._sampled: torch.Tensor | None = None
         #: whether `apply` has succeeded
         self.applied = False
 
@@ -87,13 +91,18 @@ class StepRows:
     def measure(self, logits: torch.Tensor) -> None:
         """Measures logits [lines, V] before the mask."""
         if self._measured():
-            self._before = self._masses(logits)
+            self._plain = self._scaled(logits)
+            self._before = self._plain.logsumexp(dim=1)
+            if count := max(row.top for name in self._measured() for row in self._rows[name]):
+                values, tokens = self._plain.topk(min(count, logits.shape[1]))
+                values -= self._before[:, None]
+                self._top = (tokens.to("cpu", non_blocking=True), values.to("cpu", non_blocking=True))
 
     @torch.inference_mode()
     def apply(self, logits: torch.Tensor) -> None:
         """Measures logits [lines, V] after the mask, and adds the biases in place."""
         if self._before is not None:
-            mass = (self._masses(logits) - self._before).clamp_(max=0)
+            mass = (self._scaled(logits).logsumexp(dim=1) - self._before).clamp_(max=0)
             # vLLM waits for the tokens of the step, which it copies later, before anyone reads the output
             self._mass = mass.to("cpu", non_blocking=True)
         biased = [
@@ -105,6 +114,40 @@ class StepRows:
         if biased:
             add_biases(logits, biased)
         self.applied = True
+
+    @torch.inference_mode()
+    def read(self, sampled: torch.Tensor, names: Sequence[str]) -> None:
+        """Reads the tokens of this step, [requests, positions]. `names`: the requests' ids."""
+        if self._plain is None or self._before is None:
+            return
+        places = {name: place for place, name in enumerate(names)}
+        last = sampled.shape[1] - 1
+        index = [
+            (places[name], min(position, last))
+            for name in self._measured()
+            for position in range(len(self._lines[name]))
+        ]
+        rows, columns = (
+            _to_device(np.array(each, np.int64), sampled.device) for each in zip(*index, strict=True)
+        )
+        tokens = sampled[rows, columns].long().clamp_(min=0)  # -1 after a rejected draft
+        logprobs = self._plain.gather(1, tokens[:, None])[:, 0] - self._before
+        self._sampled = logprobs.clamp_(max=0).to("cpu", non_blocking=True)
+
+    def logprobs(self) -> dict[str, Logprobs]:
+        """Returns the value of `LOGPROBS`. A device may still be writing the numbers."""
+        if self._sampled is None:
+            return {}
+        sampled = self._sampled.numpy()
+        tokens, values = np.zeros((len(sampled), 0), np.int64), np.zeros((len(sampled), 0), np.float32)
+        if self._top is not None:
+            tokens, values = (each.numpy() for each in self._top)
+        found, start = {}, 0
+        for name in self._measured():
+            stop = start + len(self._lines[name])
+            found[name] = Logprobs(sampled[start:stop], tokens[start:stop], values[start:stop])
+            start = stop
+        return found
 
     def masses(self) -> dict[str, NDArray[np.float32]]:
         """Returns the value of `MASS`. A device may still be writing the numbers."""
@@ -119,8 +162,8 @@ class StepRows:
     def _measured(self) -> list[str]:
         return [name for name in self._lines if any(row.mass for row in self._rows[name])]
 
-    def _masses(self, logits: torch.Tensor) -> torch.Tensor:
-        """Returns the logarithm of the sum of exponentials of measured lines, at their temperatures."""
+    def _scaled(self, logits: torch.Tensor) -> torch.Tensor:
+        """Returns the measured lines of logits at their temperatures, float32 [measured lines, V]."""
         lines: list[int] = []
         scale: list[float] = []
         for name in self._measured():
@@ -128,7 +171,7 @@ class StepRows:
             lines += self._lines[name]
             scale += [1.0 if temperature < GREEDY_BELOW else temperature] * len(self._lines[name])
         chosen = logits.index_select(0, _to_device(np.array(lines, np.int64), logits.device)).float()
-        return (chosen / _to_device(np.array(scale, np.float32), logits.device)[:, None]).logsumexp(dim=1)
+        return chosen / _to_device(np.array(scale, np.float32), logits.device)[:, None]
 
 
 def add_biases(logits: torch.Tensor, biased: Sequence[tuple[int, Row]]) -> None:
@@ -198,6 +241,7 @@ class LogitsRows:
             for name in ("_model_runner_output", "model_runner_output"):  # asynchronous, in V1 and V2
                 output = getattr(output, name, output)
             setattr(output, MASS, step.masses())
+            setattr(output, LOGPROBS, step.logprobs())
         return result
 
     def begin(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
@@ -236,7 +280,9 @@ class RowsOfRunnerV1(LogitsRows):
 
         def sample_masked(logits: torch.Tensor, *args: Any, **keywords: Any) -> Any:
             _guarded(step.apply, logits)
-            return sample(logits, *args, **keywords)
+            output = sample(logits, *args, **keywords)
+            _guarded(step.read, output.sampled_token_ids, batch.req_ids)
+            return output
 
         stack.enter_context(_replaced(runner, "_sample", sample_masked))
         return step
@@ -315,7 +361,17 @@ class RowsOfRunnerV2(LogitsRows):
             if measured:
                 _guarded(step.apply, logits)
 
+        sample = runner.sample
+
+        def sample_and_read(
+            hidden_states: torch.Tensor, input_batch: Any, *args: Any, **keywords: Any
+        ) -> Any:
+            result = sample(hidden_states, input_batch, *args, **keywords)
+            _guarded(step.read, result[0].sampled_token_ids, input_batch.req_ids)
+            return result
+
         stack.enter_context(_replaced(worker, "apply_grammar_bitmask", mask_and_apply))
+        stack.enter_context(_replaced(runner, "sample", sample_and_read))
         return step
 
     @contextlib.contextmanager
@@ -344,10 +400,10 @@ def _temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -
     return found
 
 
-def _guarded(what: Callable[[torch.Tensor], None], logits: torch.Tensor) -> bool:
+def _guarded(what: Callable[..., None], *arguments: Any) -> bool:
     """Calls `what` and returns whether it succeeded. An error is logged; it would end vLLM's engine."""
     try:
-        what(logits)
+        what(*arguments)
     except Exception:
         log.exception("the rows of controllers cannot be applied")
         return False

@@ -76,6 +76,61 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 }
 """
 
+#: lets the model write, and prints each token with everything that is known about it. With the argument
+#: "top period mask" it asks for the `top` most likely tokens in each `period`th step, and with mask 1 it
+#: allows only tokens with even numbers. With POST it prints in post_process, else in mid_process
+_GAUGE = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "aici.h"
+
+AICI_CONTROLLER
+
+static aici_step_arg arg = {sizeof arg};
+static aici_mid_result mid;
+static aici_top top[64];
+static uint32_t number[3], even[8192], words;
+
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+
+AICI_EXPORT(aici_init) int aici_init(uint32_t length) {
+    char text[64] = {0}, *at = text;
+    aici_read(AICI_ARG, 0, text, sizeof text - 1);
+    for (int i = 0; i < 3; i++) number[i] = (uint32_t)strtoul(at, &at, 10);
+    words = ((const aici_vocabulary_header *)aici_vocabulary())->mask_words;
+    for (uint32_t i = 0; i < words; i++) even[i] = 0x55555555;
+    return length >= sizeof text;
+}
+
+static void print(void) {
+    uint32_t count = aici_read(AICI_TOP, 0, top, sizeof top) / sizeof *top;
+    for (uint32_t i = 0; i < arg.num_tokens; i++) printf("%u ", arg.tokens[i]);
+    printf("%u %u %f %f", arg.flags, arg.num_top, arg.logprob, arg.allowed_mass);
+    for (uint32_t i = 0; i < count; i++) printf(" %u %f", top[i].token, top[i].logprob);
+    printf("\n");
+    fflush(stdout);
+}
+
+#ifdef POST
+static aici_post_result post = {sizeof post, AICI_CONTINUE};
+
+AICI_EXPORT(aici_post_process) aici_post_result *aici_post_process(void) {
+    print();
+    return &post;
+}
+#endif
+
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
+#ifndef POST
+    print();
+#endif
+    mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_ALL};
+    if (arg.step % number[1] == 0) mid.top_k = number[0];
+    if (number[2]) mid.row_kind = AICI_ROW_BITMASK, mid.row = (uint32_t)even, mid.row_len = words;
+    return &mid;
+}
+"""
+
 
 def diary(folder: Path, *, shared: bool = False) -> Path:
     """Builds a controller that prints each step. `shared`: it also counts the steps in a variable."""
@@ -84,19 +139,18 @@ def diary(folder: Path, *, shared: bool = False) -> Path:
     return build_controller(folder / f"{name}.c", folder / f"{name}.wasm").path
 
 
+def gauge(folder: Path, *, post: bool = True) -> Path:
+    """Builds a controller that prints log-probabilities. `post`: in post_process rather than mid_process."""
+    name = "gauge" if post else "gauge_mid"
+    (folder / f"{name}.c").write_text(("#define POST\n" if post else "") + _GAUGE)
+    return build_controller(folder / f"{name}.c", folder / f"{name}.wasm").path
+
+
 def flags(folder: Path) -> Path:
     """Builds tests/guests/flags.c without the callbacks that it could skip, so that drafts can be used."""
     source = Path(__file__).resolve().parents[3] / "guests" / "flags.c"
     (folder / "mid.c").write_text("#define MID_ONLY\n" + source.read_text())
     return build_controller(folder / "mid.c", folder / "mid.wasm").path
-
-
-def tilt(folder: Path, *, mass: bool = False) -> Path:
-    """Builds tests/guests/tilt.cpp. `mass`: it prints the allowed mass of each token."""
-    source = Path(__file__).resolve().parents[3] / "guests" / "tilt.cpp"
-    name = "tilt_mass" if mass else "tilt"
-    (folder / f"{name}.cpp").write_text(("#define MASS\n" if mass else "") + source.read_text())
-    return build_controller(folder / f"{name}.cpp", folder / f"{name}.wasm").path
 
 
 def second_thoughts(folder: Path) -> Path:

@@ -1,0 +1,148 @@
+"""Log-probabilities and most likely tokens for controllers are those of the engine on Transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import FinishReason, Request, Sampling
+from pyaici.engines.vllm.events import events_of
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.guests import gauge
+from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
+
+pytestmark = pytest.mark.slow
+
+#: see `guests.gauge`
+#: At a temperature, `top_k` makes the most likely token certain, and the log-probabilities stay comparable
+WARM = Sampling(temperature=0.7, top_k=1)
+CASES = [
+    Request(FRANCE, "gauge", "0 1 0", max_tokens=8),
+    Request("Once upon a time", "gauge", "5 1 1", max_tokens=8),
+    Request("def f(x):", "gauge", "30 3 1", max_tokens=40),
+    Request(FRANCE, "gauge_mid", "3 12 1", max_tokens=40),
+    Request("One two three four", "gauge_mid", "0 1 0", max_tokens=20),
+    Request("Dear Sir,", "gauge_mid", "64 1 1", WARM, max_tokens=8),
+    Request("Dear Sir,", "gauge", "4 3 0", WARM, max_tokens=8),
+]
+#: number of cases without WARM. On a CPU its `top_k` ends vLLM's engine in passes without drafts if the engine
+#: has drafts, and with the V2 runner, whose kernel for it Triton cannot interpret
+COLD = 5
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("gauge")
+    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
+        for post in (True, False):
+            wasm = gauge(folder, post=post)
+            runtime.tag(runtime.upload(wasm).id, wasm.stem)
+        yield daemon
+
+
+def run(llm: Any, most: int = len(CASES)) -> list[tuple[list[int], list[float]]]:
+    """Runs all cases with vLLM, or the first `most`."""
+    from vllm.sampling_params import RequestOutputKind
+
+    engine = llm.llm_engine
+    for number, case in enumerate(CASES[:most]):
+        sampling = {"temperature": case.sampling.temperature, "top_k": case.sampling.top_k}
+        request = parameters(case.module, case.arg, max_tokens=case.max_tokens, **sampling)
+        request.extra_args["aici_events"] = True
+        request.output_kind = RequestOutputKind.DELTA
+        engine.add_request(f"case-{number}", case.prompt, request)
+    tokens: list[list[int]] = [[] for _ in CASES[:most]]
+    logs = [""] * most
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            number = int(output.request_id.removeprefix("case-"))
+            assert output.outputs[0].finish_reason in (None, "length"), output
+            assert output.outputs[0].logprobs is None
+            for event in events_of(output):
+                if event[0] == "sampled":
+                    tokens[number] += event[1]
+                if event[0] == "log":
+                    logs[number] += event[1]
+    return [(some, _numbers(log)) for some, log in zip(tokens, logs, strict=True)]
+
+
+def _numbers(log: str) -> list[float]:
+    """Returns the numbers in the log of a gauge, without tokens that are not among the two most likely.
+
+    Engines may order tokens with nearly the same probability differently.
+    """
+    found: list[float] = []
+    for line in log.splitlines():
+        words = [float(word) for word in line.split()]
+        first = len(words) % 2  # a line begins with the step's token, if there is one
+        top = words[first + 4 :]
+        found += [*words[: first + 4], *top[:4:2], *top[1::2]]
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(daemon: Daemon, model_path: Path) -> Any:
+    """The result of `run` on Transformers."""
+    from pyaici.engines.hf import HfEngine
+    from pyaici.engines.hf.program import load_model
+
+    with Runtime(daemon.socket_path) as runtime:
+        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
+        results = engine.run(CASES)
+    written = [(result.new_tokens, _numbers(result.log)) for result in results]
+    assert all(result.reason is FinishReason.LENGTH for result in results)
+    measured = [any(-20 < number < 0 for number in numbers) for _, numbers in written]
+    assert measured == [True] * 4 + [False] + [True] * 2
+    return [(tokens, pytest.approx(numbers, abs=2e-3, nan_ok=True)) for tokens, numbers in written]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_the_values_equal_those_on_transformers(
+    engines: Engines, daemon: Daemon, expected: Any, asynchronous: bool
+) -> None:
+    env = {"AICI_SOCKET": str(daemon.socket_path)}
+    assert run(engines(env=env, async_scheduling=asynchronous)) == expected
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_the_values_with_drafts(
+    engines: Engines, daemon: Daemon, expected: Any, model_path: Path, asynchronous: bool
+) -> None:
+    """The measured token comes after some accepted drafts. The draft model is the model itself."""
+    guess = {"method": "draft_model", "model": str(model_path), "num_speculative_tokens": 3}
+    env = {"AICI_SOCKET": str(daemon.socket_path)}
+    llm = engines(env=env, speculative_config=guess, async_scheduling=asynchronous)
+    before = counter(llm, "spec_decode_num_accepted_tokens")
+    assert run(llm, COLD) == expected[:COLD]
+    assert counter(llm, "spec_decode_num_accepted_tokens") > before + 20
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_the_values_with_the_v2_runner(
+    v2_engines: V2Engines, daemon: Daemon, expected: Any, asynchronous: bool
+) -> None:
+    env = {"AICI_SOCKET": str(daemon.socket_path)}
+    assert v2_engines.run(run, COLD, env=env, async_scheduling=asynchronous) == expected[:COLD]
+
+
+def test_log_probabilities_of_clients_stay_the_same(engines: Engines, daemon: Daemon) -> None:
+    """Clients ask for none, for the sampled token alone, and for several; controllers for 5."""
+    llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)})
+    counts = (None, 0, 2, 12)
+    alone = generate(llm, [(FRANCE, parameters(max_tokens=6, logprobs=count)) for count in counts])
+    asked = [(FRANCE, parameters("gauge", "5 1 0", max_tokens=6, logprobs=count)) for count in counts]
+    free = [(FRANCE, parameters(max_tokens=6, logprobs=count)) for count in counts]
+    choices = generate(llm, [*asked, *free])
+    for choice, expected in zip(choices, alone * 2, strict=True):
+        assert choice.token_ids == expected.token_ids
+        assert (choice.logprobs is None) == (expected.logprobs is None)
+        for listed, same in zip(choice.logprobs or [], expected.logprobs or [], strict=True):
+            assert {token: one.logprob for token, one in listed.items()} == pytest.approx(
+                {token: one.logprob for token, one in same.items()}, abs=1e-3
+            )
