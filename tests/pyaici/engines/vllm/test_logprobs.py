@@ -31,8 +31,8 @@ CASES = [
     Request("Dear Sir,", "gauge_mid", "64 1 1", WARM, max_tokens=8),
     Request("Dear Sir,", "gauge", "4 3 0", WARM, max_tokens=8),
 ]
-#: number of cases without WARM. On a CPU its `top_k` ends vLLM's engine in passes without drafts if the engine
-#: has drafts, and with the V2 runner, whose kernel for it Triton cannot interpret
+#: number of cases without WARM. On a CPU, its `top_k` ends vLLM's engine in a pass without drafts if the
+#: engine has drafts, and with the V2 runner, whose kernel for it Triton cannot interpret
 COLD = 5
 
 
