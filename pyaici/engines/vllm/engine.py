@@ -263,8 +263,8 @@ class VllmEngine(Engine):
 
         `path`: where controllers run. In a logits processor (`LOGITS`) they cannot backtrack, fork or
         suspend, and forced tokens count as sampled.
-        `max_sequences`: most sequences of one controller at the same time, its forks included. vLLM keeps a
-        request ready for each.
+        `max_sequences`: most sequences of one controller in a request, including forks that have ended. vLLM
+        keeps a request ready for each.
         """
         self._engine = getattr(llm, "llm_engine", llm)
         config = self._engine.vllm_config
