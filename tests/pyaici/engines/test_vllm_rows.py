@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from aicirt.contract.abi import RowKind
+from aicirt.contract.abi import RowKind, Verb
 from pyaici.client.masks import apply_masks
+from pyaici.client.results import MidResult
 from pyaici.client.results import Row as ControllerRow
 from pyaici.engines.batching.sampler import Choice, NumpySampler
+from pyaici.engines.vllm.logprobs import UNKNOWN, measure
 from pyaici.engines.vllm.rows import Row, fill_mask, make_row
 from pyaici.engines.vllm.workers import StepRows, add_biases
 
@@ -78,9 +81,9 @@ def test_temperatures_are_those_that_vllm_can_divide_by(given: float, sent: floa
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 3.0])
 @pytest.mark.parametrize("kind", list(ROWS))
-def test_the_allowed_mass_equals_that_on_transformers(kind: str, temperature: float) -> None:
-    row, sampler, batch = ROWS[kind], NumpySampler(), logits(3)
-    choice = Choice(temperature=0.0, top_p=1, top_k=0, generator=None, row=row, measure=True)
+def test_measured_values_equal_those_on_transformers(kind: str, temperature: float) -> None:
+    row, sampler, batch = replace(ROWS[kind], top_k=3), NumpySampler(), logits(3)
+    choice = Choice(temperature=0.0, top_p=1, top_k=0, generator=None, row=row, measure=True, list_top=3)
     plain = batch[1].numpy().copy()[None]
     if temperature:  # the engine on Transformers measures logits that are divided by the temperature
         plain /= temperature
@@ -97,6 +100,18 @@ def test_the_allowed_mass_equals_that_on_transformers(kind: str, temperature: fl
     assert {name: np.exp(mass).tolist() for name, mass in step.masses().items()} == {
         "b": pytest.approx([chosen.allowed_mass], rel=1e-5)
     }
+    # the second request samples one token, and a draft of the first is rejected
+    step.read(torch.tensor([[0, -1], [chosen.token, -1], [0, 0]]), ["a", "b", "c"])
+    reported = step.logprobs()
+    assert reported.keys() == {"b"}
+    answer = MidResult(Verb.SAMPLE, row)
+    found = measure(answer, step.masses()["b"], reported["b"], 0)
+    assert found.logprob == pytest.approx(chosen.logprob, rel=1e-4)
+    assert found.top is not None and chosen.top is not None
+    assert [token for token, _ in found.top] == [token for token, _ in chosen.top]
+    assert [value for _, value in found.top] == pytest.approx([value for _, value in chosen.top], rel=1e-4)
+    assert measure(answer, step.masses()["b"], reported["b"], 1) == UNKNOWN
+    assert measure(answer, None, None, 0) == UNKNOWN
 
 
 def test_each_position_of_a_request_has_its_own_row() -> None:
