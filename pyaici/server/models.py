@@ -210,9 +210,9 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
     path, name = _path(settings, kind)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded from here on
     engine: BatchingEngine | VllmEngine
-    logits = None
     if kind == "vllm":
         engine, tokenizer = _load_vllm(settings, socket, path)
+        logits = engine.logits_in_pieces
     else:
         load_here = _load_llama if kind == "llama" else _load_hf
         engine = load_here(settings, runtime, path)

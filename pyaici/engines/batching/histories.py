@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyaici.engines.batching.budget import Budget, Claim
-    from pyaici.engines.batching.engine import BatchingEngine
     from pyaici.engines.batching.prefixes import PrefixCache
     from pyaici.engines.batching.stats import StepStats
 
@@ -160,13 +159,21 @@ class Histories:
                 )
 
 
+class NextLogits(Protocol):
+    """An engine that computes logits beside its requests."""
+
+    def next_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """See `BatchingEngine.next_logits`."""
+        ...
+
+
 class EngineModel:
     """The model of an engine, for use beside the engine's requests and between its steps.
 
     An engine that keeps ended sequences (``keep=8``) feeds only the new tokens of a history.
     """
 
-    def __init__(self, engine: BatchingEngine) -> None:
+    def __init__(self, engine: NextLogits) -> None:
         self._engine = engine
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from aicirt.contract.errors import AiciError, error_from_wire
 from pyaici.client.arguments import argument_bytes
@@ -36,6 +39,7 @@ from pyaici.engines.prompts import first_tokens
 from pyaici.engines.record import NAN, Record, TextTrail
 from pyaici.engines.vllm.arguments import OVERLAPPED
 from pyaici.engines.vllm.connection import engine_vocabulary
+from pyaici.engines.vllm.distributions import Distributions, reports_all
 from pyaici.engines.vllm.events import events_of, variables_of
 
 if TYPE_CHECKING:
@@ -278,6 +282,9 @@ class VllmEngine(Engine):
         self.vocabulary = engine_vocabulary(config)
         self._families = Families(self.vocabulary)
         self._numbers = itertools.count()
+        #: whether `next_logits` works: vLLM must be started with max_logprobs=-1
+        self.has_logits = reports_all(config)
+        self._distributions: list[Distributions] = []
         #: the beginning of the names of this engine's requests in vLLM
         self._names = f"aici-{secrets.token_hex(4)}"
 
@@ -370,12 +377,53 @@ class VllmEngine(Engine):
 
     def step(self) -> list[Event]:
         """Runs a step of vLLM's engine. Returns the events, oldest first."""
+        self._advance()
+        return self._families.drain()
+
+    def _advance(self) -> None:
         outputs = self._engine.step()
         # a step without outputs has only waited for a controller
         self._families.counts.steps += bool(outputs)
         for output in outputs:
-            self._families.take(output)
-        return self._families.drain()
+            if not any(some.take(output) for some in self._distributions):
+                self._families.take(output)
+
+    def next_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Returns the log-probabilities after each of these token sequences: float32 [B, num_tokens].
+
+        Running requests advance meanwhile. Raises ValueError for a sequence that the model cannot take, and
+        if vLLM was not started with max_logprobs=-1.
+        """
+        pieces = self.logits_in_pieces(sequences)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                logits: NDArray[np.float32] = done.value
+                return logits
+
+    def logits_in_pieces(
+        self, sequences: Sequence[Sequence[int]]
+    ) -> Generator[None, None, NDArray[np.float32]]:
+        """Computes `next_logits` in pieces. The engine may step between pieces.
+
+        Close the generator if you do not run it to its end.
+        """
+        if not self.has_logits:
+            raise ValueError(
+                "the probabilities of all tokens need a vLLM engine that is made with max_logprobs=-1"
+            )
+        names = f"{self._names}-next-{next(self._numbers)}"
+        asked = Distributions(self._engine, names, sequences, self.num_tokens)
+        self._distributions.append(asked)
+        try:
+            while not asked.complete:
+                self._advance()
+                yield
+            return asked.rows()
+        finally:
+            self._distributions.remove(asked)
+            asked.close()
 
     def results(self, request_id: int) -> list[GenerationResult]:
         """Returns the results of a request that has ended. They can be fetched once.

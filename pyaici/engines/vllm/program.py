@@ -175,6 +175,7 @@ def load_llm(folder: Path, *, trust_remote_code: bool = False) -> Any:
             enforce_eager=True,
             use_tqdm_on_load=False,
             trust_remote_code=trust_remote_code,
+            max_logprobs=-1,  # lets samplers of prefixes ask for the probabilities of all tokens
         )
     print(f"vLLM started in {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
     return llm

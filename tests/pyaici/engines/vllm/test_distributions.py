@@ -1,0 +1,75 @@
+"""Distributions of the next token from vLLM are those of the engine on Transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyaici.cpc import Session, TokenTrie, exact
+from pyaici.engines.batching.histories import EngineModel, log_softmax
+from pyaici.engines.engine import FinishReason, Request
+from pyaici.engines.vllm import VllmEngine
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.requests import FRANCE
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def hf(model_path: Path) -> Any:
+    from pyaici.engines.hf import HfEngine
+    from pyaici.engines.hf.program import load_model
+
+    return HfEngine(*load_model(model_path, "cpu"))
+
+
+def test_distributions_equal_those_on_transformers(engines: Engines, hf: Any) -> None:
+    """Requests with and without a controller run beside them and have their own results."""
+    llm = engines(max_logprobs=-1)
+    engine = VllmEngine(llm)
+    requests = [Request(FRANCE, "regex", " [a-z]{4,}", max_tokens=9), Request(FRANCE, max_tokens=9)]
+    alone = [result.new_tokens for result in engine.run(requests)]
+    numbers = [engine.add(request) for request in requests]
+    tokenizer = llm.get_tokenizer()
+    histories = [tokenizer.encode(text) for text in (FRANCE, "Once upon a time", "def f(x):")]
+    found, expected = engine.next_logits(histories), log_softmax(hf.next_logits(histories))
+    assert found.shape == (3, engine.num_tokens)
+    assert np.exp(found).sum(axis=1) == pytest.approx(1, abs=1e-4)
+    assert np.abs(found - expected).max() < 5e-3
+    engine.run()
+    results = [engine.results(number)[0] for number in numbers]
+    assert [result.new_tokens for result in results] == alone
+    assert {result.reason for result in results} == {FinishReason.LENGTH}
+
+
+def test_a_prefix_has_the_same_certificate_as_on_transformers(engines: Engines, hf: Any) -> None:
+    engine = VllmEngine(engines(max_logprobs=-1))
+    context = tuple(hf.tokenizer.encode(FRANCE))
+    drawn = []
+    for each in (engine, hf):
+        tree = Session(EngineModel(each), TokenTrie(each.vocabulary)).tree(context, b" Par")
+        drawn.append(exact.sample(tree, np.random.default_rng(0)))
+    (cover, certificate), (same, expected) = drawn
+    assert cover == same and cover.text.startswith(b" Par")
+    assert certificate.model_evals == expected.model_evals and not certificate.approximate
+    assert certificate.log_z_upper == pytest.approx(expected.log_z_upper, abs=1e-3)
+
+
+def test_an_abandoned_distribution_ends(engines: Engines) -> None:
+    llm = engines(max_logprobs=-1)
+    pieces = VllmEngine(llm).logits_in_pieces([[5, 6, 7]])
+    next(pieces)
+    pieces.close()
+    assert not llm.llm_engine.has_unfinished_requests()
+
+
+def test_errors_say_what_is_wrong(engines: Engines) -> None:
+    engine = VllmEngine(engines(max_logprobs=-1))
+    with pytest.raises(ValueError, match="512"):
+        engine.next_logits([[5], [5] * 600])
+    assert not engine._engine.has_unfinished_requests()
+    with pytest.raises(ValueError, match="max_logprobs=-1"):
+        VllmEngine(engines()).next_logits([[5]])
