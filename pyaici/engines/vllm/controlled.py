@@ -139,6 +139,15 @@ def _samples(controlled: Controlled) -> bool:
     return answer is not None and answer.verb == Verb.SAMPLE
 
 
+def is_mask(row: Row | None) -> bool:
+    """Returns whether a row only allows and forbids tokens."""
+    return row is None or (
+        row.kind in (RowKind.BITMASK, RowKind.ALL, RowKind.TOKEN)
+        and row.temperature is None
+        and row.top_k == 0
+    )
+
+
 def allows(row: Row | None, token: int) -> bool:
     """Returns whether a row allows this token."""
     return row is None or permits(row, token)
@@ -285,6 +294,9 @@ class Controlled:
 
     def rows(self) -> list[rows.Row]:
         """Returns what the masks do not express, for each position of a pass; empty if there is nothing."""
+        answer = self.answer
+        if answer is None or (not self.guesses and not self.has_post and is_mask(answer.row)):
+            return []  # nearly always
         mass = self.wants_mass
         made = [
             rows.Row() if each.row is None else rows.make_row(each.row, mass=mass) for each in self._answers()

@@ -107,7 +107,10 @@ class SchedulerMixin:
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         if hasattr(scheduler_output, ROWS):
-            self._aici.receive_masses(scheduler_output, model_runner_output)
+            try:
+                self._aici.receive_masses(scheduler_output, model_runner_output)
+            except Exception:
+                log.exception("reading the workers' results has failed")
         outputs = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         try:
             self._aici.end_step(scheduler_output.total_num_scheduled_tokens == 0, outputs)
