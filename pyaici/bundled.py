@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,6 +145,23 @@ def bundled_controllers() -> dict[str, Path]:
     return {path.stem: path for path in sorted(FOLDER.glob("*.wasm"))}
 
 
+def build_missing(name: str) -> None:
+    """Builds a bundled controller of a source tree, if it has not been built. Says so on stderr.
+
+    For commands: it takes up to a minute. Raises UnknownModuleError with the reason if it fails.
+    """
+    out, tree = FOLDER / f"{name}.wasm", source_tree()
+    if tree is None or name not in DESCRIPTIONS or out.exists():
+        return
+    from pyaici.build import BuildError, build_controller
+
+    print(f"building the controller {name}, once ...", file=sys.stderr, flush=True)
+    try:
+        build_controller(tree / "controllers" / name, out)
+    except BuildError as error:
+        raise UnknownModuleError(f"the controller {name} cannot be built: {error}", name=name) from None
+
+
 def check_tag(tag: str) -> None:
     """Raises ModuleError if a tag is the name of a bundled controller, which such a tag could not replace."""
     if tag in DESCRIPTIONS:
@@ -174,6 +192,7 @@ def find_controller(name: str | Path) -> Path:
     Raises:
         UnknownModuleError: `name` is neither; the message suggests what was probably meant.
     """
+    build_missing(str(name))
     found = local_controller(name)
     if found is None:
         raise UnknownModuleError(not_found(name, "no file and no bundled controller"))

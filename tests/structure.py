@@ -77,7 +77,7 @@ MATRIX = {
     "pyaici.engines.vllm.logits": (
         "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm pyaici.tokens"
     ),
-    "pyaici.models": "aicirt.contract",
+    "pyaici.models": "aicirt.contract pyaici.build",
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
     "pyaici.rest": "aicirt.contract",
     "pyaici.scripting": "aicirt.contract pyaici.build pyaici.bundled pyaici.client pyaici.recording",

@@ -15,7 +15,7 @@ from typing import Protocol
 from aicirt.contract.errors import AiciError, UnknownModuleError
 from aicirt.contract.modules import SHORTEST_ID, ModuleInfo, resolve_name
 from aicirt.supervisor.module_calls import DEFAULT_OWNER
-from pyaici.bundled import BundledController, bundled_controllers, describe_bundled
+from pyaici.bundled import BundledController, build_missing, bundled_controllers, describe_bundled
 from pyaici.cli.server import ServerPlace, add_server, open_server, server_of
 from pyaici.client.control import list_modules
 from pyaici.scripting.script import Script, ScriptFileError, interpreter_file
@@ -117,6 +117,7 @@ def _interpreter(script: Script, store: Path | None = None) -> bytes:
     `store`: where the script will be stored; None for a daemon. Raises InterpreterMissingError, and
     ScriptFileError for a syntax error.
     """
+    build_missing(script.language.controller)
     wasm = interpreter_file(script.language)
     from pyaici.scripting.checker import Checker  # a server does the same check
 

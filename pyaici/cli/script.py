@@ -9,6 +9,7 @@ from typing import Any
 
 from aicirt.contract.modules import script_value
 from aicirt.system.terminal import show
+from pyaici.bundled import build_missing, language_of
 from pyaici.cli.command import add_command
 
 _MORE = """
@@ -51,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     from pyaici.scripting.checker import Checker
 
     value = script_value(arguments.arg)
+    for language in filter(None, map(language_of, arguments.files)):
+        build_missing(language.controller)
     problems = []
     with Checker() as checker:
         for file in arguments.files:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aicirt.contract.errors import AiciError, ArgumentError, UnknownModuleError, VocabularyError
 from aicirt.contract.modules import script_value
 from aicirt.system.terminal import run_command
-from pyaici.bundled import find_grammar, language_of, local_controller, not_found
+from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
 from pyaici.engines.engine import (
     Request,
     Sampling,
@@ -302,6 +302,7 @@ def controller_file(name: str) -> Path | None:
     Raises UnknownModuleError, InterpreterMissingError.
     """
     language = language_of(name)
+    build_missing(name if language is None else language.controller)
     return local_controller(name) if language is None else interpreter_file(language)
 
 

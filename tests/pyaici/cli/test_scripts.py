@@ -69,7 +69,9 @@ def test_file_errors_are_reported_before_a_model_is_loaded(
 
     assert "error: there is no file scirpt.py: did you mean script.py?" in run("scirpt.py")
     monkeypatch.setattr(bundled, "FOLDER", tmp_path)
-    assert "the controller pyctrl was not built" in run("script.py")
+    monkeypatch.setenv("AICI_SDISTS", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "the controller pyctrl cannot be built: the sources of MicroPython are missing" in run("script.py")
 
 
 def test_server_gets_the_script_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,3 +119,17 @@ def test_script_runs_and_its_errors_name_the_file(name: str, source: str) -> Non
         with pytest.raises(ControllerFailed) as failed:
             playground.play(module, arg=script.argument())
     assert re.search(rf"TypeError(.|\n)*{name}|{name}(.|\n)*TypeError", str(failed.value))
+
+
+def test_a_command_builds_what_a_source_tree_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+    assert bundled.find_controller("choice") == tmp_path / "choice.wasm"
+    assert (tmp_path / "choice.wasm").read_bytes()[:4] == b"\0asm"
+    assert capsys.readouterr().err == "building the controller choice, once ...\n"
+    assert bundled.find_controller("choice").is_file() and not capsys.readouterr().err
+    monkeypatch.setenv("AICI_SDISTS", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UnknownModuleError, match="the controller pyctrl cannot be built: the sources of"):
+        bundled.build_missing("pyctrl")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,25 @@ def test_pip_fetches_the_package(tmp_path: Path, cache: Cache, monkeypatch: pyte
     information = "Metadata-Version: 2.1\nName: some_thing\nVersion: 1.0\n"
     sdist = pack(tmp_path, {"setup.py": setup, "PKG-INFO": information, "src/a.c": "one"})
     assert (sdist.unpack(cache, "src", tmp_path / "tree") / "a.c").read_text() == "one"
+
+
+def test_an_old_setuptools_without_wheel_builds_in_isolation(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new environment of Python 3.11 has a setuptools that cannot describe a distribution without wheel."""
+    monkeypatch.delenv("AICI_SDISTS", raising=False)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wheel" else find(name))
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: "65.5.0")
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        said = "  ERROR: no wheel\nhint: See above for details.\n"
+        return subprocess.CompletedProcess(command, 1, "", said)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert "pip cannot fetch them: no wheel. " in refusal(
+        Sdist("Thing", "some_thing", "1.0", "0" * 64), cache
+    )
+    assert "--no-build-isolation" not in commands[0]
