@@ -63,8 +63,8 @@ class Drafts:
     def follow(self, runtime: Runtime, wanted: Iterable[tuple[Controlled, Sequence[int]]]) -> None:
         """Finds the answers after the drafts of requests whose controllers have answered.
 
-        A request's guesses end at a forbidden draft, and where the controller's answer is neither a mask nor
-        a splice of the drafts. Raises RuntimeFailure.
+        A request's guesses end at a forbidden draft, and where the controller's answer is neither a row with
+        the same temperature nor a splice of the drafts. Raises RuntimeFailure.
         """
         start, room, everybody = time.monotonic(), self._most, list(wanted)
         requests = everybody

@@ -153,6 +153,14 @@ def flags(folder: Path) -> Path:
     return build_controller(folder / "mid.c", folder / "mid.wasm").path
 
 
+def tilt(folder: Path, *, mass: bool = False) -> Path:
+    """Builds tests/guests/tilt.cpp. `mass`: it prints the allowed mass of each token."""
+    source = Path(__file__).resolve().parents[3] / "guests" / "tilt.cpp"
+    name = "tilt_mass" if mass else "tilt"
+    (folder / f"{name}.cpp").write_text(("#define MASS\n" if mass else "") + source.read_text())
+    return build_controller(folder / f"{name}.cpp", folder / f"{name}.wasm").path
+
+
 def second_thoughts(folder: Path) -> Path:
     """Builds a controller that lets the model write, and removes some of its tokens."""
     (folder / "thoughts.c").write_text(_SECOND_THOUGHTS)

