@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
     from pyaici.client.capabilities import Capabilities
+    from pyaici.client.link import Placement
     from pyaici.engines.vllm.arguments import ControllerCall
     from pyaici.tokens import Vocabulary
 
@@ -65,8 +66,8 @@ class Session:
     runtime: Runtime
     #: a private daemon, if there is one. vLLM must not kill it with its processes: it cleans up after them
     daemon: Daemon | None = None
-    #: bundled controllers that have recently been prepared, by call
-    ready: dict[tuple[ControllerCall, Capabilities], Prepared] = field(default_factory=dict)
+    #: calls of bundled controllers that have recently been prepared
+    ready: set[tuple[ControllerCall, Capabilities]] = field(default_factory=set)
     #: text tokens in the order of their ids, to force where any token will do
     text_tokens: list[int] = field(default_factory=list)
     #: the token that a sequence gets when a controller removes all others
@@ -85,6 +86,8 @@ class Prepared:
     #: its name, as in `Runtime.find`
     module: str
     capabilities: Capabilities
+    #: where its sequence can start, chosen for one request
+    placement: Placement
 
 
 class Connection:
@@ -96,6 +99,9 @@ class Connection:
     #: threads of one owner: enough for a controller that compiles slowly and others beside it
     _THREADS = 4
     _MOST_READY = 1000
+    #: The longest that the engine's thread waits for aicirt to place a controller that is ready. Usually that
+    #: takes less than a millisecond, and the request can then be scheduled in the current step
+    _PLACE_SECONDS = 0.003
 
     def __init__(
         self,
@@ -112,20 +118,25 @@ class Connection:
         self._rows = {"num_rows": num_rows, "num_dense": num_dense}
         self._make_runtime = make_runtime
         self._threads = OwnerThreads(self._THREADS)
+        #: for controllers that are ready, which must not wait for others to compile
+        self._quick_threads = OwnerThreads(self._THREADS)
         self._making = threading.Lock()
         self._session: Session | None = None
         #: failed sessions that the engine's thread may still use
         self._failed: list[Session] = []
 
     def prepare(self, call: ControllerCall, capabilities: Capabilities) -> Future[Prepared]:
-        """Prepares the controller for its argument in a thread. On failure the future has an AiciError."""
+        """Prepares the controller for its argument in a thread. On failure the future has an AiciError.
+
+        The thread also chooses where the sequence starts: the engine must not wait for aicirt.
+        """
         session = self._session
-        known = None if session is None or session.lost else session.ready.get((call, capabilities))
-        if known is not None and known.session.runtime.is_connected():
-            done: Future[Prepared] = Future()
-            done.set_result(known)
-            return done
-        return self._threads.submit(call.owner or "", partial(self._prepare, call, capabilities))
+        ready = session is not None and not session.lost and (call, capabilities) in session.ready
+        threads = self._quick_threads if ready else self._threads
+        future = threads.submit(call.owner or "", partial(self._prepare, call, capabilities))
+        if ready:
+            wait([future], timeout=self._PLACE_SECONDS)
+        return future
 
     def lose(self, session: Session) -> None:
         """Closes a session whose runtime has failed; the next request gets another one.
@@ -143,6 +154,7 @@ class Connection:
     def close(self) -> None:
         """Ends the threads and all sessions, and the runtime if it is private."""
         self._threads.close()
+        self._quick_threads.close()
         with self._making:
             sessions, self._session = [*self._failed, self._session], None
         for session in sessions:
@@ -156,7 +168,7 @@ class Connection:
             if call.controller in DESCRIPTIONS:  # a tag may point to another module later
                 if len(session.ready) >= self._MOST_READY:
                     session.ready.clear()
-                session.ready[call, capabilities] = prepared
+                session.ready.add((call, capabilities))
             return prepared
         except (SupervisorDiedError, ClosedError):  # closed: by `lose`, in the engine's thread
             # no new request may use it; the engine's thread closes it when it finds out
@@ -192,5 +204,6 @@ class Connection:
 
     @staticmethod
     def _prepared(session: Session, call: ControllerCall, capabilities: Capabilities) -> Prepared:
-        session.runtime.prepare(call.controller, call.arg, capabilities=capabilities, owner=call.owner)
-        return Prepared(session, call.controller, capabilities)
+        runtime = session.runtime
+        placement = runtime.place(call.controller, call.arg, capabilities=capabilities, owner=call.owner)
+        return Prepared(session, call.controller, capabilities, placement)

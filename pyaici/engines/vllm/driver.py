@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import AiciError, RuntimeFailure
+from aicirt.contract.errors import AiciError, RuntimeFailure, TemplateGoneError, WorkerDiedError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import MidResult
 from pyaici.engines.vllm.controlled import Controlled, Drafts, Outcome
 
 if TYPE_CHECKING:
+    from pyaici.client.link import Placement
     from pyaici.client.step import Step
     from pyaici.engines.vllm.arguments import ControllerCall
     from pyaici.engines.vllm.connection import Connection, Session
@@ -81,15 +82,10 @@ class ControllerDriver:
         try:
             if prepared.session.lost:
                 raise RuntimeFailure("the runtime has ended")
-            control = prepared.session.runtime.instantiate(
-                prepared.module,
-                controlled.call.arg,
-                prompt,
-                capabilities=prepared.capabilities,
-                seed=seed,
-                wait=False,
-                owner=controlled.call.owner,
-            )
+            try:
+                control = self._instantiate(controlled, prompt, seed, prepared.placement)
+            except (TemplateGoneError, WorkerDiedError):  # since the controller was prepared
+                control = self._instantiate(controlled, prompt, seed, None)
         except AiciError as error:
             controlled.fail(error)
             return
@@ -99,6 +95,22 @@ class ControllerDriver:
         controlled.prompt_length = len(prompt)
         controlled.report = StepInput(control)
         self._by_control[control] = controlled
+
+    @staticmethod
+    def _instantiate(
+        controlled: Controlled, prompt: Sequence[int], seed: int | None, placement: Placement | None
+    ) -> int:
+        prepared = controlled.prepared.result()
+        return prepared.session.runtime.instantiate(
+            prepared.module,
+            controlled.call.arg,
+            prompt,
+            capabilities=prepared.capabilities,
+            seed=seed,
+            wait=False,
+            owner=controlled.call.owner,
+            placement=placement,
+        )
 
     def tell(self, controlled: Controlled, tokens: Sequence[int], backtrack: int, *, sampled: bool) -> None:
         """Sets the report of what happened to a request; `post` sends it."""

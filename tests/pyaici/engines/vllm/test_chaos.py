@@ -41,9 +41,10 @@ def alone(servers: Servers) -> list[str]:
 
 def begin(server: Server) -> tuple[list[Stream], list[Stream]]:
     """Returns free and controlled streams that have begun."""
-    free = [Stream(server, prompt, max_tokens=LENGTH) for prompt in PROMPTS]
     controlled = [Stream(server, prompt, "regex", WORDS, max_tokens=LENGTH) for prompt in PROMPTS]
-    await_chunks(free + controlled)
+    await_chunks(controlled)  # the first ones wait for the runtime to start
+    free = [Stream(server, prompt, max_tokens=LENGTH) for prompt in PROMPTS]
+    await_chunks(free)
     return free, controlled
 
 
@@ -95,6 +96,23 @@ def test_the_end_of_the_runtime_ends_only_controlled_requests(
     while runtime.sequences():
         assert time.monotonic() < deadline, "controllers of ended requests are still running"
         time.sleep(0.05)
+
+
+def test_a_runtime_that_hangs_delays_only_new_controlled_requests(server: Server, alone: list[str]) -> None:
+    """Running controllers go on: their steps do not need aicirt's supervisor, only its workers."""
+    Stream(server, "The year is", "regex", YEAR, max_tokens=30).wait()
+    free, controlled = begin(server)
+    supervisor = PrivateRuntime(server).pid
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        new = [Stream(server, "The year is", "regex", arg, max_tokens=30) for arg in (YEAR, f"{YEAR}!")]
+        assert [(stream.wait().text, stream.error) for stream in free] == [(text, None) for text in alone]
+        assert [(stream.wait().finish, stream.error) for stream in controlled] == [("length", None)] * 8
+        assert [(stream.chunks, stream.error) for stream in new] == [(0, None)] * 2
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    texts = [stream.wait().text for stream in new]
+    assert re.fullmatch(YEAR, texts[0]) and re.fullmatch(f"{YEAR}!", texts[1]), [new[0].error, new[1].error]
 
 
 def test_the_end_of_the_engine_leaves_nothing_behind(server: Server, alone: list[str]) -> None:
