@@ -134,7 +134,9 @@ def running(
         if case.replicas > 1:
             daemon = stack.enter_context(Daemon(workers=1, store=folder / "store"))
             environment["AICI_SOCKET"] = str(daemon.socket_path)
-        server = Server(random_model, folder / "log", case.arguments, **environment)
+        # long enough for requests that still run when a rank is killed
+        arguments = (*case.arguments, "--max-model-len=2000")
+        server = Server(random_model, folder / "log", arguments, **environment)
         yield Running(case, stack.enter_context(server), daemon)
 
 
@@ -202,13 +204,8 @@ def test_a_killed_rank_ends_all_requests_and_processes(running: Running) -> None
     """vLLM ends the server when a rank is gone. Its clients notice, and nothing remains of it."""
     long = {"vllm_xargs": {"aici_controller": "regex", "aici_arg": "( [a-z]+)+"}}
     server, case = running.server, running.case
-    streams = [
-        iter(running.complete(FRANCE, extra, stream=True, max_tokens=480, rank=rank))
-        for extra in ({}, long)
-        for rank in range(case.replicas)
-    ]
-    for stream in streams:
-        next(stream)
+    for rank in range(case.replicas):
+        running.complete(FRANCE, long, max_tokens=2, rank=rank)
     members = family(server.process.pid)
     daemons = private_daemons(members)
     assert bool(daemons) == (running.daemon is None)
@@ -216,6 +213,13 @@ def test_a_killed_rank_ends_all_requests_and_processes(running: Running) -> None
     rays_own = {pid: start for pid, start in members.items() if is_part_of_ray(pid)}
     names = shared_memory(members)
     victims = [pid for pid in members if case.victim in command_line(pid)]
+    streams = [
+        iter(running.complete(FRANCE, extra, stream=True, max_tokens=1900, rank=rank))
+        for extra in ({}, long)
+        for rank in range(case.replicas)
+    ]
+    for stream in streams:
+        next(stream)
     os.kill(victims[-1], signal.SIGKILL)
     with ThreadPoolExecutor(len(streams)) as threads:
         ends = list(threads.map(end_of, streams))
