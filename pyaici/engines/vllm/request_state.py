@@ -16,6 +16,7 @@ from vllm.v1.structured_output.request import StructuredOutputRequest
 from vllm.v1.structured_output.utils import strip_speculative_padding
 
 from aicirt.contract.errors import ResultError
+from pyaici.engines.vllm.caches import continues_from
 
 if TYPE_CHECKING:
     import torch
@@ -148,19 +149,22 @@ def move(scheduler: Any, request: Any, backtrack: int, tokens: Sequence[int]) ->
     """
     keep = len(request._all_token_ids) - backtrack
     in_cache = min(request.num_computed_tokens - request.num_output_placeholders, keep)
-    hashed = _hashed_tokens(scheduler, request)
+    computed = min(in_cache, keep + len(tokens) - 1)
+    # if not: a block that other requests may share would change, or a cache no longer has what is needed
+    in_place = (
+        request.status == RequestStatus.RUNNING
+        and keep >= _hashed_tokens(scheduler, request)
+        and continues_from(scheduler, request, computed)
+    )
     _rewrite(scheduler, request, keep, tokens)
-    if request.status != RequestStatus.RUNNING:  # the request holds no blocks
-        request.status = RequestStatus.WAITING
-        return
-    if keep < hashed:
-        # a block that other requests may share would change: the request gives up its blocks and gets others,
-        # most of them by their hashes
-        _put_back(scheduler, request)
+    if not in_place:
+        if request.status == RequestStatus.RUNNING:  # otherwise it holds no blocks
+            # it gives up its blocks and gets others; vLLM finds by their hashes what it has kept
+            _put_back(scheduler, request)
         request.status = RequestStatus.WAITING
         return
     scheduler.running.remove(request)
-    request.num_computed_tokens = max(0, min(in_cache, len(request._all_token_ids) - 1))
+    request.num_computed_tokens = computed
     request.spec_token_ids = []
     request.drop_stale_output = True
     request.num_stale_output_tokens = request.num_in_flight_tokens

@@ -17,10 +17,10 @@ def parameters(controller: str = "", arg: Any = "", **options: Any) -> Any:
     return SamplingParams(**{"temperature": 0, "max_tokens": 40, "extra_args": extra, **options})
 
 
-def generate(llm: Any, requests: list[tuple[str, Any]]) -> list[Any]:
-    """Returns the first choice of each request."""
+def generate(llm: Any, requests: list[tuple[Any, Any]], **options: Any) -> list[Any]:
+    """Returns the first choice of each request. `options`: further ones of `LLM.generate`."""
     prompts, settings = zip(*requests, strict=True)
-    outputs = llm.generate(list(prompts), list(settings), use_tqdm=False)
+    outputs = llm.generate(list(prompts), list(settings), use_tqdm=False, **options)
     return [output.outputs[0] for output in outputs]
 
 
