@@ -1,6 +1,7 @@
-"""Checks which engines and sampling parameters cannot be supported, mostly on the logits-processor path.
+"""Checks which engines and sampling parameters the two paths of controllers cannot support.
 
-Such requests are refused before a controller starts: the constraint would be broken or never applied.
+Such requests are refused before a controller starts: the constraint would be broken or never applied, or vLLM
+would apply the parameter to wrong tokens.
 """
 
 from __future__ import annotations
@@ -92,6 +93,27 @@ def rows_refusal(vllm_config: Any) -> str | None:
         "the controller uses biases or a temperature, which do not work together with vLLM's "
         f"option {option}: start the engine without it"
     )
+
+
+def overlapped_refusal(params: Any, *, fork: bool) -> str | None:
+    """Returns why a request with these sampling parameters cannot have a controller here; None if it can.
+
+    `fork`: whether its controller may fork.
+    """
+    for name in ("prompt_logprobs", "prompt_logprob_token_ids"):
+        # vLLM returns them together with the first sampled token, which a controller may discard
+        if getattr(params, name, None) is not None:
+            return f"a controller and {name} exclude each other: send two requests"
+    if not fork:
+        return None
+    # vLLM begins a fork as a new request, with all tokens so far as its prompt
+    for name in ("presence_penalty", "frequency_penalty", "bad_words", "repetition_detection"):
+        if getattr(params, name, None):
+            return (
+                f"aici_fork and {name} exclude each other, because a fork would not count the tokens from "
+                "before it: leave one of them out"
+            )
+    return None
 
 
 def plugin_installed() -> bool:

@@ -144,8 +144,7 @@ def failed(error: Exception) -> Future[Any]:
 def move(scheduler: Any, request: Any, backtrack: int, tokens: Sequence[int]) -> None:
     """Removes the last `backtrack` tokens and appends `tokens`. The last token's logits are computed again.
 
-    `request` (v1.request.Request) is RUNNING, or has been preempted since it was scheduled. Its counters
-    restart: all its tokens become its prompt, and `max_tokens` becomes the number of remaining tokens.
+    `request` (v1.request.Request) is RUNNING, or has been preempted since it was scheduled.
     """
     keep = len(request._all_token_ids) - backtrack
     in_cache = min(request.num_computed_tokens - request.num_output_placeholders, keep)
@@ -178,7 +177,6 @@ def suspend(scheduler: Any, request: Any) -> None:
 
     Its blocks can be found again by their hashes, unless other requests need the room.
     """
-    _rewrite(scheduler, request, len(request._all_token_ids), ())
     if request.status == RequestStatus.RUNNING:
         _put_back(scheduler, request)
     request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
@@ -199,9 +197,11 @@ def unending(request: Any) -> Iterator[None]:
 
 def branch(request: Any, parent: Any, tokens: Sequence[int]) -> None:
     """Makes a request that has not begun start with `tokens`, the tokens of `parent` at the fork."""
-    request.max_tokens = (
-        parent.max_tokens - parent.num_output_tokens + len(parent._all_token_ids) - len(tokens)
-    )
+    written = parent.num_output_tokens - len(parent._all_token_ids) + len(tokens)
+    request.max_tokens = parent.max_tokens - written
+    if request.sampling_params.min_tokens:
+        request.sampling_params = copy.copy(request.sampling_params)  # vLLM shares it between the choices
+        request.sampling_params.min_tokens = max(0, request.sampling_params.min_tokens - written)
     request._all_token_ids[:] = tokens
     request.prompt_token_ids = list(tokens)
     request.num_prompt_tokens = len(tokens)
@@ -210,16 +210,21 @@ def branch(request: Any, parent: Any, tokens: Sequence[int]) -> None:
 
 
 def _rewrite(scheduler: Any, request: Any, keep: int, tokens: Sequence[int]) -> None:
-    """Keeps the first `keep` tokens, appends `tokens`, and makes all of them the prompt."""
-    length = len(request._all_token_ids)
-    request.max_tokens -= keep - request.num_prompt_tokens + len(tokens)
-    del request._all_token_ids[keep:]
-    if keep < length:
+    """Keeps the first `keep` tokens and appends `tokens` to the output.
+
+    A prompt that becomes shorter leaves room for as many more tokens of output.
+    """
+    everything = request._all_token_ids
+    if keep < len(everything):
         del request.block_hashes[keep // scheduler.hash_block_size :]
-    request._output_token_ids.clear()
-    request._all_token_ids.extend(tokens)
-    request.prompt_token_ids = list(request._all_token_ids)
-    request.num_prompt_tokens = len(request.prompt_token_ids)
+    del everything[keep:]
+    everything.extend(tokens)
+    prompt = min(request.num_prompt_tokens, max(keep, 1))
+    if prompt < request.num_prompt_tokens:
+        request.max_tokens += request.num_prompt_tokens - prompt
+        request.prompt_token_ids = everything[:prompt]
+        request.num_prompt_tokens = prompt
+    request._output_token_ids[:] = everything[prompt:]
     request.update_block_hashes()
 
 
@@ -227,7 +232,8 @@ def _put_back(scheduler: Any, request: Any) -> None:
     """Preempts a request as if memory were short: it gives up its blocks and waits."""
     scheduler.running.remove(request)
     scheduler._preempt_request(request, time.monotonic(), drop_stale_output=True)
-    request.num_preemptions -= 1
+    if request.prefill_stats is None:  # otherwise vLLM would count its cached output as cached prompt
+        request.num_preemptions -= 1
 
 
 def _hashed_tokens(scheduler: Any, request: Any) -> int:

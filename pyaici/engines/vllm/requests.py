@@ -23,8 +23,9 @@ from pyaici.engines.vllm.controlled import MOST_COPIES, Controlled, Ending, Outc
 from pyaici.engines.vllm.driver import CAPABILITIES, ControllerDriver
 from pyaici.engines.vllm.events import Events, to_wire
 from pyaici.engines.vllm.groups import UNUSED, Groups
+from pyaici.engines.vllm.history import send_output
 from pyaici.engines.vllm.outputs import Held, add_end, add_events, add_tokens, give_reasons, keep_back
-from pyaici.engines.vllm.refusals import engine_refusal, rows_refusal
+from pyaici.engines.vllm.refusals import engine_refusal, overlapped_refusal, rows_refusal
 from pyaici.engines.vllm.request_state import (
     ControllerGrammar,
     failed,
@@ -116,6 +117,11 @@ class ControlledRequests:
             raise ArgumentError(
                 "a request has a controller or structured_outputs, not both: leave one of them out"
             )
+        refusal = overlapped_refusal(parameters, fork=call.fork)
+        if refusal is not None:
+            raise ArgumentError(refusal)
+        if request.resumable:
+            raise ArgumentError("a request with a controller cannot have streaming input")
         if call.hold and parameters.num_logprobs is not None:
             raise ArgumentError("aici_hold and logprobs exclude each other: leave one of them out")
         if call.fork and parameters.top_k == 1:
@@ -142,8 +148,11 @@ class ControlledRequests:
             driver.give_way()
         for new in output.scheduled_new_reqs:
             controlled = driver.requests.get(new.req_id)
-            if controlled is not None and controlled.control is None and controlled.error is None:
-                request = self._scheduler.requests[new.req_id]
+            if controlled is None:
+                continue
+            request = self._scheduler.requests[new.req_id]
+            send_output(new, request)
+            if controlled.control is None and controlled.error is None:
                 driver.start(controlled, request._all_token_ids, request.sampling_params.seed)
                 started = True
         if started:

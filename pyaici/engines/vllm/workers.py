@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pyaici.engines.vllm.history import receive_output
 from pyaici.engines.vllm.rows import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _LARGEST = 1e33
 
 
 def install() -> None:
-    """Attaches `LogitsRows` to each model runner that a worker of this process creates.
+    """Attaches AICI to each model runner that a worker of this process creates.
 
     A worker process loads plugins within `init_worker`, so `init_device`, which comes next, is the first call
     that can be wrapped.
@@ -54,7 +55,11 @@ def install() -> None:
 
 
 def attach(runner: Any) -> None:
-    """Makes a model runner of vLLM apply rows. Does nothing for a runner of an unknown kind."""
+    """Makes a model runner of vLLM apply rows and keep the output of moved requests.
+
+    Does nothing for a runner of an unknown kind.
+    """
+    receive_output(runner)
     modules = {base.__module__ for base in type(runner).__mro__}
     if "vllm.v1.worker.gpu_model_runner" in modules:
         RowsOfRunnerV1(runner)

@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyaici.engines.vllm.arguments import LOGITS, ControllerCall
-from pyaici.engines.vllm.refusals import engine_refusal, plugin_refusal, request_refusal
+from pyaici.engines.vllm.refusals import engine_refusal, overlapped_refusal, plugin_refusal, request_refusal
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +67,10 @@ class AiciLogitsProcessor(*_interfaces()):  # type: ignore[misc]
         call = ControllerCall.from_extra_args(extra_args)
         if call is None:
             return
-        refusal = request_refusal(sampling_params) if call.path == LOGITS else None
+        if call.path == LOGITS:
+            refusal = request_refusal(sampling_params)
+        else:
+            refusal = overlapped_refusal(sampling_params, fork=call.fork)
         refusal = refusal or plugin_refusal()
         if refusal is not None:
             raise ValueError(refusal)

@@ -146,9 +146,14 @@ def gauge(folder: Path, *, post: bool = True) -> Path:
     return build_controller(folder / f"{name}.c", folder / f"{name}.wasm").path
 
 
-def flags(folder: Path) -> Path:
-    """Builds tests/guests/flags.c without the callbacks that it could skip, so that drafts can be used."""
+def flags(folder: Path, *, mid_only: bool = True) -> Path:
+    """Builds tests/guests/flags.c.
+
+    `mid_only`: without the callbacks that it could skip, so that drafts can be used.
+    """
     source = Path(__file__).resolve().parents[3] / "guests" / "flags.c"
+    if not mid_only:
+        return build_controller(source, folder / "flags.wasm").path
     (folder / "mid.c").write_text("#define MID_ONLY\n" + source.read_text())
     return build_controller(folder / "mid.c", folder / "mid.wasm").path
 

@@ -1,0 +1,295 @@
+"""Parameters of vLLM beside a controller that appends and removes tokens: the table of docs/vllm.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.guests import flags, second_thoughts
+from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
+
+pytestmark = pytest.mark.slow
+
+#: the end token of the default model
+END = 2
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Variables of engines that find the uploaded controllers."""
+    folder = tmp_path_factory.mktemp("guests")
+    guests = {"thoughts": second_thoughts(folder), "flags": flags(folder, mid_only=False)}
+    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
+        for tag, wasm in guests.items():
+            runtime.tag(runtime.upload(wasm).id, tag)
+        yield {"AICI_SOCKET": str(daemon.socket_path)}
+
+
+def controlled(controller: str, arg: Any, *, hold: bool = True, **options: Any) -> Any:
+    extra = {"aici_controller": controller, "aici_arg": arg, "aici_hold": hold}
+    return parameters(**{"extra_args": extra, **options})
+
+
+#: penalties, and the argument of the controller: its step, how many tokens it removes, and what it appends
+PENALTIES = [
+    ({"presence_penalty": 1.9}, "7 0  red red blue"),
+    ({"frequency_penalty": 1.5}, "7 0  red red blue"),
+    ({"frequency_penalty": -0.4, "presence_penalty": 0.7}, "9 3  red blue red"),
+    ({"repetition_penalty": 1.4}, "7 2  red red blue"),
+    ({"repetition_penalty": 1.2, "frequency_penalty": 1.1}, "12 0  red"),
+]
+
+
+def write_penalized(llm: Any) -> list[list[int]]:
+    return [
+        list(choice.token_ids)
+        for choice in generate(
+            llm, [(FRANCE, controlled("thoughts", arg, **options)) for options, arg in PENALTIES]
+        )
+    ]
+
+
+@pytest.fixture(scope="module")
+def check_penalties(model_path: Path) -> Callable[[list[list[int]]], None]:
+    """Checks texts of `write_penalized` against the logits of Transformers."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    prompt = tokenizer.encode(FRANCE)
+
+    def check(texts: list[list[int]]) -> None:
+        for (options, arg), tokens in zip(PENALTIES, texts, strict=True):
+            step, back, appended = arg.split(" ", 2)
+            first = int(step) - 1 - int(back)
+            forced = range(first, first + len(tokenizer.encode(appended)))
+            assert tokens[forced.start : forced.stop] == tokenizer.encode(appended)
+            with torch.inference_mode():
+                logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 :]
+            for at, token in enumerate(tokens):
+                if at not in forced:
+                    best = int(_penalize(logits[at].clone(), prompt, tokens[:at], **options).argmax())
+                    assert token == best, (options, at)
+
+    return check
+
+
+def _penalize(
+    logits: torch.Tensor,
+    prompt: list[int],
+    output: list[int],
+    presence_penalty: float = 0,
+    frequency_penalty: float = 0,
+    repetition_penalty: float = 1,
+) -> torch.Tensor:
+    for token in {*prompt, *output}:
+        logits[token] *= 1 / repetition_penalty if logits[token] > 0 else repetition_penalty
+    for token in set(output):
+        logits[token] -= presence_penalty + frequency_penalty * output.count(token)
+    return logits
+
+
+#: parameters, controller, argument, and the expected text, number of tokens, finish reason and stop reason. A
+#: text or number that is None is not compared
+ROWS: dict[str, tuple[dict[str, Any], str, str, tuple[str | None, int | None, str, Any]]] = {
+    "min_tokens": (
+        {"min_tokens": 20, "logit_bias": {END: 100}},
+        "thoughts",
+        "7 2  red blue",
+        (None, 21, "stop", None),
+    ),
+    "a stop before min_tokens": (
+        {"min_tokens": 20},
+        "choice",
+        '["red"]',
+        ("red", None, "stop", "controller"),
+    ),
+    "max_tokens": ({"max_tokens": 9}, "thoughts", "7 3  red blue", (None, 9, "length", None)),
+    "stop in a splice": (
+        {"stop": ["apples"]},
+        "thoughts",
+        "1 0  red apples and pears",
+        (" red ", None, "stop", "apples"),
+    ),
+    "stop_token_ids": (
+        {"stop_token_ids": [28], "logit_bias": {28: 100}},
+        "thoughts",
+        "1 0  red blue",
+        (" red blue", 3, "stop", 28),
+    ),
+    "ignore_eos": (
+        {"ignore_eos": True, "logit_bias": {END: 100}, "max_tokens": 12},
+        "thoughts",
+        "7 2  red blue",
+        (None, 12, "length", None),
+    ),
+    "logit_bias": (
+        {"logit_bias": {9298: 100}},
+        "choice",
+        '["red apples", "green pears"]',
+        ("green pears", None, "stop", "controller"),
+    ),
+    "allowed_token_ids": (
+        {"allowed_token_ids": [9298, 41684]},
+        "choice",
+        '["red apples", "green pears"]',
+        ("green pears", None, "stop", "controller"),
+    ),
+}
+
+
+def write_rows(llm: Any) -> list[tuple[str, int, str, Any]]:
+    requests = [
+        (FRANCE, controlled(controller, arg, **options)) for options, controller, arg, _ in ROWS.values()
+    ]
+    return [
+        (choice.text, len(choice.token_ids), choice.finish_reason, choice.stop_reason)
+        for choice in generate(llm, requests)
+    ]
+
+
+def check_rows(results: list[tuple[str, int, str, Any]]) -> None:
+    for (name, (_, _, _, expected)), result in zip(ROWS.items(), results, strict=True):
+        got = tuple(None if want is None else one for want, one in zip(expected[:2], result, strict=False))
+        assert (*got, *result[2:]) == expected, (name, result)
+
+
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "async": {"async_scheduling": True},
+    "drafts": {"speculative_config": DRAFTS},
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGURATIONS)
+def configuration(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return CONFIGURATIONS[request.param]
+
+
+@pytest.fixture
+def llm(configuration: dict[str, Any], engines: Engines, env: dict[str, str]) -> Any:
+    return engines(env=env, **configuration)
+
+
+def test_rows_of_the_table(llm: Any) -> None:
+    check_rows(write_rows(llm))
+
+
+def test_penalties_count_all_output(llm: Any, check_penalties: Callable[[list[list[int]]], None]) -> None:
+    """They count sampled and appended tokens, and no removed ones."""
+    check_penalties(write_penalized(llm))
+
+
+def test_bad_words_match_appended_tokens(llm: Any) -> None:
+    """The last token of a bad word is forbidden after an appended token that begins it."""
+    tokenizer = llm.get_tokenizer()
+    arg, at = "7 0  red blue", 8
+    (plain,) = generate(llm, [(FRANCE, controlled("thoughts", arg))])
+    word = tokenizer.decode(plain.token_ids[at - 1 : at + 1])
+    assert word.startswith(" blue") and tokenizer.encode(word) == plain.token_ids[at - 1 : at + 1]
+    (choice,) = generate(llm, [(FRANCE, controlled("thoughts", arg, bad_words=[word.strip()]))])
+    assert choice.token_ids[:at] == plain.token_ids[:at]
+    assert choice.token_ids[at] != plain.token_ids[at]
+
+
+def test_removed_text_stops_nothing(llm: Any) -> None:
+    """With aici_hold, stop strings are compared with the final text."""
+    (free,) = generate(llm, [(FRANCE, parameters(max_tokens=6))])
+    tokenizer = llm.get_tokenizer()
+    stop = tokenizer.decode(free.token_ids[3:6])
+    (choice,) = generate(llm, [(FRANCE, controlled("thoughts", "7 4  red blue", max_tokens=9, stop=[stop]))])
+    assert (len(choice.token_ids), choice.finish_reason) == (9, "length")
+    assert choice.text.startswith(tokenizer.decode(free.token_ids[:2]) + " red blue")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_forks_count_their_min_tokens_from_the_prompt(
+    engines: Engines, env: dict[str, str], asynchronous: bool
+) -> None:
+    """Without drafts, because vLLM's sampler for them fails with `top_k` if a pass has none."""
+    llm = engines(env=env, async_scheduling=asynchronous)
+    extra = {"aici_controller": "flags", "aici_arg": "a0a0f0a0", "aici_fork": True}
+    options = {"n": 2, "temperature": 1, "top_k": 1, "min_tokens": 12, "logit_bias": {END: 100}}
+    (output,) = llm.generate([FRANCE], [parameters(extra_args=extra, **options)], use_tqdm=False)
+    assert [len(choice.token_ids) for choice in output.outputs] == [13, 13]
+
+
+@pytest.mark.parametrize(
+    ("options", "extra", "reason"),
+    [
+        ({"prompt_logprobs": 1}, {}, "prompt_logprobs exclude each other"),
+        *(
+            (
+                {name: value, "n": 2, "temperature": 1},
+                {"aici_fork": True},
+                f"aici_fork and {name} exclude each other",
+            )
+            for name, value in (
+                ("presence_penalty", 0.5),
+                ("frequency_penalty", 0.5),
+                ("bad_words", ["no"]),
+            )
+        ),
+    ],
+)
+def test_refused_parameters_are_named(
+    engines: Engines, env: dict[str, str], options: dict[str, Any], extra: dict[str, Any], reason: str
+) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    request = parameters(extra_args={"aici_controller": "yesno", **extra}, **options)
+    with pytest.raises(VLLMValidationError, match=reason):
+        generate(engines(env=env), [(FRANCE, request)])
+
+
+def test_the_v2_runner_keeps_the_table(
+    v2_engines: V2Engines, env: dict[str, str], check_penalties: Callable[[list[list[int]]], None]
+) -> None:
+    check_rows(v2_engines.run(write_rows, env=env))
+    check_penalties(v2_engines.run(write_penalized, env=env))
+
+
+@pytest.fixture(scope="module")
+def adapter(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LoRA adapter with random weights."""
+    from safetensors.torch import save_file
+
+    folder = tmp_path_factory.mktemp("adapter")
+    model = json.loads((model_path / "config.json").read_text("utf-8"))
+    size = model["hidden_size"]
+    generator = torch.Generator().manual_seed(1)
+    weights = {}
+    for layer in range(model["num_hidden_layers"]):
+        name = f"base_model.model.model.layers.{layer}.self_attn.o_proj.lora"
+        weights[f"{name}_A.weight"] = torch.randn(8, size, generator=generator) / 10
+        weights[f"{name}_B.weight"] = torch.randn(size, 8, generator=generator) / 10
+    save_file(weights, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["o_proj"], "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config), "utf-8")
+    return folder
+
+
+def test_an_adapter_computes_appended_tokens(engines: Engines, env: dict[str, str], adapter: Path) -> None:
+    """After a move, the tokens are those of a new request with the earlier ones as its prompt."""
+    from vllm.lora.request import LoRARequest
+
+    llm = engines(env=env, enable_lora=True, max_lora_rank=8)
+    lora = LoRARequest("adapter", 1, str(adapter))
+    request = controlled("thoughts", "40 34  there was a mouse", max_tokens=60)
+    tokens = generate(llm, [(FRANCE, request)], lora_request=lora)[0].token_ids
+    tokenizer = llm.get_tokenizer()
+    kept = 5 + len(tokenizer.encode(" there was a mouse"))
+    start = {"prompt_token_ids": [*tokenizer.encode(FRANCE), *tokens[:kept]]}
+    (fresh,) = generate(llm, [(start, parameters(max_tokens=60 - kept))], lora_request=lora)
+    (without,) = generate(llm, [(start, parameters(max_tokens=60 - kept))])
+    assert tokens[kept:] == fresh.token_ids != without.token_ids
