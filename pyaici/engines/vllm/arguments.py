@@ -18,7 +18,7 @@ OVERLAPPED = "overlapped"
 #: controllers run after the forward pass, in a logits processor
 LOGITS = "logits"
 PATHS = (OVERLAPPED, LOGITS)
-_FLAGS = ("hold", "fork", "events")
+_FLAGS = ("hold", "fork", "events", "after_thinking")
 _KEYS = (
     "aici_controller",
     "aici_arg",
@@ -50,6 +50,8 @@ class ControllerCall:
     fork: bool = False
     #: outputs include events of each sequence (see the module `events`), so that the controller may backtrack
     events: bool = False
+    #: the controller begins when the model has finished its thinking
+    after_thinking: bool = False
     #: owner of the request, whose limits apply; None = the owner of the engine's runtime
     owner: str | None = None
 

@@ -190,6 +190,8 @@ class Outcome:
     suspend: bool = False
     #: the engine must compute the last token's logits again
     moves: bool = False
+    #: the model has finished its thinking, and the controller begins
+    begins: bool = False
     ending: Ending | None = None
 
 
@@ -204,6 +206,8 @@ class Controlled:
     stops: Collection[int]
     session: Session | None = None
     control: int | None = None
+    #: the model thinks; the controller begins after that
+    thinking: bool = False
     #: the report that `ControllerDriver.post` sends next
     report: StepInput | None = None
     #: the controller's answer for the current position
@@ -263,7 +267,7 @@ class Controlled:
     @property
     def follows(self) -> bool:
         """Whether its drafts can be followed."""
-        return self.repeatable and not self.pause
+        return self.thinking or (self.repeatable and not self.pause)
 
     @property
     def last_control(self) -> int:

@@ -48,7 +48,8 @@ class ControllerGrammar(StructuredOutputGrammar):  # type: ignore[misc,unused-ig
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
         """Returns all drafts if they can be followed. The controller's answers decide later."""
-        return tokens if self._controlled.follows and self._controlled.steady else []
+        one = self._controlled
+        return tokens if one.follows and one.steady and not one.thinking else []
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advances the mask over drafts. vLLM also calls this after sampling, when the answer is used up."""
@@ -76,7 +77,8 @@ def follow_drafts(driver: ControllerDriver, requests: Mapping[str, Any], output:
     drafts = {
         request_id: strip_speculative_padding(tokens)
         for request_id, tokens in scheduled.items()
-        if request_id in driver.requests
+        if (controlled := driver.requests.get(request_id)) is not None
+        and not controlled.thinking
         and (request := requests.get(request_id)) is not None
         and not request.is_prefill_chunk
     }

@@ -36,6 +36,7 @@ from pyaici.engines.vllm.request_state import (
     then,
 )
 from pyaici.engines.vllm.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
+from pyaici.engines.vllm.thinking import begin_thinking, thinks, tokens_of_thinking
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,6 +140,9 @@ class ControlledRequests:
         controlled.events = Events() if call.events else None
         self._attend(controlled, request)
         hold(request, then(controlled.prepared, lambda _: ControllerGrammar(controlled)))
+        if call.after_thinking:
+            begin_thinking(self._scheduler.structured_output_manager, request)
+            controlled.thinking = True
 
     def start(self, output: Any) -> None:
         """Starts the controllers of requests that are scheduled for the first time."""
@@ -152,7 +156,9 @@ class ControlledRequests:
                 continue
             request = self._scheduler.requests[new.req_id]
             send_output(new, request)
-            if controlled.control is None and controlled.error is None:
+            if controlled.thinking and not request.num_output_tokens:
+                controlled.thinking = thinks(self._scheduler.structured_output_manager, request)
+            if controlled.control is None and controlled.error is None and not controlled.thinking:
                 driver.start(controlled, request._all_token_ids, request.sampling_params.seed)
                 started = True
         if started:
@@ -256,12 +262,20 @@ class ControlledRequests:
 
     # -- the end of a step ----------------------------------------------------------------------
 
-    def take(self, controlled: Controlled, tokens: list[int]) -> Outcome:
+    def take(self, request: Any, controlled: Controlled, tokens: list[int]) -> Outcome:
         """Decides what becomes of the tokens of a pass."""
         assert self.driver is not None
-        controlled.masses = self._masses.get(controlled.request_id)
-        controlled.logprobs = self._logprobs.get(controlled.request_id)
-        return self.driver.take(controlled, tokens)
+        if not controlled.thinking:
+            controlled.masses = self._masses.get(controlled.request_id)
+            controlled.logprobs = self._logprobs.get(controlled.request_id)
+            return self.driver.take(controlled, tokens)
+        end = tokens_of_thinking(self._scheduler.structured_output_manager, request, tokens)
+        keep = len(tokens) if end is None else end
+        controlled.thinking = end is None
+        # tokens after the thinking are sampled again, under the controller's mask
+        outcome = Outcome(keep, forced=[False] * keep, holds=[False] * keep)
+        outcome.begins, outcome.moves = end is not None, keep < len(tokens)
+        return outcome
 
     def note(
         self, request: Any, controlled: Controlled, outcome: Outcome, tokens: list[int], stopped: bool
@@ -317,6 +331,12 @@ class ControlledRequests:
     ) -> None:
         """Carries out an outcome beyond the sampled tokens, and sets the controller's next report."""
         news = tokens[outcome.reported :]
+        if outcome.begins:
+            if outcome.moves:
+                move(self._scheduler, request, 0, ())
+            driver.start(controlled, request._all_token_ids, request.sampling_params.seed)
+            controlled.prompt_length = request.num_prompt_tokens  # forks also get the thinking
+            return
         if outcome.ending:  # needs an output of its own, see `keep_back`
             self._end(request, *END[outcome.ending], outputs)
             return

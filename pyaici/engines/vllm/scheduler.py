@@ -76,7 +76,7 @@ class SchedulerMixin:
             )
             return result
         try:
-            outcome = self._aici.take(controlled, new_token_ids)
+            outcome = self._aici.take(request, controlled, new_token_ids)
             pieces = controlled.pieces(outcome, new_token_ids[: outcome.keep])
         except Exception as error:
             log.exception("request %s has failed", request.request_id)

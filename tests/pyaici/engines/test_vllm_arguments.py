@@ -48,6 +48,13 @@ def test_aici_fork_and_aici_events() -> None:
     assert call == ControllerCall("yesno", fork=True, events=True) and call.backtrack
 
 
+def test_aici_after_thinking() -> None:
+    extra = {"aici_controller": "yesno", "aici_after_thinking": "true"}
+    assert ControllerCall.from_extra_args(extra) == ControllerCall("yesno", after_thinking=True)
+    with pytest.raises(ValueError, match="aici_after_thinking needs aici_path overlapped"):
+        ControllerCall.from_extra_args({**extra, "aici_path": "logits"})
+
+
 def test_arguments_other_than_text_are_encoded_as_json() -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "choice", "aici_arg": ["é", "b"]})
     assert call is not None and call.arg == '["é", "b"]'
@@ -63,7 +70,7 @@ def test_arguments_other_than_text_are_encoded_as_json() -> None:
         (
             {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
             "the keys are aici_controller, aici_arg, aici_script, aici_path, aici_hold, aici_fork, "
-            "aici_events, aici_owner",
+            "aici_events, aici_after_thinking, aici_owner",
         ),
         ({"aici_controller": "regex", "aici_path": "fast"}, "overlapped or logits"),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),

@@ -1,0 +1,146 @@
+"""Controllers that begin when a reasoning model has finished its thinking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.guests import flags
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
+
+pytestmark = pytest.mark.slow
+
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+PROMPTS = [FRANCE, "one two three four one two three four one two three", "x = [1, 2, 1, 2, 1, 2,"]
+TOKENS = 40
+
+
+@pytest.fixture(scope="module")
+def marker() -> Any:
+    """Registers a reasoning parser with vLLM; the test chooses the token that ends the thinking."""
+    from vllm.reasoning import ReasoningParserManager
+    from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
+
+    class Marker(BaseThinkingReasoningParser):
+        token: ClassVar[str] = "<|im_end|>"
+
+        @property
+        def start_token(self) -> str:
+            return "<|im_start|>"
+
+        @property
+        def end_token(self) -> str:
+            return self.token
+
+    ReasoningParserManager.register_module("marker", module=Marker)
+    return Marker
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    folder = tmp_path_factory.mktemp("guests")
+    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
+        for mid_only, tag in ((True, "flags"), (False, "forks")):
+            runtime.tag(runtime.upload(flags(folder, mid_only=mid_only)).id, tag)
+        yield {"AICI_SOCKET": str(daemon.socket_path)}
+
+
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "async": {"async_scheduling": True},
+    "drafts": {"speculative_config": DRAFTS},
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGURATIONS)
+def configuration(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return CONFIGURATIONS[request.param]
+
+
+@pytest.fixture
+def llm(configuration: dict[str, Any], engines: Engines, marker: Any, env: dict[str, str]) -> Any:
+    return engines(env=env, reasoning_parser="marker", **configuration)
+
+
+def after_thinking(controller: str, arg: str, *, also: dict[str, Any] | None = None, **options: Any) -> Any:
+    extra = {"aici_controller": controller, "aici_arg": arg, "aici_after_thinking": True, **(also or {})}
+    return parameters(max_tokens=2 * TOKENS, extra_args=extra, **options)
+
+
+def choose_marker(llm: Any, marker: Any, prompt: str) -> list[int]:
+    """Ends the thinking with a token that the model writes after some others. Returns the thinking."""
+    (free,) = generate(llm, [(prompt, parameters(max_tokens=TOKENS))])
+    tokenizer = llm.get_tokenizer()
+    seen = tokenizer.encode(prompt)
+    tokens = list(free.token_ids)
+    at = max(i for i in range(TOKENS) if tokens[i] not in [*seen, *tokens[:i]])
+    marker.token = tokenizer.convert_ids_to_tokens(tokens[at])
+    return tokens[: at + 1]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_the_controller_begins_after_the_thinking(llm: Any, marker: Any, prompt: str) -> None:
+    """The answer is that of a request with the prompt and the thinking as its prompt."""
+    thinking = choose_marker(llm, marker, prompt)
+    whole = {"prompt_token_ids": [*llm.get_tokenizer().encode(prompt), *thinking]}
+    for controller, arg in [("regex", YEAR), ("flags", "a0s0a0a0a0x0")]:
+        direct, after = generate(
+            llm,
+            [
+                (whole, parameters(controller, arg, max_tokens=TOKENS)),
+                (prompt, after_thinking(controller, arg)),
+            ],
+        )
+        assert [*thinking, *direct.token_ids] == after.token_ids
+        assert after.stop_reason == "controller"
+
+
+def test_thinking_that_has_ended_or_never_ends(llm: Any, marker: Any) -> None:
+    """The controller begins at once if the prompt ends the thinking, and never without an end."""
+    thinking = choose_marker(llm, marker, FRANCE)
+    whole = {"prompt_token_ids": [*llm.get_tokenizer().encode(FRANCE), *thinking]}
+    direct, after = generate(
+        llm, [(whole, parameters("regex", YEAR)), (whole, after_thinking("regex", YEAR))]
+    )
+    assert after.token_ids == direct.token_ids and after.stop_reason == "controller"
+    marker.token = "<|endoftext|>"
+    free, endless = generate(
+        llm, [(FRANCE, parameters(max_tokens=2 * TOKENS)), (FRANCE, after_thinking("regex", YEAR))]
+    )
+    assert endless.token_ids == free.token_ids and endless.finish_reason == "length"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_forks_begin_with_the_thinking(
+    engines: Engines, env: dict[str, str], marker: Any, asynchronous: bool
+) -> None:
+    """Without drafts, because vLLM's sampler for them fails with `top_k` if a pass has none."""
+    llm = engines(env=env, reasoning_parser="marker", async_scheduling=asynchronous)
+    thinking = choose_marker(llm, marker, FRANCE)
+    request = after_thinking("forks", "a0f0s0a0x0", also={"aici_fork": True}, n=2, temperature=1, top_k=1)
+    (output,) = llm.generate([FRANCE], [request], use_tqdm=False)
+    first, second = (choice.token_ids for choice in output.outputs)
+    assert first[: len(thinking)] == second[: len(thinking)] == thinking
+    assert len(first) > len(thinking) and len(second) > len(thinking)
+    assert all(choice.stop_reason == "controller" for choice in output.outputs)
+
+
+def test_removed_tokens_come_after_the_thinking(llm: Any, marker: Any) -> None:
+    thinking = choose_marker(llm, marker, FRANCE)
+    request = after_thinking("flags", "a0s0a0b1x0", also={"aici_hold": True})
+    (choice,) = generate(llm, [(FRANCE, request)])
+    assert choice.token_ids[: len(thinking)] == thinking
+    assert choice.stop_reason == "controller"
+    x = llm.get_tokenizer().encode("x")
+    assert choice.token_ids[len(thinking) + 1 :] == [*x, *x]
+
+
+def test_an_engine_without_a_reasoning_parser_refuses(engines: Engines) -> None:
+    (choice,) = generate(engines(), [(FRANCE, after_thinking("regex", YEAR))])
+    assert choice.finish_reason == "error"
+    assert "aici_after_thinking needs a reasoning parser" in str(choice.stop_reason)
