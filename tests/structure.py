@@ -71,8 +71,8 @@ MATRIX = {
         "pyaici.tokens"
     ),
     "pyaici.engines.vllm": (
-        "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.models pyaici.recording "
-        "pyaici.scripting pyaici.tokens"
+        "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.engines pyaici.models "
+        "pyaici.recording pyaici.scripting pyaici.tokens"
     ),
     "pyaici.engines.vllm.logits": (
         "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm pyaici.tokens"
@@ -84,7 +84,7 @@ MATRIX = {
     "pyaici.server": "",
     "pyaici.server.apis": (
         "aicirt.contract pyaici.bundled pyaici.engines pyaici.scripting pyaici.server.controller_store "
-        "pyaici.server.http pyaici.server.scheduling pyaici.server.service"
+        "pyaici.server.http pyaici.server.models pyaici.server.scheduling pyaici.server.service"
     ),
     "pyaici.server.apis.cpc": (
         "aicirt.contract pyaici.cpc pyaici.engines pyaici.engines.batching pyaici.server.apis "

@@ -12,6 +12,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: Higher temperatures count as this one, at which all allowed tokens are equally likely in float32.
+HOTTEST = 1e30
 #: more tokens than any vocabulary has
 MAX_TOP_K = 1 << 24
 #: the range of penalties and of biases in OpenAI's API, and a largest repetition penalty

@@ -13,6 +13,7 @@ from aicirt.contract.abi import RowKind
 from aicirt.contract.errors import EmptyMaskError
 from pyaici.client.masks import apply_masks
 from pyaici.client.results import Row
+from pyaici.engines.sampling import HOTTEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,8 +96,6 @@ class Ranks:
 
 #: Columns whose probabilities a draw sums up at a time.
 _BLOCK = 64
-#: Higher temperatures count as this one, at which all allowed tokens are equally likely in float32.
-HOTTEST = 1e30
 #: Lower temperatures count as 0.
 GREEDY_BELOW = 1e-6
 

@@ -9,7 +9,8 @@ import torch
 
 from aicirt.contract.abi import RowKind
 from pyaici.client.masks import apply_masks
-from pyaici.engines.batching.sampler import HOTTEST, Choice, Chosen
+from pyaici.engines.batching.sampler import Choice, Chosen
+from pyaici.engines.sampling import HOTTEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aicirt.contract.abi import RowKind
-from pyaici.engines.batching.sampler import HOTTEST
+from pyaici.engines.sampling import HOTTEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

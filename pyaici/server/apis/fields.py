@@ -68,6 +68,13 @@ class StrictBody(BaseModel):
         return body
 
 
+class ChatMessage(StrictBody):
+    """A turn of a chat."""
+
+    role: Annotated[str, Field(min_length=1, max_length=64)]
+    content: str
+
+
 def check_count(body: Any) -> None:
     """Raises PydanticCustomError for an object with more than `MAX_FIELDS` fields."""
     if isinstance(body, dict) and len(body) > MAX_FIELDS:

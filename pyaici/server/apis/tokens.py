@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-import pyaici
-from pyaici.server.apis.fields import MAX_MESSAGES, StrictBody, TokenIds
+from pyaici.server.apis.fields import MAX_MESSAGES, ChatMessage, StrictBody, TokenIds
 from pyaici.server.apis.json_bodies import JsonRoute
-from pyaici.server.apis.run.routes import ChatMessage
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import bad_request
 
@@ -92,4 +91,4 @@ async def detokenize(request: Request, body: DetokenizeRequest, user: Runner) ->
 @router.get("/version")
 async def version() -> Version:
     """Returns the version of this server."""
-    return Version(version=pyaici.__version__)
+    return Version(version=importlib.metadata.version("pyaici"))

@@ -16,6 +16,7 @@ from pyaici.engines.engine import MAX_LOG_BYTES
 from pyaici.server.apis.controllers import ARG_WITHOUT_CONTROLLER, ScriptBody, script_call
 from pyaici.server.apis.fields import (
     MAX_MESSAGES,
+    ChatMessage,
     Choices,
     ControllerName,
     MaxTokens,
@@ -46,13 +47,6 @@ if TYPE_CHECKING:
 
 
 router = APIRouter(tags=["run"], route_class=JsonRoute)
-
-
-class ChatMessage(StrictBody):
-    """A turn of a chat."""
-
-    role: Annotated[str, Field(min_length=1, max_length=64)]
-    content: str
 
 
 class RunRequest(StrictBody, SamplingFields):
