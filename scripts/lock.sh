@@ -53,8 +53,8 @@ lock vllm-gpu "The packages of .venv-vllm on a machine with a GPU." \
 upgrade=() # the versions are those of dev
 lock hf "The packages of .venv for scripts/hf.sh, a part of dev.txt. $without_torch" \
     --excludes "$temporary/torch" --constraint scripts/locks/dev.txt "$temporary/torch.in" \
-    --extra hf --extra llama --extra sdk
+    --extra hf --extra llama --extra sdk --extra server
 # tokenizers uses huggingface-hub only to download, which nothing here does.
 echo huggingface-hub >"$temporary/hub"
-lock llama "The packages of .venv for scripts/run.sh, a part of hf.txt." --excludes "$temporary/hub" \
-    --constraint scripts/locks/dev.txt --extra llama --extra sdk
+lock llama "The packages of .venv for scripts/run.sh and aici serve, a part of hf.txt." --excludes "$temporary/hub" \
+    --constraint scripts/locks/dev.txt --extra llama --extra sdk --extra server

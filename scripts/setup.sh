@@ -106,11 +106,11 @@ install() {
         return
     fi
     case "$vllm/,$all," in cpu/* | /*,hf,*) read -ra what <<<"$torch" ;; esac
-    # Of .venv, the first lock is for llama and sdk, the second one also for hf, the last one for all extras.
+    # Of .venv, the first lock is for llama, sdk and server, the second one also for hf, the last one for all extras.
     lock=${locks[0]}
     for extra in ${all//,/ }; do
         case $extra in
-            llama | sdk) ;;
+            llama | sdk | server | client) ;;
             hf) [ "$lock" = "${locks[-1]}" ] || lock=${locks[1]:-$lock} ;;
             *) lock=${locks[-1]} ;;
         esac

@@ -7,6 +7,7 @@ import importlib.util
 from typing import Any
 
 from aicirt.contract.errors import AiciError
+from pyaici.build.sdk import source_tree
 
 #: packages of the extra `server`
 _PACKAGES = ("fastapi", "uvicorn", "sse_starlette", "prometheus_client", "pydantic_settings")
@@ -26,8 +27,12 @@ def serve(arguments: argparse.Namespace) -> int:
     """Runs the HTTP server until a signal stops it."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
+        cure = 'pip install "pyaici[server,llama]"'
+        if (tree := source_tree()) is not None:
+            cure = f"{tree}/scripts/setup.sh llama,server"
         raise AiciError(
-            f'aici serve needs the server: pip install "pyaici[server,llama]" (missing: {", ".join(missing)})'
+            f"aici serve needs the server: {cure} (missing: {', '.join(missing)}); docs/server.md lists its "
+            "options"
         )
     from pyaici.server.program import main
 

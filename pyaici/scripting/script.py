@@ -93,12 +93,12 @@ def interpreter_file(language: Language) -> Path:
     """Returns the Wasm file that runs scripts of a language. Raises InterpreterMissingError."""
     built = bundled_controllers()
     if language.controller not in built:
-        cure = "with network, python -m pyaici.build" + (
-            "" if source_tree() else " in a checkout, then install that"
+        cure = "python -m pyaici.build" + (
+            "" if source_tree() else " in a checkout with network, then install that"
         )
         raise InterpreterMissingError(
-            f"scripts in {language.name} cannot be run: the controller {language.controller} was not built, "
-            f"because that needs the network; to fix this: {cure}"
+            f"scripts in {language.name} cannot be run: the controller {language.controller} was not built; "
+            f"to fix this: {cure}"
         )
     return built[language.controller]
 
