@@ -358,7 +358,7 @@ class StepWork:
             self._results.append(Bare(seq.id, STOP))
             self._end(seq, None)
             return
-        if isinstance(error, TimeLimitError):
+        if isinstance(error, TimeLimitError) and error.message.startswith("aici_mid_process"):
             error = TimeLimitError(f"{error.message}: {_time_allowed(seq)}", **error.detail)
         failure = error if isinstance(error, AiciError) else RuntimeFailure(f"mid_process failed: {error!r}")
         self._results.append(Bare(seq.id, ERROR, self._end(seq, failure)))

@@ -27,6 +27,10 @@ _STACK_BYTES = 512 << 20
 _MULTIPLE_POSITIONS = (8, 24, 40)
 
 
+#: largest values of metadata. The library would abort the process, or take a number for a negative one
+_MOST = {"block_count": 512, "context_length": (1 << 31) - 1, "embedding_length": 1 << 20}
+
+
 class LlamaModel:
     """A model of llama.cpp. Close it after all engines that use it."""
 
@@ -205,6 +209,13 @@ def _read_header(path: Path) -> Any:
         fits = isinstance(values, np.ndarray) and values.dtype.kind in kind and values.dtype.itemsize == 4
         if not fits or len(values) < len(tokens):
             raise ValueError(f"{path} has no valid tokenizer.ggml.{key}; convert the model again")
+    architecture = header.text("general.architecture")
+    for key, most in _MOST.items():
+        value = header.number(f"{architecture}.{key}")
+        if value is not None and not 0 < value <= most:
+            raise ValueError(
+                f"{path} is not a valid model: its {architecture}.{key} is {value}; it must be 1 to {most}"
+            )
     if not header.tensors and (header.number("split.count") or 0) < 2:
         raise ValueError(f"{path} has no weights: it is a vocabulary; give the file of a whole model")
     return header

@@ -121,7 +121,6 @@ class UserFile:
     def _write(self, entries: list[Entry]) -> None:
         data = json.dumps({"users": [asdict(entry) for entry in entries]}, indent=1).encode()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self.path, data)
         except OSError as error:
             raise AiciError(f"cannot write {self.path}: {error.strerror}") from None

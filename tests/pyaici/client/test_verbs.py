@@ -394,6 +394,7 @@ def test_a_start_without_waiting_reports_its_failure_in_a_step(player: Player, s
         results.append(player.mid(loop))
     error = results[-1].error
     assert error is not None and error.code == "time_limit" and "aici_init_prompt used" in str(error)
+    assert "per step" not in str(error), "that is the limit of mid_process"
 
 
 def test_a_start_without_waiting_can_be_freed(player: Player) -> None:

@@ -104,6 +104,25 @@ def test_truncated_foreign_and_contradictory_files_are_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("block_count", 0),
+        ("block_count", 1 << 31),
+        ("context_length", 0),
+        ("context_length", 4_000_000_000),
+        ("embedding_length", 0),
+    ],
+)
+def test_impossible_numbers_are_refused(tmp_path: Path, key: str, value: int) -> None:
+    """The library would abort the process, or take them for negative numbers."""
+    name = f"llama.{key}".encode()
+    data = default_gguf_path().read_bytes()[: 1 << 16]
+    at = data.index(name) + len(name) + 4  # behind the type, which is u32
+    with pytest.raises(ValueError, match=rf"its llama\.{key} is {value}; it must be 1 to"):
+        LlamaModel(load_library(), _changed(default_gguf_path(), tmp_path, at, struct.pack("<I", value)))
+
+
+@pytest.mark.parametrize(
     ("tokens", "scores", "words"),
     [
         (["a", "b"], [0.0, 0.0], "it is a vocabulary; give the file of a whole model"),
