@@ -222,7 +222,7 @@ def _rewrite(scheduler: Any, request: Any, keep: int, tokens: Sequence[int]) -> 
     del everything[keep:]
     everything.extend(tokens)
     prompt = min(request.num_prompt_tokens, max(keep, 1))
-    if prompt < request.num_prompt_tokens:
+    if keep < request.num_prompt_tokens:
         request.max_tokens += request.num_prompt_tokens - prompt
         request.prompt_token_ids = everything[:prompt]
         request.num_prompt_tokens = prompt
