@@ -30,7 +30,7 @@ body: core | body set_operator core ;
 set_operator: UNION | UNION ALL | INTERSECT | EXCEPT ;
 
 core
-    : SELECT choice columns
+    : SELECT choice columns where group
     | SELECT choice columns FROM source where group
     | VALUES rows
     ;
@@ -137,17 +137,20 @@ one_case: WHEN expression THEN expression ;
 
 name: NAME | QUOTED ;
 
-SELECT: "/(?i:select)/" ; DISTINCT: "/(?i:distinct)/" ; ALL: "/(?i:all)/" ; FROM: "/(?i:from)/" ;
-WHERE: "/(?i:where)/" ; GROUP: "/(?i:group)/" ; BY: "/(?i:by)/" ; HAVING: "/(?i:having)/" ; ORDER: "/(?i:order)/" ;
-ASC: "/(?i:asc)/" ; DESC: "/(?i:desc)/" ; LIMIT: "/(?i:limit)/" ; OFFSET: "/(?i:offset)/" ; AS: "/(?i:as)/" ;
-WITH: "/(?i:with)/" ; RECURSIVE: "/(?i:recursive)/" ; VALUES: "/(?i:values)/" ; UNION: "/(?i:union)/" ;
-INTERSECT: "/(?i:intersect)/" ; EXCEPT: "/(?i:except)/" ; JOIN: "/(?i:join)/" ; INNER: "/(?i:inner)/" ;
-CROSS: "/(?i:cross)/" ; LEFT: "/(?i:left)/" ; OUTER: "/(?i:outer)/" ; NATURAL: "/(?i:natural)/" ; ON: "/(?i:on)/" ;
-USING: "/(?i:using)/" ; OR: "/(?i:or)/" ; AND: "/(?i:and)/" ; NOT: "/(?i:not)/" ; IS: "/(?i:is)/" ; IN: "/(?i:in)/" ;
-LIKE: "/(?i:like)/" ; ESCAPE: "/(?i:escape)/" ; BETWEEN: "/(?i:between)/" ; ISNULL: "/(?i:isnull)/" ;
-NOTNULL: "/(?i:notnull)/" ; COLLATE: "/(?i:collate)/" ; NULL: "/(?i:null)/" ; CAST: "/(?i:cast)/" ;
-CASE: "/(?i:case)/" ; WHEN: "/(?i:when)/" ; THEN: "/(?i:then)/" ; ELSE: "/(?i:else)/" ; END: "/(?i:end)/" ;
-EXISTS: "/(?i:exists)/" ;
+SELECT: "/(?i-u:select)/" ; DISTINCT: "/(?i-u:distinct)/" ; ALL: "/(?i-u:all)/" ; FROM: "/(?i-u:from)/" ;
+WHERE: "/(?i-u:where)/" ; GROUP: "/(?i-u:group)/" ; BY: "/(?i-u:by)/" ; HAVING: "/(?i-u:having)/" ;
+ORDER: "/(?i-u:order)/" ;
+ASC: "/(?i-u:asc)/" ; DESC: "/(?i-u:desc)/" ; LIMIT: "/(?i-u:limit)/" ; OFFSET: "/(?i-u:offset)/" ; AS: "/(?i-u:as)/" ;
+WITH: "/(?i-u:with)/" ; RECURSIVE: "/(?i-u:recursive)/" ; VALUES: "/(?i-u:values)/" ; UNION: "/(?i-u:union)/" ;
+INTERSECT: "/(?i-u:intersect)/" ; EXCEPT: "/(?i-u:except)/" ; JOIN: "/(?i-u:join)/" ; INNER: "/(?i-u:inner)/" ;
+CROSS: "/(?i-u:cross)/" ; LEFT: "/(?i-u:left)/" ; OUTER: "/(?i-u:outer)/" ; NATURAL: "/(?i-u:natural)/" ;
+ON: "/(?i-u:on)/" ;
+USING: "/(?i-u:using)/" ; OR: "/(?i-u:or)/" ; AND: "/(?i-u:and)/" ; NOT: "/(?i-u:not)/" ; IS: "/(?i-u:is)/" ;
+IN: "/(?i-u:in)/" ;
+LIKE: "/(?i-u:like)/" ; ESCAPE: "/(?i-u:escape)/" ; BETWEEN: "/(?i-u:between)/" ; ISNULL: "/(?i-u:isnull)/" ;
+NOTNULL: "/(?i-u:notnull)/" ; COLLATE: "/(?i-u:collate)/" ; NULL: "/(?i-u:null)/" ; CAST: "/(?i-u:cast)/" ;
+CASE: "/(?i-u:case)/" ; WHEN: "/(?i-u:when)/" ; THEN: "/(?i-u:then)/" ; ELSE: "/(?i-u:else)/" ; END: "/(?i-u:end)/" ;
+EXISTS: "/(?i-u:exists)/" ;
 
 NUMBER: "/([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+\-]?[0-9]+)?|0[xX][0-9a-fA-F]+/" ;
 NO_NUMBER: "/([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+\-]?)?[a-zA-Z_0-9$]+/" ;
