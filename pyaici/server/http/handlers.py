@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -18,6 +18,8 @@ from pyaici.server.http.bodies import BodyRefused
 from pyaici.server.http.errors import ApiError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from fastapi import FastAPI, Request
 
 
@@ -49,7 +51,8 @@ async def _api_error(request: Request, error: Exception) -> JSONResponse:
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     """Answers a body that is not JSON, or does not have the shape that the route takes."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
+    errors = error.errors()
+    first = errors[0]
     if first["type"] == "json_invalid":
         where = f" at character {first['loc'][-1]}" if len(first["loc"]) > 1 else ""
         return _answer(
@@ -61,6 +64,9 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         and isinstance(first.get("input"), bytes)
     ):
         return _answer(request, wrong_content_type(request))
+    if wanted := _alternatives(request, errors):
+        name = str(first["loc"][1])
+        return _answer(request, ApiError(400, f"{name}: it must be {wanted}", param=name))
     # in a union, pydantic also names the member, which the client has not written
     parts = [part if isinstance(part, int) else part[:_MAX_NAME] for part in first["loc"][1:]]
     place = [part for part in parts if isinstance(part, int) or _FIELD.fullmatch(part)]
@@ -72,6 +78,16 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         meant = difflib.get_close_matches(str(place[-1]), known, n=1) if len(place) == 1 else []
         problem = f"there is no such field{f'; did you mean {meant[0]}?' if meant else ''}"
     return _answer(request, ApiError(400, f"{param}: {problem}" if param else problem, param=param))
+
+
+def _alternatives(request: Request, errors: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns a field's description if the field may be of several kinds and is none of them."""
+    place = errors[0]["loc"][:2]
+    kinds = {error["loc"][2] for error in errors if error["loc"][:2] == place and len(error["loc"]) > 2}
+    if len(kinds) < 2 or any(isinstance(kind, int) for kind in kinds):
+        return None
+    fields = request.scope["route"].body_field.field_info.annotation.model_fields
+    return fields[place[1]].description if place[1] in fields else None
 
 
 def is_declared_as_json(request: Request) -> bool:

@@ -74,7 +74,9 @@ class GenerationRequest(Constrained, SamplingFields):
 
     model: str | None = Field(None, max_length=256)
     n: Choices | None = None
-    stop: Stop | Stops | None = None
+    stop: Stop | Stops | None = Field(
+        None, description="a text of 1 to 1024 characters, or a list of up to 16 of them"
+    )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -110,7 +112,7 @@ class CompletionRequest(GenerationRequest):
             list[Annotated[TokenIds, Field(min_length=1)]],
             Field(min_length=1, max_length=64, fail_fast=True),
         ]
-    ) = ""
+    ) = Field("", description="a text, or token ids, or a list of up to 64 of either")
     max_tokens: MaxTokens | None = Field(None, description="default: 16")
     logprobs: TopLogprobs | None = None
     echo: bool | None = None

@@ -155,9 +155,9 @@ def test_stream_retracts_text_of_a_backtracking_controller(exact_client: openai.
         ({"temperature": 5}, "temperature"),
         ({"n": 100}, "n:"),
         ({"n": 32, "prompt": ["a", "b", "c"]}, "96 sequences"),
-        ({"stop": [""]}, "stop"),
-        ({"prompt": []}, "prompt"),
-        ({"prompt": [[]]}, "prompt"),
+        ({"stop": [""]}, "stop: it must be a text of 1 to 1024 characters, or a list of up to 16"),
+        ({"prompt": []}, "prompt: it must be a text, or token ids, or a list of up to 64 of either"),
+        ({"prompt": [[]]}, "prompt: it must be a text, or token ids"),
         ({"logprobs": 50}, "logprobs"),
     ],
 )
