@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.engines.sampling import Sampling as Sampling
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyaici.client.arguments import Argument
     from pyaici.client.link import Placement
 
+
+_Result = TypeVar("_Result")
 
 #: Bytes of log kept for a request: a controller may print 64 KiB in each of thousands of steps.
 #: The events of a stream carry the whole log.
@@ -328,3 +330,13 @@ class Engine(ABC):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def run_to_end(pieces: Generator[None, None, _Result]) -> _Result:
+    """Runs work that is done in pieces, and returns its result."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            result: _Result = done.value
+            return result

@@ -27,7 +27,15 @@ from pyaici.engines.batching.scheduler import Scheduler
 from pyaici.engines.batching.sequence import Sequence, most_tokens, width
 from pyaici.engines.batching.stats import Phase, StepStats
 from pyaici.engines.batching.steering import StepActions
-from pyaici.engines.engine import Engine, Event, FinishReason, GenerationResult, Origin, Request
+from pyaici.engines.engine import (
+    Engine,
+    Event,
+    FinishReason,
+    GenerationResult,
+    Origin,
+    Request,
+    run_to_end,
+)
 from pyaici.engines.prompts import first_tokens
 
 if TYPE_CHECKING:
@@ -187,13 +195,7 @@ class BatchingEngine(Engine):
         if the requests leave no room in the cache. Errors of the model are raised here too, after all
         sequences of requests have ended.
         """
-        pieces = self.logits_in_pieces(sequences)
-        while True:
-            try:
-                next(pieces)
-            except StopIteration as done:
-                logits: NDArray[np.float32] = done.value
-                return logits
+        return run_to_end(self.logits_in_pieces(sequences))
 
     def logits_in_pieces(self, sequences: Seq[Seq[int]]) -> Generator[None, None, NDArray[np.float32]]:
         """Computes `next_logits` in pieces. The engine may step between pieces.

@@ -34,6 +34,7 @@ from pyaici.engines.engine import (
     Suspended,
     TokensAppended,
     VariablesChanged,
+    run_to_end,
 )
 from pyaici.engines.prompts import first_tokens
 from pyaici.engines.record import NAN, Record, TextTrail
@@ -394,13 +395,7 @@ class VllmEngine(Engine):
         Running requests advance meanwhile. Raises ValueError for a sequence that the model cannot take, and
         if vLLM was not started with max_logprobs=-1.
         """
-        pieces = self.logits_in_pieces(sequences)
-        while True:
-            try:
-                next(pieces)
-            except StopIteration as done:
-                logits: NDArray[np.float32] = done.value
-                return logits
+        return run_to_end(self.logits_in_pieces(sequences))
 
     def logits_in_pieces(
         self, sequences: Sequence[Sequence[int]]

@@ -93,3 +93,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     if report.failed and servers is not None and servers.current is not None:
         report.sections.append(("the server's log", servers.current.tail()))
     return report
+
+
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "async": {"async_scheduling": True},
+    "drafts": {"speculative_config": DRAFTS},
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGURATIONS)
+def configuration(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Options of an engine, for tests of every kind of scheduling."""
+    found: dict[str, Any] = CONFIGURATIONS[request.param]
+    return found

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 #: the end token of the default model
 END = 2
-DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 
 
 @pytest.fixture(scope="module")
@@ -169,18 +168,6 @@ def check_rows(results: dict[str, Row]) -> None:
         *_, expected = ROWS[name]
         got = tuple(None if want is None else one for want, one in zip(expected[:2], result, strict=False))
         assert (*got, *result[2:]) == expected, (name, result)
-
-
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "sync": {},
-    "async": {"async_scheduling": True},
-    "drafts": {"speculative_config": DRAFTS},
-}
-
-
-@pytest.fixture(scope="module", params=CONFIGURATIONS)
-def configuration(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return CONFIGURATIONS[request.param]
 
 
 @pytest.fixture

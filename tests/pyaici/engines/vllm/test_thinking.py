@@ -15,7 +15,6 @@ from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameter
 
 pytestmark = pytest.mark.slow
 
-DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 PROMPTS = [FRANCE, "one two three four one two three four one two three", "x = [1, 2, 1, 2, 1, 2,"]
 TOKENS = 40
 
@@ -48,18 +47,6 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         for mid_only, tag in ((True, "flags"), (False, "forks")):
             runtime.tag(runtime.upload(flags(folder, mid_only=mid_only)).id, tag)
         yield {"AICI_SOCKET": str(daemon.socket_path)}
-
-
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "sync": {},
-    "async": {"async_scheduling": True},
-    "drafts": {"speculative_config": DRAFTS},
-}
-
-
-@pytest.fixture(scope="module", params=CONFIGURATIONS)
-def configuration(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return CONFIGURATIONS[request.param]
 
 
 @pytest.fixture
