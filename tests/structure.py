@@ -117,8 +117,8 @@ MATRIX = {
     ),
     "pyaici.server.playground": "pyaici.server.http",
     "pyaici.server.program": (
-        "aicirt.contract aicirt.system pyaici.client pyaici.server.app pyaici.server.controller_store "
-        "pyaici.server.http pyaici.server.models pyaici.server.settings"
+        "aicirt.contract aicirt.system pyaici.build pyaici.bundled pyaici.client pyaici.server.app "
+        "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.settings"
     ),
     "pyaici.server.scheduling": (
         "aicirt.contract aicirt.ipc pyaici.client pyaici.engines pyaici.server.http pyaici.server.settings"

@@ -6,10 +6,14 @@ import argparse
 import contextlib
 import gc
 import logging
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal
@@ -18,6 +22,8 @@ import prometheus_client
 
 from aicirt.contract.errors import AiciError
 from aicirt.system import logs
+from pyaici.build.sdk import source_tree
+from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.server import models
@@ -112,6 +118,29 @@ def _as_uvicorn(record: logging.LogRecord) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """Builds the bundled controllers that a source tree lacks in the background, and says so."""
+    missing = DESCRIPTIONS.keys() - bundled_controllers().keys()
+    if source_tree() is None or not missing:
+        yield
+        return
+    print(
+        f"building {len(missing)} bundled controllers beside the server, once; until one is built, requests "
+        "for it get an error",
+        file=sys.stderr,
+        flush=True,
+    )
+    command = [sys.executable, "-m", "pyaici.build", "--quiet"]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=quiet, stdout=quiet, start_new_session=True) as build:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it has finished
+                os.killpg(build.pid, signal.SIGTERM)  # with its compiler
+
+
 def serve(settings: ServerSettings) -> None:
     """Serves until SIGINT or SIGTERM. Raises AiciError, OSError or ValueError if it cannot start."""
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -124,6 +153,7 @@ def serve(settings: ServerSettings) -> None:
         )
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(bind(settings))
+        stack.enter_context(building())
         print(f"loading {settings.model or 'the default model'} ...", file=sys.stderr, flush=True)
         socket = settings.socket
         if socket is None:
