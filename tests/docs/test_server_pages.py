@@ -19,6 +19,7 @@ from pyaici.server.apis.cpc.requests import CertificateFields, CpcRequest, CpcRe
 from pyaici.server.apis.openai.requests import _NEUTRAL, Constrained
 from pyaici.server.apis.openai.tools import FORMATS
 from pyaici.server.apis.run.routes import RunRequest
+from pyaici.server.apis.sampling import SamplingFields
 from pyaici.server.http.users import Role, UserFile
 from pyaici.server.program import PREFIX
 from pyaici.server.settings import ServerSettings, read_settings
@@ -201,11 +202,24 @@ def test_example_of_a_settings_file_is_valid(tmp_path: Path, monkeypatch: pytest
         assert name.lower() in ServerSettings.model_fields
 
 
+#: fields of OpenAI's own that our page does not explain
+OPENAI = ("temperature", "top_p", "seed")
+
+
 @pytest.mark.parametrize(
     ("page", "heading", "fields"),
     [
         ("server.md", "The request", RunRequest.model_fields),
         ("openai.md", "Answers of a given form", Constrained.model_fields),
+        (
+            "openai.md",
+            "Choosing among the tokens",
+            {
+                k: v
+                for k, v in SamplingFields.model_fields.items()
+                if k not in ("temperature", "top_p", "seed")
+            },
+        ),
         ("cpc.md", "The request", CpcRequest.model_fields),
         ("cpc.md", "The answer", CpcResponse.model_fields),
         ("cpc.md", "The certificate", CertificateFields.model_fields),
