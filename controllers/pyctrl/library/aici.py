@@ -92,7 +92,7 @@ def label():
 
 def fixed(text, *, after=None):
     if not isinstance(text, (str, bytes, list, tuple)):
-        raise TypeError("fixed takes a text or tokens, not %s" % type(text).__name__)
+        raise TypeError("fixed takes a text or tokens, not " + type(text).__name__)
     if after is not None:
         _aici.rewind_to(after.position)
     _aici.force(text)
