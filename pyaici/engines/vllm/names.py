@@ -82,7 +82,7 @@ vllm.v1.core.sched.output
         __init__(structured_output_request_ids, grammar_bitmask)
         structured_output_request_ids grammar_bitmask
     NewRequestData
-        req_id
+        prefill_token_ids prompt_len req_id
     SchedulerOutput
         has_structured_output_requests num_invalid_spec_tokens scheduled_new_reqs scheduled_spec_decode_tokens
         total_num_scheduled_tokens
@@ -108,8 +108,17 @@ vllm.v1.core.sched.scheduler
         structured_output_manager vllm_config waiting
 
 vllm.v1.core.single_type_kv_cache_manager
+    ChunkedLocalAttentionManager
+        get_num_skipped_tokens(num_computed_tokens)
+    CrossAttentionManager
+    FullAttentionManager
+    MambaManager
+        mamba_cache_mode num_speculative_blocks
     SingleTypeKVCacheManager
-        block_size num_cached_block
+        block_size num_cached_block req_to_blocks
+    SinkFullAttentionManager
+    SlidingWindowManager
+        get_num_skipped_tokens(num_computed_tokens)
 
 vllm.v1.engine
     EngineCoreOutput
@@ -179,7 +188,9 @@ vllm.v1.sample.logits_processor
 vllm.v1.structured_output
     StructuredOutputManager
         clear_backend()
-        _grammar_bitmask
+        _get_constraint_bounds(request, spec_tokens)
+        _get_reasoner(request)
+        _grammar_bitmask enable_in_reasoning reasoner_cls
 
 vllm.v1.structured_output.backend_types
     StructuredOutputGrammar
@@ -206,6 +217,7 @@ vllm.v1.worker.gpu.async_utils
 vllm.v1.worker.gpu.model_runner
     GPUModelRunner
         sample_tokens(grammar_output)
+        execute_model_state is_last_pp_rank req_states sampler structured_outputs_worker
 
 vllm.v1.worker.gpu.sample.logits_processor
     LogitsContext
@@ -229,6 +241,9 @@ vllm.v1.worker.gpu_model_runner
         _model_runner_output
     GPUModelRunner
         sample_tokens(grammar_output)
+        _sample(...)
+        _update_streaming_request(req_id, new_req_data)
+        device execute_model_state input_batch requests
 
 vllm.v1.worker.worker_base
     WorkerWrapperBase

@@ -89,15 +89,15 @@ def test_long_context_lets_others_step_and_can_be_cancelled() -> None:
                     while engine.stats.steps < before + 10:
                         await anext(stream)
                     widths = [width for _, width in calls.shapes if width > 1]
-                assert max(widths) <= PASS_COST["cpu"] and sum(widths) < 3001, (
-                    "the context was read to its end"
-                )
+                # a step with a piece may take four times as long as without it
+                most = 3 * (PASS_COST["cpu"] + 1) - PASS_COST["cpu"]
+                assert max(widths) <= most and sum(widths) < 3001, "the context was read to its end"
                 assert len(engine._runner.cache.slots) <= 3, "the slots of the stream and of kept sequences"
                 with CountingCalls(engine._runner._model) as calls:
                     text = await _complete(service, covers, context="drow " * 600 + "x", heal_context=False)
                 assert text.startswith("pri")
                 wide = [place for place, (_, width) in enumerate(calls.shapes) if width > 1]
-                assert len(wide) >= 3001 // PASS_COST["cpu"]
+                assert len(wide) >= 3001 // most
                 assert all(b - a > 1 for a, b in itertools.pairwise(wide))
             covers.close()
 
