@@ -90,7 +90,7 @@ def test_error_in_an_unbuilt_tree_says_how_to_build_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path / "nowhere")
-    assert "(bundled: none, this source tree is not built: python -m pyaici.build)" in refusal("regex")
+    assert "(bundled: none, this source tree is not built: python -m pyaici.build)" in refusal("regx")
 
 
 def test_descriptions_are_those_of_the_sources() -> None:
