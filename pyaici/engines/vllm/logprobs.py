@@ -1,4 +1,4 @@
-"""What controllers learn about sampled tokens, from the numbers that vLLM's workers report."""
+"""Reports to controllers about sampled tokens, from the numbers that vLLM's workers report."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ GREEDY_BELOW = 1e-5
 
 
 class Row(NamedTuple):
-    """What a worker does at one position, beside applying the mask."""
+    """The work of a worker at one position, beside applying the mask."""
 
     #: 0 = greedy; None = the request's own
     temperature: float | None = None

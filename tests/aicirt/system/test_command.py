@@ -163,7 +163,7 @@ def test_without_a_signal_exit_handlers_run(
 def test_exceptions_of_signals_wait(
     start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str
 ) -> None:
-    """As while torch is imported, some of whose calls of Python abort the process after an exception."""
+    """While torch is imported, some of its calls of Python abort the process after an exception."""
     work = (
         "    with exceptions_wait():\n        ready()\n        sys.stdin.readline()\n"
         "        print('imported')\n    print('never')"

@@ -116,6 +116,8 @@ def witness(player: Player, mode: str | None) -> tuple[list[object], AiciError |
         if bad is not None:
             inputs.append(StepInput(bad, tokens=[1] if number else []))
         result = player.step(*inputs)
+        while result.mid[good].verb == Verb.LATE:  # on a busy machine
+            result.mid[good] = player.mid(good)
         row = result.mid[good].row
         assert row is not None and row.bits is not None
         seen.append(row.bits.tolist())

@@ -98,8 +98,8 @@ def _penalize(
     return logits
 
 
-#: parameters, controller, argument, and the expected text, number of tokens, finish reason and stop reason. A
-#: text or number that is None is not compared
+#: parameters, controller, argument, and the expected text, number of tokens, finish reason and stop reason.
+#: None as a text or number: it is not compared
 ROWS: dict[str, tuple[dict[str, Any], str, str, tuple[str | None, int | None, str, Any]]] = {
     "min_tokens": (
         {"min_tokens": 20, "logit_bias": {END: 100}},
@@ -180,7 +180,7 @@ def test_rows_of_the_table(llm: Any, configuration: dict[str, Any]) -> None:
 
 
 def test_penalties_count_all_output(llm: Any, check_penalties: Callable[[list[list[int]]], None]) -> None:
-    """They count sampled and appended tokens, and no removed ones."""
+    """Counts sampled and appended tokens, and no removed ones."""
     check_penalties(write_penalized(llm))
 
 

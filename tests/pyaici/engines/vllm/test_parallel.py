@@ -158,7 +158,7 @@ SHOWCASE = {"seed": SEED, "vllm_xargs": {"aici_controller": "showcase", "aici_fo
 
 
 def test_texts_equal_those_of_a_single_rank(running: Running, expected: dict[str, list[str]]) -> None:
-    """One batch has a free request, one under a pattern, and one whose controller forks and backtracks."""
+    """Runs a free request, one under a pattern, and one that forks and backtracks in one batch."""
     for rank in range(running.case.replicas):
         with ThreadPoolExecutor(3) as threads:
             free = threads.submit(running.complete, FRANCE, {}, rank=rank)
