@@ -49,6 +49,7 @@ def expand(tree: CoverTree, eps: float = 0.0, budget: int | None = None, batch: 
     Raises DeadPrefixError if there is no cover.
     """
     before = tree.session.evaluations
+    kept = 0 if budget is None else pcas.reserve(tree, budget)
     order = itertools.count()
     heap: list[tuple[float, int, Node, int]] = []
 
@@ -67,7 +68,7 @@ def expand(tree: CoverTree, eps: float = 0.0, budget: int | None = None, batch: 
     while heap and (eps == 0 or tv_bound(tree) > eps):
         room = batch
         if budget is not None:
-            room = min(batch, left(tree, before, budget))
+            room = min(batch, left(tree, before, budget, kept))
             if room <= 0:
                 return
         popped = [heapq.heappop(heap) for _ in range(min(room, len(heap)))]
@@ -84,14 +85,14 @@ def tv_bound(tree: CoverTree) -> float:
     return max(0.0, -math.expm1(root.lower - root.upper))
 
 
-def left(tree: CoverTree, before: int, budget: int) -> int:
+def left(tree: CoverTree, before: int, budget: int, kept: int) -> int:
     """Returns how many of `budget` evaluations a search may still make.
 
-    While no cover is known, some are kept for the walk that `draw_known` may need. `before`: evaluations of
-    the session when the search began.
+    `before`: evaluations of the session when the search began. `kept`: how many to keep, while no cover is
+    known, for the walk that `draw_known` may need (`pcas.reserve`).
     """
-    kept = pcas.reserve(tree, budget) if tree.root.lower == -math.inf else 0
-    return budget - (tree.session.evaluations - before) - kept
+    unknown = tree.root.lower == -math.inf  # evaluates the root first, which counts
+    return budget - (tree.session.evaluations - before) - (kept if unknown else 0)
 
 
 def nothing_to_cover(tree: CoverTree) -> tuple[Cover, Certificate]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyaici.cpc import best, enumeration
+from pyaici.cpc import best, enumeration, pcas
 from pyaici.cpc.cover import Certificate, Cover
 
 if TYPE_CHECKING:
@@ -37,10 +37,11 @@ def sample(tree: CoverTree, rng: np.random.Generator, budget: int | None = None)
     if not tree.prefix:
         return enumeration.nothing_to_cover(tree)
     before = tree.session.evaluations
+    kept = 0 if budget is None else pcas.reserve(tree, budget)
     trials = 0
     cover = None
     while cover is None:
-        if budget is not None and enumeration.left(tree, before, budget) <= 0:
+        if budget is not None and enumeration.left(tree, before, budget, kept) <= 0:
             return enumeration.draw_known(tree, rng, before, trials, budget)
         trials += 1
         cover = _trial(tree, rng)

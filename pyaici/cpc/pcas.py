@@ -53,7 +53,9 @@ def sample(
             token = int(trie.order[places[0]])
             debug.append(f"[forced] {_shown(trie.vocabulary.tokens[token])}")
         elif budget is not None and tree.session.evaluations - before >= budget:
-            token = _longest(tree, position)
+            longest = _longest(tree, position)
+            assert longest is not None
+            token = longest
             debug.append(f"[longest] {_shown(trie.vocabulary.tokens[token])}")
         else:
             (row,) = tree.session.logprobs([tree.context + history])
@@ -81,26 +83,29 @@ def reserve(tree: CoverTree, budget: int) -> int:
     """Returns how many of `budget` evaluations a search should leave for a walk, in case it finds no cover.
 
     That is one for each token of a walk that always takes the longest token, but at most half of the budget.
+    Where such a walk cannot continue, others may, so nothing is dead.
     """
     count = position = 0
     while position < len(tree.prefix) and count < budget // 2:
         token = _longest(tree, position)
+        if token is None:
+            break
         position += len(tree.session.trie.vocabulary.tokens[token])
         count += 1
     return count
 
 
-def _longest(tree: CoverTree, position: int) -> int:
-    """Returns the token that spells most of the prefix from byte `position` on.
+def _longest(tree: CoverTree, position: int) -> int | None:
+    """Returns the token that spells most of the prefix from byte `position` on; None if no token fits.
 
-    Of those that reach its end, returns the shortest. Raises DeadPrefixError if there is none.
+    Of those that reach its end, returns the shortest.
     """
     trie, compatible = tree.session.trie, tree.compatible(position)
     covering = trie.order[compatible.covering]
     if len(covering):
         return int(min(covering, key=lambda token: len(trie.vocabulary.tokens[token])))
     if not len(compatible.partial):
-        raise dead(tree.prefix, position)
+        return None
     return int(max(trie.order[compatible.partial], key=lambda token: len(trie.vocabulary.tokens[token])))
 
 

@@ -235,6 +235,16 @@ def test_long_prefixes_take_at_most_the_budget(temperature: float, budget: int) 
         assert certificate.model_evals == session.evaluations <= budget
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_search_with_a_budget_finds_covers_beside_the_longest_tokens(temperature: float) -> None:
+    """No token continues after the longest one, `pr`."""
+    vocab = vocabulary([b"p", b"pr", b"rint"])
+    for sample in (exact.sample, enumeration.sample, most_likely):
+        session = Session(TableLM({}, vocab.vocab_size), TokenTrie(vocab))
+        cover, _ = sample(session.tree((), b"print", temperature), rng(), budget=50)
+        assert cover.text == b"print"
+
+
 def test_budget_of_zero() -> None:
     _, session = make(7)
     cover, certificate = exact.sample(session.tree((), b"print"), rng(), budget=0)
