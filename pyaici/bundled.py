@@ -145,6 +145,12 @@ def bundled_controllers() -> dict[str, Path]:
     return {path.stem: path for path in sorted(FOLDER.glob("*.wasm"))}
 
 
+def build_cure() -> str:
+    """Returns how to get the bundled controllers that are missing here."""
+    command = "with network, python -m pyaici.build"
+    return command if source_tree() else f"{command} in a checkout, then install that"
+
+
 def build_missing(name: str) -> None:
     """Builds a bundled controller of a source tree, if it has not been built. Says so on stderr.
 

@@ -80,7 +80,7 @@ MATRIX = {
     "pyaici.models": "aicirt.contract pyaici.build",
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
     "pyaici.rest": "aicirt.contract",
-    "pyaici.scripting": "aicirt.contract pyaici.build pyaici.bundled pyaici.client pyaici.recording",
+    "pyaici.scripting": "aicirt.contract pyaici.bundled pyaici.client pyaici.recording",
     "pyaici.server": "",
     "pyaici.server.apis": (
         "aicirt.contract pyaici.bundled pyaici.engines pyaici.scripting pyaici.server.controller_store "

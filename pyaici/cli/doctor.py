@@ -114,19 +114,15 @@ def _vllm() -> Finding:
 def _scripts() -> Finding:
     """Reports whether the controllers that run scripts are built: their sources are fetched."""
     from aicirt.doctor import Finding, State
-    from pyaici.build.sdk import source_tree
-    from pyaici.bundled import SCRIPT_CONTROLLERS, bundled_controllers
+    from pyaici.bundled import SCRIPT_CONTROLLERS, build_cure, bundled_controllers
 
     name, built = "script controllers", bundled_controllers()
     missing = [one for one in SCRIPT_CONTROLLERS if one not in built]
     if not missing:
         return Finding(name, State.OK, ", ".join(SCRIPT_CONTROLLERS))
     languages = " and ".join(SCRIPT_CONTROLLERS[one] for one in missing)
-    cure = "with network, python -m pyaici.build" + (
-        "" if source_tree() else " in a checkout, then install that"
-    )
     found = f"not built: {', '.join(missing)}"
-    return Finding(name, State.NOTE, found, f"scripts in {languages} cannot be run", cure)
+    return Finding(name, State.NOTE, found, f"scripts in {languages} cannot be run", build_cure())
 
 
 def _daemon(path: Path) -> Finding:

@@ -12,8 +12,7 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.contract.modules import MAX_NAME, MAX_SOURCE, NAME_PATTERN, StoredScript, interpreter_argument
-from pyaici.build.sdk import source_tree
-from pyaici.bundled import LANGUAGES, Language, bundled_controllers, language_of
+from pyaici.bundled import LANGUAGES, Language, build_cure, bundled_controllers, language_of
 
 
 class ScriptFileError(AiciError):
@@ -93,12 +92,9 @@ def interpreter_file(language: Language) -> Path:
     """Returns the Wasm file that runs scripts of a language. Raises InterpreterMissingError."""
     built = bundled_controllers()
     if language.controller not in built:
-        cure = "python -m pyaici.build" + (
-            "" if source_tree() else " in a checkout with network, then install that"
-        )
         raise InterpreterMissingError(
             f"scripts in {language.name} cannot be run: the controller {language.controller} was not built; "
-            f"to fix this: {cure}"
+            f"to fix this: {build_cure()}"
         )
     return built[language.controller]
 
