@@ -49,8 +49,8 @@ MATRIX = {
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.supervisor "
         "aicirt.system aicirt.wasm.module pyaici.build pyaici.bundled pyaici.client pyaici.engines "
-        "pyaici.engines.hf pyaici.engines.llama pyaici.engines.vllm pyaici.recording pyaici.rest "
-        "pyaici.scripting "
+        "pyaici.engines.hf pyaici.engines.llama pyaici.engines.vllm pyaici.engines.vllm.frontend "
+        "pyaici.engines.vllm.versions pyaici.recording pyaici.rest pyaici.scripting "
         "pyaici.server.http pyaici.server.program pyaici.testing"
     ),
     "pyaici.client": (
@@ -71,12 +71,21 @@ MATRIX = {
         "pyaici.tokens"
     ),
     "pyaici.engines.vllm": (
-        "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.engines pyaici.models "
-        "pyaici.recording pyaici.scripting pyaici.tokens"
+        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
+        "pyaici.engines.vllm.scheduling pyaici.engines.vllm.versions pyaici.engines.vllm.workers "
+        "pyaici.models pyaici.recording pyaici.tokens"
     ),
+    "pyaici.engines.vllm.frontend": "aicirt.contract pyaici.client pyaici.scripting",
     "pyaici.engines.vllm.logits": (
-        "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm pyaici.tokens"
+        "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
+        "pyaici.engines.vllm.scheduling pyaici.tokens"
     ),
+    "pyaici.engines.vllm.scheduling": (
+        "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
+        "pyaici.engines.vllm.workers pyaici.tokens"
+    ),
+    "pyaici.engines.vllm.versions": "",
+    "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
     "pyaici.models": "aicirt.contract pyaici.build",
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
     "pyaici.rest": "aicirt.contract",
@@ -139,9 +148,15 @@ FOREIGN = {
     "ctypes": "aicirt.ipc aicirt.sandbox aicirt.system aicirt.wasm aicirt.worker pyaici.engines.llama",
     "posix_ipc": "aicirt.ipc aicirt.worker pyaici.client",
     "wasmtime": "aicirt.wasm",
-    "torch": ("pyaici.client pyaici.engines.hf pyaici.engines.vllm pyaici.engines.vllm.logits pyaici.models"),
+    "torch": (
+        "pyaici.client pyaici.engines.hf pyaici.engines.vllm.logits pyaici.engines.vllm.scheduling "
+        "pyaici.engines.vllm.workers pyaici.models"
+    ),
     "transformers": "pyaici.engines.hf pyaici.models pyaici.tokens",
-    "vllm": "pyaici.engines.vllm pyaici.engines.vllm.logits",
+    "vllm": (
+        "pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.engines.vllm.logits "
+        "pyaici.engines.vllm.scheduling pyaici.engines.vllm.versions pyaici.engines.vllm.workers"
+    ),
     "fastapi": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.openai "
         "pyaici.server.apis.run pyaici.server.app pyaici.server.http pyaici.server.playground"

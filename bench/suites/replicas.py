@@ -16,9 +16,9 @@ from aicirt.contract.messages import StepInput
 from bench.inputs.tool_schema import tool_schema
 from bench.report import Report
 from pyaici.client.daemon import Daemon
-from pyaici.engines.vllm.arguments import ControllerCall
-from pyaici.engines.vllm.connection import Connection
-from pyaici.engines.vllm.driver import CAPABILITIES
+from pyaici.engines.vllm.frontend.arguments import ControllerCall
+from pyaici.engines.vllm.scheduling.connection import Connection
+from pyaici.engines.vllm.scheduling.driver import CAPABILITIES
 from pyaici.models import default_model_path
 from pyaici.tokens import Vocabulary, load_vocabulary
 from tests.processes import Family, family

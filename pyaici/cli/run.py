@@ -29,7 +29,7 @@ from pyaici.engines.options import (
     read_request,
 )
 from pyaici.engines.vllm import program as vllm
-from pyaici.engines.vllm.arguments import OVERLAPPED
+from pyaici.engines.vllm.frontend.arguments import OVERLAPPED
 from pyaici.scripting.script import InterpreterMissingError
 
 if TYPE_CHECKING:

@@ -38,10 +38,10 @@ from pyaici.engines.engine import (
 )
 from pyaici.engines.prompts import first_tokens
 from pyaici.engines.record import NAN, Record, TextTrail
-from pyaici.engines.vllm.arguments import OVERLAPPED
-from pyaici.engines.vllm.connection import engine_vocabulary
 from pyaici.engines.vllm.distributions import Distributions, reports_all
-from pyaici.engines.vllm.events import events_of, variables_of
+from pyaici.engines.vllm.frontend.arguments import OVERLAPPED
+from pyaici.engines.vllm.frontend.events import events_of, variables_of
+from pyaici.engines.vllm.scheduling.connection import engine_vocabulary
 
 if TYPE_CHECKING:
     from pyaici.client.link import Placement

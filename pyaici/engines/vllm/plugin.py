@@ -11,24 +11,22 @@ import logging
 import sys
 from multiprocessing import current_process
 
+from pyaici.engines.vllm.frontend import refusals
+
 log = logging.getLogger("vllm.aici")
-
-
-#: the reason to refuse requests with a controller; None if there is none. vLLM is not changed then
-problem: str | None = None
 
 
 def register() -> None:
     """Puts `SchedulerMixin` before the scheduler class that an engine chooses, if AICI supports this vLLM."""
-    global problem
     try:
-        from pyaici.engines.vllm.compatibility import installed_problem
+        from pyaici.engines.vllm.versions.compatibility import installed_problem
 
         problem = installed_problem()
         if problem is None:
             _register()
     except Exception as error:
         problem = f"controllers cannot be used: AICI does not support this version of vLLM ({error!r})"
+    refusals.problem = problem
     if problem is not None and _accepts_requests():
         log.warning("%s; requests without a controller run as usual", problem)
 
@@ -43,7 +41,7 @@ def _register() -> None:
     def get_scheduler_cls(config: SchedulerConfig) -> type:
         chosen: type = choose(config)
         try:
-            from pyaici.engines.vllm.scheduler import SchedulerMixin
+            from pyaici.engines.vllm.scheduling.scheduler import SchedulerMixin
         except Exception as error:
             log.warning("controllers cannot be used: %r", error)
             return chosen
@@ -62,9 +60,9 @@ def _register() -> None:
 
         # processes that accept requests raise the failures of controllers and merge events; the engine's own
         # processes do neither
-        from pyaici.engines.vllm.arguments import raise_failures
-        from pyaici.engines.vllm.events import keep_all
-        from pyaici.engines.vllm.replicas import keep_choices_together
+        from pyaici.engines.vllm.frontend.arguments import raise_failures
+        from pyaici.engines.vllm.frontend.events import keep_all
+        from pyaici.engines.vllm.frontend.replicas import keep_choices_together
 
         raise_failures(AsyncLLM)
         keep_choices_together(AsyncLLM)
@@ -77,7 +75,7 @@ def _attach_to_workers() -> None:
     If this fails, the scheduler refuses controllers that need it.
     """
     try:
-        from pyaici.engines.vllm.workers import install
+        from pyaici.engines.vllm.workers.runners import install
 
         install()
     except Exception as error:

@@ -36,7 +36,7 @@ from pyaici.engines.options import (
     try_argument,
 )
 from pyaici.engines.prompts import as_prompt
-from pyaici.engines.vllm.arguments import OVERLAPPED, PATHS
+from pyaici.engines.vllm.frontend.arguments import OVERLAPPED, PATHS
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def check_plugin() -> None:
 
     The message has the fix.
     """
-    from pyaici.engines.vllm.refusals import plugin_installed, plugin_refusal
+    from pyaici.engines.vllm.frontend.refusals import plugin_installed, plugin_refusal
 
     if not plugin_installed():
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyaici import bundled
-from pyaici.engines.vllm.arguments import LOGITS, OVERLAPPED, ControllerCall
+from pyaici.engines.vllm.frontend.arguments import LOGITS, OVERLAPPED, ControllerCall
 
 
 @pytest.mark.parametrize("extra", [None, {}, {"other": 1, "kv_transfer_params": {}}])
@@ -145,7 +145,7 @@ def test_requests_with_a_controller_are_refused_without_the_plugin(monkeypatch: 
     """Requests are refused on both paths if AICI is not installed in the scheduler."""
     from types import SimpleNamespace
 
-    from pyaici.engines.vllm import plugin
+    from pyaici.engines.vllm.frontend import refusals
     from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
 
     free = SimpleNamespace(extra_args=None)
@@ -157,7 +157,7 @@ def test_requests_with_a_controller_are_refused_without_the_plugin(monkeypatch: 
     monkeypatch.setenv("VLLM_PLUGINS", "aici,lora_resolver")
     AiciLogitsProcessor.validate_params(controlled)
     monkeypatch.delenv("VLLM_PLUGINS")
-    monkeypatch.setattr(plugin, "problem", "AICI does not support this version of vLLM")
+    monkeypatch.setattr(refusals, "problem", "AICI does not support this version of vLLM")
     with pytest.raises(ValueError, match="does not support this version"):
         AiciLogitsProcessor.validate_params(controlled)
     AiciLogitsProcessor.validate_params(free)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyaici.client.runtime import Runtime
-from pyaici.engines.vllm import refusals
+from pyaici.engines.vllm.frontend import refusals
 from pyaici.engines.vllm.logits.batches import ABSENT_STEPS
 from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
 from tests.pyaici.engines.batching.support import EOS

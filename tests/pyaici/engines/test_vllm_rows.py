@@ -15,9 +15,9 @@ from pyaici.client.masks import apply_masks
 from pyaici.client.results import MidResult
 from pyaici.client.results import Row as ControllerRow
 from pyaici.engines.batching.sampler import Choice, NumpySampler
-from pyaici.engines.vllm.logprobs import UNKNOWN, measure
-from pyaici.engines.vllm.rows import Row, fill_mask, make_row
-from pyaici.engines.vllm.workers import StepRows, add_biases
+from pyaici.engines.vllm.scheduling.logprobs import UNKNOWN, measure
+from pyaici.engines.vllm.workers.rows import Row, fill_mask, make_row
+from pyaici.engines.vllm.workers.runners import StepRows, add_biases
 
 WIDTH = 1000
 _RANDOM = np.random.default_rng(3)

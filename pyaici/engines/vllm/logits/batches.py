@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
 from pyaici.client.masks import apply_masks
-from pyaici.engines.vllm.arguments import ControllerCall
+from pyaici.engines.vllm.frontend.arguments import ControllerCall
 from pyaici.engines.vllm.logits.constraints import Constrained, Constraints
 
 if TYPE_CHECKING:

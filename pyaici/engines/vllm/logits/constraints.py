@@ -16,8 +16,8 @@ from aicirt.contract.errors import AiciError, SupervisorDiedError
 from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.lines import Lines, OverruledError
-from pyaici.engines.vllm.arguments import ControllerCall
-from pyaici.engines.vllm.connection import engine_vocabulary
+from pyaici.engines.vllm.frontend.arguments import ControllerCall
+from pyaici.engines.vllm.scheduling.connection import engine_vocabulary
 
 if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary

@@ -10,8 +10,13 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyaici.engines.vllm.arguments import LOGITS, ControllerCall
-from pyaici.engines.vllm.refusals import engine_refusal, overlapped_refusal, plugin_refusal, request_refusal
+from pyaici.engines.vllm.frontend.arguments import LOGITS, ControllerCall
+from pyaici.engines.vllm.frontend.refusals import (
+    engine_refusal,
+    overlapped_refusal,
+    plugin_refusal,
+    request_refusal,
+)
 
 if TYPE_CHECKING:
     import torch

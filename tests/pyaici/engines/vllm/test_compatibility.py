@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from pyaici.engines.vllm.compatibility import Sources, differences
+from pyaici.engines.vllm.versions.compatibility import Sources, differences
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Servers
 from tests.pyaici.engines.vllm.shims.other_vllm import make_other_vllm
@@ -32,7 +32,7 @@ def test_the_imported_modules_have_all_names() -> None:
     code = (
         "from tests.pyaici.engines.vllm.shims import triton_interpreter\n"
         "triton_interpreter.install()\n"
-        "from pyaici.engines.vllm.compatibility import differences, find_by_import\n"
+        "from pyaici.engines.vllm.versions.compatibility import differences, find_by_import\n"
         "print(differences(find_by_import))\n"
     )
     ran = subprocess.run(

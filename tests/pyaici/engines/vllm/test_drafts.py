@@ -12,7 +12,7 @@ import pytest
 
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from pyaici.engines.vllm import controlled as drafts
+from pyaici.engines.vllm.scheduling import controlled as drafts
 from pyaici.models import default_model_path
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.guests import diary, flags, second_thoughts

@@ -14,7 +14,7 @@ import pytest
 
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
-from pyaici.engines.vllm.refusals import PROCESSOR, engine_refusal
+from pyaici.engines.vllm.frontend.refusals import PROCESSOR, engine_refusal
 from tests.pyaici.engines.model_runners import has_live
 from tests.pyaici.engines.vllm.engines import OPTIONS, Engines
 from tests.pyaici.engines.vllm.remote import V2Engines

@@ -11,7 +11,7 @@ import pytest
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason, Request, Sampling
-from pyaici.engines.vllm.events import events_of
+from pyaici.engines.vllm.frontend.events import events_of
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.guests import gauge
 from tests.pyaici.engines.vllm.remote import V2Engines

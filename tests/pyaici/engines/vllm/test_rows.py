@@ -13,7 +13,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.vllm import VllmEngine
-from pyaici.engines.vllm.refusals import rows_refusal
+from pyaici.engines.vllm.frontend.refusals import rows_refusal
 from tests.pyaici.engines.vllm.engines import OPTIONS, Engines
 from tests.pyaici.engines.vllm.guests import tilt
 from tests.pyaici.engines.vllm.remote import V2Engines
@@ -199,7 +199,7 @@ def test_an_error_in_a_worker_fails_only_requests_with_rows(
     def fail(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("pyaici.engines.vllm.workers.add_biases", fail)
+    monkeypatch.setattr("pyaici.engines.vllm.workers.runners.add_biases", fail)
     requests = [
         (FRANCE, parameters("tilt", expected.args[0], max_tokens=TOKENS)),
         (FRANCE, parameters(max_tokens=TOKENS)),
@@ -265,7 +265,7 @@ def count(llm: Any) -> tuple[list[list[int]], int]:
 def test_drafts_change_no_text(
     engines: Engines, v2_engines: V2Engines, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyaici.engines.vllm.controlled.SECONDS", 60.0)
+    monkeypatch.setattr("pyaici.engines.vllm.scheduling.controlled.SECONDS", 60.0)
     written, accepted = count(engines(env=env))
     assert accepted == 0
     found, accepted = count(engines(env=env, speculative_config=DRAFTS))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pyaici.engines.vllm.history import receive_output
-from pyaici.engines.vllm.rows import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, Row
+from pyaici.engines.vllm.workers.history import receive_output
+from pyaici.engines.vllm.workers.rows import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

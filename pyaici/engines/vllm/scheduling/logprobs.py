@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyaici.client.results import MidResult
-    from pyaici.engines.vllm.rows import Logprobs
+    from pyaici.engines.vllm.workers.rows import Logprobs
 
 
 @dataclass(frozen=True, slots=True)

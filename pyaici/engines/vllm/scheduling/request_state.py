@@ -16,14 +16,14 @@ from vllm.v1.structured_output.request import StructuredOutputRequest
 from vllm.v1.structured_output.utils import strip_speculative_padding
 
 from aicirt.contract.errors import ResultError
-from pyaici.engines.vllm.caches import continues_from
+from pyaici.engines.vllm.scheduling.caches import continues_from
 
 if TYPE_CHECKING:
     import torch
 
-    from pyaici.engines.vllm.connection import Prepared
-    from pyaici.engines.vllm.controlled import Controlled
-    from pyaici.engines.vllm.driver import ControllerDriver
+    from pyaici.engines.vllm.scheduling.connection import Prepared
+    from pyaici.engines.vllm.scheduling.controlled import Controlled
+    from pyaici.engines.vllm.scheduling.driver import ControllerDriver
 
 
 log = logging.getLogger("vllm.aici")

@@ -19,18 +19,18 @@ from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError, Runti
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult, Row
 from pyaici.engines.lines import permits
-from pyaici.engines.vllm import rows
-from pyaici.engines.vllm.events import Events, variables_to_wire
-from pyaici.engines.vllm.logprobs import UNKNOWN, Measured, is_measured, measure
+from pyaici.engines.vllm.frontend.events import Events, variables_to_wire
+from pyaici.engines.vllm.scheduling.logprobs import UNKNOWN, Measured, is_measured, measure
+from pyaici.engines.vllm.workers import rows
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from pyaici.client.runtime import Runtime
-    from pyaici.engines.vllm.arguments import ControllerCall
-    from pyaici.engines.vllm.connection import Prepared, Session
-    from pyaici.engines.vllm.groups import Group
-    from pyaici.engines.vllm.outputs import Held
+    from pyaici.engines.vllm.frontend.arguments import ControllerCall
+    from pyaici.engines.vllm.scheduling.connection import Prepared, Session
+    from pyaici.engines.vllm.scheduling.groups import Group
+    from pyaici.engines.vllm.scheduling.outputs import Held
 
 
 #: time limit for following drafts: the model makes a pass in this time

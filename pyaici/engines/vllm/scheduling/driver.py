@@ -13,13 +13,13 @@ from aicirt.contract.errors import AiciError, RuntimeFailure, TemplateGoneError,
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import MidResult
-from pyaici.engines.vllm.controlled import Controlled, Drafts, Outcome
+from pyaici.engines.vllm.scheduling.controlled import Controlled, Drafts, Outcome
 
 if TYPE_CHECKING:
     from pyaici.client.link import Placement
     from pyaici.client.step import Step
-    from pyaici.engines.vllm.arguments import ControllerCall
-    from pyaici.engines.vllm.connection import Connection, Session
+    from pyaici.engines.vllm.frontend.arguments import ControllerCall
+    from pyaici.engines.vllm.scheduling.connection import Connection, Session
 
 
 log = logging.getLogger("vllm.aici")

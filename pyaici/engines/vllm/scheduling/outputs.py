@@ -9,7 +9,7 @@ import numpy as np
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.outputs import LogprobsLists
 
-from pyaici.engines.vllm.events import KEY, Events
+from pyaici.engines.vllm.frontend.events import KEY, Events
 
 
 @dataclass(eq=False, slots=True)

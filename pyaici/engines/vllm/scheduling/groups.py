@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ResultError
-from pyaici.engines.vllm.outputs import add_tokens
-from pyaici.engines.vllm.request_state import ControllerGrammar, branch, hold, release
+from pyaici.engines.vllm.scheduling.outputs import add_tokens
+from pyaici.engines.vllm.scheduling.request_state import ControllerGrammar, branch, hold, release
 
 if TYPE_CHECKING:
-    from pyaici.engines.vllm.controlled import Controlled
+    from pyaici.engines.vllm.scheduling.controlled import Controlled
 
 #: The most steps that a fork waits for requests that vLLM has not added yet. vLLM creates all of them at
 #: once, so they do not take long.

@@ -10,12 +10,13 @@ import importlib.metadata
 import os
 from typing import Any
 
-from pyaici.engines.vllm import plugin
-
 #: the processor's name for `--logits-processors`
 PROCESSOR = "pyaici.engines.vllm.logits.processor:AiciLogitsProcessor"
 #: AICI's name among vLLM's plugins
 PLUGIN = "aici"
+
+#: the reason why the plugin has left this vLLM unchanged; None if there is none
+problem: str | None = None
 
 
 def engine_refusal(vllm_config: Any, *, v2: bool | None = None) -> str | None:
@@ -129,7 +130,7 @@ def plugin_refusal() -> str | None:
     """
     chosen = os.environ.get("VLLM_PLUGINS")
     if chosen is None or PLUGIN in chosen.split(","):
-        return plugin.problem
+        return problem
     return (
         f"the environment variable VLLM_PLUGINS ({chosen!r}) leaves the AICI plugin out, which requests with "
         f"a controller need: add {PLUGIN} to it"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from pyaici.engines.vllm.arguments import may_fork
+from pyaici.engines.vllm.frontend.arguments import may_fork
 
 
 class RankLoads:

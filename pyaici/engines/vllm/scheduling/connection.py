@@ -29,7 +29,7 @@ from pyaici.tokens import load_vocabulary
 if TYPE_CHECKING:
     from pyaici.client.capabilities import Capabilities
     from pyaici.client.link import Placement
-    from pyaici.engines.vllm.arguments import ControllerCall
+    from pyaici.engines.vllm.frontend.arguments import ControllerCall
     from pyaici.tokens import Vocabulary
 
 

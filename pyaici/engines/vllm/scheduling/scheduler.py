@@ -14,10 +14,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from aicirt.contract.errors import ResultError
-from pyaici.engines.vllm.controlled import Ending, Outcome
-from pyaici.engines.vllm.request_state import suspended, unending
-from pyaici.engines.vllm.requests import END, ControlledRequests
-from pyaici.engines.vllm.rows import ROWS
+from pyaici.engines.vllm.scheduling.controlled import Ending, Outcome
+from pyaici.engines.vllm.scheduling.request_state import suspended, unending
+from pyaici.engines.vllm.scheduling.requests import END, ControlledRequests
+from pyaici.engines.vllm.workers.rows import ROWS
 
 log = logging.getLogger("vllm.aici")
 

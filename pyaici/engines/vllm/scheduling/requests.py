@@ -17,16 +17,22 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
-from pyaici.engines.vllm.arguments import LOGITS, OVERLAPPED, ControllerCall, describe
-from pyaici.engines.vllm.connection import Connection, engine_vocabulary
-from pyaici.engines.vllm.controlled import MOST_COPIES, Controlled, Ending, Outcome
-from pyaici.engines.vllm.driver import CAPABILITIES, ControllerDriver
-from pyaici.engines.vllm.events import Events, to_wire
-from pyaici.engines.vllm.groups import UNUSED, Groups
-from pyaici.engines.vllm.history import send_output
-from pyaici.engines.vllm.outputs import Held, add_end, add_events, add_tokens, give_reasons, keep_back
-from pyaici.engines.vllm.refusals import engine_refusal, overlapped_refusal, rows_refusal
-from pyaici.engines.vllm.request_state import (
+from pyaici.engines.vllm.frontend.arguments import LOGITS, OVERLAPPED, ControllerCall, describe
+from pyaici.engines.vllm.frontend.events import Events, to_wire
+from pyaici.engines.vllm.frontend.refusals import engine_refusal, overlapped_refusal, rows_refusal
+from pyaici.engines.vllm.scheduling.connection import Connection, engine_vocabulary
+from pyaici.engines.vllm.scheduling.controlled import MOST_COPIES, Controlled, Ending, Outcome
+from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, ControllerDriver
+from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
+from pyaici.engines.vllm.scheduling.outputs import (
+    Held,
+    add_end,
+    add_events,
+    add_tokens,
+    give_reasons,
+    keep_back,
+)
+from pyaici.engines.vllm.scheduling.request_state import (
     ControllerGrammar,
     failed,
     follow_drafts,
@@ -35,8 +41,9 @@ from pyaici.engines.vllm.request_state import (
     suspend,
     then,
 )
-from pyaici.engines.vllm.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
-from pyaici.engines.vllm.thinking import begin_thinking, thinks, tokens_of_thinking
+from pyaici.engines.vllm.scheduling.thinking import begin_thinking, thinks, tokens_of_thinking
+from pyaici.engines.vllm.workers.history import send_output
+from pyaici.engines.vllm.workers.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,0 +1,1 @@
+"""Controllers in vLLM's scheduler: what they answer, and what becomes of their requests."""
