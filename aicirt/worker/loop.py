@@ -287,7 +287,8 @@ class Worker:
         fiber = Fiber(seq.instance, Export.INIT_PROMPT, (seq.length,))
         if not start.wait:
             client.send(Started(STARTED, start.seq, None, ""))
-            seq.mid = Work(seq.request.owner_name, fiber, partial(_prompt_read, seq))
+            seq.copies = []
+            seq.mid = Work(seq.request.owner_name, fiber, partial(self._prompt_read, client, seq))
             self.agenda.add(seq.mid)
             return
 
@@ -333,11 +334,32 @@ class Worker:
         client.sequences[start.seq] = seq
         return seq
 
-    def _clone(self, client: Client, clone: Clone) -> None:
+    def _prompt_read(self, client: Client, seq: Sequence, value: int | None, error: Exception | None) -> None:
+        """Handles the end of aici_init_prompt. A sequence that is in a step already skips that step."""
+        seq.mid = None
+        problem, step = _prompt_problem(value, error), seq.waits_in
+        copies, seq.copies = seq.copies or [], None
+        for clone in copies:
+            self._clone(client, clone, problem)
+        if step is None:
+            seq.outcome = None if problem is None else (None, problem)
+        elif problem is None:
+            step.put_off(seq)
+        else:
+            step.finish(seq, None, problem)
+
+    def _clone(self, client: Client, clone: Clone, refusal: AiciError | None = None) -> None:
+        """Copies a sequence, or lets the copy fail with `refusal`; waits for aici_init_prompt if it runs."""
         try:
             parent = client.sequences.get(clone.parent)
+            if refusal is not None:
+                raise refusal
             if parent is None:
                 raise ProtocolError(f"there is no sequence {clone.parent} to clone")
+            if parent.copies is not None:
+                self.check_room(parent.request.owner, len(parent.copies) + 1)
+                parent.copies.append(clone)
+                return
             if parent.mid is not None:
                 raise RuntimeFailure(
                     f"sequence {clone.parent} is late: it can be cloned after its next result"
@@ -368,18 +390,6 @@ def _prompt_problem(value: int | None, error: Exception | None) -> AiciError | N
     if error is not None:
         return RuntimeFailure(f"aici_init_prompt failed: {error!r}")
     return ControllerFailed(f"aici_init_prompt returned {value}") if value else None
-
-
-def _prompt_read(seq: Sequence, value: int | None, error: Exception | None) -> None:
-    """Handles the end of aici_init_prompt. A sequence that is in a step already skips that step."""
-    seq.mid = None
-    problem, step = _prompt_problem(value, error), seq.waits_in
-    if step is None:
-        seq.outcome = None if problem is None else (None, problem)
-    elif problem is None:
-        step.put_off(seq)
-    else:
-        step.finish(seq, None, problem)
 
 
 def _cause(error: Exception) -> AiciError:

@@ -39,7 +39,7 @@ from aicirt.worker.results import check_span, read_post, read_pre
 if TYPE_CHECKING:
     import collections.abc
 
-    from aicirt.contract.messages import StepInput
+    from aicirt.contract.messages import Clone, StepInput
     from aicirt.wasm.instance import Instance
     from aicirt.worker.owners import Request
     from aicirt.worker.scheduling import Work
@@ -68,6 +68,7 @@ class Sequence:
         "by_engine",
         "changed",
         "context",
+        "copies",
         "critical_ns",
         "empty_splices",
         "final",
@@ -105,6 +106,8 @@ class Sequence:
         self.has_row = False
         #: a mid_process call in progress, perhaps of an earlier step
         self.mid: Work | None = None
+        #: copies to make as soon as init_prompt has ended; None when it does not run
+        self.copies: list[Clone] | None = None
         #: result or error of a late mid_process, until the next step reads it
         self.outcome: tuple[int | None, Exception | None] | None = None
         self.late_steps = 0

@@ -221,7 +221,7 @@ class WorkerLink:
                 self._check_alive()
             if ring.in_pieces:
                 self._worker_bell.ring()  # there is room now for the rest of a long message
-            if not self.bell.wait(PEER_CHECK_SECONDS):
+            if not self.bell.wait(min(PEER_CHECK_SECONDS, timeout)):
                 self._check_alive()
             if time.monotonic() - start > timeout:
                 raise RuntimeTimeoutError(
@@ -321,11 +321,18 @@ class WorkerLink:
         """Asks the worker to copy a sequence."""
         self.send(Clone(CLONE, seq, child))
 
-    def expect_clone(self, child: int) -> None:
-        """Waits for the copy. Raises the reason if it could not be made."""
-        _, _, error, *_ = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
+    def expect_clone(self, child: int, seconds: float) -> bool:
+        """Waits for the copy, at most so long; returns whether it is there.
+
+        Raises the reason if it could not be made.
+        """
+        try:
+            _, _, error, *_ = self.expect(CLONED, child, seconds, look=min(ANSWER_SECONDS, seconds))
+        except RuntimeTimeoutError:
+            return False
         if error is not None:
             raise error_from_wire(error)
+        return True
 
     def inherit(self, parent: int, child: int) -> None:
         """Gives a child the parent's exports, the callbacks of its next step, and its row."""

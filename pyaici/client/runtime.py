@@ -18,8 +18,10 @@ from aicirt.contract.errors import (
     AiciError,
     ProtocolError,
     RuntimeFailure,
+    RuntimeTimeoutError,
     TemplateGoneError,
     UnknownModuleError,
+    UnknownSequenceError,
     VocabularyError,
 )
 from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
@@ -29,7 +31,7 @@ from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.control import Control, list_modules, list_page
 from pyaici.client.daemon import Daemon
-from pyaici.client.link import Links, Placement, WorkerAddress, WorkerLink
+from pyaici.client.link import START_TIMEOUT, Links, Placement, WorkerAddress, WorkerLink
 from pyaici.client.sequences import SEQ, Sequences
 from pyaici.client.step import Step, StepPart
 
@@ -330,6 +332,18 @@ class Runtime:
         Raises RuntimeFailure while a step of the sequence is under way: from `begin_step` until its answer
         has been fetched or it has been abandoned, and as long as the sequence is late.
         """
+        child = self.begin_clone(seq)
+        if not self.cloned(child, START_TIMEOUT):
+            self.free([child])
+            raise RuntimeTimeoutError(f"sequence {seq} was not copied within {START_TIMEOUT:.0f} s")
+        return child
+
+    def begin_clone(self, seq: int) -> int:
+        """Asks for a copy like `clone`, without waiting; returns its number, for `cloned`.
+
+        The copy is made once `init_prompt` of the sequence has ended. No step of the sequence may be posted
+        before that. The end of the sequence ends the copy too.
+        """
         link = self._live.link(seq)
         if self._in_step(seq):
             raise RuntimeFailure(
@@ -337,9 +351,26 @@ class Runtime:
             )
         child = self._live.fresh_number()
         link.send_clone(seq, child)
-        link.expect_clone(child)
-        self._live.inherit(seq, [child])
+        self._live.copying[child] = seq, link
         return child
+
+    def cloned(self, child: int, seconds: float = 0.0) -> bool:
+        """Returns whether a copy has been made, for which it waits at most so long.
+
+        If so, or if it raises the error for which there is no copy, it must not be called again.
+        """
+        if child not in self._live.copying:
+            raise UnknownSequenceError(f"no sequence is being copied to {child}")
+        seq, link = self._live.copying[child]
+        try:
+            if not link.expect_clone(child, seconds):
+                return False
+        except AiciError:
+            del self._live.copying[child]
+            raise
+        del self._live.copying[child]
+        self._live.inherit(seq, [child])
+        return True
 
     def clone_each(self, seqs: Collection[int]) -> dict[int, int]:
         """Copies several sequences with a single wait; returns the copies' numbers by the sequences'.
@@ -347,21 +378,17 @@ class Runtime:
         Leaves out sequences that could not be copied, for any reason.
         """
         self._live.check_open()
-        sent: list[tuple[WorkerLink, int, int]] = []
-        copies: dict[int, int] = {}
+        sent: dict[int, int] = {}
         for seq in seqs:
-            link = self._live.get(seq)
-            if link is None or self._in_step(seq):
-                continue
-            child = self._live.fresh_number()
-            with contextlib.suppress(RuntimeFailure):
-                link.send_clone(seq, child)
-                sent.append((link, seq, child))
-        for link, seq, child in sent:
+            with contextlib.suppress(UnknownSequenceError, RuntimeFailure):
+                sent[seq] = self.begin_clone(seq)
+        copies: dict[int, int] = {}
+        for seq, child in sent.items():
             with contextlib.suppress(AiciError):
-                link.expect_clone(child)
-                self._live.inherit(seq, [child])
-                copies[seq] = child
+                if self.cloned(child, START_TIMEOUT):
+                    copies[seq] = child
+                else:
+                    self.free([child])
         return copies
 
     def free(self, seqs: Iterable[int]) -> None:

@@ -18,12 +18,14 @@ SEQ = itemgetter(0)
 class Sequences(dict[int, WorkerLink]):
     """Maps the number of each live sequence to the link to its worker."""
 
-    __slots__ = ("_closed", "_numbers", "repeatable")
+    __slots__ = ("_closed", "_numbers", "copying", "repeatable")
 
     def __init__(self) -> None:
         super().__init__()
         #: sequences whose clones can take steps that are discarded
         self.repeatable: set[int] = set()
+        #: copies that have been asked for: their parents and links
+        self.copying: dict[int, tuple[int, WorkerLink]] = {}
         self._numbers = itertools.count(1)
         self._closed = False
 
@@ -40,7 +42,7 @@ class Sequences(dict[int, WorkerLink]):
 
     def fresh_number(self) -> int:
         """Returns a number for a new sequence; children that a worker numbers have the top bit set."""
-        while (seq := next(self._numbers) & 0x7FFFFFFF) in self or seq == 0:
+        while (seq := next(self._numbers) & 0x7FFFFFFF) in self or seq in self.copying or seq == 0:
             pass
         return seq
 
@@ -72,8 +74,14 @@ class Sequences(dict[int, WorkerLink]):
             link.forget(seq)
 
     def free(self, seqs: Iterable[int]) -> None:
-        """Ends sequences; ignores numbers of sequences that are not live."""
+        """Ends sequences and the copies asked for of them; ignores numbers of sequences that are not live."""
         by_link: dict[WorkerLink, list[int]] = {}
+        if self.copying:
+            seqs = set(seqs)
+            for child, (parent, its_link) in list(self.copying.items()):
+                if child in seqs or parent in seqs:
+                    del self.copying[child]
+                    by_link.setdefault(its_link, []).append(child)
         for seq in seqs:
             link = self.pop(seq, None)
             if link is not None:
@@ -91,6 +99,7 @@ class Sequences(dict[int, WorkerLink]):
         """Forgets all sequences, because the runtime is closed."""
         self._closed = True
         self.clear()
+        self.copying.clear()
 
     def check_open(self) -> None:
         """Raises ClosedError after `close`."""

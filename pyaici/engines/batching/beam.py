@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pyaici.client.link import START_TIMEOUT
 from pyaici.client.masks import apply_masks
 from pyaici.engines.batching.sampler import empty_mask_error, largest_first
 from pyaici.engines.engine import FinishReason, Origin
@@ -125,7 +126,8 @@ class BeamSearch:
         for seq in beams:
             if seq.id not in ways:
                 continue
-            copies = pool.clone(seq, len(ways[seq.id]) - 1)
+            pool.begin_clones(seq, len(ways[seq.id]) - 1)
+            copies = pool.clones(seq, START_TIMEOUT) or []
             # each refused clone loses a continuation
             for candidate, target in zip(ways[seq.id], (seq, *copies), strict=False):
                 if candidate.token >= 0:

@@ -135,8 +135,8 @@ class BatchingEngine(Engine):
                 tokens,
                 capabilities=request.capabilities,
                 seed=seed,
-                # the controller can be cloned only after it has processed the prompt
-                wait=request.n > 1 or request.beams > 1,
+                # a search has no place for beams that are late
+                wait=request.beams > 1,
                 owner=request.owner,
                 placement=placement,
             )
@@ -145,7 +145,7 @@ class BatchingEngine(Engine):
         if request.beams > 1:
             self._searches[request_id] = BeamSearch(request_id, request)
         elif request.n > 1:
-            self._scheduler.to_copy.add(seq.id)
+            self._pool.begin_clones(seq, request.n - 1)
         return request_id
 
     def cancel(self, request_id: int) -> None:

@@ -12,7 +12,7 @@ from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.client.arguments import by_name
 from pyaici.engines.batching.model import Slot
 from pyaici.engines.batching.prefixes import Cached
-from pyaici.engines.batching.sequence import Family, Sequence, most_tokens
+from pyaici.engines.batching.sequence import Copies, Family, Sequence, most_tokens
 from pyaici.engines.batching.stats import StepStats
 from pyaici.engines.engine import (
     BackTracked,
@@ -139,23 +139,38 @@ class SequencePool:
         self._events.append(Forked(seq.request_id, seq.id, [child.id for child in children], by_engine))
         return children
 
-    def clone(self, seq: Sequence, count: int) -> list[Sequence]:
-        """Copies a sequence `count` times for the engine itself, with clones of its controller.
+    def begin_clones(self, seq: Sequence, count: int) -> None:
+        """Asks for copies of a sequence for the engine itself; `clones` returns them."""
+        copies = seq.copying = Copies()
+        for _ in range(count):
+            try:
+                if seq.control is None:
+                    copies.made.append(None)
+                else:
+                    copies.asked.append(self._require_runtime().begin_clone(seq.control))
+            except AiciError as error:
+                copies.refused.append(error)
+
+    def clones(self, seq: Sequence, seconds: float) -> list[Sequence] | None:
+        """Returns the copies that `begin_clones` has asked for, or None if they take longer than `seconds`.
 
         If the runtime refuses a clone, or the cache has no room for it, that copy ends with the error and is
         left out of the result.
         """
-        if count == 0:
-            return []
-        controls: list[int | None] = []
-        refused: list[AiciError] = []
-        for _ in range(count):
+        copies = seq.copying
+        assert copies is not None
+        end = time.monotonic() + seconds
+        while copies.asked:
             try:
-                controls.append(None if seq.control is None else self._require_runtime().clone(seq.control))
+                if not self._require_runtime().cloned(copies.asked[0], max(0.0, end - time.monotonic())):
+                    return None
+                copies.made.append(copies.asked.popleft())
             except AiciError as error:
-                refused.append(error)
-        children = self.fork(seq, controls, by_engine=True) if controls else []
-        for problem in refused:
+                copies.asked.popleft()
+                copies.refused.append(error)
+        seq.copying = None
+        children = self.fork(seq, copies.made, by_engine=True) if copies.made else []
+        for problem in copies.refused:
             self.finish(self.fork(seq, [None], by_engine=True)[0], FinishReason.ERROR, problem)
         for child in children:
             if child.error is not None:

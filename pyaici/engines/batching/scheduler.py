@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,6 +29,8 @@ PROMPT_SECONDS = 2.0
 _MOST_TIMES_BESIDE_PROMPTS = 4
 #: The longest step, as a multiple of the step that the owner with the least demand would have alone.
 _MOST_TIMES_ALONE = 2
+#: the longest that a step waits for the copies of a controller, which usually takes less than a millisecond
+_COPY_SECONDS = 0.003
 #: the rest of a share that still counts as one token, because shares are sums of fractions
 _NEARLY_ONE = 0.99
 
@@ -46,8 +49,6 @@ class Scheduler:
         self._runner = runner
         self._short = max(SHORT_FEED, runner.pass_cost)
         self._turns = 0
-        #: first sequences of requests with n > 1, which are copied when they are first scheduled
-        self.to_copy: set[int] = set()
 
     def schedule(self) -> tuple[list[Sequence], list[Feed]]:
         """Returns the sequences of the step, and the pieces of prompts to feed beside them.
@@ -68,11 +69,20 @@ class Scheduler:
         for owner, seqs in owners.items():
             budget = self._share(seqs, shares[owner], budget, ready, filling)
         ready.sort(key=lambda seq: seq.id)
-        for seq in list(ready):
-            if seq.id in self.to_copy:
-                self.to_copy.remove(seq.id)
-                ready += self._pool.clone(seq, seq.request.n - 1)
-        return ready, filling
+        return self._with_copies(ready), filling
+
+    def _with_copies(self, ready: list[Sequence]) -> list[Sequence]:
+        """Adds the copies of sequences that take part for the first time, for requests with `n` above 1.
+
+        Leaves out a sequence whose copies are not there yet: its controller still processes the prompt.
+        """
+        end = time.monotonic() + _COPY_SECONDS
+        found: list[Sequence] = []
+        for seq in ready:
+            copies = self._pool.clones(seq, end - time.monotonic()) if seq.copying is not None else []
+            if copies is not None:
+                found += [seq, *copies]
+        return found
 
     def prompt_tokens(self) -> int:
         """Returns the most tokens of prompts that the next step feeds.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aicirt.contract.errors import SpaceError
+from aicirt.contract.errors import AiciError, SpaceError
 from aicirt.contract.messages import StepInput
 from pyaici.engines import WORK_FACTOR
 from pyaici.engines.batching.sampler import Choice
@@ -28,6 +29,16 @@ def derive_seed(seed: int, number: int) -> int:
     """Returns the seed of a sequence's `number`-th copy: unrelated to the seed, and the same in every run."""
     digest = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+@dataclass(slots=True)
+class Copies:
+    """Copies of a sequence that the engine has asked for, by the numbers of their controllers."""
+
+    asked: deque[int] = field(default_factory=deque)
+    #: None: without a controller
+    made: list[int | None] = field(default_factory=list)
+    refused: list[AiciError] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -51,6 +62,8 @@ class Sequence(Record):
     #: the report for the controller's next step; None = nothing happened
     report: StepInput | None = None
     copies: int = 0
+    #: copies that the engine has asked for
+    copying: Copies | None = None
     #: number of the turn in which it was last scheduled, counted over all sequences
     turn: int = 0
     #: time spent on choosing its last token, in tokens of a pass

@@ -42,6 +42,19 @@ def test_starts_and_clones_beyond_the_limit_are_refused(small: Player) -> None:
     assert small.mid(small.runtime.clone(seqs[1])).verb == Verb.SAMPLE
 
 
+def test_copies_asked_for_beyond_the_limit_are_refused(small: Player) -> None:
+    """They are counted while init_prompt still runs, so that they cannot pile up."""
+    slow = small.start("prompt_slow 60", wait=False)
+    copies = [small.runtime.begin_clone(slow) for _ in range(100)]
+    refused = 0
+    for copy in copies:
+        try:
+            assert small.runtime.cloned(copy, 10)
+        except SpaceError:
+            refused += 1
+    assert refused == 97 and sequences(small) == 4
+
+
 def test_cloning_several_leaves_out_those_without_room(small: Player) -> None:
     """A sequence that is freed or in a step is left out too."""
     runtime = small.runtime

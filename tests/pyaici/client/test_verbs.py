@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aicirt.contract.abi import RowKind, Verb
-from aicirt.contract.errors import UnknownModuleError, UnknownSequenceError, VocabularyError
+from aicirt.contract.errors import ControllerError, UnknownModuleError, UnknownSequenceError, VocabularyError
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.capabilities import MASK_ONLY
@@ -395,6 +395,47 @@ def test_a_start_without_waiting_reports_its_failure_in_a_step(player: Player, s
     error = results[-1].error
     assert error is not None and error.code == "time_limit" and "aici_init_prompt used" in str(error)
     assert "per step" not in str(error), "that is the limit of mid_process"
+
+
+def test_copies_can_be_asked_for_while_init_prompt_runs(player: Player) -> None:
+    """They are made after it, and share its variables. Other sequences go on meanwhile."""
+    runtime, mate = player.runtime, player.start("ok")
+    slow = player.start("prompt_slow 60", wait=False)
+    copies = [runtime.begin_clone(slow) for _ in range(2)]
+    early = [runtime.cloned(copies[0])]
+    while not early[-1]:
+        assert player.step(StepInput(mate, [1] if len(early) > 1 else [])).mid[mate].verb == Verb.SAMPLE
+        early.append(runtime.cloned(copies[0]))
+    assert len(early) > 1, "init_prompt takes longer than asking"
+    assert runtime.cloned(copies[1], 10)
+    player.seqs += copies
+    result = player.step(slow, *copies)
+    for seq in (slow, *copies):
+        row = result.mid[seq].row
+        assert row is not None and row.bits is not None and allowed(row.bits) == [2, 20]
+
+
+def test_a_failure_of_init_prompt_is_that_of_the_copies_too(player: Player) -> None:
+    bad = player.start("prompt_refuse", wait=False)
+    copy = player.runtime.begin_clone(bad)
+    with pytest.raises(ControllerError, match="aici_init_prompt returned 1"):
+        player.runtime.cloned(copy, 10)
+    with pytest.raises(UnknownSequenceError, match="being copied"):
+        player.runtime.cloned(copy)
+    assert player.mid(bad).verb == Verb.ERROR
+
+
+@pytest.mark.parametrize("arg", ["ok", "prompt_loop"])
+def test_the_end_of_a_sequence_ends_the_copies_asked_for(player: Player, arg: str) -> None:
+    runtime = player.runtime
+    before = runtime.health()["workers"][0]["sequences"]
+    seq = player.start(arg, wait=False)
+    copy = runtime.begin_clone(seq)
+    runtime.free([seq])
+    with pytest.raises(UnknownSequenceError, match="being copied"):
+        runtime.cloned(copy)
+    player.mid(player.start("ok"))  # the worker has read all messages before
+    assert runtime.health()["workers"][0]["sequences"] == before + 1
 
 
 def test_a_start_without_waiting_can_be_freed(player: Player) -> None:

@@ -117,10 +117,13 @@ class ScriptedRuntime:
         assert seq in self.live
         return self.post
 
-    def clone(self, seq: int) -> int:
+    def begin_clone(self, seq: int) -> int:
         if self.refuse_clone is not None:
             raise self.refuse_clone
         return self._enter(copy.deepcopy(self.live[seq]))
+
+    def cloned(self, child: int, seconds: float = 0.0) -> bool:
+        return child in self.live
 
     def free(self, seqs: Iterable[int]) -> None:
         for seq in seqs:

@@ -201,6 +201,24 @@ def test_the_engine_goes_on_while_init_prompt_runs(play: Any) -> None:
     assert both.error is None and other.error is None
 
 
+def test_the_engine_goes_on_while_init_prompt_runs_before_copies(
+    model: Any, vocabulary: Vocabulary, runtime: Runtime
+) -> None:
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
+    slow = engine.add(Request(PROMPT, "guest", "prompt_slow 300", n=3, max_tokens=2))
+    mate = engine.add(Request(MATE, max_tokens=2))
+    engine.step()
+    assert [seq.new_tokens for seq in engine._pool.live.values()] == [0, 1], "no copies yet, and no wait"
+    engine.run()
+    assert [len(result.new_tokens) for result in engine.results(slow)] == [2, 2, 2]
+    assert len(engine.results(mate)[0].new_tokens) == 2
+    ended = engine.add(Request(PROMPT, "guest", "prompt_slow 300", n=3))
+    engine.cancel(ended)
+    (result,) = engine.results(ended)
+    assert result.reason is FinishReason.CANCELLED
+    assert not runtime._live and not runtime._live.copying
+
+
 def test_stop_and_suspend(play: Any) -> None:
     (stops,), (suspends,) = play("mid_return_stop", "suspend")
     assert stops.reason is FinishReason.STOP and len(stops.new_tokens) == 1
