@@ -57,6 +57,8 @@ class Family:
     request: Request
     #: outputs have events with the origin of tokens; if not, all tokens are sampled
     events: bool
+    #: number of copies, for a request with `n` above 1, that have not begun
+    missing: int
     sequences: dict[int, Record] = field(default_factory=dict)
     #: log-probabilities of tokens without an event so far, each with the most likely tokens in its place, by
     #: choice index
@@ -82,7 +84,9 @@ class Families:
 
     def start(self, name: str, number: int, request: Request, tokens: list[int], *, events: bool) -> None:
         """Adds a family for a request that vLLM knows by `name`."""
-        family = self._families[name] = Family(name, number, request, events)
+        family = self._families[name] = Family(
+            name, number, request, events, missing=request.n - 1 if events else 0
+        )
         self._ended.setdefault(number, [])
         record = family.sequences[0] = self._record(family)
         text = record.append(tokens, Origin.PROMPT)
@@ -155,6 +159,8 @@ class Families:
                     self._follow(family, choice.index, record, word, what)
             if choice.finish_reason is not None:
                 self._end(family, record, choice, error)
+                if record.reason is FinishReason.ERROR:
+                    self._end_missing(family, record)
         if output.finished:
             del self._families[family.name]
 
@@ -165,14 +171,17 @@ class Families:
         elif word == "back":
             self.counts.backtracked += what[0]
             self._events.append(BackTracked(number, seq, what[0], record.backtrack(what[0])))
-        elif word == "forked":
+        elif word in ("forked", "copied"):
             self.counts.forks += len(what[0])
             children = [self._record(family) for _ in what[0]]
+            if word == "copied":
+                family.missing -= len(children)
             for at, child in zip(what[0], children, strict=True):
                 record.copy_to(child)
                 family.sequences[at] = child
                 family.repeated[at] = child.new_tokens
-            self._events.append(Forked(number, seq, [child.id for child in children], by_engine=False))
+            ids = [child.id for child in children]
+            self._events.append(Forked(number, seq, ids, by_engine=word == "copied"))
             for at in what[0]:
                 for word, *early in family.early.pop(at, ()):
                     self._follow(family, at, family.sequences[at], word, early)
@@ -230,6 +239,14 @@ class Families:
         elif choice.stop_reason == "controller":
             reason = FinishReason.STOP
         self._finish(family, record, reason, error if reason is FinishReason.ERROR else None)
+
+    def _end_missing(self, family: Family, record: Record) -> None:
+        """Ends the copies of a sequence that has failed before they could begin, with the same error."""
+        missing, family.missing = family.missing, 0
+        for _ in range(missing):
+            copy = self._record(family)
+            record.copy_to(copy)
+            self._finish(family, copy, FinishReason.ERROR, record.error)
 
     def _finish(self, family: Family, record: Record, reason: FinishReason, error: AiciError | None) -> None:
         record.reason, record.error = reason, error
@@ -319,13 +336,14 @@ class VllmEngine(Engine):
                 extra["aici_owner"] = request.owner
         number = next(self._numbers)
         sampling, choices = request.sampling, 1
+        names = [f"{self._names}-{number}-{copy}" for copy in range(request.n)]
         if forks := extra is not None and self._path == OVERLAPPED:
-            extra = {**(extra or {}), "aici_events": True, "aici_fork": True}
-            choices = self._max_sequences
+            extra = {**(extra or {}), "aici_events": True, "aici_fork": True, "aici_copies": request.n}
+            choices = self._max_sequences * request.n
+            del names[1:]
             if sampling.temperature == 0:
                 # vLLM refuses n > 1 if all texts would be the same; top_k=1 is the most likely token, too
                 sampling = replace(sampling, temperature=1.0, top_k=1)
-        names = [f"{self._names}-{number}-{copy}" for copy in range(request.n)]
         try:
             for copy, name in enumerate(names):
                 parameters = SamplingParams(

@@ -43,7 +43,7 @@ def test_starts_and_clones_beyond_the_limit_are_refused(small: Player) -> None:
 
 
 def test_copies_asked_for_beyond_the_limit_are_refused(small: Player) -> None:
-    """They are counted while init_prompt still runs, so that they cannot pile up."""
+    """Copies that wait for init_prompt count, so that they cannot pile up."""
     slow = small.start("prompt_slow 60", wait=False)
     copies = [small.runtime.begin_clone(slow) for _ in range(100)]
     refused = 0

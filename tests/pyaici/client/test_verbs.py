@@ -398,7 +398,7 @@ def test_a_start_without_waiting_reports_its_failure_in_a_step(player: Player, s
 
 
 def test_copies_can_be_asked_for_while_init_prompt_runs(player: Player) -> None:
-    """They are made after it, and share its variables. Other sequences go on meanwhile."""
+    """Copies are made after it. Other sequences go on meanwhile."""
     runtime, mate = player.runtime, player.start("ok")
     slow = player.start("prompt_slow 60", wait=False)
     copies = [runtime.begin_clone(slow) for _ in range(2)]

@@ -55,6 +55,21 @@ def test_aici_after_thinking() -> None:
         ControllerCall.from_extra_args({**extra, "aici_path": "logits"})
 
 
+@pytest.mark.parametrize("value", [3, "3"])
+def test_a_request_may_begin_with_copies(value: object) -> None:
+    extra = {"aici_controller": "yesno", "aici_fork": True, "aici_copies": value}
+    assert ControllerCall.from_extra_args(extra) == ControllerCall("yesno", fork=True, copies=3)
+    with pytest.raises(ValueError, match="aici_copies needs aici_fork"):
+        ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_copies": value})
+
+
+@pytest.mark.parametrize("value", [0, -1, 1025, 10**9, True, "two", 1.5, None])
+def test_other_numbers_of_copies_are_refused(value: object) -> None:
+    extra = {"aici_controller": "yesno", "aici_fork": True, "aici_copies": value}
+    with pytest.raises(ValueError, match=r"aici_copies is .*; it must be a number from 1 to 1024"):
+        ControllerCall.from_extra_args(extra)
+
+
 def test_arguments_other_than_text_are_encoded_as_json() -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "choice", "aici_arg": ["é", "b"]})
     assert call is not None and call.arg == '["é", "b"]'
@@ -70,7 +85,7 @@ def test_arguments_other_than_text_are_encoded_as_json() -> None:
         (
             {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
             "the keys are aici_controller, aici_arg, aici_script, aici_path, aici_hold, aici_fork, "
-            "aici_events, aici_after_thinking, aici_owner",
+            "aici_events, aici_after_thinking, aici_copies, aici_owner",
         ),
         ({"aici_controller": "regex", "aici_path": "fast"}, "overlapped or logits"),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),

@@ -18,6 +18,8 @@ OVERLAPPED = "overlapped"
 #: controllers run after the forward pass, in a logits processor
 LOGITS = "logits"
 PATHS = (OVERLAPPED, LOGITS)
+#: most sequences with which one request can begin
+MOST_COPIES = 1024
 _FLAGS = ("hold", "fork", "events", "after_thinking")
 _KEYS = (
     "aici_controller",
@@ -25,6 +27,7 @@ _KEYS = (
     "aici_script",
     "aici_path",
     *(f"aici_{name}" for name in _FLAGS),
+    "aici_copies",
     "aici_owner",
 )
 
@@ -48,6 +51,8 @@ class ControllerCall:
     hold: bool = False
     #: the request's `n` sequences belong to one controller: one runs, the others are for forks
     fork: bool = False
+    #: with `fork`: so many sequences begin, as copies of the controller after it has processed the prompt
+    copies: int = 1
     #: outputs include events of each sequence (see the module `events`), so that the controller may backtrack
     events: bool = False
     #: the controller begins when the model has finished its thinking
@@ -87,10 +92,13 @@ class ControllerCall:
                 )
         if flags["hold"] and flags["events"]:
             raise ValueError("aici_hold and aici_events exclude each other: leave one of them out")
+        copies = _count("aici_copies", extra_args.get("aici_copies", 1))
+        if copies > 1 and not flags["fork"]:
+            raise ValueError("aici_copies needs aici_fork: set both, or leave aici_copies out")
         owner = extra_args.get("aici_owner")
         if owner is not None and (not isinstance(owner, str) or not owner):
             raise ValueError(f"aici_owner is {owner!r}; it must be the name of an owner")
-        return cls(controller, arg, path, **flags, owner=owner)
+        return cls(controller, arg, path, **flags, copies=copies, owner=owner)
 
 
 def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, str]:
@@ -132,6 +140,15 @@ def _flag(key: str, value: Any) -> bool:
     if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
         return value.lower() in ("true", "1")
     raise ValueError(f"{key} is {value!r}; it must be true or false")
+
+
+def _count(key: str, value: Any) -> int:
+    """Returns a number of sequences. Raises ValueError."""
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_COPIES:
+        raise ValueError(f"{key} is {value!r}; it must be a number from 1 to {MOST_COPIES}")
+    return value
 
 
 def may_fork(extra_args: Mapping[str, Any] | None) -> bool:

@@ -76,6 +76,10 @@ class AiciLogitsProcessor(*_interfaces()):  # type: ignore[misc]
             refusal = request_refusal(sampling_params)
         else:
             refusal = overlapped_refusal(sampling_params, fork=call.fork)
+        if call.copies > sampling_params.n:
+            refusal = (
+                f"aici_copies is {call.copies}, but the request has only {sampling_params.n} choices (n)"
+            )
         refusal = refusal or plugin_refusal()
         if refusal is not None:
             raise ValueError(refusal)

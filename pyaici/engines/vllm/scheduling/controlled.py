@@ -245,6 +245,10 @@ class Controlled:
     events: Events | None = None
     #: with forks: all sequences of the same controller
     group: Group | None = None
+    #: the engine has made it as a copy; its controller has not forked
+    by_engine: bool = False
+    #: controllers of copies that have been asked for and come before the first step
+    copying: list[int] = field(default_factory=list)
 
     def branch(self, control: int) -> Controlled:
         """Returns a child that the controller has forked; it gets a request later."""

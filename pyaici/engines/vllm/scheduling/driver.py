@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
@@ -30,6 +31,8 @@ CAPABILITIES = Capabilities(
 )
 
 
+#: the longest that a step waits for the copies of controllers, which usually takes less than a millisecond
+_COPY_SECONDS = 0.003
 #: seconds after which an engine without other work checks for new requests again
 _WAY_SECONDS = 0.002
 
@@ -57,6 +60,8 @@ class ControllerDriver:
         self._steps: list[tuple[Session, Step]] = []
         #: (parent, child) of forks whose children have no request yet
         self.forked: list[tuple[Controlled, Controlled]] = []
+        #: requests whose first step waits for copies of the controller
+        self._copying: list[Controlled] = []
 
     def add(self, request_id: str, call: ControllerCall, stops: Iterable[int]) -> Controlled:
         """Adds a request and begins to prepare its controller."""
@@ -93,8 +98,17 @@ class ControllerDriver:
         controlled.repeatable = prepared.session.runtime.is_repeatable(control)
         controlled.has_post = prepared.session.runtime.wants_logprobs(control)
         controlled.prompt_length = len(prompt)
-        controlled.report = StepInput(control)
         self._by_control[control] = controlled
+        if controlled.call.copies == 1:
+            controlled.report = StepInput(control)
+            return
+        try:
+            for _ in range(controlled.call.copies - 1):
+                controlled.copying.append(prepared.session.runtime.begin_clone(control))
+        except AiciError as error:
+            controlled.fail(error)
+            return
+        self._copying.append(controlled)
 
     @staticmethod
     def _instantiate(
@@ -123,6 +137,8 @@ class ControllerDriver:
         """Sends the pending reports. The controllers then work on their answers."""
         by_session: dict[Session, list[StepInput]] = {}
         for controlled in self._by_control.values():
+            if controlled.copying:
+                continue
             report, controlled.report = controlled.report, None
             session = controlled.session
             if report is None or session is None or session.lost:
@@ -139,6 +155,8 @@ class ControllerDriver:
 
     def hear(self) -> None:
         """Waits for all pending answers and records them."""
+        if self._copying:
+            self._take_copies()
         steps, self._steps = self._steps, []
         for session, step in steps:
             try:
@@ -160,6 +178,34 @@ class ControllerDriver:
             for control, values in result.variables.items():
                 if (controlled := self._by_control.get(control)) is not None:
                     controlled.write(values)
+
+    def _take_copies(self) -> None:
+        """Begins the sequences of requests whose copies have been made; the others are late."""
+        end = time.monotonic() + _COPY_SECONDS
+        waiting, self._copying = self._copying, []
+        for controlled in waiting:
+            session, control = controlled.session, controlled.control
+            if control is None or session is None or session.lost:  # the request has ended
+                continue
+            while controlled.copying:
+                child = controlled.branch(controlled.copying[0])
+                child.by_engine = True
+                try:
+                    if not session.runtime.cloned(controlled.copying[0], max(0.0, end - time.monotonic())):
+                        break
+                    self._by_control[controlled.copying[0]] = child
+                    child.report = StepInput(controlled.copying[0])
+                except AiciError as error:
+                    child.control = None
+                    child.fail(error)
+                del controlled.copying[0]
+                self.forked.append((controlled, child))
+            if controlled.copying:
+                self._copying.append(controlled)
+                controlled.answer = MidResult(Verb.LATE)
+            else:
+                controlled.report = StepInput(control)
+        self.post()
 
     def guess(self, drafts: Mapping[str, Sequence[int]]) -> None:
         """Finds the controllers' answers after the drafts of these requests. Call it after `hear`."""

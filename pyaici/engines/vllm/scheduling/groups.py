@@ -141,7 +141,8 @@ class Groups:
         release(request, ControllerGrammar(child))
         self._scheduler._enqueue_waiting_request(request)
         if birth.parent.events is not None:
-            birth.parent.events.add("forked", [index_of(request.request_id)])
+            event = "copied" if child.by_engine else "forked"
+            birth.parent.events.add(event, [index_of(request.request_id)])
         if child.held is None:
             self._born.append((request, birth.tokens[child.prompt_length :]))
         begun(child, request)
