@@ -209,6 +209,14 @@ def test_a_row_may_set_the_temperature(play: Any, generate: Generate) -> None:
     assert hot.new_tokens != result.new_tokens
 
 
+@pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_p": 0.001}, {"min_p": 1.0}], ids=str)
+def test_filters_of_the_request_apply_at_the_temperature_of_a_row(
+    play: Any, generate: Generate, filters: dict[str, Any]
+) -> None:
+    (result,), _ = play(lambda: Script(anything(temperature=5.0)), sampling=Sampling(0.0, **filters))
+    assert result.new_tokens == generate(PROMPT, 8)
+
+
 @pytest.mark.parametrize(("backtrack", "text", "fed"), [(1, b"x", 1), (2, b"xyz", 3), (2, b"", 1)])
 def test_a_splice_feeds_no_token_that_the_cache_has(
     model: Any, vocabulary: Vocabulary, generate: Generate, backtrack: int, text: bytes, fed: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import openai
 import pytest
 
 from pyaici.engines.vllm.versions.compatibility import Sources, differences
+from tests.docs.blocks import ROOT
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Servers
 from tests.pyaici.engines.vllm.shims.other_vllm import make_other_vllm
@@ -25,6 +27,18 @@ def test_the_source_has_all_names() -> None:
     spec = importlib.util.find_spec("vllm")
     assert spec is not None and spec.origin is not None
     assert differences(Sources(Path(spec.origin).parent).find) == []
+
+
+def test_places_that_the_page_names_are_in_the_source() -> None:
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None and spec.origin is not None
+    folder = Path(spec.origin).parents[1]
+    places = re.findall(r"\(`(\w+)` in `(vllm/[^`]+)`\)", (ROOT / "docs" / "vllm.md").read_text())
+    assert (
+        places
+        and [place for place in places if not re.search(rf"\b{place[0]}\b", (folder / place[1]).read_text())]
+        == []
+    )
 
 
 def test_the_imported_modules_have_all_names() -> None:
