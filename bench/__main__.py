@@ -8,7 +8,10 @@ import importlib
 import sys
 from pathlib import Path
 
-from bench.report import ROOT, Report
+from bench.report import ROOT, CannotRunError, Report
+
+#: exit status on a machine that lacks what the suite needs
+CANNOT_RUN = 3
 
 
 def suites() -> dict[str, str]:
@@ -25,7 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     known = suites()
     parser = argparse.ArgumentParser(
         prog="scripts/bench.sh",
-        description="Runs a suite of measurements. The last lines of the output are `name value unit`.",
+        description="Runs a suite of measurements. The last lines of the output are `name value unit`. Exits "
+        f"with status {CANNOT_RUN} on a machine that lacks what the suite needs, such as a GPU.",
         epilog="suites:\n" + "\n".join(f"  {name:<12} {summary}" for name, summary in known.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -44,9 +48,15 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 0
     report = Report(arguments.suite, arguments.quick)
-    importlib.import_module(f"bench.suites.{arguments.suite}").run(report)
+    try:
+        importlib.import_module(f"bench.suites.{arguments.suite}").run(report)
+    except (CannotRunError, ModuleNotFoundError) as error:
+        print(f"nothing was measured: {error}", file=sys.stderr)
+        return CANNOT_RUN
     for path in report.write(arguments.out):
         print(f"wrote {path}", file=sys.stderr)
+    for what, why in report.omissions.items():
+        print(f"not tried: {what}: {why}", file=sys.stderr)
     for figure in report.figures:
         print(figure.line())
     return 0

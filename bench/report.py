@@ -34,6 +34,10 @@ _PACKAGES = (
 )
 
 
+class CannotRunError(RuntimeError):
+    """This machine lacks what a suite needs."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A number of a report. `target` is its upper limit, if there is one."""
@@ -58,6 +62,8 @@ class Report:
     #: the command that repeats the measurement; default: the command of a suite
     command: str = ""
     figures: list[Figure] = field(default_factory=list)
+    #: what this machine did not allow, and why
+    omissions: dict[str, str] = field(default_factory=dict)
     _samples: dict[str, tuple[str, list[float]]] = field(default_factory=dict)
 
     def figure(self, name: str, value: float, unit: str, *, target: float | None = None) -> None:
@@ -67,6 +73,10 @@ class Report:
     def samples(self, name: str, values: Sequence[float], unit: str) -> None:
         """Adds the samples behind a figure. The JSON has their statistics, the plot a curve."""
         self._samples[name] = (unit, list(values))
+
+    def not_tried(self, what: str, why: str) -> None:
+        """Says what is not measured, because this machine does not allow it."""
+        self.omissions[what] = why
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Writes ``SUITE.json`` and ``SUITE.png``; returns their paths."""
@@ -90,6 +100,7 @@ class Report:
             "command": self._command(),
             "machine": describe_machine(),
             "figures": [asdict(figure) for figure in self.figures],
+            "not_tried": self.omissions,
             "samples": {
                 name: {"unit": unit, **asdict(summarise(values))}
                 for name, (unit, values) in self._samples.items()

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from bench.inputs.constraints import ENDLESS_WORDS
 from bench.inputs.lark import lark_of_yacc
 from bench.measurement.timing import alternate
 from pyaici.bundled import find_grammar
@@ -31,8 +32,6 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
-#: does not end within a round and forces no token, so that all contestants make the same steps
-REGEX = r"( [A-Za-z]+[,.]?){400,500}"
 
 
 def _list_of(**properties: Any) -> dict[str, Any]:
@@ -59,7 +58,7 @@ TEMPLATE = _list_of(
 def constraints(backend: str) -> dict[str, dict[str, Any]]:
     """Returns what the contestants write: for each kind, the options of our request and of the backend's."""
     found = {
-        "regex": {"aici": ("regex", REGEX), backend: {"regex": REGEX}},
+        "regex": {"aici": ("regex", ENDLESS_WORDS), backend: {"regex": ENDLESS_WORDS}},
         "json_schema": {"aici": ("json_schema", SCHEMA), backend: {"json": SCHEMA}},
         "forced": {"aici": ("json_schema", TEMPLATE), backend: {"json": TEMPLATE}},
     }
@@ -172,7 +171,7 @@ class Race:
     def parts(self, batch: int, tokens: int, rounds: int) -> dict[str, list[float]]:
         """Returns the milliseconds that AICI and vLLM's handling of masks take in steps under a pattern."""
         steps = Steps(self.llm)
-        settings = self.settings("aici", {"aici": ("regex", REGEX)}, tokens)
+        settings = self.settings("aici", {"aici": ("regex", ENDLESS_WORDS)}, tokens)
         for _ in range(rounds):
             self.run(settings, batch)
         whole = [step for step in steps.steps if step["apply"]]

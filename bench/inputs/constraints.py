@@ -1,4 +1,4 @@
-"""The five constraints of the mask measurements, each with a matching text."""
+"""The five constraints of the mask measurements, each with a matching text, and one for long texts."""
 
 from __future__ import annotations
 
@@ -68,3 +68,5 @@ CONSTRAINTS = (
         until=True,
     ),
 )
+#: does not end within a round and forces no token, so that all contestants make the same steps
+ENDLESS_WORDS = r"( [A-Za-z]+[,.]?){400,500}"

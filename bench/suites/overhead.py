@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from bench.measurement.engine_pairs import EnginePairs
 from bench.measurement.timing import paired_interval, summarise
 from bench.report import ROOT, Report
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import HfEngine, Phase, Request
+from pyaici.engines.hf import HfEngine, Request
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.models import default_gguf_path, default_model_path
 
@@ -29,8 +28,6 @@ BATCHES = {1: (24, 0.3), 8: (8, 0.3)}
 #: allows any text, so that tokens and forward passes are the same as without control
 _PATTERN = "(?s).*"
 _TOKENS, _QUICK_TOKENS, _WARM_UP_TOKENS = 49, 9, 17
-#: steps of one engine in a row; the first one does not count, since the other engine has just run
-_BLOCK = 8
 _PROMPTS = (
     "Once upon a time there was a",
     "The history of the bicycle begins with",
@@ -58,12 +55,13 @@ def run(report: Report) -> None:
             with make(runtime) as controlled, make(None) as free:
                 for batch, (runs, target) in BATCHES.items():
                     # the logits of llama.cpp are not the same in every run
-                    pairs = _Pairs(controlled, free, module, batch, equal=name == "hf")
+                    requests = [Request(prompt, module, _PATTERN) for prompt in _PROMPTS[:batch]]
+                    pairs = EnginePairs(controlled, free, requests)
                     # warms up and builds the template
-                    pairs.run(_QUICK_TOKENS if report.quick else _WARM_UP_TOKENS)
+                    _run(pairs, _QUICK_TOKENS if report.quick else _WARM_UP_TOKENS, equal=name == "hf")
                     pairs.clear()
                     for _ in range(1 if report.quick else runs):
-                        pairs.run(_QUICK_TOKENS if report.quick else _TOKENS)
+                        _run(pairs, _QUICK_TOKENS if report.quick else _TOKENS, equal=name == "hf")
                     free_steps.setdefault(name, {})[batch] = _report(report, name, batch, pairs, target)
     for batch in BATCHES:
         # float32 on Transformers, Q8_0 on llama.cpp
@@ -83,66 +81,14 @@ def _llama(stack: contextlib.ExitStack) -> Callable[[Runtime | None], BatchingEn
     return lambda runtime: LlamaEngine(model, runtime)
 
 
-class _Pairs:
-    """Times of steps with and without control, ms. The n-th steps of both make a pair.
-
-    `times` are those of whole steps. `beside` is the time outside the forward pass: it has less noise, but
-    does not show how the worker's use of memory and caches slows the forward pass down.
-    """
-
-    def __init__(
-        self, controlled: BatchingEngine, free: BatchingEngine, module: str, batch: int, *, equal: bool
-    ) -> None:
-        """`equal`: both engines must produce the same tokens."""
-        self._equal = equal
-        self._engines = controlled, free
-        self._modules = module, None
-        self._batch = batch
-        self.times: tuple[list[float], list[float]] = ([], [])
-        self.beside: tuple[list[float], list[float]] = ([], [])
-
-    def clear(self) -> None:
-        for times in (*self.times, *self.beside):
-            times.clear()
-
-    def run(self, max_tokens: int) -> None:
-        """Generates once with each engine. Raises TokensDifferError if the tokens differ."""
-        requests = [
-            [
-                engine.add(Request(prompt, module=module, arg=_PATTERN, max_tokens=max_tokens))
-                for prompt in _PROMPTS[: self._batch]
-            ]
-            for engine, module in zip(self._engines, self._modules, strict=True)
-        ]
-        gc.collect()
-        gc.disable()
-        for engine in self._engines:
-            engine.step()  # reads the prompts
-        number = 0
-        while all(engine.busy for engine in self._engines):
-            for which in (0, 1) if number % 2 else (1, 0):
-                self._block(self._engines[which], self.times[which], self.beside[which])
-            number += 1
-        gc.enable()
-        tokens = []
-        for engine, numbers in zip(self._engines, requests, strict=True):
-            engine.run()  # tells controllers about the end
-            tokens.append([result.tokens for request in numbers for result in engine.results(request)])
-        if self._equal and tokens[0] != tokens[1]:
-            raise TokensDifferError(f"with control: {tokens[0]}; without: {tokens[1]}")
-
-    @staticmethod
-    def _block(engine: BatchingEngine, times: list[float], beside: list[float]) -> None:
-        for number in range(_BLOCK):
-            start = time.perf_counter()
-            engine.step()
-            if number:
-                taken = time.perf_counter() - start
-                times.append(taken * 1e3)
-                beside.append((taken - engine.stats.recent[-1][Phase.FORWARD]) * 1e3)
+def _run(pairs: EnginePairs, max_tokens: int, *, equal: bool) -> None:
+    """Generates once with each engine. `equal`: both must produce the same tokens."""
+    controlled, free = ([result.tokens for result in results] for results in pairs.run(max_tokens))
+    if equal and controlled != free:
+        raise TokensDifferError(f"with control: {controlled}; without: {free}")
 
 
-def _report(report: Report, engine: str, batch: int, pairs: _Pairs, target: float) -> float:
+def _report(report: Report, engine: str, batch: int, pairs: EnginePairs, target: float) -> float:
     """Reports the figures of an engine. Returns the median step without control, ms."""
     controlled, free = pairs.times
     name = f"overhead.{engine}.b{batch}"

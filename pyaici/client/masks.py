@@ -42,8 +42,8 @@ def apply_masks(
 
     `logits` is [len(rows), N]: a tensor of float16, bfloat16, float32 or float64 on a CPU or CUDA device, or
     a numpy array of float32 or float64. ``rows[i]`` constrains line i, None leaves it alone. The bits of a
-    row are read from shared memory, without a copy on a CPU and with one pinned copy for the whole batch on
-    CUDA.
+    row are read from shared memory, without a copy on a CPU. For CUDA, all rows of the batch are gathered in
+    pinned memory, and one asynchronous copy sends them: the call does not wait for the model's pass.
 
     Models often have more logits than the tokenizer has tokens. Ids beyond the end of a bitmask or
     a dense row are forbidden; with `vocab_size` given, ids from there on are forbidden in every
@@ -178,23 +178,41 @@ _scratch = threading.local()
 
 
 def _apply_batched(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
-    """Applies rows on any device; the number of kernels does not grow with the batch."""
-    if any(row is not None and row.kind in (RowKind.BITMASK, RowKind.TOKEN) for row in rows):
-        _forbid_packed(logits, rows)
+    """Applies rows on any device; the number of copies and kernels does not grow with the batch."""
+    import torch
+
     biased = [
         i for i, row in enumerate(rows) if row is not None and row.kind in (RowKind.SPARSE, RowKind.DENSE)
     ]
-    if biased:
-        _add_biases(logits, rows, biased)
-
-
-def _forbid_packed(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
-    import torch
-
-    num_logits = logits.shape[1]
+    count, num_logits = logits.shape
+    # one buffer has the packed masks, then the biases, then the numbers of the lines with biases
     words = (num_logits + 31) // 32
+    masks_end = 0
+    if any(row is not None and row.kind in (RowKind.BITMASK, RowKind.TOKEN) for row in rows):
+        masks_end = count * words
+    biases_end = masks_end + len(biased) * num_logits
+    end = biases_end + len(biased)
+    if end == 0:
+        return
     staging = _staging(logits.device)
-    host = staging.take(len(rows) * words).reshape(len(rows), words)
+    host = staging.take(end)
+    if masks_end:
+        _write_packed(host[:masks_end].reshape(count, words), rows)
+    if biased:
+        lines = host[masks_end:biases_end].view(np.float32).reshape(len(biased), num_logits)
+        _write_biases(lines, [rows[i] for i in biased])
+        host[biases_end:] = biased
+    sent = staging.send(end)
+    if masks_end:
+        _forbid_packed(logits, sent[:masks_end].view(count, words))
+    if biased:
+        bias = sent[masks_end:biases_end].view(torch.float32)
+        _add_biases(logits, bias.view(len(biased), num_logits), sent[biases_end:])
+
+
+def _write_packed(host: NDArray[np.uint32], rows: Sequence[Row | None]) -> None:
+    """Writes bitmasks of all lines to `host` [B, words]. Lines without a mask allow all tokens."""
+    words = host.shape[1]
     for line, row in zip(host, rows, strict=True):
         if row is not None and row.kind == RowKind.BITMASK:
             assert row.bits is not None
@@ -206,22 +224,24 @@ def _forbid_packed(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
             line[row.token >> 5] = np.uint32(1 << (row.token & 31))
         else:
             line[:] = 0xFFFFFFFF
-    packed = staging.send(len(rows) * words).view(torch.uint8).view(len(rows), words * 4, 1)
-    shifts = torch.arange(8, dtype=torch.uint8, device=logits.device)
-    allowed = ((packed >> shifts) & 1).view(len(rows), words * 32)[:, :num_logits]
-    logits.masked_fill_(allowed == 0, _NEG_INF)
 
 
-def _add_biases(logits: torch.Tensor, rows: Sequence[Row | None], biased: list[int]) -> None:
+def _forbid_packed(logits: torch.Tensor, packed: torch.Tensor) -> None:
+    """Sets to -inf what the bitmasks `packed`, int32 [B, words], forbid."""
     import torch
 
-    num_logits = logits.shape[1]
-    bias = np.zeros((len(biased), num_logits), dtype=np.float32)
-    for line, i in zip(bias, biased, strict=True):
-        row = rows[i]
+    count, num_logits = logits.shape
+    shifts = torch.arange(8, dtype=torch.uint8, device=logits.device)
+    bits = (packed.view(torch.uint8).view(count, -1, 1) >> shifts) & 1
+    logits.masked_fill_(bits.view(count, -1)[:, :num_logits] == 0, _NEG_INF)
+
+
+def _write_biases(host: NDArray[np.float32], rows: Sequence[Row | None]) -> None:
+    """Writes the biases of sparse and dense rows to `host` [len(rows), N]."""
+    for line, row in zip(host, rows, strict=True):
         assert row is not None and row.bias is not None
         if row.kind == RowKind.DENSE:
-            n = min(len(row.bias), num_logits)
+            n = min(len(row.bias), len(line))
             line[:n] = row.bias[:n]
             line[n:] = _NEG_INF
         else:
@@ -229,15 +249,20 @@ def _add_biases(logits: torch.Tensor, rows: Sequence[Row | None], biased: list[i
             line.fill(row.default)
             line[row.tokens] = 0
             np.add.at(line, row.tokens, row.bias)
-    which = torch.tensor(biased, device=logits.device)
+
+
+def _add_biases(logits: torch.Tensor, bias: torch.Tensor, which: torch.Tensor) -> None:
+    """Adds `bias`, float32 [K, N], to the lines `which`, int32 [K]."""
+    import torch
+
     wide = logits.index_select(0, which).to(torch.promote_types(logits.dtype, torch.float32))
-    wide += torch.from_numpy(bias).to(logits.device)
+    wide += bias
     wide.clamp_(max=torch.finfo(logits.dtype).max)
-    logits.index_copy_(0, which, wide.to(logits.dtype))
+    logits.index_copy_(0, which.long(), wide.to(logits.dtype))
 
 
 class _Staging:
-    """A host buffer (pinned for CUDA) that packed masks pass through on their way to one device."""
+    """A host buffer (pinned for CUDA) that rows pass through on their way to one device."""
 
     def __init__(self, device: torch.device) -> None:
         import torch
