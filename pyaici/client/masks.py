@@ -213,13 +213,17 @@ def _apply_batched(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
 def _write_packed(host: NDArray[np.uint32], rows: Sequence[Row | None]) -> None:
     """Writes bitmasks of all lines to `host` [B, words]. Lines without a mask allow all tokens."""
     words = host.shape[1]
+    bitmask, token = RowKind.BITMASK, RowKind.TOKEN  # looking up a member takes as long as copying a row
     for line, row in zip(host, rows, strict=True):
-        if row is not None and row.kind == RowKind.BITMASK:
-            assert row.bits is not None
-            n = min(len(row.bits), words)
-            line[:n] = row.bits[:n]
-            line[n:] = 0
-        elif row is not None and row.kind == RowKind.TOKEN:
+        kind = None if row is None else row.kind
+        if kind == bitmask:
+            assert row is not None and row.bits is not None
+            n = len(row.bits)
+            line[:n] = row.bits[:words]
+            if n < words:
+                line[n:] = 0
+        elif kind == token:
+            assert row is not None
             line[:] = 0
             line[row.token >> 5] = np.uint32(1 << (row.token & 31))
         else:
