@@ -71,6 +71,20 @@ def constraints(backend: str) -> dict[str, dict[str, Any]]:
 
 
 PROMPT = "Write about number {} and what it means to the people of the town:"
+#: a controller that writes four texts in forks, and ends with the best score. Its argument is their length
+BEST_OF_4 = f"""
+from aici import argument, fixed, gather, generate
+
+async def attempt():
+    return (await generate(regex=r{ENDLESS_WORDS!r}, temperature=1, max_tokens=argument)).logprob
+
+async def main():
+    await fixed(f" best: {{max(await gather(attempt, attempt, attempt, attempt)):.3f}}")
+"""
+#: batches of this size and larger have half the rounds, of half the tokens
+_LARGE = 32
+#: batches of this size and larger race only under the pattern
+_REGEX_ONLY = 64
 
 
 class Steps:
@@ -168,10 +182,10 @@ class Race:
         names = ("free", "aici", self.backend)
         return alternate({name: contestant(name) for name in names}, rounds)
 
-    def parts(self, batch: int, tokens: int, rounds: int) -> dict[str, list[float]]:
+    def parts(self, steps: Steps, batch: int, tokens: int, rounds: int) -> dict[str, list[float]]:
         """Returns the milliseconds that AICI and vLLM's handling of masks take in steps under a pattern."""
-        steps = Steps(self.llm)
         settings = self.settings("aici", {"aici": ("regex", ENDLESS_WORDS)}, tokens)
+        steps.steps.clear()
         for _ in range(rounds):
             self.run(settings, batch)
         whole = [step for step in steps.steps if step["apply"]]
@@ -179,6 +193,36 @@ class Race:
             "seat": [step["seat"] for step in whole],
             "masks": [step["bitmask"] + step["apply"] for step in whole],
         }
+
+    def best_of_4(self, tokens: int, rounds: int) -> dict[str, list[float]]:
+        """Returns the milliseconds per token of four texts with the same prompt, which no cache has.
+
+        They are the forks of one controller ("forks"), or `n=4` without a controller ("n4").
+        """
+        from vllm import SamplingParams
+
+        script = {"language": "python", "source": BEST_OF_4, "arg": tokens}
+        extra = {"aici_script": script, "aici_fork": True, "aici_hold": True}
+        options: dict[str, Any] = {"n": 4, "temperature": 1}
+        settings = {
+            "forks": SamplingParams(**options, extra_args=extra, max_tokens=2 * tokens),
+            "n4": SamplingParams(**options, ignore_eos=True, max_tokens=tokens),
+        }
+
+        def contestant(name: str) -> Callable[[], float]:
+            def once() -> float:
+                prompt = " ".join(PROMPT.format(next(self._numbers)) for _ in range(12))
+                begin = time.perf_counter()
+                (output,) = self.llm.generate([prompt], settings[name], use_tqdm=False)
+                seconds = time.perf_counter() - begin
+                first = output.outputs[0]
+                if name == "forks" and not first.text.startswith(" best: "):
+                    raise RuntimeError(f"{first.text!r}, {first.stop_reason}")
+                return seconds * 1e3 / tokens
+
+            return once
+
+        return alternate({name: contestant(name) for name in settings}, rounds)
 
     def first_token(self, rounds: int) -> dict[str, Any]:
         """Returns, for each contestant, the milliseconds to the first token.
@@ -212,20 +256,29 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("backend", choices=["xgrammar", "guidance"])
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    race = Race(arguments.backend, max(arguments.batches))
+    race = Race(arguments.backend, max(*arguments.batches, 4))
     race.first_token(1)  # warms up
     found: dict[str, Any] = {"first_token": race.first_token(arguments.rounds)}
-    for batch in arguments.batches:
+    found["best_of_4"] = race.best_of_4(arguments.tokens, arguments.rounds)
+    sizes = {
+        batch: (arguments.tokens // 2, (arguments.rounds + 1) // 2)
+        if batch >= _LARGE
+        else (arguments.tokens, arguments.rounds)
+        for batch in arguments.batches
+    }
+    for batch, size in sizes.items():
         for kind, constraint in constraints(arguments.backend).items():
-            found[f"b{batch}.{kind}"] = race.throughput(constraint, batch, arguments.tokens, arguments.rounds)
-    batch = max(b for b in arguments.batches if b <= 8)
-    found[f"b{batch}.parts"] = race.parts(batch, arguments.tokens, arguments.rounds)
+            if kind == "regex" or batch < _REGEX_ONLY:
+                found[f"b{batch}.{kind}"] = race.throughput(constraint, batch, *size)
+    steps = Steps(race.llm)  # patches the engine
+    for batch in {max(b for b in sizes if b <= 8), max(sizes)}:
+        found[f"b{batch}.parts"] = race.parts(steps, batch, *sizes[batch])
     print(json.dumps(found), flush=True)
 
 

@@ -22,13 +22,15 @@ _OFFICIAL = 8
 def run(report: Report) -> None:
     """Measures the tokens per second of all sequences together, for each batch and constraint.
 
-    Ratios are medians of paired rounds, with the range of nine tenths of them (`_low`, `_high`). For one
-    batch, also measures inside the engine how many milliseconds of a step AICI ("seat") and vLLM's handling
-    of masks take. Raises RuntimeError with an engine's output if it fails.
+    Ratios are medians of paired rounds, with the range of nine tenths of them (`_low`, `_high`). For two
+    batches, also measures inside the engine how many milliseconds of a step AICI ("seat") and vLLM's handling
+    of masks take. `best_of_4` is four texts by the forks of one controller, relative to a request with `n=4`.
+    Raises RuntimeError with an engine's output if it fails.
     """
     for backend in BACKENDS[:1] if report.quick else BACKENDS:
         found = race(backend, quick=report.quick)
         _first_token(report, backend, found.pop("first_token"))
+        _best_of_4(report, backend, found.pop("best_of_4"))
         for name, samples in found.items():
             batch, kind = name.split(".")
             if kind == "parts":
@@ -65,6 +67,15 @@ def _first_token(report: Report, backend: str, samples: dict[str, dict[str, list
             name += "_ms" if engine == backend else f".beside_{backend}_ms"
             report.samples(name, values, "ms")
             report.figure(name, summarise(values).median, "ms")
+
+
+def _best_of_4(report: Report, backend: str, samples: dict[str, list[float]]) -> None:
+    name = f"vllm.best_of_4.beside_{backend}"
+    for kind, values in samples.items():
+        report.samples(f"{name}.{kind}_ms", values, "ms")
+        report.figure(f"{name}.{kind}_tokens_per_s", 4e3 / summarise(values).median, "tokens/s")
+    ratios = [b / a for a, b in zip(samples["forks"], samples["n4"], strict=True)]
+    _paired(report, f"{name}.ratio_to_n4", ratios, "ratio")
 
 
 def _parts(report: Report, batch: str, backend: str, samples: dict[str, list[float]]) -> None:

@@ -28,6 +28,8 @@ def test_the_suite_reports_all_figures(engines: Engines) -> None:
     for name in ("ratio_to_free.beside_xgrammar", "added_ms.beside_xgrammar", "xgrammar_added_ms"):
         names |= {f"b2.regex.{name}{end}" for end in ("", "_low", "_high")}
     names |= {f"b2.regex.{part}.beside_xgrammar_ms" for part in ("seat", "masks")}
+    names |= {f"best_of_4.beside_xgrammar.{kind}_tokens_per_s" for kind in ("forks", "n4")}
+    names |= {f"best_of_4.beside_xgrammar.ratio_to_n4{end}" for end in ("", "_low", "_high")}
     assert set(found) == {f"vllm.{name}" for name in names}
     assert all(
         value > 0
