@@ -116,7 +116,7 @@ MATRIX = {
         "pyaici.server.settings"
     ),
     "pyaici.server.controller_store": (
-        "aicirt.contract pyaici.client pyaici.scripting pyaici.server.http "
+        "aicirt.contract aicirt.system pyaici.client pyaici.scripting pyaici.server.http "
         "pyaici.server.scheduling pyaici.server.settings"
     ),
     "pyaici.server.http": "aicirt.contract aicirt.system pyaici.engines pyaici.server.settings",
@@ -130,10 +130,11 @@ MATRIX = {
         "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.settings"
     ),
     "pyaici.server.scheduling": (
-        "aicirt.contract aicirt.ipc pyaici.client pyaici.engines pyaici.server.http pyaici.server.settings"
+        "aicirt.contract aicirt.ipc aicirt.system pyaici.client pyaici.engines pyaici.server.http "
+        "pyaici.server.settings"
     ),
     "pyaici.server.service": (
-        "aicirt.contract pyaici.engines pyaici.server.controller_store pyaici.server.http "
+        "aicirt.contract aicirt.system pyaici.engines pyaici.server.controller_store pyaici.server.http "
         "pyaici.server.models pyaici.server.scheduling pyaici.server.settings"
     ),
     "pyaici.server.settings": "aicirt.contract",

@@ -381,10 +381,14 @@ class WorkerLink:
     def _calls(self) -> tuple[set[int], set[int], set[int]]:
         return self.critical, self.measured, self.spared
 
+    def death(self) -> WorkerDiedError:
+        """Returns the error for the sequences of a worker that is `gone`."""
+        return WorkerDiedError(f"worker {self.index} (pid {self.pid}) has ended; its sequences are lost")
+
     def _check_alive(self) -> None:
-        if self.dead or not self._peer.alive():
+        if self.gone:
             self.dead = True
-            raise WorkerDiedError(f"worker {self.index} (pid {self.pid}) has ended; its sequences are lost")
+            raise self.death()
 
     def close(self) -> None:
         """Closes everything, and unlinks names that are still linked."""

@@ -23,6 +23,7 @@ from aicirt.contract.errors import (
     UnknownModuleError,
     UnknownSequenceError,
     VocabularyError,
+    WorkerDiedError,
 )
 from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
 from aicirt.contract.modules import ModuleInfo, StoredScript
@@ -182,6 +183,11 @@ class Runtime:
         """Returns process ids, load and counters of the supervisor and its workers."""
         return dict(self._control.call("health"))
 
+    @property
+    def daemon_pid(self) -> int:
+        """The process id of aicirt's supervisor."""
+        return int(self._control.hello["pid"])
+
     def is_connected(self) -> bool:
         """Returns whether aicirt is connected, as far as can be known without a call."""
         return not self._closed and self._control.is_open()
@@ -308,6 +314,15 @@ class Runtime:
     def is_live(self, seq: int) -> bool:
         """Returns whether the sequence has been started, and neither ended nor freed."""
         return seq in self._live
+
+    def lost(self) -> dict[int, WorkerDiedError]:
+        """Returns the live sequences whose workers have ended, each with its error.
+
+        A step reports the same for the sequences that take part in it. An engine asks for the others, e.g.
+        those whose prompts it still feeds.
+        """
+        gone = {link: link.death() for link in self._links.values() if link.gone}
+        return {seq: gone[link] for seq, link in self._live.items() if link in gone} if gone else {}
 
     def wants_logprobs(self, seq: int) -> bool:
         """Returns whether post_process of the controller will receive log-probability and allowed mass.

@@ -52,6 +52,7 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service = app.state.service = Service(settings, model, store, metrics, on_failure)
+        store.watch()
         app.state.watcher = operations.watch(service)
         covers = app.state.covers = Covers(service)
         try:

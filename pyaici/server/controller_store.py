@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.contract.errors import ControllerError
+from aicirt.system.logs import fields
 from pyaici.scripting.checker import is_syntax_error
 from pyaici.server.http.users import Role
+from pyaici.server.scheduling.processes import call_at_end
 from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
 from pyaici.server.scheduling.threads import in_own_thread
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pyaici.server.settings import ServerSettings
 
 
+_log = logging.getLogger("aicirt.server")
 Result = TypeVar("Result")
 #: concurrent calls to aicirt, of all users and of one. Each has a thread; in aicirt, owners take turns for
 #: slow operations
@@ -33,6 +37,22 @@ class ControllerStore:
         """Uses `runtime`, which belongs to the server alone and has the model's vocabulary registered."""
         self._runtime = runtime
         self._turns = FairTurns(_CALLS, WaitingLimits.before_streams(settings), each=_CALLS_EACH)
+
+    def watch(self) -> None:
+        """Logs the end of aicirt when it comes; call it in the event loop. Calls fail from then on."""
+
+        def ended() -> None:
+            _log.error(
+                "aicirt (pid %d) has ended: requests with a controller get status 503; restart the server",
+                pid,
+                extra=fields(pid=pid),
+            )
+
+        pid = self._runtime.daemon_pid
+        try:
+            call_at_end(pid, ended)
+        except OSError:
+            ended()
 
     async def find(self, name: str, user: User) -> str:
         """Returns a controller's id, given an id, a tag or the name of a bundled controller.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aicirt.contract.errors import AiciError, ModuleError, UnknownModuleError
+from aicirt.contract.errors import AiciError, ControllerError, ModuleError, UnknownModuleError
+from aicirt.system.logs import fields
 from pyaici.engines.engine import Request, Sampling
 from pyaici.server.http.errors import bad_request, from_aici
 from pyaici.server.scheduling.engine_thread import EngineThread
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from pyaici.server.models import ServedModel
     from pyaici.server.scheduling.streams import EngineStream
     from pyaici.server.settings import ServerSettings
+
+
+_log = logging.getLogger("aicirt.server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,8 @@ class Service:
                 yield stream
             finally:
                 stream.close()
-                self.metrics.ended(controlled, stream.results)
+                _log_failures(stream)
+                self.metrics.ended(controlled, stream.results, stream.error)
 
     async def _prepare(self, job: Job) -> Request:
         """Returns the engine's request; checks that the controller exists and accepts its argument."""
@@ -156,3 +162,10 @@ class Service:
         """Ends the engine's thread and all remaining requests."""
         self.reading.close()
         self.engine.close()
+
+
+def _log_failures(stream: EngineStream) -> None:
+    """Logs errors that are no fault of the request's controller. The client gets the message."""
+    errors = [result.error for result in stream.results or ()]
+    for code in sorted({e.code for e in errors if e is not None and not isinstance(e, ControllerError)}):
+        _log.warning("a request ended with the error %s", code, extra=fields(code=code))

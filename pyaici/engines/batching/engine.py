@@ -227,6 +227,7 @@ class BatchingEngine(Engine):
         """
         stats = self._pool.stats
         stats.begin_step()
+        self._end_lost()
         ready, filling = self._scheduler.schedule()
         with stats.phase(Phase.POST):
             actions = StepActions(self._pool, self._runtime, ready, self._runner.num_tokens)
@@ -251,6 +252,13 @@ class BatchingEngine(Engine):
             self._end_all(error)
             raise
         return self._pool.drain()
+
+    def _end_lost(self) -> None:
+        """Ends the sequences whose workers have ended, before the model spends time on their prompts."""
+        lost = self._runtime.lost() if self._runtime is not None else {}
+        for seq in [seq for seq in self._pool.live.values() if seq.control in lost]:
+            assert seq.control is not None
+            self._pool.finish(seq, FinishReason.ERROR, lost[seq.control])
 
     def _forward(self, active: list[Sequence], filling: list[Feed]) -> None:
         """Computes the logits of every active sequence that has none; twins share one row of the batch."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pyaici.engines.engine import GenerationResult
+    from pyaici.server.http.errors import ApiError
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -85,10 +86,15 @@ class Metrics:
         """Counts a request that starts to generate."""
         self._live.labels(str(controlled).lower()).inc()
 
-    def ended(self, controlled: bool, results: list[GenerationResult] | None) -> None:
-        """Counts a request that has stopped generating; `results` is None if it was cancelled."""
+    def ended(self, controlled: bool, results: list[GenerationResult] | None, error: ApiError | None) -> None:
+        """Counts a request that has stopped generating.
+
+        `results` is None if it was cancelled, or failed with `error` before its end.
+        """
         self._live.labels(str(controlled).lower()).dec()
-        if results is None:
+        if error is not None:
+            self._ended.labels("error", error.code or error.kind).inc()
+        elif results is None:
             self._ended.labels("cancelled", "").inc()
         for result in results or ():
             self._ended.labels(result.reason.value, "" if result.error is None else result.error.code).inc()

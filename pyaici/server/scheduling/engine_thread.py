@@ -12,16 +12,20 @@ from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
 
-from aicirt.contract.errors import TemplateGoneError
+from aicirt.contract.errors import RuntimeFailure, TemplateGoneError, WorkerDiedError
 from aicirt.ipc.cpu import take_short_turns
+from aicirt.system.logs import fields
+from aicirt.system.shortage import describe
 from pyaici.engines.engine import Finished
-from pyaici.server.http.errors import ApiError, busy
+from pyaici.server.http.errors import ApiError, busy, from_aici
+from pyaici.server.scheduling.processes import call_at_end
 from pyaici.server.scheduling.streams import Backlog, Backlogs, EngineStream
 from pyaici.server.scheduling.threads import in_own_thread
 
 if TYPE_CHECKING:
-    from pyaici.client.link import Placement
+    from pyaici.client.link import Placement, WorkerAddress
     from pyaici.engines.engine import Engine, Event, GenerationResult, Request
 
 
@@ -142,6 +146,8 @@ class EngineThread:
         self._pieces: deque[Piecewise] = deque()
         self._streams: dict[int, EngineStream] = {}
         self._backlogs = Backlogs()
+        #: streams by the pid of the worker that runs their controllers
+        self._workers: dict[int, WeakSet[EngineStream]] = {}
         self._stopping = False
         #: prevents tasks from being added to `_todo` after the thread has read it for the last time
         self._entry = threading.Lock()
@@ -175,6 +181,8 @@ class EngineThread:
 
     async def _add(self, request: Request, placement: Placement | None, backlog: Backlog) -> EngineStream:
         stream = EngineStream(self.cancel, self._backlogs, backlog)
+        if placement is not None:
+            self._watch(placement.address, stream)
 
         def start() -> None:
             stream.number = self.engine.add(request, placement)
@@ -186,6 +194,28 @@ class EngineThread:
             stream.close()  # the engine may have added the request meanwhile
             raise
         return stream
+
+    def _watch(self, worker: WorkerAddress, stream: EngineStream) -> None:
+        """Makes the stream fail when the worker ends: the engine notices it only between two passes."""
+        if worker.pid not in self._workers:
+            name = f"worker {worker.worker} (pid {worker.pid})"
+            try:
+                call_at_end(worker.pid, partial(self._worker_ended, worker.pid, name))
+            except ProcessLookupError:
+                raise WorkerDiedError(f"{name} has ended") from None
+            except OSError as error:
+                raise RuntimeFailure(f"{name} cannot be watched: {describe(error)}") from None
+            self._workers[worker.pid] = WeakSet()
+        self._workers[worker.pid].add(stream)
+
+    def _worker_ended(self, pid: int, name: str) -> None:
+        lost = [stream for stream in self._workers.pop(pid) if stream.open]
+        for stream in lost:
+            stream.fail(from_aici(WorkerDiedError(f"{name} has ended; its sequences are lost"), "controller"))
+            self.cancel(stream)
+        level = logging.WARNING if lost else logging.INFO  # aicirt ends workers that nobody needs
+        about = fields(pid=pid, lost=len(lost))
+        _log.log(level, "%s has ended; requests lost: %d", name, len(lost), extra=about)
 
     def cancel(self, stream: EngineStream) -> None:
         """Cancels the request of a stream that is no longer read."""

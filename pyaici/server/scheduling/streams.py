@@ -72,7 +72,8 @@ class EngineStream:
         self._bytes = 0
         self._arrived = asyncio.Event()
         self._closed = False
-        self._error: ApiError | None = None
+        #: why the stream failed before the request ended; else None
+        self.error: ApiError | None = None
         #: results of all sequences; None until the request has ended
         self.results: list[GenerationResult] | None = None
         #: the engine's number of the request
@@ -87,8 +88,8 @@ class EngineStream:
         Raises ApiError if the stream failed before the request ended.
         """
         while not self._steps:
-            if self._error is not None:
-                raise self._error
+            if self.error is not None:
+                raise self.error
             if self.results is not None or self._closed:
                 raise StopAsyncIteration
             self._arrived.clear()
@@ -101,20 +102,25 @@ class EngineStream:
         self._bytes += nbytes
         self._backlog.nbytes += nbytes
 
+    @property
+    def open(self) -> bool:
+        """Whether the request goes on, as far as the reader knows."""
+        return not self._closed and self.results is None and self.error is None
+
     def close(self) -> None:
         """Stops reading, and cancels the request if it has not ended."""
         if not self._closed:
+            if self.open:
+                self._cancel(self)
             self._closed = True
             self._backlogs.leave(self._backlog, self._bytes)
             self._steps.clear()
             self._bytes = 0
-            if self.results is None and self._error is None:
-                self._cancel(self)
             self._arrived.set()
 
     def take(self, events: list[Event], results: list[GenerationResult] | None) -> None:
         """Adds the events of a step; call it in the event loop. `results`: given once the request ends."""
-        if self._closed or self._error is not None:
+        if self._closed or self.error is not None:
             return
         if events:
             nbytes = sum(map(size, events))
@@ -130,9 +136,9 @@ class EngineStream:
         self._arrived.set()
 
     def fail(self, error: ApiError) -> None:
-        """Ends the stream with an error, unless the request has ended; call it in the event loop."""
-        if self.results is None:
-            self._error = error
+        """Ends the stream with an error, unless it has ended already; call it in the event loop."""
+        if self.results is None and self.error is None:
+            self.error = error
             self._arrived.set()
 
 

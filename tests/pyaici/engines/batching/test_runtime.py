@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,25 @@ def test_a_killed_worker_ends_only_its_own_sequences(
         (result,) = engine.results(lost)
         assert isinstance(result.error, WorkerDiedError)
         assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
+
+
+def test_the_rest_of_a_prompt_is_not_fed_after_the_death_of_its_worker(
+    guest: Path, long_model: Any, vocabulary: Vocabulary
+) -> None:
+    with Runtime(workers=1) as runtime:
+        module = runtime.upload(guest).id
+        engine = make_engine(long_model, runtime=runtime, vocabulary=vocabulary)
+        lost = engine.add(Request([1 + i % 200 for i in range(2000)], module=module, arg="ok"))
+        engine.step()
+        for link in runtime._links.values():
+            os.kill(link.pid, signal.SIGKILL)
+            while not link.gone:
+                time.sleep(0.001)
+        with CountingPasses(engine) as fed:
+            engine.step()
+        (result,) = engine.results(lost)
+        assert isinstance(result.error, WorkerDiedError)
+        assert fed.passes == [] and not engine.busy
 
 
 def test_each_step_runs_one_forward_pass(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:

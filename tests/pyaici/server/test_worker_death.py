@@ -1,0 +1,79 @@
+"""Requests learn of the death of a worker, or of aicirt, whatever the engine's thread is doing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from pyaici.client.runtime import Runtime
+from pyaici.engines.hf import Request
+from pyaici.server.http.errors import ApiError
+from pyaici.server.scheduling.engine_thread import EngineThread
+from tests.processes import family, private_daemons
+from tests.pyaici.server.serving import Serving
+from tests.pyaici.server.small import small_engine
+
+
+def test_death_of_a_worker_ends_its_streams_during_a_step(
+    guest: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        assert go.wait(60)
+
+    async def main() -> None:
+        with Runtime(workers=1) as runtime:
+            engine = small_engine(runtime)
+            module = runtime.upload(guest).id
+            thread = EngineThread(engine, asyncio.get_running_loop())
+            try:
+                free = await thread.add(Request([1, 2], max_tokens=4000))
+                stream = await thread.add(Request([1, 2], module=module, arg="ok", max_tokens=4000))
+                await anext(stream)
+                thread.post(hold)
+                assert await asyncio.to_thread(held.wait, 60)
+                os.kill(runtime.health()["workers"][0]["pid"], signal.SIGKILL)
+                with pytest.raises(ApiError, match="has ended; its sequences are lost") as error:
+                    async for _ in stream:
+                        pass
+                assert (error.value.status, error.value.code) == (503, "worker_died")
+                assert not go.is_set() and free.open
+                go.set()
+                stream.close()
+                steps = engine.stats.steps
+                while engine.stats.steps < steps + 3:
+                    await anext(free)
+                live = [seq.control for seq in engine._pool.live.values()]
+                assert live == [None], "the request is cancelled"
+            finally:
+                go.set()
+                await asyncio.to_thread(thread.close)
+
+    asyncio.run(main())
+    (line,) = [r for r in caplog.records if "requests lost: 1" in r.message]
+    assert line.levelname == "WARNING"
+
+
+def test_death_of_aicirt_is_an_error_for_clients_and_in_the_log(tmp_path: Path) -> None:
+    with Serving(tmp_path / "log", program=("-m", "tests.pyaici.server.quick")) as server:
+        body = {"prompt": [1, 2, 3], "controller": "regex", "controller_arg": "[a-z]*", "max_tokens": 4000}
+        with server.client() as client, client.stream("POST", "/v1/run", json=body) as answer:
+            lines = answer.iter_lines()
+            next(line for line in lines if line.startswith("data:"))
+            os.kill(next(iter(private_daemons(family(server.process.pid)))), signal.SIGKILL)
+            assert "worker_died" in "".join(lines)
+        with server.client() as client:
+            refused = client.post("/v1/run", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "supervisor_died")
+            assert client.get("/ready").json()["aicirt"] is False
+            assert client.post("/v1/run", json={"prompt": [1], "max_tokens": 2}).status_code == 200
+        server.wait_for(r"ERROR aicirt.server: aicirt \(pid \d+\) has ended")
+        server.wait_for(r"WARNING aicirt.server: worker 0 \(pid \d+\) has ended; requests lost: 1")
+        assert server.metrics()['aici_sequences_ended_total{error="worker_died",reason="error"}'] == 1
