@@ -158,6 +158,11 @@ class Service:
         self._turns.close(self.engine.gone)
         self.engine.cancel_all()
 
+    def fail_requests(self) -> None:
+        """Does the same at once: clients get an error although the engine is in the middle of a step."""
+        self.end_requests()
+        self.engine.fail_all()
+
     def close(self) -> None:
         """Ends the engine's thread and all remaining requests."""
         self.reading.close()

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 #: a body that arrives at this rate is not late, whatever its size
 _BODY_BYTES_PER_SECOND = 16 << 10
-#: Seconds in which the rest of a body is read and dropped after the answer, up to the size of the largest
-#: body allowed. A client that still sends when the connection closes may lose the answer; most stop as soon
-#: as they see it.
-_DROP_SECONDS = 2.0
+#: Seconds and bytes in which the rest of a body is read and dropped after the answer. A client that still
+#: sends when the connection closes may lose the answer; most stop as soon as they see it.
+_DROP_SECONDS, _DROP_BYTES = 10.0, 256 << 20
 
 
 class Connections:
@@ -125,10 +124,12 @@ class BoundedProtocol(H11Protocol):
             return
         self._received += len(data)
         settings = self.connections_of_all.settings
-        if self._dropping and self._received > max(settings.max_body_bytes, settings.max_upload_bytes):
+        if not self._dropping or self._received <= max(settings.max_body_bytes, settings.max_upload_bytes):
+            super().data_received(data)
+        elif self._received <= _DROP_BYTES:
+            self.transport.write_eof()  # after so many bytes no further request is read
+        else:
             self.transport.close()
-            return
-        super().data_received(data)
 
     def handle_events(self) -> None:
         """Handles events as uvicorn does, then starts the time limit for the next part of the request."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import signal
 import socket
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,16 @@ from pyaici.server.http.connections import Connections, protocol_of
 from pyaici.server.http.origins import is_loopback
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from fastapi import FastAPI
 
     from pyaici.server.settings import ServerSettings
 
 
 _log = logging.getLogger("aicirt.server")
+#: seconds that clients have after a second Ctrl-C to read the error
+_LAST_WORDS_SECONDS = 1.0
 
 
 def bind(settings: ServerSettings) -> socket.socket:
@@ -52,7 +57,7 @@ def bind(settings: ServerSettings) -> socket.socket:
 class HttpServer(uvicorn.Server):
     """Shuts down in order: running requests have `--drain-s`, then they are cancelled.
 
-    Clients of cancelled requests are sent an error.
+    Clients of cancelled requests are sent an error. A second Ctrl-C cancels the requests at once.
     """
 
     def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
@@ -76,8 +81,27 @@ class HttpServer(uvicorn.Server):
         self._settings = settings
         self._drain_s = settings.drain_s
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handles a signal: begins to shut down, or hurries if that has begun."""
+        hurry = self.should_exit and sig == signal.SIGINT
+        super().handle_exit(sig, frame)
+        if hurry:
+            self.force_exit = False  # uvicorn would stop in the middle of requests
+            self._loop.call_soon_threadsafe(self._hurry)
+
+    def _hurry(self) -> None:
+        self._app.state.service.fail_requests()
+        self._loop.call_later(_LAST_WORDS_SECONDS, self._disconnect)
+
+    def _disconnect(self) -> None:
+        """Closes the connections of clients that have not read the error."""
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to serve, and logs the address."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         for bound in sockets or ():
             host, port = bound.getsockname()[:2]

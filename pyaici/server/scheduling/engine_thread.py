@@ -146,8 +146,10 @@ class EngineThread:
         self._pieces: deque[Piecewise] = deque()
         self._streams: dict[int, EngineStream] = {}
         self._backlogs = Backlogs()
-        #: streams by the pid of the worker that runs their controllers
-        self._workers: dict[int, WeakSet[EngineStream]] = {}
+        #: all streams that somebody may still read
+        self._readable: WeakSet[EngineStream] = WeakSet()
+        #: pids of the workers whose end is noticed
+        self._watched: set[int] = set()
         self._stopping = False
         #: prevents tasks from being added to `_todo` after the thread has read it for the last time
         self._entry = threading.Lock()
@@ -181,8 +183,10 @@ class EngineThread:
 
     async def _add(self, request: Request, placement: Placement | None, backlog: Backlog) -> EngineStream:
         stream = EngineStream(self.cancel, self._backlogs, backlog)
+        self._readable.add(stream)
         if placement is not None:
-            self._watch(placement.address, stream)
+            stream.worker = placement.address.pid
+            self._watch(placement.address)
 
         def start() -> None:
             stream.number = self.engine.add(request, placement)
@@ -195,21 +199,22 @@ class EngineThread:
             raise
         return stream
 
-    def _watch(self, worker: WorkerAddress, stream: EngineStream) -> None:
-        """Makes the stream fail when the worker ends: the engine notices it only between two passes."""
-        if worker.pid not in self._workers:
-            name = f"worker {worker.worker} (pid {worker.pid})"
-            try:
-                call_at_end(worker.pid, partial(self._worker_ended, worker.pid, name))
-            except ProcessLookupError:
-                raise WorkerDiedError(f"{name} has ended") from None
-            except OSError as error:
-                raise RuntimeFailure(f"{name} cannot be watched: {describe(error)}") from None
-            self._workers[worker.pid] = WeakSet()
-        self._workers[worker.pid].add(stream)
+    def _watch(self, worker: WorkerAddress) -> None:
+        """Makes the worker's streams fail when it ends: the engine notices that only between two passes."""
+        if worker.pid in self._watched:
+            return
+        name = f"worker {worker.worker} (pid {worker.pid})"
+        try:
+            call_at_end(worker.pid, partial(self._worker_ended, worker.pid, name))
+        except ProcessLookupError:
+            raise WorkerDiedError(f"{name} has ended") from None
+        except OSError as error:
+            raise RuntimeFailure(f"{name} cannot be watched: {describe(error)}") from None
+        self._watched.add(worker.pid)
 
     def _worker_ended(self, pid: int, name: str) -> None:
-        lost = [stream for stream in self._workers.pop(pid) if stream.open]
+        self._watched.discard(pid)
+        lost = [stream for stream in self._readable if stream.open and stream.worker == pid]
         for stream in lost:
             stream.fail(from_aici(WorkerDiedError(f"{name} has ended; its sequences are lost"), "controller"))
             self.cancel(stream)
@@ -237,6 +242,11 @@ class EngineThread:
 
         with contextlib.suppress(ApiError):
             self._put(EngineCall(end, on_error=_log_failure))
+
+    def fail_all(self) -> None:
+        """Ends all streams with an error, without waiting for the engine; call it in the event loop."""
+        for stream in list(self._readable):
+            stream.fail(self.gone())
 
     async def call(self, work: Callable[[], Result]) -> Result:
         """Returns `work()`, called in the engine's thread between two steps."""

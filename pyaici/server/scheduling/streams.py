@@ -76,6 +76,8 @@ class EngineStream:
         self.error: ApiError | None = None
         #: results of all sequences; None until the request has ended
         self.results: list[GenerationResult] | None = None
+        #: pid of the worker that runs the request's controller
+        self.worker: int | None = None
         #: the engine's number of the request
         self.number = -1
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from pyaici.server.http.access import network_of
@@ -105,6 +107,27 @@ def test_dropped_bodies_are_bounded(strict: Serving) -> None:
         with pytest.raises(OSError):
             while True:
                 connection.sendall(b"a" * BODY)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_client_that_sends_a_too_large_body_to_the_end_gets_the_answer(
+    strict: Serving, tokens: dict[str, str], chunked: bool
+) -> None:
+    """The asynchronous client drops an answer if the connection breaks before the body is sent."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(16):
+            yield b"a" * (4 << 20)
+
+    async def post() -> tuple[int, str]:
+        async with httpx2.AsyncClient(timeout=60) as client:
+            headers = {"Authorization": f"Bearer {tokens['ada']}", "Content-Type": "application/json"}
+            body = pieces() if chunked else b"a" * (64 << 20)
+            answer = await client.post(f"{strict.url}/v1/run", headers=headers, content=body)
+            return answer.status_code, answer.json()["error"]["message"]
+
+    status, message = asyncio.run(post())
+    assert status == 413 and f"larger than the {BODY} bytes" in message
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: "])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -209,3 +210,27 @@ def test_ctrl_c_stops_the_server_soon_without_drain_time(tmp_path: Path) -> None
                 server.stop(signal.SIGINT)
         assert time.monotonic() - start < 30
         assert "Traceback" not in server.text()
+
+
+def test_second_ctrl_c_ends_streams_with_an_error_event(tmp_path: Path) -> None:
+    """Clients that never read are disconnected."""
+    long = {"prompt": "Once upon a time", "max_tokens": 4000, "stream": True}
+    body = json.dumps(long).encode()
+    head = "POST /v1/run HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    with Serving(tmp_path / "log", "--drain-s", "600") as server, server.client() as client:
+        with (
+            socket.create_connection(("127.0.0.1", server.port)) as silent,
+            client.stream("POST", "/v1/completions", json=long) as answer,
+        ):
+            silent.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            assert silent.recv(1)
+            events = answer.iter_lines()
+            next(line for line in events if line.startswith("data: "))
+            server.process.send_signal(signal.SIGINT)
+            server.wait_for("Waiting for connections to close")
+            next(line for line in events if line.startswith("data: "))
+            assert server.stop(signal.SIGINT) == 128 + signal.SIGINT
+            assert [line for line in events if line][-2].startswith('data: {"error":{"message":"the server')
+        log = server.text()
+        assert "Application shutdown complete" in log
+        assert "Traceback" not in log and "ERROR" not in log and "Exception" not in log
