@@ -103,7 +103,8 @@ MATRIX = {
         "pyaici.engines pyaici.server.apis pyaici.server.http pyaici.server.service"
     ),
     "pyaici.server.apis.openai": (
-        "pyaici.server.apis pyaici.server.http pyaici.server.models pyaici.server.service"
+        "aicirt.contract pyaici.engines pyaici.server.apis pyaici.server.http pyaici.server.models "
+        "pyaici.server.service"
     ),
     "pyaici.server.apis.run": (
         "aicirt.contract pyaici.engines pyaici.server.apis pyaici.server.apis.openai pyaici.server.http "

@@ -44,6 +44,10 @@ MAX_TOP_LOGPROBS = 20
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 
 
+#: natural log-probability of a token, and (token, log-probability) of the most likely tokens at its place
+TokenScore = tuple[float, list[tuple[int, float]]]
+
+
 class Origin(Enum):
     """The origin of a token of a sequence."""
 

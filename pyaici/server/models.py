@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import inspect
 import logging
 import os
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyaici.client.runtime import Runtime
     from pyaici.engines.batching.engine import BatchingEngine
-    from pyaici.engines.engine import Engine
+    from pyaici.engines.engine import Engine, TokenScore
     from pyaici.engines.vllm.engine import VllmEngine
     from pyaici.server.settings import ServerSettings
     from pyaici.tokens import Vocabulary
@@ -55,6 +57,8 @@ class ServedModel:
     #: Returns the logits after token sequences, as `BatchingEngine.logits_in_pieces` does; call it in the
     #: engine's thread. None: the engine does not expose logits.
     logits: Callable[[Sequence[Sequence[int]]], Generator[None, None, NDArray[np.float32]]] | None = None
+    #: Scores the tokens of a text, as `BatchingEngine.scores_in_pieces` does; call it in the engine's thread.
+    scores: Callable[[Sequence[int], int], Generator[None, None, list[TokenScore]]] | None = None
     #: other names that clients may use for the model
     aliases: frozenset[str] = frozenset()
     created: float = field(default_factory=time.time)
@@ -64,6 +68,13 @@ class ServedModel:
         """The tokenizer's template for chats, empty if it has none."""
         template = getattr(self.tokenizer, "chat_template", None)
         return template if isinstance(template, str) else ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the model, the engine and this server's version: answers may change with it."""
+        version = importlib.metadata.version("pyaici")
+        parts = (version, self.name, type(self.engine).__name__, self.num_tokens, self.chat_template)
+        return f"fp_{hashlib.sha256(repr(parts).encode('utf-8', 'replace')).hexdigest()[:12]}"
 
     def check_name(self, name: str | None) -> None:
         """Raises ApiError if a request names another model; a request that names none gets this one."""
@@ -226,6 +237,7 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
         engine.num_tokens,
         engine.max_context,
         logits,
+        engine.scores_in_pieces,
         frozenset(settings.model_aliases),
     )
 

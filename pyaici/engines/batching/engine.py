@@ -11,7 +11,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.client.masks import count_allowed
@@ -34,6 +34,7 @@ from pyaici.engines.engine import (
     GenerationResult,
     Origin,
     Request,
+    TokenScore,
     run_to_end,
 )
 from pyaici.engines.prompts import first_tokens
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from pyaici.client.link import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
+
+
+Result = TypeVar("Result")
 
 
 class BatchingEngine(Engine):
@@ -205,17 +209,34 @@ class BatchingEngine(Engine):
         request between two pieces.
         """
         histories = self._histories.check(sequences)
-        try:
-            logits = yield from self._histories.logits(
-                histories, self._pool.cached, self._scheduler.prompt_tokens
+        logits = yield from self._trusted(
+            self._histories.logits(histories, self._pool.cached, self._scheduler.prompt_tokens)
+        )
+        logits[:, self._vocab_size :] = float("-inf")
+        return logits
+
+    def scores_in_pieces(self, tokens: Seq[int], count: int) -> Generator[None, None, list[TokenScore]]:
+        """Scores a text as the model reads it, in pieces as `logits_in_pieces` does, with the same errors.
+
+        Returns the log-probability of each token but the first given those before it, at temperature 1 and
+        without any controller, and the `count` most likely tokens at each place.
+        """
+        (history,) = self._histories.check([tokens])
+        return (
+            yield from self._trusted(
+                self._histories.scores(history, count, self._scheduler.prompt_tokens, self._vocab_size)
             )
+        )
+
+    def _trusted(self, work: Generator[None, None, Result]) -> Generator[None, None, Result]:
+        """Runs work that feeds the model. An error of the model ends all sequences of requests."""
+        try:
+            return (yield from work)
         except (AiciError, GeneratorExit):
             raise
         except BaseException as error:  # also an interrupt: the pass may be half done
             self._end_all(error)
             raise
-        logits[:, self._vocab_size :] = float("-inf")
-        return logits
 
     # -- the step -------------------------------------------------------------------------------
 

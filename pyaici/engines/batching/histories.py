@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from aicirt.contract.errors import AiciError, SpaceError
-from pyaici.engines.batching.model import Feed, Line, Runner
+from pyaici.engines.batching.model import Feed, Line, Runner, Slot
 from pyaici.engines.batching.prefixes import Cached, shared_length
+from pyaici.engines.batching.sampler import score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
     from pyaici.engines.batching.budget import Budget, Claim
     from pyaici.engines.batching.prefixes import PrefixCache
     from pyaici.engines.batching.stats import StepStats
+    from pyaici.engines.engine import TokenScore
 
 
 #: Sequences that have slots at the same time. The cache allocates slots on demand at full length, and keeps
 #: them allocated.
 BATCH = 16
+#: Most tokens that are scored in a piece: the logits of all of them are in memory at the same time.
+_SCORED = 64
 
 
 class Histories:
@@ -87,6 +91,41 @@ class Histories:
             for history, row in zip(batch, self._runner.sampler.to_numpy(rows), strict=True):
                 result[places[tuple(history)]] = row
         return result
+
+    def scores(
+        self, tokens: list[int], count: int, most_tokens: Callable[[], int], vocab_size: int
+    ) -> Generator[None, None, list[TokenScore]]:
+        """Computes the log-probability of each token but the first, and the `count` most likely ones there.
+
+        Ids from `vocab_size` on are no tokens. `most_tokens` and errors: see `logits`.
+        """
+        claim, cleared = self._claim([tokens]), self._prefixes.cleared
+        scored = Cached(tokens, Slot())
+        found: list[TokenScore] = []
+        try:
+            scored = Cached(tokens, self._prefixes.start(tokens[:1], ()))
+            while len(found) < len(tokens) - 1:
+                if found:
+                    yield
+                if self._prefixes.cleared != cleared:
+                    raise _lost()
+                here = len(found)
+                piece = tokens[here : min(here + max(1, min(most_tokens(), _SCORED)), len(tokens) - 1)]
+                self._prefixes.extend(scored.slot, here + len(piece))
+                (lines,) = self._runner.run([Feed(scored.slot, piece, every=True)])
+                for line, token in zip(
+                    self._runner.sampler.to_numpy(lines), tokens[here + 1 :], strict=False
+                ):
+                    line[vocab_size:] = float("-inf")
+                    logprob, top, _ = score(line, token, count)
+                    found.append((logprob, top))
+            return found
+        finally:
+            self._budget.release(claim)
+            if scored.slot.placed:
+                if self._prefixes.cleared != cleared:
+                    scored.slot.length = 0  # the contents cannot be trusted: do not keep them
+                self._prefixes.end(tokens, scored.slot)
 
     def _claim(self, batch: list[list[int]]) -> Claim:
         """Claims room for a batch, or for as many of its sequences as fit.
@@ -154,9 +193,11 @@ class Histories:
             self._runner.run(feeds)
             yield
             if self._prefixes.cleared != cleared:
-                raise AiciError(
-                    "the model failed for another request, and the cached keys of this one are lost"
-                )
+                raise _lost()
+
+
+def _lost() -> AiciError:
+    return AiciError("the model failed for another request, and the cached keys of this one are lost")
 
 
 class NextLogits(Protocol):

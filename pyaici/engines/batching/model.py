@@ -57,6 +57,8 @@ class Feed:
 
     slot: Slot
     tokens: Sequence[int]
+    #: return the logits after each of the tokens, which are then at most `CHUNK_TOKENS`
+    every: bool = False
 
 
 class KeyValueCache(Protocol):
@@ -145,4 +147,7 @@ class Runner(Protocol):
     max_tokens: int
 
     def run(self, feeds: Sequence[Feed]) -> Sequence[Line]:
-        """Appends each feed's tokens to its slot. Returns the logits after each feed's last token."""
+        """Appends each feed's tokens to its slot. Returns the logits after each feed's last token.
+
+        For a feed with `every`, returns a list of the logits after each of its tokens.
+        """

@@ -262,19 +262,27 @@ def _measure(plain: NDArray[np.float32], masked: NDArray[np.float32], choice: Ch
     """Fills in log-probability, allowed mass and most likely tokens of a line. Overwrites `plain`."""
     if not choice.greedy:
         np.divide(plain, choice.temperature, out=plain)
-    value, largest = float(plain[chosen.token]), float(plain.max())
-    best = largest_first(plain, choice.list_top)
-    values = plain[best].tolist()
-    np.subtract(plain, largest, out=plain)
-    total = float(np.exp(plain, out=plain).sum())
-    norm = largest + math.log(total)
-    chosen.logprob = value - norm
+    chosen.logprob, top, total = score(plain, chosen.token, choice.list_top)
     if choice.row is None or choice.row.kind == RowKind.ALL:
         chosen.allowed_mass = 1.0
     else:
         chosen.allowed_mass = min(1.0, float(plain.dot(masked > -math.inf)) / total)
     if choice.list_top:
-        chosen.top = [(token, top - norm) for token, top in zip(best.tolist(), values, strict=True)]
+        chosen.top = top
+
+
+def score(line: NDArray[np.float32], token: int, count: int) -> tuple[float, list[tuple[int, float]], float]:
+    """Returns the log-probability of a token, and those of the `count` most likely tokens.
+
+    Also returns the sum of the unnormalized probabilities, with which it overwrites `line`, float32 [N].
+    """
+    value, largest = float(line[token]), float(line.max())
+    best = largest_first(line, count)
+    values = line[best].tolist()
+    np.subtract(line, largest, out=line)
+    total = float(np.exp(line, out=line).sum())
+    norm = largest + math.log(total)
+    return value - norm, [(one, each - norm) for one, each in zip(best.tolist(), values, strict=True)], total
 
 
 def largest_first(values: NDArray[np.floating], count: int) -> NDArray[np.intp]:

@@ -134,7 +134,7 @@ class ModelRunner:
 
         Feeds share a pass if the padding costs less than separate passes; long feeds are cut into chunks. The
         result has one float32 [num_logits] per feed, in the order of `feeds`: numpy arrays if the model
-        is on a CPU, else tensors on its device.
+        is on a CPU, else tensors on its device. A feed with `every` has a list of them, one for each token.
         """
         logits: dict[int, Line] = {}
         todo = [(feed, 0) for feed in feeds]
@@ -145,7 +145,7 @@ class ModelRunner:
                 self.cache.gather([feed.slot for feed, _ in group])
                 group.sort(key=lambda item: item[0].slot.index)
                 parts = [feed.tokens[start : start + CHUNK_TOKENS] for feed, start in group]
-                rows = self._pass([feed.slot for feed, _ in group], parts)
+                rows = self._pass([feed.slot for feed, _ in group], parts, [feed.every for feed, _ in group])
                 for (feed, start), part, row in zip(group, parts, rows, strict=True):
                     if start + len(part) < len(feed.tokens):
                         todo.append((feed, start + len(part)))
@@ -153,15 +153,16 @@ class ModelRunner:
                         logits[id(feed)] = row
         return [logits[id(feed)] for feed in feeds]
 
-    def _pass(self, slots: list[Slot], parts: list[Sequence[int]]) -> Line:
-        """Runs a pass with queries padded on the left. Returns the last column's logits, [B, num_logits].
+    def _pass(self, slots: list[Slot], parts: list[Sequence[int]], every: list[bool]) -> list[Line]:
+        """Runs a pass with queries padded on the left. Returns the logits after the last token of each row.
 
-        The logits are float32.
+        `every`: rows for which it returns a list of the logits after each token. The logits are float32.
         """
         begun = time.thread_time()  # beside other work it is the same
         counts = [len(part) for part in parts]
         width = max(counts)
         ids = [[0] * (width - count) + list(part) for part, count in zip(parts, counts, strict=True)]
+        kept = max([1, *(count for count, whole in zip(counts, every, strict=True) if whole)])
         place = self.cache.place(slots, counts, self.device)
         ends = torch.tensor([slot.length + count for slot, count in zip(slots, counts, strict=True)])
         # padding gets the positions before the row's own; negative ones would be out of the tables' range
@@ -174,17 +175,21 @@ class ModelRunner:
                 position_ids=positions,
                 past_key_values=self.cache,
                 use_cache=True,
-                **({"logits_to_keep": 1} if self._last_only else {}),
+                **({"logits_to_keep": kept} if self._last_only else {}),
             )
         finally:
             self.cache.placement = None
         for slot, count in zip(slots, counts, strict=True):
             slot.length += count
-        logits: torch.Tensor = output.logits[:, -1].float()
+        logits: torch.Tensor = output.logits[:, -kept:].float()
         if self._on_cpu:
             each = (time.thread_time() - begun) / (self.pass_cost + len(parts) * width)
             self.token_seconds = moving_average(self.token_seconds, each)
-        return logits.detach().numpy() if self._on_cpu else logits
+        lines: Line = logits.detach().numpy() if self._on_cpu else logits
+        return [
+            list(row[-count:]) if whole else row[-1]
+            for row, count, whole in zip(lines, counts, every, strict=True)
+        ]
 
 
 #: The least cosine between the centred logits of ragged passes and of a plain pass. Half precision gives

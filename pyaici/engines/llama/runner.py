@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import time
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from aicirt.system.resources import free_bytes
-from pyaici.engines.batching.model import Feed, moving_average
+from pyaici.engines.batching.model import Feed, Line, moving_average
 from pyaici.engines.batching.sampler import NumpySampler
 from pyaici.engines.llama.cache import LlamaSlot, SequenceCache
 from pyaici.engines.llama.library import MAX_SEQUENCES, Batch
@@ -78,18 +79,18 @@ class LlamaRunner:
         arrays = (self._token, None, self._position, self._num_sequences, self._sequences_at, self._wanted)
         self._batch = Batch(0, *(None if array is None else array.ctypes.data for array in arrays))
 
-    def run(self, feeds: Sequence[Feed]) -> Sequence[NDArray[np.float32]]:
+    def run(self, feeds: Sequence[Feed]) -> Sequence[Line]:
         """Appends each feed's tokens to its slot. Returns the logits after each feed's last token.
 
-        One float32 [num_logits] per feed. Raises SpaceError if the cache has no room, and RuntimeError if
-        the library fails.
+        One float32 [num_logits] per feed; for a feed with `every`, a list with one for each token. Raises
+        SpaceError if the cache has no room, and RuntimeError if the library fails.
         """
         if not self._context:
             raise RuntimeError("the engine is closed")
         tokens: list[int] = []
         positions: list[int] = []
         sequences: list[int] = []
-        lasts: list[int] = []
+        wants: list[int] = []
         for feed in feeds:
             slot, count = feed.slot, len(feed.tokens)
             assert isinstance(slot, LlamaSlot)
@@ -97,10 +98,10 @@ class LlamaRunner:
             tokens += feed.tokens
             positions += range(slot.length, slot.length + count)
             sequences += [slot.index] * count
-            lasts.append(len(tokens) - 1)
+            wants += range(len(tokens) - (count if feed.every else 1), len(tokens))
         begun = self._clock()
         wanted = np.zeros(len(tokens), np.int8)
-        wanted[lasts] = 1
+        wanted[wants] = 1
         rows: list[NDArray[np.float32]] = []
         for start in range(0, len(tokens), _BATCH):
             part = slice(start, start + _BATCH)
@@ -111,7 +112,8 @@ class LlamaRunner:
         if tokens:
             each = (self._clock() - begun) / (self.pass_cost + len(tokens))
             self.token_seconds = moving_average(self.token_seconds, each)
-        return rows
+        left = iter(rows)
+        return [list(islice(left, len(feed.tokens))) if feed.every else next(left) for feed in feeds]
 
     def _decode(
         self, tokens: list[int], positions: list[int], sequences: list[int], wanted: NDArray[np.int8]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,13 @@ from pyaici.engines.engine import (
     Started,
     Suspended,
     TokensAppended,
+    TokenScore,
     VariablesChanged,
     run_to_end,
 )
 from pyaici.engines.prompts import first_tokens
 from pyaici.engines.record import NAN, Record, TextTrail
-from pyaici.engines.vllm.distributions import Distributions, reports_all
+from pyaici.engines.vllm.distributions import Distributions, PromptScores, most_likely, reports_all
 from pyaici.engines.vllm.frontend.arguments import OVERLAPPED
 from pyaici.engines.vllm.frontend.events import events_of, variables_of
 from pyaici.engines.vllm.scheduling.connection import engine_vocabulary
@@ -141,7 +142,7 @@ class Families:
             values = family.logprobs.setdefault(choice.index, deque())
             pairs = zip(choice.token_ids, choice.logprobs, strict=True)
             values.extend(
-                (listed[token].logprob, _most_likely(listed, family.request.top_logprobs))
+                (listed[token].logprob, most_likely(listed, family.request.top_logprobs))
                 for token, listed in pairs
             )
             while family.repeated.get(choice.index, 0) and values:
@@ -263,15 +264,6 @@ class Families:
         )
 
 
-def _most_likely(listed: Mapping[int, Any], count: int) -> list[tuple[int, float]]:
-    """Returns (token, log-probability) of the `count` most likely tokens.
-
-    vLLM also lists the sampled token.
-    """
-    ranked = sorted(listed.items(), key=lambda item: item[1].logprob, reverse=True)
-    return [(token, entry.logprob) for token, entry in ranked[:count]]
-
-
 class VllmEngine(Engine):
     """Generates text with vLLM under the control of controllers. Use it from one thread.
 
@@ -302,7 +294,7 @@ class VllmEngine(Engine):
         self._numbers = itertools.count()
         #: whether `next_logits` works: vLLM must be started with max_logprobs=-1
         self.has_logits = reports_all(config)
-        self._distributions: list[Distributions] = []
+        self._distributions: list[Distributions | PromptScores] = []
         #: the beginning of the names of this engine's requests in vLLM
         self._names = f"aici-{secrets.token_hex(4)}"
 
@@ -428,12 +420,27 @@ class VllmEngine(Engine):
             )
         names = f"{self._names}-next-{next(self._numbers)}"
         asked = Distributions(self._engine, names, sequences, self.num_tokens)
+        yield from self._until_complete(asked)
+        return asked.rows()
+
+    def scores_in_pieces(self, tokens: Sequence[int], count: int) -> Generator[None, None, list[TokenScore]]:
+        """Scores a text as the model reads it, in pieces as `logits_in_pieces` does.
+
+        Returns the log-probability of each token but the first given those before it, at temperature 1 and
+        without any controller, and the `count` most likely tokens at each place. Raises ValueError for a text
+        that the model cannot take.
+        """
+        asked = PromptScores(self._engine, f"{self._names}-score-{next(self._numbers)}", tokens, count)
+        yield from self._until_complete(asked)
+        return asked.scores()
+
+    def _until_complete(self, asked: Distributions | PromptScores) -> Generator[None, None, None]:
+        """Steps until vLLM has computed what was asked for."""
         self._distributions.append(asked)
         try:
             while not asked.complete:
                 self._advance()
                 yield
-            return asked.rows()
         finally:
             self._distributions.remove(asked)
             asked.close()

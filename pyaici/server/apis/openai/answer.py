@@ -29,7 +29,7 @@ class ChatAnswer:
 
     def __init__(self, plan: ChatPlan) -> None:
         self._plan = plan
-        self._reader = AnswerReader(plan.start, plan.form)
+        self._reader = AnswerReader(plan.start, plan.form, plan.exclusive)
         #: the text as the model wrote it
         self._raw = ""
         self.content = ""
@@ -45,7 +45,7 @@ class ChatAnswer:
         self._raw = self._raw[: len(self._raw) - delta.retracted] + delta.text
         if delta.retracted:
             # read everything again: the removed text may contain the marker that ends reasoning
-            self._reader = AnswerReader(self._plan.start, self._plan.form)
+            self._reader = AnswerReader(self._plan.start, self._plan.form, self._plan.exclusive)
         parts = self._reader.feed(self._raw if delta.retracted else delta.text)
         if delta.finish is not None:
             parts += self._reader.end()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
 from typing import Any
@@ -15,7 +13,7 @@ from pyaici.server.apis.fields import check_choices
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.answer import ChatAnswer, MessageChange
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
-from pyaici.server.apis.openai.choices import Usage, copies, ended, side_by_side
+from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
 from pyaici.server.apis.openai.logprobs import chat_logprobs
 from pyaici.server.apis.openai.reader import Call, Part
 from pyaici.server.apis.openai.requests import ChatRequest
@@ -49,12 +47,8 @@ class _Chat:
         self._jobs = copies(plan.job, count)
         self._choices = [ChatAnswer(plan) for _ in range(count)]
         self._usage = Usage(len(plan.job.prompt))
-        self._head = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "object": "chat.completion.chunk" if body.stream else "chat.completion",
-            "created": int(time.time()),
-            "model": service.model.name,
-        }
+        kind = "chat.completion.chunk" if body.stream else "chat.completion"
+        self._head = answer_head(service.model, "chatcmpl", kind)
 
     async def _answers(self) -> AsyncIterator[tuple[int, TextDelta, MessageChange]]:
         stop, protected = self._body.stop_strings, self._plan.protected

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyaici.server.models import ServedModel
 
 
-#: fields with a schema, as errors name them: the schema is for the answer, not for reasoning before it
-_ABOUT_THE_ANSWER = ("json_schema", "response_format", "response_format.json_schema.schema")
 #: tokens at the end of a prompt that are searched for the beginning of reasoning
 _TAIL = 8
 
@@ -36,6 +34,8 @@ class ChatPlan:
     job: Job
     start: Start
     form: ToolFormat | None
+    #: names of the tools, if the answer is either calls or JSON of a schema
+    exclusive: frozenset[str] | None = None
 
     @property
     def protected(self) -> Protected:
@@ -55,15 +55,20 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     form = known.form if functions else None
     prompt = _prompt(model, request, functions, known)
     start = _start(model, prompt)
-    call = constraint(request, request.response_format)
+    call = constraint(request, request.response_format, start)
+    exclusive = None
     if form is not None:
-        if call is not None:
-            raise bad_request("tools cannot be combined with a constraint: remove one of them", call.param)
-        required = request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
-        parallel = request.parallel_tool_calls is not False
-        grammar = tool_grammar(functions, form, start, required=required, parallel=parallel)
+        if call is not None and not _is_schema(call):
+            raise bad_request("tools cannot be combined with this constraint: remove one of them", call.param)
+        named = isinstance(request.tool_choice, ToolChoice)
+        required = named or request.tool_choice == "required"
+        parallel = request.parallel_tool_calls is not False and not named
+        schema = None if call is None else call.arg
+        if schema is not None and not required:
+            exclusive = frozenset(function.name for function in functions)
+        grammar = tool_grammar(functions, form, start, required=required, parallel=parallel, schema=schema)
         call = ControllerCall("lark", argument_text(grammar, "tools"), "tools", "tools")
-    elif call is not None and start.reasoning is not None and call.param in _ABOUT_THE_ANSWER:
+    elif call is not None and start.reasoning is not None and _is_schema(call):
         # the model may reason before it answers
         call = ControllerCall("lark", schema_grammar(call.arg, start), call.param, call.arg_param)
     job = Job(
@@ -75,7 +80,12 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
         logprobs=bool(request.logprobs),
         top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,
     )
-    return ChatPlan(job, start, form)
+    return ChatPlan(job, start, form, exclusive)
+
+
+def _is_schema(call: ControllerCall) -> bool:
+    """Returns whether a field of the request has a JSON Schema: it is for the answer, not for reasoning."""
+    return call.controller == "json_schema" and call.param != "controller"
 
 
 def _functions(request: ChatRequest) -> list[Function]:

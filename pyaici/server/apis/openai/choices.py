@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyaici.server.apis.openai.requests import StreamOptions
     from pyaici.server.apis.text import TextDelta
+    from pyaici.server.models import ServedModel
     from pyaici.server.service import Job
 
 
@@ -30,7 +33,9 @@ def copies(job: Job, count: int) -> list[Job]:
     return [replace(job, sampling=replace(job.sampling, seed=seed), max_log_bytes=share) for seed in seeds]
 
 
-async def side_by_side(answers: Sequence[AsyncIterator[Item]]) -> AsyncIterator[tuple[int, Item]]:
+async def side_by_side(
+    answers: Sequence[AsyncIterator[Item]],
+) -> AsyncGenerator[tuple[int, Item], None]:
     """Yields (index of the answer, its next item) in order of arrival. An error of one answer ends all.
 
     An answer is read no faster than the items are taken; unread events count in the engine's streams.
@@ -67,6 +72,17 @@ async def side_by_side(answers: Sequence[AsyncIterator[Item]]) -> AsyncIterator[
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def answer_head(model: ServedModel, prefix: str, kind: str) -> dict[str, Any]:
+    """Returns the fields that an answer and each of its chunks begin with."""
+    return {
+        "id": f"{prefix}-{uuid.uuid4().hex}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": model.name,
+        "system_fingerprint": model.fingerprint,
+    }
 
 
 class Usage:

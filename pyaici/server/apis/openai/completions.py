@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,9 +12,10 @@ from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
 from pyaici.server.apis.json_bodies import JsonRoute
-from pyaici.server.apis.openai.choices import Usage, copies, ended, side_by_side
+from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
 from pyaici.server.apis.openai.constraints import constraint
 from pyaici.server.apis.openai.logprobs import completion_logprobs
+from pyaici.server.apis.openai.prompt_scores import PromptScores
 from pyaici.server.apis.openai.requests import CompletionRequest
 from pyaici.server.apis.sampling import sampling
 from pyaici.server.apis.text import TextDelta, TextToken, answer_deltas
@@ -63,7 +63,7 @@ class _Completion:
             prompts[0],
             constraint(body),
             sampling(body, service.model),
-            body.max_tokens or min(_MAX_TOKENS, service.settings.max_tokens),
+            min(_MAX_TOKENS, service.settings.max_tokens) if body.max_tokens is None else body.max_tokens,
             logprobs=body.logprobs is not None,
             top_logprobs=body.logprobs or 0,
         )
@@ -71,20 +71,32 @@ class _Completion:
         self._echoed = (
             [text for text in map(self._text, prompts) for _ in range(count)] if body.echo else None
         )
+        #: scores the prompts, and their log-probabilities for each answer
+        self._scores: PromptScores | None = None
+        self._prompt_logprobs: list[dict[str, Any]] | None = None
+        if body.echo and body.logprobs is not None:
+            self._scores = PromptScores(prompts, body.logprobs)
+            self._scores.check(service.model)
+        self._user = user
         self._usage = Usage(sum(map(len, prompts)))
-        self._head = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": self._model.name,
-        }
+        self._head = answer_head(service.model, "cmpl", "text_completion")
 
     def _text(self, prompt: list[int]) -> str:
         return self._model.vocabulary.decode(prompt).decode("utf-8", "replace")
 
-    def _answers(self) -> AsyncIterator[tuple[int, TextDelta]]:
+    async def _answers(self) -> AsyncGenerator[tuple[int, TextDelta], None]:
+        if self._scores is not None:
+            found = await self._scores.compute(self._service, self._user)
+            self._prompt_logprobs = [wire for wire in found for _ in range(self._body.n or 1)]
+        if self._body.max_tokens == 0:
+            for index in range(len(self._jobs)):
+                yield index, TextDelta(finish="length")
+            return
         stop = self._body.stop_strings
-        return side_by_side([answer_deltas(self._service, job, stop) for job in self._jobs])
+        answers = side_by_side([answer_deltas(self._service, job, stop) for job in self._jobs])
+        async with contextlib.aclosing(answers):
+            async for item in answers:
+                yield item
 
     def events(self) -> AsyncGenerator[ServerSentEvent, None]:
         """Returns the answers as a stream."""
@@ -112,7 +124,7 @@ class _Completion:
         choice: dict[str, Any] = {
             "index": index,
             "text": echoed + delta.text,
-            "logprobs": self._logprobs(index, delta.tokens),
+            "logprobs": self._logprobs(index, delta.tokens, bool(echoed)),
             "finish_reason": delta.finish,
         }
         if delta.retracted:
@@ -140,7 +152,7 @@ class _Completion:
                 {
                     "index": index,
                     "text": texts[index] + answers[index],
-                    "logprobs": self._logprobs(index, tokens[index]),
+                    "logprobs": self._logprobs(index, tokens[index], with_prompt=True),
                     "finish_reason": finish[index],
                 }
                 for index in range(len(self._jobs))
@@ -148,11 +160,16 @@ class _Completion:
             "usage": self._usage.wire(),
         }
 
-    def _logprobs(self, index: int, tokens: list[TextToken]) -> dict[str, Any] | None:
+    def _logprobs(self, index: int, tokens: list[TextToken], with_prompt: bool) -> dict[str, Any] | None:
         """Returns log-probabilities. Text offsets count from the start of the choice's text.
 
-        That text begins with the prompt if the prompt is echoed.
+        That text begins with the prompt if the prompt is echoed. `with_prompt`: the first ones are those of
+        the prompt then.
         """
         if self._body.logprobs is None:
             return None
-        return completion_logprobs(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)
+        wire = completion_logprobs(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)
+        if with_prompt and self._prompt_logprobs is not None:
+            before = self._prompt_logprobs[index]
+            wire = {name: before[name] + values for name, values in wire.items()}
+        return wire

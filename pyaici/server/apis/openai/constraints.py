@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from pyaici.server.apis.controllers import ARG_WITHOUT_CONTROLLER, script_call
 from pyaici.server.apis.fields import argument_text
+from pyaici.server.apis.openai.grammar import Start
+from pyaici.server.apis.openai.structural_tags import StructuralTag, structural_tag_grammar
+from pyaici.server.apis.text import read_json
 from pyaici.server.http.errors import bad_request
 from pyaici.server.service import ControllerCall
 
@@ -14,8 +19,17 @@ if TYPE_CHECKING:
     from pyaici.server.apis.openai.requests import Constrained, ResponseFormat
 
 
-def constraint(request: Constrained, response_format: ResponseFormat | None = None) -> ControllerCall | None:
-    """Returns the controller; None for a free answer. Raises ApiError if several fields constrain it."""
+#: the schema of any JSON object
+_OBJECT = {"type": "object"}
+
+
+def constraint(
+    request: Constrained, response_format: ResponseFormat | None = None, start: Start | None = None
+) -> ControllerCall | None:
+    """Returns the controller; None for a free answer. Raises ApiError if several fields constrain it.
+
+    `start`: how the answer begins, for structural tags.
+    """
     found: dict[str, ControllerCall] = {}
     if request.controller is not None:
         found["controller"] = ControllerCall(request.controller, argument_text(request.controller_arg))
@@ -24,19 +38,40 @@ def constraint(request: Constrained, response_format: ResponseFormat | None = No
         raise bad_request(ARG_WITHOUT_CONTROLLER if request.script else words, "controller_arg")
     if request.script is not None:
         found["script"] = script_call(request.script)
-    if request.grammar is not None:
-        found["grammar"] = _call(grammar_controller(request.grammar), request.grammar, "grammar")
-    if request.regex is not None:
-        found["regex"] = _call("regex", request.regex, "regex")
-    if request.json_schema is not None:
-        found["json_schema"] = _call("json_schema", request.json_schema, "json_schema")
-    if request.choice is not None:
-        found["choice"] = _call("choice", request.choice, "choice")
-    if response_format is not None and response_format.type == "json_object":
-        found["response_format"] = _call("json_schema", {"type": "object"}, "response_format")
-    elif response_format is not None and response_format.json_schema is not None:
-        schema = response_format.json_schema.schema_
-        found["response_format"] = _call("json_schema", schema, "response_format.json_schema.schema")
+    outputs = request.structured_outputs
+    schemas: dict[str, Any] = {"json_schema": request.json_schema, "guided_json": request.guided_json}
+    regexes = {"regex": request.regex, "guided_regex": request.guided_regex}
+    choices = {"choice": request.choice, "guided_choice": request.guided_choice}
+    grammars = {"grammar": request.grammar, "guided_grammar": request.guided_grammar}
+    tags: dict[str, Any] = {}
+    if outputs is not None:
+        schemas["structured_outputs.json"] = outputs.json_
+        schemas["structured_outputs.json_object"] = _OBJECT if outputs.json_object else None
+        regexes["structured_outputs.regex"] = outputs.regex
+        choices["structured_outputs.choice"] = outputs.choice
+        grammars["structured_outputs.grammar"] = outputs.grammar
+        tags["structured_outputs.structural_tag"] = outputs.structural_tag
+    if response_format is not None:
+        schemas["response_format"] = _OBJECT if response_format.type == "json_object" else None
+        if response_format.json_schema is not None:
+            schemas["response_format.json_schema.schema"] = response_format.json_schema.schema_
+        tags["response_format"] = response_format.structural_tag
+    for name, grammar in grammars.items():
+        if grammar is not None:
+            found[name] = _call(grammar_controller(grammar), grammar, name)
+    for name, regex in regexes.items():
+        if regex is not None:
+            found[name] = _call("regex", regex, name)
+    for name, schema in schemas.items():
+        if schema is not None:
+            found[name] = _call("json_schema", _parsed(schema, name), name)
+    for name, texts in choices.items():
+        if texts is not None:
+            found[name] = _call("choice", texts, name)
+    for name, tag in tags.items():
+        if tag is not None:
+            written = structural_tag_grammar(_structural_tag(tag, name), start or Start(), name)
+            found[name] = _call("lark", written, name)
     if len(found) > 1:
         raise bad_request(f"only one of {' and '.join(found)} can constrain an answer", list(found)[1])
     return next(iter(found.values()), None)
@@ -53,6 +88,26 @@ def grammar_controller(grammar: str) -> str:
     if "::=" in grammar:
         return "gbnf" if re.search(r"^[ \t]*root[ \t]*::=", grammar, re.MULTILINE) else "kbnf"
     return "lark"
+
+
+def _parsed(value: Any, param: str) -> Any:
+    """Returns a JSON value, which may also be given as a text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return read_json(value)
+    except ValueError as error:
+        raise bad_request(f"{param} is not JSON: {error}", param) from None
+
+
+def _structural_tag(value: Any, param: str) -> StructuralTag:
+    """Returns a structural tag, which may also be given as a text in JSON."""
+    try:
+        return StructuralTag.model_validate(_parsed(value, param))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(step) for step in problem["loc"])
+        raise bad_request(f"{param}.{place}: {problem['msg']}", param) from None
 
 
 def _call(controller: str, value: Any, param: str) -> ControllerCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,17 +36,25 @@ class Start:
         """Returns (what comes before the answer itself, the rules for that)."""
         if self.reasoning is None:
             return "", []
-        thought = f"thought[lazy]: TEXT {_quote(self.reasoning.end)}"
+        thought = f"thought[lazy]: TEXT {lark_text(self.reasoning.end)}"
         rules = [thought, _BLANK]
         if self.open:
             return "thought BLANK ", rules
-        return "reasoning? ", [f"reasoning: {_quote(self.reasoning.begin)} thought BLANK", *rules]
+        return "reasoning? ", [f"reasoning: {lark_text(self.reasoning.begin)} thought BLANK", *rules]
 
 
 def schema_grammar(schema: str, start: Start) -> str:
     """Returns the grammar of an answer in JSON. `schema`: its JSON Schema."""
+    return with_reasoning(start, f"%json {schema}", [_TEXT])
+
+
+def with_reasoning(start: Start, answer: str, definitions: Sequence[str]) -> str:
+    """Returns the grammar of an answer after optional reasoning.
+
+    `answer`: an expression; `definitions` has the rules that it needs, and the terminal TEXT of any text.
+    """
     before, rules = start.rules()
-    return _grammar(f"start: {before}answer", f"answer: %json {schema}", *rules, _TEXT)
+    return _grammar(f"start: {before}answer", f"answer: {answer}", *rules, *definitions)
 
 
 def tool_grammar(
@@ -55,17 +64,31 @@ def tool_grammar(
     *,
     required: bool,
     parallel: bool,
+    schema: str | None = None,
 ) -> str:
     """Returns the grammar of an answer that may call these functions.
 
     Unless calls are `required`, the answer may also contain, or be, free text. `parallel`: several calls are
-    allowed.
+    allowed. `schema`: the JSON Schema of an answer without calls; such an answer has no text beside calls.
     """
     before, rules = start.rules()
     call = f"call: %json {_json(form.schema(functions, parallel=parallel))}"
     if form.end:
-        call += f" {_quote(form.end)}"
+        call += f" {lark_text(form.end)}"
     several = parallel and not form.listed
+    if schema is not None and not required:
+        calls = "call" if not form.begin else "first_call"
+        several = several and bool(form.begin)
+        lines = [
+            f"start: {before}({calls}{' (BLANK first_call)*' if several else ''} | answer)",
+            f"answer: %json {schema}",
+            call,
+            *([f"first_call: {lark_text(form.begin)} call"] if form.begin else []),
+            *rules,
+            *([_BLANK] if several and _BLANK not in rules else []),
+            *([_TEXT] if rules else []),
+        ]
+        return _grammar(*lines)
     if not form.begin:  # the whole answer is a call or a text: its first character decides
         first = f"start: {before}call" if required else f"start: {before}(call | PLAIN)"
         plain = rf"PLAIN: /[ \t\r\n]*([^\{form.first} \t\r\n](.|\n)*)?/"
@@ -73,7 +96,7 @@ def tool_grammar(
     if required:
         more = "(BLANK first_call)*" if several else ""
         again = [] if _BLANK in rules or not several else [_BLANK]
-        first_call = f"first_call: {_quote(form.begin)} call"
+        first_call = f"first_call: {lark_text(form.begin)} call"
         return _grammar(
             f"start: {before}first_call {more}", first_call, call, *rules, *again, *([_TEXT] if rules else [])
         )
@@ -81,13 +104,13 @@ def tool_grammar(
     end = "TEXT" if several else "END"
     lines = [
         f"start: {before}{calls} {end}",
-        f"before_call[lazy]: TEXT {_quote(form.begin)}",
+        f"before_call[lazy]: TEXT {lark_text(form.begin)}",
         call,
         *rules,
         _TEXT,
     ]
     if not several:  # a second call is not allowed
-        lines.append(rf"END: TEXT & ~/(.|\n)*{_pattern(form.begin)}(.|\n)*/")
+        lines.append(rf"END: TEXT & ~/(.|\n)*{literal_pattern(form.begin)}(.|\n)*/")
     return _grammar(*lines)
 
 
@@ -99,12 +122,18 @@ def _json(schema: Any) -> str:
     return json.dumps(schema, ensure_ascii=False)
 
 
-def _quote(text: str) -> str:
+def lark_text(text: str) -> str:
     """Returns a string literal of Lark."""
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
 
 
-def _pattern(text: str) -> str:
+def lark_regex(pattern: str) -> str:
+    """Returns a regular expression of Lark, between slashes."""
+    escaped = re.sub(r"(\\.)|/", lambda found: found[1] or r"\/", pattern, flags=re.DOTALL)
+    return "/" + re.sub(r"\\?\n", r"\\n", escaped) + "/"
+
+
+def literal_pattern(text: str) -> str:
     """Returns a regular expression that matches this text, for use between slashes."""
     return "".join(
         f"\\{char}" if char in r"\/.[]{}()*+?^$|" else "\\n" if char == "\n" else char for char in text

@@ -40,9 +40,15 @@ class AnswerReader:
     tools excludes it, but an answer that is cut off may have one.
     """
 
-    def __init__(self, start: Start, form: ToolFormat | None) -> None:
-        """Starts reading. `form`: how tools are called; None if there are none."""
+    def __init__(
+        self, start: Start, form: ToolFormat | None, exclusive: frozenset[str] | None = None
+    ) -> None:
+        """Starts reading. `form`: how tools are called; None if there are none.
+
+        `exclusive`: the names of the tools, if the answer is either calls or content, but not both.
+        """
         self._form = form
+        self._exclusive = exclusive
         self._reasoning = start.reasoning
         self._end_of_reasoning = MarkerScanner([start.reasoning.end] if start.reasoning else [])
         self._begin_of_call = MarkerScanner([form.begin] if form and form.begin else [])
@@ -100,6 +106,12 @@ class AnswerReader:
         return []
 
     def _content(self, last: bool) -> list[Part]:
+        if self._exclusive is not None and self._form and self._form.begin and not self.calls:
+            bare = self._held.lstrip()
+            if not bare.startswith(self._form.begin):
+                if not last and self._form.begin.startswith(bare):
+                    return []
+                self._form = None  # the answer is content, which may contain the marker
         if self._form is None:
             text, self._held = self._held, ""
             return self._chunk("content", text)
@@ -158,6 +170,10 @@ class AnswerReader:
                 for call in values
             ]
         except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+        if self._exclusive is not None and any(
+            isinstance(call, Call) and call.name not in self._exclusive for call in found
+        ):
             return None
         self.calls += len(found)
         return found

@@ -14,6 +14,7 @@ from pyaici.server.apis.fields import (
     Choices,
     ControllerName,
     MaxTokens,
+    StrictBody,
     TokenIds,
     TopLogprobs,
     check_count,
@@ -26,6 +27,27 @@ Stops = Annotated[list[Stop], Field(max_length=16, fail_fast=True)]
 
 #: fields that would change the answer and that no engine here supports, with the values that change nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
+    # of vLLM's server
+    "use_beam_search": (None, False),
+    "length_penalty": (None, 1),
+    "prompt_logprobs": (None,),
+    "truncate_prompt_tokens": (None, -1),
+    "include_stop_str_in_output": (None, False),
+    "skip_special_tokens": (None, True),
+    "spaces_between_special_tokens": (None, True),
+    "allowed_token_ids": (None, []),
+    "add_generation_prompt": (None, True),
+    "continue_final_message": (None, False),
+    "documents": (None, []),
+    "chat_template": (None,),
+    "mm_processor_kwargs": (None, {}),
+    "logits_processors": (None, []),
+    "return_tokens_as_token_ids": (None, False),
+    "return_token_ids": (None, False),
+    "vllm_xargs": (None, {}),
+    "guided_whitespace_pattern": (None,),
+    # of OpenAI's API
+    "verbosity": (None, "medium"),
     "best_of": (None, 1),
     "suffix": (None, ""),
     "functions": (None, []),
@@ -35,6 +57,28 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "prediction": (None,),
     "web_search_options": (None,),
 }
+
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[list[str], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
+#: a schema, which may be written as a text
+JsonText = dict[str, Any] | bool | Text
+
+
+class StructuredOutputs(StrictBody):
+    """The constraint of an answer, as vLLM's server has it: at most one of these fields."""
+
+    json_: JsonText | None = Field(None, alias="json")
+    regex: Text | None = None
+    choice: Texts | None = None
+    grammar: Text | None = None
+    json_object: bool | None = None
+    structural_tag: dict[str, Any] | Text | None = None
+    # these would change the texts of a schema
+    disable_any_whitespace: Literal[False] | None = None
+    disable_additional_properties: Literal[False] | None = None
+    whitespace_pattern: None = None
+    disable_fallback: bool | None = Field(None, description="ignored: there is one engine for constraints")
 
 
 class Constrained(BaseModel):
@@ -55,9 +99,12 @@ class Constrained(BaseModel):
     json_schema: dict[str, Any] | bool | None = Field(
         None, description="the answer is JSON that matches this schema"
     )
-    choice: Annotated[list[str], Field(min_length=1, max_length=1 << 16, fail_fast=True)] | None = Field(
-        None, description="the answer is one of these texts"
-    )
+    choice: Texts | None = Field(None, description="the answer is one of these texts")
+    structured_outputs: StructuredOutputs | None = Field(None, description="the same, as vLLM has it")
+    guided_json: JsonText | None = Field(None, description="the same as json_schema")
+    guided_regex: Text | None = Field(None, description="the same as regex")
+    guided_choice: Texts | None = Field(None, description="the same as choice")
+    guided_grammar: Text | None = Field(None, description="the same as grammar")
 
 
 class StreamOptions(BaseModel):
@@ -113,7 +160,9 @@ class CompletionRequest(GenerationRequest):
             Field(min_length=1, max_length=64, fail_fast=True),
         ]
     ) = Field("", description="a text, or token ids, or a list of up to 64 of either")
-    max_tokens: MaxTokens | None = Field(None, description="default: 16")
+    max_tokens: Annotated[int, Field(ge=0, le=1 << 20)] | None = Field(
+        None, description="default: 16; 0 = no answer, for `echo`"
+    )
     logprobs: TopLogprobs | None = None
     echo: bool | None = None
 
@@ -227,7 +276,10 @@ class JsonSchemaFormat(BaseModel):
 class ResponseFormat(BaseModel):
     """The format of an answer."""
 
-    type: Literal["text", "json_object", "json_schema"]
+    # the other fields of a structural tag are read with it
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchemaFormat | None = None
 
     @model_validator(mode="after")
@@ -235,6 +287,13 @@ class ResponseFormat(BaseModel):
         if self.type == "json_schema" and (self.json_schema is None or self.json_schema.schema_ is None):
             raise ValueError('a response_format of the type json_schema needs json_schema: {"schema": {...}}')
         return self
+
+    @property
+    def structural_tag(self) -> dict[str, Any] | None:
+        """The structural tag, if that is the type."""
+        if self.type != "structural_tag":
+            return None
+        return {"type": self.type, **(self.model_extra or {})}
 
 
 class ChatRequest(GenerationRequest):

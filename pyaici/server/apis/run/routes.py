@@ -171,7 +171,7 @@ async def _steps(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Step,
     waiting = 0
     missing, begun = len(jobs), False
     sequences = side_by_side([_sequence(service, job) for job in jobs])
-    async with contextlib.aclosing(sequences) as steps:  # type: ignore[type-var]
+    async with contextlib.aclosing(sequences) as steps:
         async for _, step in steps:
             accepted = not any(step)
             missing -= accepted

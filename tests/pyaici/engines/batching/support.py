@@ -76,7 +76,7 @@ class CountingPasses:
 
     def _count(self, *args: Any) -> list[int]:
         if self._method == "_pass":
-            _, parts = args
+            _, parts, _ = args
             return [len(part) for part in parts]
         _, _, sequences, _ = args
         return list(Counter(sequences).values())

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.batching.engine import BatchingEngine
+from pyaici.engines.batching.histories import log_softmax
 from pyaici.engines.batching.model import Feed, Runner, Slot
 from pyaici.engines.batching.prefixes import Cached, PrefixCache
-from pyaici.engines.engine import Request, Sampling
+from pyaici.engines.engine import Request, Sampling, run_to_end
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import (
     BOS,
@@ -187,6 +188,51 @@ def test_invalid_histories_are_refused(keeper: BatchingEngine, sequence: list[in
         keeper.next_logits([[1], sequence])
     keeper.run()
     assert count_slots(keeper) == 1
+
+
+# -- scores ------------------------------------------------------------------------------------------
+
+
+def test_scores_are_log_probabilities_after_each_beginning(keeper: BatchingEngine) -> None:
+    long = [BOS, *((11 * i + 3) % 256 for i in range(150))]
+    keeper.run([Request(long[:40], max_tokens=4)])  # kept: its logits are computed again
+    with CountingPasses(keeper) as fed:
+        scores = run_to_end(keeper.scores_in_pieces(long, 3))
+    assert len(scores) == 150 and max(max(counts) for counts in fed.passes) <= 64
+    plain = torch.tensor(log_softmax(keeper.next_logits([long[: at + 1] for at in range(150)])))
+    for place, (logprob, top) in enumerate(scores):
+        assert logprob == pytest.approx(float(plain[place, long[place + 1]]), abs=1e-4)
+        values = plain[place].topk(3).values
+        assert [float(plain[place, token]) for token, _ in top] == pytest.approx(values.tolist(), abs=1e-4)
+        assert [value for _, value in top] == pytest.approx(values.tolist(), abs=1e-4)
+    # the text is in the cache now
+    with CountingPasses(keeper) as fed:
+        keeper.run([Request(long, max_tokens=1)])
+    assert fed.passes[0] == [1]
+    assert run_to_end(keeper.scores_in_pieces([BOS], 1)) == []
+
+
+def test_requests_step_between_the_pieces_of_scores(keeper: BatchingEngine, generate: Generate) -> None:
+    number = keeper.add(Request([BOS, 65], max_tokens=6))
+    pieces = keeper.scores_in_pieces([BOS, *range(200)], 0)
+    while keeper.busy:
+        next(pieces, None)
+        keeper.step()
+    assert keeper.results(number)[0].new_tokens == generate([BOS, 65], 6)
+
+
+def test_abandoned_scores_and_errors_leave_nothing_behind(model: Any, vocabulary: Vocabulary) -> None:
+    engine = make_engine(model, vocabulary=vocabulary, keep=0)
+    pieces = engine.scores_in_pieces([BOS, *range(200)], 0)
+    next(pieces)
+    pieces.close()
+    assert count_slots(engine) == 0
+    with pytest.raises(RuntimeError), failing_passes(engine):
+        run_to_end(engine.scores_in_pieces([BOS, 1, 2], 0))
+    assert count_slots(engine) == 0
+    for wrong in ([], [1 << 20]):
+        with pytest.raises(ValueError, match="a sequence has"):
+            run_to_end(engine.scores_in_pieces(wrong, 0))
 
 
 # -- kept prefixes ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from pyaici.cpc import Session, TokenTrie, exact
 from pyaici.engines.batching.histories import EngineModel, log_softmax
-from pyaici.engines.engine import FinishReason, Request
+from pyaici.engines.engine import FinishReason, Request, run_to_end
 from pyaici.engines.vllm import VllmEngine
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE
@@ -56,6 +56,25 @@ def test_a_prefix_has_the_same_certificate_as_on_transformers(engines: Engines, 
     assert cover == same and cover.text.startswith(b" Par")
     assert certificate.model_evals == expected.model_evals and not certificate.approximate
     assert certificate.log_z_upper == pytest.approx(expected.log_z_upper, abs=1e-3)
+
+
+def test_scores_equal_those_on_transformers(engines: Engines, hf: Any) -> None:
+    engine = VllmEngine(engines(max_logprobs=-1))
+    tokens = hf.tokenizer.encode(FRANCE)
+    (beside,) = engine.run([Request(FRANCE, "regex", " [a-z]{4,}", max_tokens=9)])
+    found, expected = (run_to_end(each.scores_in_pieces(tokens, 3)) for each in (engine, hf))
+    assert len(found) == len(expected) == len(tokens) - 1
+    for (logprob, top), (wanted, best) in zip(found, expected, strict=True):
+        assert logprob == pytest.approx(wanted, abs=5e-3)
+        assert [value for _, value in top] == pytest.approx([value for _, value in best], abs=5e-3)
+    pieces = engine.scores_in_pieces(tokens, 0)
+    next(pieces)
+    pieces.close()
+    assert not engine._engine.has_unfinished_requests()
+    with pytest.raises(ValueError, match="512"):
+        run_to_end(engine.scores_in_pieces([5] * 600, 0))
+    (again,) = engine.run([Request(FRANCE, "regex", " [a-z]{4,}", max_tokens=9)])
+    assert again.new_tokens == beside.new_tokens
 
 
 def test_an_abandoned_distribution_ends(engines: Engines) -> None:

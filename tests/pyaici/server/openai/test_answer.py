@@ -16,7 +16,9 @@ from pyaici.server.apis.text import TextDelta, TextToken
 
 
 def _answer(start: Start, form: ToolFormat | None = None) -> ChatAnswer:
-    plan: Any = SimpleNamespace(start=start, form=form)  # the other fields of a plan are about the prompt
+    plan: Any = SimpleNamespace(
+        start=start, form=form, exclusive=None
+    )  # the other fields of a plan are about the prompt
     return ChatAnswer(plan)
 
 

@@ -97,6 +97,29 @@ def test_streamed_call_of_a_named_tool(client: openai.OpenAI) -> None:
     assert not any(chunk.choices[0].delta.content for chunk in chunks)
 
 
+def test_named_tool_is_called_once(client: openai.OpenAI) -> None:
+    """The model repeats this call if it may."""
+    choice = {"type": "function", "function": {"name": "clock"}}
+    (answer,) = _ask(client, tools=[WEATHER, CLOCK], tool_choice=choice).choices
+    assert [call.function.name for call in answer.message.tool_calls] == ["clock"]
+    assert answer.finish_reason == "tool_calls"
+
+
+def test_answer_with_tools_and_a_schema_is_calls_or_json(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"say": {"enum": ["hello"]}}, "required": ["say"]}
+    form = {"type": "json_schema", "json_schema": {"name": "words", "schema": schema}}
+    options = {"tools": [CLOCK], "response_format": form, "parallel_tool_calls": False}
+    (answer,) = _ask(client, **options).choices
+    if answer.finish_reason == "tool_calls":
+        assert answer.message.tool_calls[0].function.name == "clock" and answer.message.content is None
+    else:
+        assert json.loads(answer.message.content)["say"] == "hello"
+    (answer,) = _ask(client, **options, tool_choice="none").choices
+    assert json.loads(answer.message.content)["say"] == "hello"
+    (answer,) = _ask(client, **options, tool_choice="required").choices
+    assert [call.function.name for call in answer.message.tool_calls] == ["clock"]
+
+
 def test_optional_tools_allow_a_text(client: openai.OpenAI) -> None:
     for tool_choice in ("auto", "none"):
         messages = [{"role": "user", "content": "Say hello."}]
@@ -141,7 +164,7 @@ def test_model_reads_results_of_tools(client: openai.OpenAI) -> None:
         ({"tools": [WEATHER, WEATHER]}, "same name"),
         ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "no tool 'x'"),
         ({"tool_choice": "required"}, "there are no tools"),
-        ({"tools": [WEATHER], "response_format": {"type": "json_object"}}, "cannot be combined"),
+        ({"tools": [WEATHER], "extra_body": {"regex": "a"}}, "cannot be combined"),
         ({"response_format": {"type": "json_schema"}}, "schema"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "strin"}}}}, "strin"),
         ({"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": "x"}}}]}, "x"),

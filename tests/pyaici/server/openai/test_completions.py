@@ -38,9 +38,59 @@ def test_completion_with_logprobs_and_echo(client: openai.OpenAI) -> None:
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (5, 4)
     found = choice.logprobs
     assert found is not None and found.tokens is not None and found.top_logprobs is not None
-    assert found.tokens[0] == " Paris" and found.text_offset == [24, 30, 31, 32]
-    for value, top in zip(found.token_logprobs or [], found.top_logprobs, strict=True):
-        assert len(top) == 2 and value == max(top.values())  # greedy
+    assert found.tokens[:6] == ["The", " capital", " of", " France", " is", " Paris"]
+    assert found.text_offset == [0, 3, 11, 14, 21, 24, 30, 31, 32]
+    values, tops = found.token_logprobs or [], found.top_logprobs
+    assert (values[0], tops[0]) == (None, None) and all(value < 0 for value in values[1:])
+    assert [len(top) for top in tops[1:]] == [2] * 8
+    for value, top in zip(values[5:], tops[5:], strict=True):
+        assert value == max(top.values())  # greedy
+
+
+def test_log_likelihood_requests_of_lm_eval_harness(exact_client: openai.OpenAI) -> None:
+    """The model `local-completions` sends token ids, and ignores the generated token."""
+    options = {"model": MODEL, "temperature": 0, "logprobs": 1, "seed": 1234, "echo": True}
+    context, endings = [504, 3575, 282, 4649, 314], ([7042], [2240, 30], [260, 1965, 282, 4649])
+    texts = [context + ending for ending in endings]
+    found = []
+    for max_tokens in (1, 0):
+        answer = exact_client.completions.create(**options, prompt=texts, max_tokens=max_tokens)
+        sums = []
+        for text, choice in zip(texts, sorted(answer.choices, key=lambda one: one.index), strict=True):
+            assert choice.logprobs is not None and choice.finish_reason == "length"
+            values, tops = choice.logprobs.token_logprobs or [], choice.logprobs.top_logprobs or []
+            assert len(values) == len(tops) == len(text) + max_tokens
+            sums.append(sum(values[len(context) : len(text)]))
+            greedy = [value == max(top.values()) for value, top in zip(values[1:], tops[1:], strict=True)]
+            assert not max_tokens or greedy[-1]
+        assert answer.usage is not None and answer.usage.completion_tokens == 3 * max_tokens
+        found.append(sums)
+    assert found[0] == pytest.approx(found[1], abs=1e-4)
+    # the first token of the second ending, as the model generates after the context
+    (choice,) = exact_client.completions.create(
+        model=MODEL, prompt=context, max_tokens=1, logprobs=20, temperature=0
+    ).choices
+    assert choice.logprobs is not None and choice.logprobs.top_logprobs is not None
+    generated = choice.logprobs.top_logprobs[0]
+    text = exact_client.completions.create(**options, prompt=texts[0], max_tokens=0).choices[0]
+    assert text.logprobs is not None and text.logprobs.tokens is not None
+    assert generated.get(text.logprobs.tokens[-1], found[0][0]) == pytest.approx(found[0][0], abs=1e-3)
+
+
+def test_streamed_echo_has_the_log_probabilities_of_the_prompt(exact_client: openai.OpenAI) -> None:
+    options = {"model": MODEL, "prompt": "1, 2, 3,", "temperature": 0, "max_tokens": 4, "logprobs": 1}
+    whole = exact_client.completions.create(**options, echo=True, n=2).choices
+    values: dict[int, list[float | None]] = {0: [], 1: []}
+    for chunk in exact_client.completions.create(**options, echo=True, n=2, stream=True):
+        for choice in chunk.choices:
+            if choice.logprobs is not None:
+                values[choice.index] += choice.logprobs.token_logprobs or []
+    assert whole[0].logprobs is not None and whole[0].logprobs.token_logprobs is not None
+    for found in values.values():
+        assert found[0] is None
+        assert found[1:] == pytest.approx(whole[0].logprobs.token_logprobs[1:], abs=1e-4)
+    empty = exact_client.completions.create(model=MODEL, prompt="Hi", max_tokens=0, stream=True)
+    assert [choice.finish_reason for chunk in empty for choice in chunk.choices] == ["length"]
 
 
 def test_stream_equals_the_whole_answer(exact_client: openai.OpenAI) -> None:
@@ -104,6 +154,13 @@ def test_prompt_of_token_ids(client: openai.OpenAI) -> None:
         ("grammar", "start ::= 'a' | 'b' 'c';", "a|bc"),
         ("grammar", 'start: "k" NUMBER\nNUMBER: /[0-9]{2}/', r"k\d\d"),
         ("grammar", '%%\ns : "p" "q" ;', "pq"),
+        ("guided_regex", "[0-9]{4}", r"\d{4}"),
+        ("guided_choice", ["red", "green"], "red|green"),
+        ("guided_grammar", "root ::= [xyz] \"-\" [xyz]", "[xyz]-[xyz]"),
+        ("guided_json", '{"enum": ["a", "b"]}', '"(a|b)"'),
+        ("structured_outputs", {"json": {"enum": ["a", "b"]}, "disable_any_whitespace": False}, '"(a|b)"'),
+        ("structured_outputs", {"choice": ["red", "green"]}, "red|green"),
+        ("structured_outputs", {"regex": "[0-9]{4}"}, r"\d{4}"),
         ("json_schema", {"type": "object", "properties": {"a": {"const": "b"}}, "required": ["a"],
                          "additionalProperties": False}, r'\{\s*"a":\s?"b"\s*\}'),
     ],
@@ -136,11 +193,12 @@ def test_stream_retracts_text_of_a_backtracking_controller(exact_client: openai.
         ({"extra_body": {"regex": "a", "choice": ["b"]}}, "only one of regex and choice"),
         ({"extra_body": {"gramar": "x"}}, "did you mean grammar?"),
         ({"extra_body": {"temprature": 1}}, "did you mean temperature?"),
-        ({"extra_body": {"guided_regex": "x"}}, "has no such field; use regex"),
-        (
-            {"extra_body": {"structured_outputs": {"choice": ["a"]}}},
-            "json_schema or regex or grammar or choice",
-        ),
+        ({"extra_body": {"ebnf": "x"}}, "has no such field; use grammar"),
+        ({"extra_body": {"regex": "a", "guided_choice": ["b"]}}, "only one of regex and guided_choice"),
+        ({"extra_body": {"guided_json": "{"}}, "guided_json is not JSON"),
+        ({"extra_body": {"structured_outputs": {"whitespace_pattern": " "}}}, "whitespace_pattern"),
+        ({"extra_body": {"structured_outputs": {"rules": "x"}}}, "structured_outputs.rules"),
+        ({"extra_body": {"include_stop_str_in_output": True}}, "include_stop_str_in_output"),
         ({"extra_body": {"controller_arg": "x"}}, "needs a controller"),
         ({"extra_body": {"grammar": "start ::= 'a"}}, "line 1"),
         ({"suffix": "x"}, "suffix: this field is not supported"),
@@ -159,6 +217,7 @@ def test_stream_retracts_text_of_a_backtracking_controller(exact_client: openai.
         ({"prompt": []}, "prompt: it must be a text, or token ids, or a list of up to 64 of either"),
         ({"prompt": [[]]}, "prompt: it must be a text, or token ids"),
         ({"logprobs": 50}, "logprobs"),
+        ({"prompt": ["a " * 3000] * 60, "logprobs": 1, "echo": True}, "at most 131072 are allowed"),
     ],
 )
 def test_invalid_requests_are_refused(client: openai.OpenAI, options: dict[str, object], words: str) -> None:

@@ -45,9 +45,11 @@ def lark() -> Iterator[Callable[[str], Controller]]:
         yield lambda grammar: Controller(program, vocab, grammar)
 
 
-def _read(form: ToolFormat | None, start: Start, pieces: list[str]) -> list[Part]:
+def _read(
+    form: ToolFormat | None, start: Start, pieces: list[str], exclusive: frozenset[str] | None = None
+) -> list[Part]:
     """Returns all parts, with consecutive texts of one kind joined."""
-    reader = AnswerReader(start, form)
+    reader = AnswerReader(start, form, exclusive)
     parts: list[Part] = []
     for part in [part for piece in pieces for part in reader.feed(piece)] + reader.end():
         last = parts[-1] if parts else None
@@ -113,6 +115,30 @@ def test_reasoning_may_precede_a_call(form: ToolFormat, lark: Callable[[str], Co
     controller = lark(tool_grammar(FUNCTIONS, form, OPEN, required=True, parallel=False))
     assert controller.accepts(written["end of thought and call"])
     assert not controller.accepts(written["call"])
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("start", [FREE, THINKS], ids=["plain", "reasons"])
+def test_answer_is_calls_or_json_of_a_schema(
+    form: ToolFormat, start: Start, lark: Callable[[str], Controller]
+) -> None:
+    schema = json.dumps({"type": "object", "properties": {"say": {"type": "string"}}, "required": ["say"]})
+    options: dict[str, Any] = {"required": False, "parallel": True, "schema": schema}
+    controller = lark(tool_grammar(FUNCTIONS, form, start, **options))
+    written = _texts(form)
+    say = '{"say": "<tool_call>"}'
+    allowed = {
+        "call",
+        *(["two"] if form is not LLAMA3 else []),
+        *(["thought and call"] if start is THINKS else []),
+    }
+    assert {name for name, text in written.items() if controller.accepts(text)} == allowed
+    assert controller.accepts(say) and not controller.accepts(say + written["call"])
+    assert not controller.accepts(written["call"] + say)
+    names = frozenset(function.name for function in FUNCTIONS)
+    call = Call("weather", '{"city": "Oslo"}')
+    for text, parts in ((say, [TextChunk("content", say)]), (written["call"], [call])):
+        assert _read(form, start, [text], names) == _read(form, start, list(text), names) == parts
 
 
 def test_reasoning_may_precede_an_answer_with_a_schema(lark: Callable[[str], Controller]) -> None:

@@ -1,0 +1,245 @@
+"""Structural tags, as vLLM and xgrammar define them: texts with parts that follow formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from pyaici.server.apis.fields import StrictBody
+from pyaici.server.apis.openai.grammar import (
+    Start,
+    lark_regex,
+    lark_text,
+    literal_pattern,
+    with_reasoning,
+)
+from pyaici.server.http.errors import bad_request
+
+#: most nested formats, and most parts of one
+_MAX_DEPTH, _MAX_PARTS = 32, 256
+_TEXT = r"TEXT: /(.|\n)*/"
+
+
+class _Format(StrictBody):
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+
+
+class ConstString(_Format):
+    """A fixed text."""
+
+    type: Literal["const_string"]
+    value: str
+
+
+class JsonSchema(_Format):
+    """JSON that matches a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: dict[str, Any] | bool
+    style: Literal["json"] = "json"
+
+
+class Regex(_Format):
+    """A text that matches a regular expression."""
+
+    type: Literal["regex"]
+    pattern: str
+
+
+class AnyText(_Format):
+    """Any text."""
+
+    type: Literal["any_text"]
+    excludes: Annotated[list[str], Field(max_length=_MAX_PARTS)] = Field(default_factory=list)
+
+
+class Elements(_Format):
+    """Formats one after another (`sequence`), or one of several (`or`)."""
+
+    type: Literal["sequence", "or"]
+    elements: Annotated[list[Format], Field(min_length=1, max_length=_MAX_PARTS)]
+
+
+class Tag(_Format):
+    """A content between two marks."""
+
+    type: Literal["tag"] = "tag"
+    begin: str
+    content: Format
+    end: str | Annotated[list[str], Field(min_length=1, max_length=_MAX_PARTS)]
+
+    @property
+    def ends(self) -> list[str]:
+        """The texts that may end the tag."""
+        return [self.end] if isinstance(self.end, str) else self.end
+
+
+class TriggeredTags(_Format):
+    """Any text in which a trigger begins one of the tags."""
+
+    type: Literal["triggered_tags"]
+    triggers: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=_MAX_PARTS)]
+    tags: Annotated[list[Tag], Field(min_length=1, max_length=_MAX_PARTS)]
+    at_least_one: bool = False
+    stop_after_first: bool = False
+    excludes: Annotated[list[str], Field(max_length=0)] = Field(default_factory=list)
+
+
+class SeparatedTags(_Format):
+    """Tags with a text between them."""
+
+    type: Literal["tags_with_separator"]
+    tags: Annotated[list[Tag], Field(min_length=1, max_length=_MAX_PARTS)]
+    separator: str
+    at_least_one: bool = False
+    stop_after_first: bool = False
+
+
+Format = Annotated[
+    ConstString | JsonSchema | Regex | AnyText | Elements | Tag | TriggeredTags | SeparatedTags,
+    Field(discriminator="type"),
+]
+
+
+class Structure(_Format):
+    """A tag of the older form, with JSON in it."""
+
+    begin: str
+    schema_: dict[str, Any] | bool = Field(alias="schema")
+    end: str
+
+
+class StructuralTag(_Format):
+    """A format, or in the older form `structures` and `triggers`."""
+
+    type: Literal["structural_tag"] = "structural_tag"
+    format: Format | None = None
+    structures: Annotated[list[Structure], Field(min_length=1, max_length=_MAX_PARTS)] | None = None
+    triggers: Annotated[list[str], Field(min_length=1, max_length=_MAX_PARTS)] | None = None
+
+
+for _model in (Elements, Tag, TriggeredTags, SeparatedTags, StructuralTag):
+    _model.model_rebuild()
+
+
+def structural_tag_grammar(tag: StructuralTag, start: Start, param: str) -> str:
+    """Returns the grammar in Lark of texts with these tags. `param`: the request's field, for errors.
+
+    Raises ApiError for formats whose end cannot be found in the text.
+    """
+    writer = _Writer(param)
+    if (tag.format is None) == (tag.structures is None):
+        raise bad_request(f"{param} needs either format or structures", param)
+    if tag.format is not None:
+        answer = writer.format(tag.format, last=True)
+    else:
+        tags = [
+            Tag(
+                begin=one.begin,
+                content=JsonSchema(type="json_schema", json_schema=one.schema_),
+                end=one.end,
+            )
+            for one in tag.structures or ()
+        ]
+        older = TriggeredTags(type="triggered_tags", triggers=tag.triggers or [], tags=tags)
+        answer = writer.format(older, last=True)
+    return with_reasoning(start, answer or '""', [*writer.rules, _TEXT])
+
+
+class _Writer:
+    """Writes expressions of Lark, and the rules that these need."""
+
+    def __init__(self, param: str) -> None:
+        self._param = param
+        self._depth = 0
+        self.rules: list[str] = []
+
+    def format(self, form: Any, *, last: bool) -> str:
+        """Returns the expression of a format. `last`: nothing follows it in the answer."""
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise bad_request(f"{self._param} is nested too deeply", self._param)
+        expression: str = getattr(self, f"_{form.type}")(form, last)
+        self._depth -= 1
+        return expression
+
+    def _const_string(self, form: ConstString, last: bool) -> str:
+        return lark_text(form.value)
+
+    def _json_schema(self, form: JsonSchema, last: bool) -> str:
+        return self._rule("json", f"%json {json.dumps(form.json_schema, ensure_ascii=False)}")
+
+    def _regex(self, form: Regex, last: bool) -> str:
+        return self._rule("PATTERN", lark_regex(form.pattern))
+
+    def _any_text(self, form: AnyText, last: bool) -> str:
+        if not last:
+            raise self._refused("any_text", "it must be the content of a tag, or the last part of the answer")
+        return self._without(form.excludes) if form.excludes else "TEXT"
+
+    def _sequence(self, form: Elements, last: bool) -> str:
+        final = len(form.elements) - 1
+        parts = [self.format(part, last=last and i == final) for i, part in enumerate(form.elements)]
+        return " ".join(parts)
+
+    def _or(self, form: Elements, last: bool) -> str:
+        return _one_of([self.format(part, last=last) for part in form.elements])
+
+    def _tag(self, form: Tag, last: bool, after: str = "") -> str:
+        """Returns the expression of a tag, or of what follows `after`, with which the tag begins."""
+        begin = lark_text(form.begin.removeprefix(after)) if form.begin != after else ""
+        if isinstance(form.content, AnyText):
+            if not all(form.ends):
+                return f"{begin} {self.format(form.content, last=last)}"
+            if form.content.excludes:
+                raise self._refused("any_text", "excludes cannot be used in a tag")
+            return f"{begin} {self._rule('text[lazy]', f'TEXT {_one_of(map(lark_text, form.ends))}')}"
+        return f"{begin} {self.format(form.content, last=False)} {_one_of(map(lark_text, form.ends))}"
+
+    def _triggered_tags(self, form: TriggeredTags, last: bool) -> str:
+        if not last:
+            raise self._refused(form.type, "nothing can follow it")
+        parts = []
+        for trigger in form.triggers:
+            tags = [tag for tag in form.tags if tag.begin.startswith(trigger)]
+            if tags:
+                before = self._rule("before[lazy]", f"TEXT {lark_text(trigger)}")
+                parts.append(
+                    f"{before} {_one_of([self._tag(tag, last=False, after=trigger) for tag in tags])}"
+                )
+        for tag in form.tags:
+            if sum(tag.begin.startswith(trigger) for trigger in form.triggers) != 1:
+                raise self._refused(form.type, f"{tag.begin!r} must begin with exactly one of the triggers")
+        rest = self._without(form.triggers)
+        first = _one_of([self._tag(tag, last=False) for tag in form.tags]) if form.at_least_one else ""
+        if form.stop_after_first:
+            return first or f"({_one_of(parts)} | {rest})"
+        return f"{first} {_one_of(parts)}* {rest}"
+
+    def _tags_with_separator(self, form: SeparatedTags, last: bool) -> str:
+        tags = _one_of([self._tag(tag, last=False) for tag in form.tags])
+        between = lark_text(form.separator) if form.separator else ""
+        several = tags if form.stop_after_first else f"{tags} ({between} {tags})*"
+        return several if form.at_least_one else f"({several})?"
+
+    def _without(self, marks: Sequence[str]) -> str:
+        """Returns the name of a terminal for texts without these marks."""
+        marked = "|".join(map(literal_pattern, marks))
+        return self._rule("REST", rf"TEXT & ~/(.|\n)*({marked})(.|\n)*/")
+
+    def _rule(self, name: str, expression: str) -> str:
+        """Adds a rule or a terminal, and returns its name. `name` may have an attribute."""
+        stem, bracket, attribute = name.partition("[")
+        numbered = f"{stem}_{len(self.rules)}"
+        self.rules.append(f"{numbered}{bracket}{attribute}: {expression}")
+        return numbered
+
+    def _refused(self, kind: str, reason: str) -> Exception:
+        return bad_request(f"{self._param}: {kind} is not supported here: {reason}", self._param)
+
+
+def _one_of(expressions: Any) -> str:
+    return f"({' | '.join(expressions)})"
