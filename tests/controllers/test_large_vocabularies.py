@@ -1,85 +1,35 @@
-"""Every starter and SDK with a vocabulary of 262 144 tokens: how much work `aici_init` and a step are.
-
-The work is counted in wasmtime's fuel, one unit for about one instruction, and is the same on every machine.
-"""
+"""Every starter and SDK with a vocabulary of 262 144 tokens: the fuel of `aici_init` and of a step."""
 
 from __future__ import annotations
 
-import ctypes
 import random
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from aicirt.contract.abi import ROW_ALL, ROW_BITMASK, ROW_SAME, SPLICE
-from aicirt.wasm import Instance, engine, raw
 from pyaici.build import build_controller
 from pyaici.cli.new import LANGUAGES, SCRIPTS, create
 from pyaici.scripting.call import find_call
 from tests.controllers.conftest import GUESTS
-from tests.controllers.runners.calls import CALLS
-from tests.controllers.runners.host import Guest, Host, Vocab
+from tests.controllers.runners.fuel import MeteredGuest, metered_host, used
+from tests.controllers.runners.host import Host, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton
 from tests.languages import compiler_or_skip
 
-#: units for a call of the host, which takes about a microsecond
-CALL = 1000
 #: aici_init has a second and aici_mid_process 20 ms. Even a slow core executes this many instructions then
 MOST_FOR_INIT, MOST_FOR_STEP = 1_000_000_000, 20_000_000
 
-_set_fuel = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)(
-    raw.address_of("wasmtime_context_set_fuel")
-)
-_get_fuel = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64))(
-    raw.address_of("wasmtime_context_get_fuel")
-)
-_FULL = 1 << 40
 #: guests that walk an automaton, and the way in which they do so
 WAYS = {"table.cpp": 6, "rust/table": 3}
 
 
-def used(instance: Instance) -> int:
-    """Returns the units that a guest has used since it was created."""
-    left = ctypes.c_uint64()
-    assert _get_fuel(instance.context, ctypes.byref(left)) is None
-    return _FULL - left.value
-
-
-def charged(call: Callable[..., Any]) -> Callable[..., Any]:
-    def charge(instance: Instance, *arguments: int) -> Any:
-        _set_fuel(instance.context, _FULL - used(instance) - CALL)
-        return call(instance, *arguments)
-
-    return charge
-
-
-class MeteredGuest(Guest):
-    """A guest with fuel."""
-
-    def _adopt(self, instance: Instance) -> None:
-        assert _set_fuel(instance.context, _FULL) is None
-        super()._adopt(instance)
-
-
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
-    """A host whose guests need fuel. The optimization of compiled code does not change what they use."""
-    plain = engine._config
-
-    def config() -> Any:
-        settings = plain()
-        settings.consume_fuel = True
-        settings.cranelift_opt_level = "none"
-        return settings
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_config", config)
-        host = Host({name: charged(call) for name, call in CALLS.items()})
-    with host:
+    with metered_host() as host:
         yield host
 
 

@@ -1,0 +1,228 @@
+"""The cost of compiling and of masks, in fuel, as committed in costs.json.
+
+``python -m tests.controllers.costs`` prints what differs from the file; with ``--write`` it updates the file.
+
+A case is an argument of a bundled controller with a text. The vocabulary has 32 000 tokens, and forced text
+is disabled, so that each token has a mask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE
+from aicirt.vocab.tokenizer import Speller
+from aicirt.wasm import Program
+from bench.inputs import kbnf_grammars
+from bench.inputs.constraints import CONSTRAINTS
+from bench.inputs.tool_schema import tool_schema
+from bench.inputs.vocabularies import vocabulary
+from pyaici.build import build_controller
+from pyaici.bundled import find_grammar
+from tests.controllers.conftest import CONTROLLERS
+from tests.controllers.runners.fuel import MeteredGuest, metered_host, used
+from tests.controllers.runners.host import EVERYTHING, Host, Vocab
+
+FILE = Path(__file__).with_name("costs.json")
+#: part by which a cost may differ from the committed one
+TOLERANCE = 0.02
+#: cost below which a single mask may differ by more: it is hardly more than a look-up
+_SMALL = 20_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """An argument of a controller, with a text that it allows."""
+
+    controller: str
+    argument: str
+    text: str
+
+
+_PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 40},
+        "nickname": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 125},
+        "role": {"enum": ["reader", "writer", "reviewer", "owner"]},
+        "home": {"$ref": "#/$defs/place"},
+        "work": {"$ref": "#/$defs/place"},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+    "$defs": {
+        "place": {"type": "object", "properties": {"city": {"type": "string"}, "zip": {"type": "string"}}}
+    },
+}
+_PERSON_TEXT = {
+    "name": "Ada",
+    "nickname": "the countess",
+    "age": 36,
+    "role": "writer",
+    "home": {"city": "London", "zip": "W1"},
+}
+_TREE = {
+    "$ref": "#/$defs/node",
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "value": {"type": ["number", "null"]},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            },
+            "required": ["value"],
+        }
+    },
+}
+_TREE_TEXT = {"value": -12.5, "children": [{"value": None}, {"value": 7, "children": []}], "seen": True}
+_FORMATS = {
+    "type": "object",
+    "properties": {
+        "at": {"type": "string", "format": "date-time"},
+        "mail": {"type": "string", "format": "email"},
+        "code": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{3,6}$"},
+    },
+    "required": ["at", "mail", "code"],
+    "additionalProperties": False,
+}
+_FORMATS_TEXT = {"at": "2026-11-20T15:30:00Z", "mail": "jo@example.org", "code": "AB-1234"}
+_TOOL_TEXT = {f"title_{i}": "x" for i in range(10)}
+_GBNF = r"""
+root ::= item+
+item ::= "- " [^\n]+ "\n"
+"""
+_LARK = r"""
+start: statement+
+statement: NAME "=" sum ";"
+sum: product (("+" | "-") product)*
+product: atom (("*" | "/") atom)*
+atom: NUMBER | NAME | "(" sum ")"
+NAME: /[a-z_]+/
+NUMBER: /[0-9]+(\.[0-9]+)?/
+%ignore /[ \n]+/
+"""
+_SUBSTRING = "The quick brown fox jumps over the lazy dog, and the dog does not even notice the fox. " * 3
+
+
+def _grammar(name: str) -> str:
+    path = find_grammar(name)
+    assert path is not None
+    return path.read_text()
+
+
+def _schema(schema: Any, text: Any) -> Case:
+    return Case("json_schema", json.dumps(schema), json.dumps(text))
+
+
+def cases() -> dict[str, Case]:
+    """Returns all cases by name."""
+    patterns = {f"regex {it.name}": Case("regex", it.argument, it.text) for it in CONSTRAINTS}
+    return {
+        "schema any": _schema(True, {"a": [1, "b", None]}),
+        "schema person": _schema(_PERSON, _PERSON_TEXT),
+        "schema tree": _schema(_TREE, _TREE_TEXT),
+        "schema formats": _schema(_FORMATS, _FORMATS_TEXT),
+        "schema tool": Case("json_schema", json.dumps(tool_schema()), json.dumps(_TOOL_TEXT)[:60]),
+        **patterns,
+        "kbnf json": Case("kbnf", kbnf_grammars.JSON, '{"a": [1, "b", null]}'),
+        "kbnf calls": Case("kbnf", kbnf_grammars.STRUCTURAL, "<think>Look.</think>\n<ai00:function_calls>\n"),
+        "lr1 c": Case("lr1", _grammar("c.y"), "static int add(int a, int b) { return a + b; }\n"),
+        "lark": Case("lark", _LARK, "area = (width + 2) * 3.5;\n"),
+        "gbnf": Case("gbnf", _GBNF, "- one thing\n- another\n"),
+        "substring": Case("substring", json.dumps({"text": _SUBSTRING}), "over the lazy dog, and"),
+    }
+
+
+@cache
+def _vocab() -> tuple[Vocab, Speller]:
+    known = vocabulary("32k")
+    vocab = Vocab(known.tokens, special=list(known.special), eos=list(known.eos))
+    return vocab, Speller([b"" if t in known.special else text for t, text in enumerate(known.tokens)])
+
+
+def _measure(host: Host, program: Program, case: Case) -> dict[str, Any]:
+    vocab, spell = _vocab()
+    guest = MeteredGuest(program, vocab, case.argument, capabilities={**EVERYTHING, CAP_TOKENIZER: 0})
+    init = used(guest.instance)
+    return {"init": init, "masks": list(_masks(guest, spell(case.text.encode())))}
+
+
+def _masks(guest: MeteredGuest, tokens: list[int]) -> Iterator[int]:
+    """Yields the cost of the mask before each token, which must allow it."""
+    news: list[int] = []
+    for token in tokens:
+        before = used(guest.instance)
+        row = guest.step(news).row
+        yield used(guest.instance) - before
+        assert row.verb == SAMPLE and token in row.allowed
+        news = [token]
+
+
+def measure() -> dict[str, Any]:
+    """Builds the controllers and returns the costs of all cases: `init`, and `masks`, one for each token."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder, metered_host() as host:
+
+        @cache
+        def program(name: str) -> Program:
+            built = build_controller(CONTROLLERS / name, Path(folder) / f"{name}.wasm")
+            return host.compile(built.path.read_bytes())
+
+        for name, case in cases().items():
+            found[name] = _measure(host, program(case.controller), case)
+    return found
+
+
+def committed() -> dict[str, Any]:
+    """Returns the costs in the file."""
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+
+def differences(found: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each cost that differs by more than TOLERANCE: of init, of all masks, of a mask."""
+    lines = [f"{name}: no longer measured" for name in known.keys() - found.keys()]
+    for name, costs in found.items():
+        if name not in known:
+            lines.append(f"{name}: new")
+            continue
+        old = known[name]
+        pairs = [("init", costs["init"], old["init"]), ("all masks", sum(costs["masks"]), sum(old["masks"]))]
+        singles = zip(costs["masks"], old["masks"], strict=False)
+        pairs += [(f"mask {i}", new, was) for i, (new, was) in enumerate(singles) if max(new, was) > _SMALL]
+        for what, new, was in pairs:
+            if abs(new - was) > TOLERANCE * was:
+                lines.append(f"{name}: {what} {new:,} instead of {was:,} ({new / was - 1:+.1%})")
+        if len(costs["masks"]) != len(old["masks"]):
+            lines.append(f"{name}: {len(costs['masks'])} masks instead of {len(old['masks'])}")
+    return lines
+
+
+def _text(costs: Mapping[str, Any]) -> str:
+    """Returns the file's text, with one case a line."""
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(it)}" for name, it in costs.items()) + "\n}\n"
+
+
+def main() -> int:
+    """Prints what differs from the file; returns 1 if something does and the file was not written."""
+    parser = argparse.ArgumentParser(prog="python -m tests.controllers.costs", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="update costs.json")
+    options = parser.parse_args()
+    found = measure()
+    lines = differences(found, committed())
+    print(*lines, sep="\n")
+    if options.write:
+        FILE.write_text(_text(found))
+    return int(bool(lines) and not options.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
