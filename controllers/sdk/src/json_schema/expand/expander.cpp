@@ -86,15 +86,17 @@ const Shape& Expander::shape(const Goal& goal) {
   return out;
 }
 
-bool Expander::empty(const Goal& goal) {
-  if (goal.empty()) return false;
-  if (goal.size() == 1 && goal[0] == kNever) return true;
+Types Expander::possible(const Goal& goal) {
+  if (goal.empty()) return kAllTypes;
+  if (goal.size() == 1 && goal[0] == kNever) return 0;
   const auto known = shapes_.find(goal);
-  if (known == shapes_.end() && looking_ >= kMostLooking) return false;
+  if (known == shapes_.end() && looking_ >= kMostLooking) return kAllTypes;
   looking_++;
-  const bool found = shape(goal).empty();
+  const Shape& found = shape(goal);
   looking_--;
-  return found;
+  Types types = types_of(found.branches);
+  for (const Value value : found.literals) types |= type_of(value);
+  return types;
 }
 
 void Expander::finish(const Goal& goal, Branches branches, Shape* shape) {
@@ -235,10 +237,13 @@ void Expander::apply_all(Value schema, Branches& branches) {
       document_.find(schema, "unevaluatedItems") != kNone || document_.find(schema, "unevaluatedProperties") != kNone;
   if (unevaluated)
     for (Branch& branch : branches) branch.mark();
+  // first, since alternatives that differ for one type only need not be told apart for others
+  const Value types = document_.find(schema, "type");
+  if (types != kNone && counts(schema, types)) type(schema, types, branches);
   for (std::uint32_t i = 0; i < document_.count(schema) && !branches.empty(); i++) {
     const Value member = document_.child(schema, i);
     const std::string_view name = document_.name(member);
-    if (!counts(schema, member)) continue;
+    if (member == types || !counts(schema, member)) continue;
     if (name == "unevaluatedItems")
       last[0] = member;
     else if (name == "unevaluatedProperties")
@@ -289,6 +294,25 @@ Expander::Branches Expander::copy(const Branches& branches) {
 
 void Expander::append(Branches&& from, Branches& to) {
   for (Branch& branch : from) to.push_back(std::move(branch));
+}
+
+Types Expander::types_of(const Branches& branches) {
+  Types types = 0;
+  for (const Branch& branch : branches) types |= branch.types;
+  return types;
+}
+
+Types Expander::type_of(Value value) const {
+  switch (document_.kind(value)) {
+    case Kind::kNull: return kNull;
+    case Kind::kFalse: return kFalse;
+    case Kind::kTrue: return kTrue;
+    case Kind::kNumber: return kNumber;
+    case Kind::kString: return kString;
+    case Kind::kArray: return kArray;
+    case Kind::kObject: return kObject;
+  }
+  return kAllTypes;
 }
 
 void Expander::prune(Branches& branches) {

@@ -45,8 +45,9 @@ class Expander {
 
   /// Returns a shape, which is computed once and never moves. Adds its problems to those of the schema.
   const Shape& use(const Goal& goal);
-  /// Returns whether certainly no value satisfies this; false if that is hard to decide.
-  bool empty(const Goal& goal);
+  /// Returns the types of values that may satisfy this: a superset if that is hard to decide.
+  Types possible(const Goal& goal);
+  bool empty(const Goal& goal) { return possible(goal) == 0; }
   /// Returns an equivalent smaller goal: without schemas that always hold, and with references resolved.
   Goal simplify(Goal goal) const;
   /// Returns the goal of a property's value in a branch.
@@ -74,6 +75,8 @@ class Expander {
   Branches copy(const Branches& branches);
   Atom simplify(Atom atom) const;
   static void append(Branches&& from, Branches& to);
+  static Types types_of(const Branches& branches);
+  Types type_of(Value value) const;
   static void prune(Branches& branches);
   template <class Change>
   static void each(Branches& branches, Change change) {
@@ -107,7 +110,8 @@ class Expander {
   void not_negation(Value schema, Value keyword, Branches& branches);
   void condition(Value schema, Value keyword, Branches& branches);
   void not_condition(Value schema, Value keyword, Branches& branches);
-  bool disjoint(Value a, Value b);
+  bool disjoint(Value a, Value b, const Branches& within, const std::vector<std::string_view>& required);
+  std::vector<std::string_view> own_required(Value schema) const;
 
   // keywords_values.cpp
   void type(Value schema, Value keyword, Branches& branches);
@@ -189,7 +193,8 @@ class Expander {
   Validator validator_;
 
   std::map<Goal, std::unique_ptr<Shape>> shapes_;
-  std::map<std::pair<Value, Value>, bool> disjoint_;
+  /// For pairs of alternatives: the types of values that may satisfy both.
+  std::map<std::pair<Value, Value>, Types> shared_;
   /// The schemas that are being applied to one value, from the outermost to the innermost.
   std::vector<Atom> inside_;
   std::uint32_t copied_ = 0, all_copied_ = 0;

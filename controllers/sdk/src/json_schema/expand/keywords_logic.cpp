@@ -1,7 +1,15 @@
 // Keywords that combine schemas: references, allOf, anyOf, oneOf, not, if.
+#include <algorithm>
+
 #include "expander.hpp"
 
 namespace aici::json_schema {
+namespace {
+
+/// Maximum number of required properties to examine whether one of them distinguishes two alternatives.
+constexpr std::size_t kMostDistinguishing = 32;
+
+}  // namespace
 
 void Expander::follow(Value schema, Value keyword, Resolve resolve, bool negated, Branches& branches) {
   std::string problem = "a text is expected";
@@ -60,29 +68,63 @@ void Expander::not_any_of(Value, Value keyword, Branches& branches) {
     apply(opposite(holds(document_.child(keyword, i))), branches);
 }
 
-/// Returns whether certainly no value satisfies both.
-bool Expander::disjoint(Value a, Value b) {
-  const auto [known, added] = disjoint_.insert({{a, b}, false});
-  if (!added) return known->second;
-  // empty() looks only a few levels deep. That limit suits nested goals, but not schemas next to each other.
-  const std::uint32_t looking = std::exchange(looking_, 0);
-  looking_ = looking > 1 ? looking : 0;
-  const bool found = empty({holds(a), holds(b)});
-  looking_ = looking;
-  return disjoint_[{a, b}] = found;
+/// Returns the names that `required` of this schema lists, which may come after the keyword that is being applied.
+std::vector<std::string_view> Expander::own_required(Value schema) const {
+  std::vector<std::string_view> names;
+  const Value list = document_.find(schema, "required");
+  if (document_.is(list, Kind::kArray))
+    for (std::uint32_t i = 0; i < document_.count(list); i++)
+      if (const Value name = document_.child(list, i); document_.is(name, Kind::kString))
+        names.push_back(document_.text(name));
+  return names;
+}
+
+/// Returns whether certainly no value satisfies both schemas and one of the branches, with `required` in addition.
+bool Expander::disjoint(Value a, Value b, const Branches& within, const std::vector<std::string_view>& required) {
+  const Goal both{holds(a), holds(b)};
+  const auto [known, added] = shared_.insert({{a, b}, kAllTypes});
+  if (added) {
+    // possible() looks only a few levels deep. That limit suits nested goals, but not schemas next to each other.
+    const std::uint32_t looking = std::exchange(looking_, 0);
+    looking_ = looking > 1 ? looking : 0;
+    const Types found = possible(both);
+    looking_ = looking;
+    shared_[{a, b}] = found;
+  }
+  const Types shared = shared_[{a, b}] & types_of(within);
+  if (shared == 0) return true;
+  // often they give the same property different values, and it is required beside them
+  const auto shape = shapes_.find(both);
+  if (shared != kObject || shape == shapes_.end()) return false;
+  for (const Value value : shape->second->literals)
+    if (document_.is(value, Kind::kObject)) return false;
+  for (const Branch& branch : shape->second->branches) {
+    if (!(branch.types & kObject)) continue;
+    const PropertyIndex own = index_properties(branch);
+    const auto lacks = [&](const std::vector<std::string_view>& names) {
+      const std::size_t count = std::min(names.size(), kMostDistinguishing);
+      return std::any_of(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count),
+                         [&](std::string_view name) { return empty(property_goal(branch, own, name)); });
+    };
+    if (lacks(required)) continue;
+    for (const Branch& outer : within)
+      if (outer.types & kObject && !lacks(outer.required)) return false;
+  }
+  return true;
 }
 
 /// Excludes from each alternative all others, except those that are disjoint with it.
-void Expander::one_of(Value, Value keyword, Branches& branches) {
+void Expander::one_of(Value schema, Value keyword, Branches& branches) {
   if (!is_list(keyword, "a list of schemas is expected")) return;
   const std::uint32_t count = document_.count(keyword);
+  const std::vector<std::string_view> required = own_required(schema);
   Branches all;
   for (std::uint32_t i = 0; i < count && !problems_.fatal(); i++) {
     Branches some = copy(branches);
     apply(holds(document_.child(keyword, i)), some);
     for (std::uint32_t j = 0; j < count && !some.empty() && !problems_.fatal(); j++) {
       const Value a = document_.child(keyword, std::min(i, j)), b = document_.child(keyword, std::max(i, j));
-      if (i != j && !disjoint(a, b)) apply(opposite(holds(document_.child(keyword, j))), some);
+      if (i != j && !disjoint(a, b, some, required)) apply(opposite(holds(document_.child(keyword, j))), some);
     }
     append(std::move(some), all);
   }
@@ -98,7 +140,7 @@ void Expander::not_one_of(Value, Value keyword, Branches& branches) {
   for (std::uint32_t i = 0; i < count && !problems_.fatal(); i++)
     for (std::uint32_t j = i + 1; j < count && !problems_.fatal(); j++) {
       const Value a = document_.child(keyword, i), b = document_.child(keyword, j);
-      if (disjoint(a, b)) continue;
+      if (disjoint(a, b, branches, {})) continue;
       Branches some = copy(branches);
       apply(holds(a), some);
       apply(holds(b), some);
