@@ -173,6 +173,37 @@ class Schemas:
         ]
 
 
+class ObjectSchemas(Schemas):
+    """With more alternatives and negations of objects, whose names and other properties differ."""
+
+    def logic(self, made: dict[str, Any], depth: int) -> None:
+        rng = self.rng
+        kind = rng.choice(["oneOf", "not", "if", "other"])
+        if kind == "other":
+            super().logic(made, depth)
+        elif kind == "oneOf":
+            made["oneOf"] = [self._object() for _ in range(rng.randint(2, 3))]
+        else:
+            made[kind] = self._object()
+            if kind == "if":
+                made["then"], made["else"] = self.schema(depth - 1), self.schema(depth - 1)
+
+    def _object(self) -> dict[str, Any]:
+        rng = self.rng
+        made: dict[str, Any] = {"type": "object"} if rng.random() < 0.5 else {}
+        self.objects(made, 1)
+        for name in ("properties", "patternProperties", "propertyNames"):
+            if rng.random() < 0.3:
+                made.pop(name, None)
+        if rng.random() < 0.4:
+            made["additionalProperties"] = rng.choice([False, {"type": "integer"}, {"type": "string"}])
+        if rng.random() < 0.3:
+            made["patternProperties"] = {rng.choice(["^a", "b", "^x-"]): rng.choice([False, self.schema(0)])}
+        if rng.random() < 0.3:
+            made["propertyNames"] = {"pattern": rng.choice(["^a", "b", "^x-"])}
+        return made
+
+
 class MoreSchemas(Schemas):
     """With references, formats, longer strings, more expressions and odder numbers."""
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from tests.controllers.json_schema.engine import COMPACT, SPACED, Engine, Refused
 from tests.controllers.json_schema.orders import orders
-from tests.controllers.json_schema.schemas import Schemas
+from tests.controllers.json_schema.schemas import ObjectSchemas, Schemas
 
 #: what docs/json_schema.md says is less than the schema allows
 LOSSY = ("minProperties", "unevaluatedProperties", "unevaluatedItems")
@@ -24,13 +24,14 @@ def mentions(schema: Any, names: tuple[str, ...]) -> bool:
     return any(f'"{name}"' in text for name in names)
 
 
+@pytest.mark.parametrize("kind", [Schemas, ObjectSchemas])
 @pytest.mark.parametrize("seed", range(4))
-def test_values(engine: Engine, seed: int) -> None:
+def test_values(engine: Engine, seed: int, kind: type[Schemas]) -> None:
     """Valid values are accepted in one order of their properties, invalid values in none."""
     counts = collections.Counter[str]()
     for number in range(250):
         rng = random.Random(seed * 1000 + number)
-        source = Schemas(rng)
+        source = kind(rng)
         schema = source.schema()
         try:
             engine.compile(schema, SPACED)
@@ -68,13 +69,14 @@ def walk(engine: Engine, rng: random.Random) -> bytes | None:
     return None
 
 
+@pytest.mark.parametrize("kind", [Schemas, ObjectSchemas])
 @pytest.mark.parametrize("seed", range(3))
-def test_walks(engine: Engine, seed: int) -> None:
+def test_walks(engine: Engine, seed: int, kind: type[Schemas]) -> None:
     """Every text that can be written is valid."""
     finished = 0
     for number in range(150):
         rng = random.Random(seed * 1000 + number)
-        schema = Schemas(rng).schema()
+        schema = kind(rng).schema()
         try:
             engine.compile(schema, COMPACT)
         except Refused:

@@ -91,6 +91,15 @@ struct Branch {
   std::vector<Additional> additional;
   std::vector<Atom> names;
   std::vector<std::string_view> required;
+  /// At least one property must have such a name and such a value: a name that is not in `outside` if that is set,
+  /// that matches `pattern` if that is set, and that satisfies `names`.
+  struct Some {
+    std::shared_ptr<const KeySet> outside;
+    std::optional<std::string_view> pattern;
+    Goal names, values;
+    Value where;
+  };
+  std::vector<Some> some;
 
   /// Constraints that cannot be enforced; they matter if one of `types` is possible.
   struct Problem {

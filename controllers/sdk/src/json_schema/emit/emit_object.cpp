@@ -12,13 +12,17 @@ constexpr std::size_t kMostSorts = 64;
 /// After this many members, the rest gets its own rule. Any member may be the first one, and for each of them the
 /// members after it are written out up to the end of the rule.
 constexpr std::size_t kShared = 64;
+/// Maximum number of constraints on some property, for all sets of which there are rules.
+constexpr std::size_t kMostSome = 4;
+/// Maximum number of unnamed properties to count beside such constraints.
+constexpr std::uint32_t kMostRoom = 64;
 
 }  // namespace
 
-/// Returns whether propertyNames allows the name.
-bool Emitter::may_be_named(const Branch& branch, std::string_view name) {
-  if (branch.names.empty()) return true;
-  const Shape& shape = expander_.use(expander_.simplify(branch.names));
+/// Returns whether schemas of propertyNames allow the name.
+bool Emitter::may_be_named(const Goal& goal, std::string_view name) {
+  if (goal.empty()) return true;
+  const Shape& shape = expander_.use(expander_.simplify(goal));
   for (const Value value : shape.literals)
     if (document_.is(value, Kind::kString) && document_.text(value) == name) return true;
   const std::uint32_t size = length(name);
@@ -32,6 +36,17 @@ bool Emitter::may_be_named(const Branch& branch, std::string_view name) {
   return false;
 }
 
+/// Returns whether a property with this name certainly meets the constraint, apart from its value.
+bool Emitter::meets_name(const Branch::Some& some, std::string_view name) {
+  if (some.outside) {
+    if (std::binary_search(some.outside->names.begin(), some.outside->names.end(), name)) return false;
+    for (const std::string_view pattern : some.outside->patterns)
+      if (strings_.matches(pattern, false, name).value_or(true)) return false;
+  }
+  return (!some.pattern || strings_.matches(*some.pattern, false, name).value_or(false)) &&
+         may_be_named(some.names, name);
+}
+
 /// Lists the named properties; returns false if a required property is impossible.
 bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out) {
   std::vector<std::string_view> order;
@@ -41,31 +56,45 @@ bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names
   };
   for (const Branch::Property& property : branch.properties) add(property.name);
   for (const std::string_view name : branch.required) add(name);
+  for (const Branch::Some& some : branch.some)
+    if (some.outside)
+      for (const std::string_view name : some.outside->names) add(name);
   const PropertyIndex own = index_properties(branch);
   const std::set<std::string_view> needed(branch.required.begin(), branch.required.end());
   for (const std::string_view name : order) {
     names->push_back(name);
     const bool required = needed.contains(name);
     const Goal goal = expander_.property_goal(branch, own, name);
-    const bool never = goal.size() == 1 && goal[0] == kNever;
-    const Expr inside = never || !may_be_named(branch, name) ? grammar_.never() : value(goal);
-    if (inside == grammar_.never()) {
-      if (required) return false;
-      continue;
-    }
+    Met by_name = 0, by_value = 0;
+    for (std::size_t i = 0; i < branch.some.size(); i++)
+      if (meets_name(branch.some[i], name)) (has_any_value(branch.some[i]) ? by_name : by_value) |= 1u << i;
+    const bool never = (goal.size() == 1 && goal[0] == kNever) || !may_be_named(branch.names, name);
     std::string key;
     append_json_string(name, &key);
-    out->push_back({grammar_.sequence({grammar_.literal(key), marks_.colon(), inside}), required});
+    Member member{{}, required};
+    for (Met met = 0; !never && met < 1u << branch.some.size(); met++) {
+      if (met & ~by_value) continue;
+      Goal whole = goal;
+      for (std::size_t i = 0; i < branch.some.size(); i++)
+        if (met >> i & 1) whole.insert(whole.end(), branch.some[i].values.begin(), branch.some[i].values.end());
+      const Expr inside = value(std::move(whole));
+      if (inside != grammar_.never())
+        member.ways.emplace_back(met | by_name, grammar_.sequence({grammar_.literal(key), marks_.colon(), inside}));
+    }
+    if (!member.ways.empty())
+      out->push_back(std::move(member));
+    else if (required)
+      return false;
   }
   return true;
 }
 
-/// Returns the names that match `like` (a branch for strings), that propertyNames allows, and that are not in `names`.
-cfg::Expr Emitter::keys(const Branch& like, const Branch& branch, const std::vector<std::string_view>& names) {
+/// Returns the names that match `like` (a branch for strings), that satisfy `goal`, and that are not in `names`.
+cfg::Expr Emitter::keys(const Branch& like, const Goal& goal, const std::vector<std::string_view>& names) {
   Branch wanted = like;
   wanted.not_strings = names;
-  if (branch.names.empty()) return string(wanted);
-  const Shape& shape = expander_.use(expander_.simplify(branch.names));
+  if (goal.empty()) return string(wanted);
+  const Shape& shape = expander_.use(expander_.simplify(goal));
   std::vector<Expr> all;
   for (const Value value : shape.literals) {
     if (!document_.is(value, Kind::kString)) continue;
@@ -84,22 +113,26 @@ cfg::Expr Emitter::keys(const Branch& like, const Branch& branch, const std::vec
   return grammar_.choice(all);
 }
 
-/// Returns any property that is not named. Names are sorted by the patterns that they match; each kind has its values.
-cfg::Expr Emitter::free_members(const Branch& branch, const std::vector<std::string_view>& names) {
-  std::vector<std::pair<std::string_view, Value>> patterns;
+/// Sorts the names of properties that are not named by the patterns that they match. Returns false, with a problem, if
+/// there are too many sorts.
+bool Emitter::sort_free(const Branch& branch, Free* free) {
   const auto add = [&](std::string_view pattern, Value where) {
-    for (const auto& [known, place] : patterns)
+    for (const auto& [known, place] : free->patterns)
       if (known == pattern) return;
-    patterns.emplace_back(pattern, where);
+    free->patterns.emplace_back(pattern, where);
   };
   for (const Branch::Property& pattern : branch.patterns) add(pattern.name, schema_of(pattern.schema));
   for (const Branch::Additional& rest : branch.additional)
     for (const std::string_view pattern : rest.known->patterns) add(pattern, schema_of(rest.schema));
-
-  std::vector<std::vector<bool>> sorts{{}};
-  for (std::size_t i = 0; i < patterns.size(); i++) {
+  for (const Branch::Some& some : branch.some) {
+    if (some.pattern) add(*some.pattern, some.where);
+    if (some.outside)
+      for (const std::string_view pattern : some.outside->patterns) add(pattern, some.where);
+  }
+  free->sorts = {{}};
+  for (std::size_t i = 0; i < free->patterns.size(); i++) {
     std::vector<std::vector<bool>> next;
-    for (const std::vector<bool>& sort : sorts)
+    for (const std::vector<bool>& sort : free->sorts)
       for (const bool matches : {false, true}) {
         next.push_back(sort);
         next.back().push_back(matches);
@@ -107,62 +140,133 @@ cfg::Expr Emitter::free_members(const Branch& branch, const std::vector<std::str
         // often no name matches both of two patterns
         Branch both;
         for (std::size_t k = 0; k <= i; k++)
-          if (next.back()[k]) both.texts.push_back({patterns[k].first, patterns[k].second, false, false});
+          if (next.back()[k]) both.texts.push_back({free->patterns[k].first, free->patterns[k].second, false, false});
         const Branch::Text* cause = nullptr;
         std::string problem;
         bool empty = false;
         const auto language = strings_.language(both, Strings::Lengths::kWrittenOut, &cause, &problem);
         if (language && !Strings::compile(language->pattern, &empty, &problem) && empty) next.pop_back();
       }
-    sorts = std::move(next);
-    if (sorts.size() > kMostSorts) {
-      problems_.unsupported(patterns[i].second, "too many patterns for names overlap");
-      return grammar_.never();
+    free->sorts = std::move(next);
+    if (free->sorts.size() > kMostSorts) {
+      problems_.unsupported(free->patterns[i].second, "too many patterns for names overlap");
+      free->sorts.clear();
+      return false;
     }
   }
+  return true;
+}
+
+/// Returns a property that is not named and that meets `met` of Branch::some. If another one of `open` is met by each
+/// value, the property must not have such a name. An earlier property met `kept` by its value. Since this property
+/// may have the same name, which replaces that value, it must meet them, too, where they apply to it.
+cfg::Expr Emitter::free_member(const Branch& branch, Free& free, Met open, Met met, Met kept) {
+  const auto [made, added] = free.made.insert({{open, {met, kept}}, grammar_.never()});
+  if (!added) return made->second;
+  const auto matches = [&](const std::vector<bool>& sort, std::string_view pattern) {
+    for (std::size_t i = 0; i < sort.size(); i++)
+      if (free.patterns[i].first == pattern) return static_cast<bool>(sort[i]);
+    return false;
+  };
+  const auto matches_any = [&](const std::vector<bool>& sort, const KeySet& known) {
+    return std::any_of(known.patterns.begin(), known.patterns.end(),
+                       [&](std::string_view pattern) { return matches(sort, pattern); });
+  };
   std::vector<Expr> all;
-  for (const std::vector<bool>& sort : sorts) {
-    Goal goal;
+  for (const std::vector<bool>& sort : free.sorts) {
+    Goal goal, names = branch.names;
     Branch like;
-    for (std::size_t i = 0; i < patterns.size(); i++) {
-      like.texts.push_back({patterns[i].first, patterns[i].second, false, !sort[i]});
-      for (const Branch::Property& pattern : branch.patterns)
-        if (sort[i] && pattern.name == patterns[i].first) goal.push_back(pattern.schema);
+    for (std::size_t i = 0; i < sort.size(); i++)
+      like.texts.push_back({free.patterns[i].first, free.patterns[i].second, false, !sort[i]});
+    for (const Branch::Property& pattern : branch.patterns)
+      if (matches(sort, pattern.name)) goal.push_back(pattern.schema);
+    for (const Branch::Additional& rest : branch.additional)
+      if (!matches_any(sort, *rest.known)) goal.push_back(rest.schema);
+    bool possible = true;
+    for (std::size_t i = 0; i < branch.some.size(); i++) {
+      const Branch::Some& some = branch.some[i];
+      const bool here = (!some.pattern || matches(sort, *some.pattern)) &&
+                        (!some.outside || !matches_any(sort, *some.outside));
+      if (met >> i & 1) {
+        possible = possible && here;
+        names.insert(names.end(), some.names.begin(), some.names.end());
+        goal.insert(goal.end(), some.values.begin(), some.values.end());
+      } else if (here && (kept >> i & 1)) {
+        goal.insert(goal.end(), some.values.begin(), some.values.end());
+      } else if (here && (open >> i & 1) && some.names.empty()) {
+        possible = possible && !has_any_value(some);
+      }
     }
-    for (const Branch::Additional& rest : branch.additional) {
-      bool known = false;
-      for (std::size_t i = 0; i < patterns.size(); i++)
-        known = known || (sort[i] && std::find(rest.known->patterns.begin(), rest.known->patterns.end(),
-                                               patterns[i].first) != rest.known->patterns.end());
-      if (!known) goal.push_back(rest.schema);
-    }
-    const Expr inside = value(goal);
+    if (!possible) continue;
+    const Expr inside = value(std::move(goal));
     if (inside == grammar_.never()) continue;
-    const Expr key = keys(like, branch, names);
+    const Expr key = keys(like, names, free.names);
     if (key != grammar_.never()) all.push_back(grammar_.sequence({key, marks_.colon(), inside}));
   }
-  return grammar_.choice(all);
+  return made->second = grammar_.choice(all);
+}
+
+/// Returns up to `room` properties that are not named, each after a comma, that meet `open` of Branch::some.
+cfg::Expr Emitter::rest_of_free(const Branch& branch, Free& free, Met open, Met kept, std::uint32_t room) {
+  const auto known = free.rests.find({{open, kept}, room});
+  if (known != free.rests.end()) return known->second;
+  Expr& rest = free.rests[{{open, kept}, room}];
+  const auto after_comma = [&](Met met) {
+    const Expr member = free_member(branch, free, open, met, kept);
+    return member == grammar_.never() ? member : grammar_.sequence({marks_.comma(), member});
+  };
+  if (open == 0 && kept == 0) return rest = between(rule("property", after_comma(0)), 0, room);
+  if (room == 0) return rest = open == 0 ? grammar_.empty() : grammar_.never();
+  if (room != Branch::kNoLimit && room > kMostRoom) {
+    problems_.unsupported(branch.some[0].where, "too many properties would have to be counted");
+    return rest = grammar_.never();
+  }
+  const cfg::Rule rule = grammar_.declare("properties");
+  rest = grammar_.call(rule);
+  std::vector<Expr> all;
+  if (open == 0) all.push_back(grammar_.empty());
+  for (Met met = 0; met <= open; met++) {
+    if (met & ~open) continue;
+    const Expr member = after_comma(met);
+    if (member == grammar_.never()) continue;
+    const std::uint32_t less = room == Branch::kNoLimit ? room : room - 1;
+    all.push_back(grammar_.sequence({member, rest_of_free(branch, free, open & ~met, kept | by_value(branch, met), less)}));
+  }
+  grammar_.define(rule, grammar_.choice(all));
+  return grammar_.call(rule);
+}
+
+/// Returns those of a set that depend on the value of the property.
+Emitter::Met Emitter::by_value(const Branch& branch, Met met) const {
+  for (std::size_t i = 0; i < branch.some.size(); i++)
+    if (has_any_value(branch.some[i])) met &= ~(1u << i);
+  return met;
 }
 
 cfg::Expr Emitter::object(const Branch& branch) {
-  std::vector<std::string_view> names;
+  if (branch.some.size() > kMostSome) {
+    problems_.unsupported(branch.some[0].where, "too many constraints on some property are combined");
+    return grammar_.never();
+  }
+  Free others;
   std::vector<Member> members;
-  if (!this->members(branch, &names, &members)) return grammar_.never();
+  if (!this->members(branch, &others.names, &members)) return grammar_.never();
   // names that a schema lists without describing their values are not free either
-  std::set<std::string_view> seen(names.begin(), names.end());
+  std::set<std::string_view> seen(others.names.begin(), others.names.end());
   for (const Branch::Additional& rest : branch.additional)
     for (const std::string_view name : rest.known->names)
-      if (seen.insert(name).second) names.push_back(name);
-  const Expr free = branch.max_properties > 0 ? free_members(branch, names) : grammar_.never();
+      if (seen.insert(name).second) others.names.push_back(name);
+  const bool may_be_free = branch.max_properties > 0 && sort_free(branch, &others);
+  const Expr free = may_be_free ? free_member(branch, others, 0, 0, 0) : grammar_.never();
   const auto required = static_cast<std::uint32_t>(
       std::count_if(members.begin(), members.end(), [](const Member& member) { return member.required; }));
   const bool none = required == 0 && branch.min_properties == 0;
-  const bool enough = branch.min_properties <= required;
+  const bool enough = branch.min_properties <= required && branch.some.empty();
   const bool roomy = free == grammar_.never() ? branch.max_properties >= members.size()
                                               : branch.max_properties == Branch::kNoLimit;
   std::vector<Expr> all;
   if (none) all.push_back(marks_.empty_object());
-  const Expr body = enough && roomy ? uncounted(members, free) : counted(branch, members, free);
+  const Expr body = enough && roomy ? uncounted(members, free) : counted(branch, members, others);
   if (body != grammar_.never())
     all.push_back(grammar_.sequence({marks_.open_object(), body, marks_.close_object()}));
   return grammar_.choice(all);
@@ -181,22 +285,22 @@ cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
   std::vector<Expr> firsts;
   if (has_free && any_first) firsts.push_back(grammar_.sequence({free, more_free}));
   for (std::size_t i = members.size(); i-- > (any_first ? 0 : pivot + 1);) {
-    if (any_first) firsts.push_back(grammar_.sequence({members[i].expr, tail}));
-    const Expr with = grammar_.sequence({marks_.comma(), members[i].expr});
+    if (any_first) firsts.push_back(grammar_.sequence({members[i].ways[0].second, tail}));
+    const Expr with = grammar_.sequence({marks_.comma(), members[i].ways[0].second});
     tail = grammar_.sequence({members[i].required ? with : grammar_.optional(with), tail});
     if (i % kShared == 0 && i > 0) tail = rule("properties", tail);
   }
   if (any_first) return grammar_.choice(firsts);
-  Expr all = grammar_.sequence({members[pivot].expr, tail});
+  Expr all = grammar_.sequence({members[pivot].ways[0].second, tail});
   for (std::size_t i = pivot; i-- > 0;)
-    all = grammar_.sequence({grammar_.optional(grammar_.sequence({members[i].expr, marks_.comma()})), all});
+    all = grammar_.sequence({grammar_.optional(grammar_.sequence({members[i].ways[0].second, marks_.comma()})), all});
   return all;
 }
 
-/// Counts members: one rule for each pair of the next member's number and the count so far. At most one unnamed
-/// property counts for the minimum, since several might have the same name.
-cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& members, Expr free) {
-  const bool has_free = free != grammar_.never();
+/// Counts members: one rule for each number of the next member, the count so far, and what is met of Branch::some. At
+/// most one unnamed property counts for the minimum, since several might have the same name.
+cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& members, Free& free) {
+  const bool has_free = free_member(branch, free, 0, 0, 0) != grammar_.never();
   const auto size = static_cast<std::uint32_t>(members.size());
   const std::uint32_t least = branch.min_properties, most = branch.max_properties;
   if (least > size + (has_free ? 1 : 0)) {
@@ -205,39 +309,50 @@ cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& memb
                             "more than one property without a name in the schema cannot be required");
     return grammar_.never();
   }
+  const Met sets = 1u << branch.some.size(), all_met = sets - 1;
   const std::uint32_t top = most == Branch::kNoLimit ? least : std::min(most, size);
-  if ((size + 1ull) * (top + 1ull) > limits_.counted_states) {
+  if ((size + 1ull) * (top + 1ull) * sets > limits_.counted_states) {
     problems_.unsupported(branch.min_properties_at == kNone ? 0 : branch.min_properties_at,
                           "too many properties would have to be counted");
     return grammar_.never();
   }
-  const Expr next_free = has_free ? rule("property", grammar_.sequence({marks_.comma(), free})) : grammar_.never();
-  // what may follow the last named member, by the count so far
-  std::vector<Expr> row(top + 1);
-  for (std::uint32_t count = 0; count <= top; count++) {
+  // what may follow the last named member, by the count so far and what is met
+  std::vector<Expr> row;
+  for (std::uint32_t state = 0; state < (top + 1) * sets; state++) {
+    const std::uint32_t count = state / sets;
+    const Met open = all_met & ~(state % sets);
     const std::uint32_t missing = least > count ? least - count : 0;
     const std::uint32_t room = most == Branch::kNoLimit ? most : most - count;
     std::vector<Expr> all;
-    if (missing == 0 && count > 0) all.push_back(grammar_.empty());
-    if (has_free && missing <= 1 && room > 0) {
+    if (missing == 0 && count > 0 && open == 0) all.push_back(grammar_.empty());
+    for (Met met = 0; has_free && missing <= 1 && room > 0 && met <= open; met++) {
+      if (met & ~open) continue;
+      const Expr member = free_member(branch, free, open, met, 0);
+      if (member == grammar_.never()) continue;
       const std::uint32_t less = room == Branch::kNoLimit ? room : room - 1;
-      all.push_back(grammar_.sequence({count > 0 ? next_free : free, between(next_free, 0, less)}));
+      all.push_back(grammar_.sequence({count > 0 ? marks_.comma() : grammar_.empty(), member,
+                                       rest_of_free(branch, free, open & ~met, by_value(branch, met), less)}));
     }
-    row[count] = grammar_.choice(all);
+    row.push_back(grammar_.choice(all));
   }
   for (std::uint32_t i = size; i-- > 0;) {
-    std::vector<Expr> before(top + 1);
-    for (std::uint32_t count = 0; count <= std::min(top, i); count++) {
+    std::vector<Expr> before;
+    for (std::uint32_t state = 0; state < (top + 1) * sets; state++) {
+      const std::uint32_t count = state / sets;
+      // without an upper bound, all counts from `top` on are equivalent
+      if (count > i) {
+        before.push_back(grammar_.never());
+        continue;
+      }
       std::vector<Expr> all;
       const std::uint32_t after = most == Branch::kNoLimit ? std::min(count + 1, top) : count + 1;
-      if (after <= top)
-        all.push_back(
-            grammar_.sequence({count > 0 ? marks_.comma() : grammar_.empty(), members[i].expr, row[after]}));
-      if (!members[i].required) all.push_back(row[count]);
-      before[count] = rule("properties", grammar_.choice(all));
+      for (const auto& [met, member] : members[i].ways)
+        if (after <= top)
+          all.push_back(grammar_.sequence({count > 0 ? marks_.comma() : grammar_.empty(), member,
+                                           row[after * sets + (state % sets | met)]}));
+      if (!members[i].required) all.push_back(row[state]);
+      before.push_back(rule("properties", grammar_.choice(all)));
     }
-    // without an upper bound, all counts from `top` on are equivalent
-    for (std::uint32_t count = std::min(top, i) + 1; count <= top; count++) before[count] = grammar_.never();
     row = std::move(before);
   }
   return row[0];

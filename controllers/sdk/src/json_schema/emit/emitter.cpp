@@ -108,6 +108,7 @@ cfg::Expr Emitter::if_possible(const Branch& branch, Expr (Emitter::*build)(cons
   looser.contains.clear();
   looser.unique = kNone;
   looser.min_properties = 0;
+  looser.some.clear();
   return (this->*build)(looser);
 }
 

@@ -102,17 +102,34 @@ class Emitter {
   std::uint32_t last_named_item(const Branch& branch) const;
 
   // emit_object.cpp
+  /// A set of numbers in Branch::some.
+  using Met = std::uint32_t;
   struct Member {
-    Expr expr;
+    /// What the property meets of Branch::some, with the texts for that.
+    std::vector<std::pair<Met, Expr>> ways;
     bool required;
+  };
+  /// The properties that are not named, sorted by the patterns that their names match.
+  struct Free {
+    std::vector<std::string_view> names;  ///< the names of other properties
+    std::vector<std::pair<std::string_view, Value>> patterns;
+    std::vector<std::vector<bool>> sorts;
+    /// Expressions made so far, by the last three arguments of free_member and of rest_of_free.
+    std::map<std::pair<Met, std::pair<Met, Met>>, Expr> made;
+    std::map<std::pair<std::pair<Met, Met>, std::uint32_t>, Expr> rests;
   };
   Expr object(const Branch& branch);
   bool members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out);
-  Expr free_members(const Branch& branch, const std::vector<std::string_view>& names);
+  bool sort_free(const Branch& branch, Free* free);
+  Expr free_member(const Branch& branch, Free& free, Met open, Met met, Met kept);
   Expr uncounted(const std::vector<Member>& members, Expr free);
-  Expr counted(const Branch& branch, const std::vector<Member>& members, Expr free);
-  bool may_be_named(const Branch& branch, std::string_view name);
-  Expr keys(const Branch& like, const Branch& branch, const std::vector<std::string_view>& names);
+  Expr counted(const Branch& branch, const std::vector<Member>& members, Free& free);
+  Expr rest_of_free(const Branch& branch, Free& free, Met open, Met kept, std::uint32_t room);
+  Met by_value(const Branch& branch, Met met) const;
+  bool may_be_named(const Goal& goal, std::string_view name);
+  bool meets_name(const Branch::Some& some, std::string_view name);
+  bool has_any_value(const Branch::Some& some) const { return expander_.simplify(some.values).empty(); }
+  Expr keys(const Branch& like, const Goal& goal, const std::vector<std::string_view>& names);
 
   cfg::Grammar& grammar_;
   const Document& document_;

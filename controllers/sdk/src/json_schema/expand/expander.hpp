@@ -174,7 +174,11 @@ class Expander {
   void pattern_properties(Value schema, Value keyword, Branches& branches);
   void additional_properties(Value schema, Value keyword, Branches& branches);
   void property_names(Value schema, Value keyword, Branches& branches);
-  void not_some_property(Value schema, Value keyword, Branches& branches);
+  void not_pattern_properties(Value schema, Value keyword, Branches& branches);
+  void not_additional_properties(Value schema, Value keyword, Branches& branches);
+  void not_property_names(Value schema, Value keyword, Branches& branches);
+  void some_property(Branch::Some some, Branches& branches);
+  std::shared_ptr<const KeySet> described(Value schema) const;
   void min_properties(Value schema, Value keyword, Branches& branches);
   void not_min_properties(Value schema, Value keyword, Branches& branches);
   void max_properties(Value schema, Value keyword, Branches& branches);

@@ -76,7 +76,8 @@ void Expander::pattern_properties(Value, Value keyword, Branches& branches) {
   }
 }
 
-void Expander::additional_properties(Value schema, Value keyword, Branches& branches) {
+/// Returns the names of the properties that `properties` and `patternProperties` of this schema describe.
+std::shared_ptr<const KeySet> Expander::described(Value schema) const {
   auto known = std::make_shared<KeySet>();
   const Value properties = document_.find(schema, "properties"), patterns = document_.find(schema, "patternProperties");
   if (document_.is(properties, Kind::kObject))
@@ -86,6 +87,11 @@ void Expander::additional_properties(Value schema, Value keyword, Branches& bran
     for (std::uint32_t i = 0; i < document_.count(patterns); i++)
       known->patterns.push_back(document_.name(document_.child(patterns, i)));
   std::sort(known->names.begin(), known->names.end());
+  return known;
+}
+
+void Expander::additional_properties(Value schema, Value keyword, Branches& branches) {
+  const std::shared_ptr<const KeySet> known = described(schema);
   for (Branch& b : branches) b.additional.push_back({known, holds(keyword), evaluates()});
 }
 
@@ -95,17 +101,38 @@ void Expander::property_names(Value schema, Value keyword, Branches& branches) {
   for (Branch& b : branches) b.names.push_back(holds(keyword));
 }
 
-/// additionalProperties, patternProperties, propertyNames: some property violates them.
-void Expander::not_some_property(Value schema, Value keyword, Branches& branches) {
-  if (document_.is(keyword, Kind::kTrue) ||
-      (document_.name(keyword) == "propertyNames" && is_older(schema, Draft::k6)) ||
-      (document_.name(keyword) == "patternProperties" && document_.count(keyword) == 0))
-    return branches.clear();
-  each(branches, [](Branch& b) {
+/// Requires a property that violates a keyword.
+void Expander::some_property(Branch::Some some, Branches& branches) {
+  each(branches, [&](Branch& b) {
     b.types &= kObject;
     b.min_properties = std::max(b.min_properties, 1u);
+    b.some.push_back(some);
   });
-  problem(branches, kObject, keyword, "the negation of this keyword cannot be enforced");
+}
+
+void Expander::not_additional_properties(Value schema, Value keyword, Branches& branches) {
+  if (document_.is(keyword, Kind::kTrue)) return branches.clear();
+  some_property({described(schema), std::nullopt, {}, {opposite(holds(keyword))}, keyword}, branches);
+}
+
+void Expander::not_pattern_properties(Value, Value keyword, Branches& branches) {
+  if (!is_map(keyword)) return;
+  Branches all;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    const Value property = document_.child(keyword, i);
+    if (document_.is(property, Kind::kTrue)) continue;
+    Branches one = copy(branches);
+    const Pattern& pattern = strings_.read(document_.name(property), false);
+    some_property({nullptr, document_.name(property), {}, {opposite(holds(property))}, property}, one);
+    if (!pattern.problem.empty()) problem(one, kObject, property, pattern.problem.c_str());
+    append(std::move(one), all);
+  }
+  branches = std::move(all);
+}
+
+void Expander::not_property_names(Value schema, Value keyword, Branches& branches) {
+  if (is_older(schema, Draft::k6) || document_.is(keyword, Kind::kTrue)) return branches.clear();
+  some_property({nullptr, std::nullopt, {opposite(holds(keyword))}, {}, keyword}, branches);
 }
 
 void Expander::min_properties(Value, Value keyword, Branches& branches) {
