@@ -76,10 +76,6 @@ MATRIX = {
         "pyaici.models pyaici.recording pyaici.tokens"
     ),
     "pyaici.engines.vllm.frontend": "aicirt.contract pyaici.client pyaici.scripting",
-    "pyaici.engines.vllm.logits": (
-        "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
-        "pyaici.engines.vllm.scheduling pyaici.tokens"
-    ),
     "pyaici.engines.vllm.scheduling": (
         "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
         "pyaici.engines.vllm.workers pyaici.tokens"
@@ -151,12 +147,12 @@ FOREIGN = {
     "posix_ipc": "aicirt.ipc aicirt.worker pyaici.client",
     "wasmtime": "aicirt.wasm",
     "torch": (
-        "pyaici.client pyaici.engines.hf pyaici.engines.vllm.logits pyaici.engines.vllm.scheduling "
+        "pyaici.client pyaici.engines.hf pyaici.engines.vllm.scheduling "
         "pyaici.engines.vllm.workers pyaici.models"
     ),
     "transformers": "pyaici.engines.hf pyaici.models pyaici.tokens",
     "vllm": (
-        "pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.engines.vllm.logits "
+        "pyaici.engines.vllm pyaici.engines.vllm.frontend "
         "pyaici.engines.vllm.scheduling pyaici.engines.vllm.versions pyaici.engines.vllm.workers"
     ),
     "fastapi": (

@@ -29,7 +29,6 @@ from pyaici.engines.options import (
     read_request,
 )
 from pyaici.engines.vllm import program as vllm
-from pyaici.engines.vllm.frontend.arguments import OVERLAPPED
 from pyaici.scripting.script import InterpreterMissingError
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ _LOCAL = {
     "device": None,
     "threads": 1,
     "llama_library": None,
-    "path": OVERLAPPED,
     "trust_remote_code": False,
     "socket": None,
     "store": None,
@@ -57,7 +55,6 @@ _OF_ENGINES = {
     "trust_remote_code": ("hf", "vllm"),
     "threads": ("llama",),
     "llama_library": ("llama",),
-    "path": ("vllm",),
     "beams": ("llama", "hf"),
 }
 _ENGINES = {"llama": llama.run, "hf": hf.run, "vllm": vllm.run}
@@ -110,7 +107,6 @@ def add(commands: Any) -> None:
     )
     llama.add_engine_options(parser)
     hf.add_engine_options(parser)
-    vllm.add_engine_options(parser)
     add_trust_option(parser)
     add_beams_option(parser)
     add_record_option(parser)

@@ -79,6 +79,23 @@ class Row:
     #: number of most likely tokens that the next `StepInput.top` must list
     top_k: int = 0
 
+    def permits(self, token: int) -> bool:
+        """Returns whether the token may be sampled."""
+        if self.kind == RowKind.BITMASK:
+            assert self.bits is not None
+            word = token >> 5
+            return word < len(self.bits) and bool(int(self.bits[word]) >> (token & 31) & 1)
+        if self.kind == RowKind.TOKEN:
+            return token == self.token
+        if self.kind == RowKind.SPARSE:
+            assert self.tokens is not None and self.bias is not None
+            biases = self.bias[self.tokens == token]
+            return float(biases.sum() if len(biases) else self.default) > -math.inf
+        if self.kind == RowKind.DENSE:
+            assert self.bias is not None
+            return token < len(self.bias) and float(self.bias[token]) > -math.inf
+        return True
+
 
 @dataclass(slots=True)
 class MidResult:

@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from pyaici.client.capabilities import ALL, Capabilities
-from pyaici.engines import lines
 from pyaici.engines.engine import Request
+from pyaici.engines.hf import lines
 from pyaici.engines.llama import library
 from pyaici.engines.vllm.frontend.arguments import ControllerCall
 from pyaici.engines.vllm.scheduling import driver
@@ -32,7 +32,6 @@ ENGINES = {
     "Transformers": Request("").capabilities,
     "llama.cpp and Transformers, beam search": Request("", beams=2).capabilities,
     "vLLM": driver.CAPABILITIES,
-    "vLLM, logits-processor path": lines.CAPABILITIES,
     "Transformers, `model.generate`": lines.CAPABILITIES,
 }
 

@@ -20,7 +20,7 @@ from transformers import LogitsProcessor
 
 from aicirt.contract.errors import AiciError
 from pyaici.client.masks import apply_masks
-from pyaici.engines.lines import Lines
+from pyaici.engines.hf.lines import Lines
 
 if TYPE_CHECKING:
     from pyaici.client.arguments import Argument

@@ -40,7 +40,6 @@ from pyaici.engines.engine import (
 from pyaici.engines.prompts import first_tokens
 from pyaici.engines.record import NAN, Record, TextTrail
 from pyaici.engines.vllm.distributions import Distributions, PromptScores, most_likely, reports_all
-from pyaici.engines.vllm.frontend.arguments import OVERLAPPED
 from pyaici.engines.vllm.frontend.events import events_of, variables_of
 from pyaici.engines.vllm.scheduling.connection import engine_vocabulary
 
@@ -272,11 +271,9 @@ class VllmEngine(Engine):
     module of that runtime.
     """
 
-    def __init__(self, llm: Any, *, path: str = OVERLAPPED, max_sequences: int = 16) -> None:
+    def __init__(self, llm: Any, *, max_sequences: int = 16) -> None:
         """`llm`: a vllm.LLM or a vllm.v1.engine.llm_engine.LLMEngine, for the exclusive use of this engine.
 
-        `path`: where controllers run. In a logits processor (`LOGITS`) they cannot backtrack, fork or
-        suspend, and forced tokens count as sampled.
         `max_sequences`: most sequences of one controller in a request, including forks that have ended. vLLM
         keeps a request ready for each.
         """
@@ -287,7 +284,6 @@ class VllmEngine(Engine):
         self.num_tokens = config.model_config.get_vocab_size()
         #: the most tokens of a prompt and its answer together
         self.max_context = config.model_config.max_model_len
-        self._path = path
         self._max_sequences = max_sequences
         self.vocabulary = engine_vocabulary(config)
         self._families = Families(self.vocabulary)
@@ -321,16 +317,15 @@ class VllmEngine(Engine):
             max_context=self.max_context,
         )
         extra: dict[str, Any] | None = None
-        if request.module is not None:
-            arg = argument_bytes(request.arg).decode()
-            extra = {"aici_controller": request.module, "aici_arg": arg, "aici_path": self._path}
-            if request.owner is not None:
-                extra["aici_owner"] = request.owner
         number = next(self._numbers)
         sampling, choices = request.sampling, 1
         names = [f"{self._names}-{number}-{copy}" for copy in range(request.n)]
-        if forks := extra is not None and self._path == OVERLAPPED:
-            extra = {**(extra or {}), "aici_events": True, "aici_fork": True, "aici_copies": request.n}
+        if request.module is not None:
+            arg = argument_bytes(request.arg).decode()
+            extra = {"aici_controller": request.module, "aici_arg": arg, "aici_events": True}
+            extra |= {"aici_fork": True, "aici_copies": request.n}
+            if request.owner is not None:
+                extra["aici_owner"] = request.owner
             choices = self._max_sequences * request.n
             del names[1:]
             if sampling.temperature == 0:
@@ -352,7 +347,7 @@ class VllmEngine(Engine):
                     ignore_eos=sampling.ignore_eos,
                     stop_token_ids=list(sampling.stop_token_ids) or None,
                     # vLLM adds the choice index
-                    seed=None if sampling.seed is None else sampling.seed + copy * self._max_sequences,
+                    seed=None if sampling.seed is None else sampling.seed + copy,
                     max_tokens=request.max_tokens,
                     logprobs=request.top_logprobs if request.logprobs else None,
                     extra_args=extra,
@@ -366,7 +361,7 @@ class VllmEngine(Engine):
                 raise ValueError(str(error)) from None
             raise
         for name in names:
-            self._families.start(name, number, request, tokens, events=forks)
+            self._families.start(name, number, request, tokens, events=extra is not None)
         return number
 
     def cancel(self, request_id: int) -> None:

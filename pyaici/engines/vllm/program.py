@@ -36,7 +36,6 @@ from pyaici.engines.options import (
     try_argument,
 )
 from pyaici.engines.prompts import as_prompt
-from pyaici.engines.vllm.frontend.arguments import OVERLAPPED, PATHS
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
@@ -67,8 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     request = read_options(arguments)
-    if arguments.record is not None and arguments.path != OVERLAPPED:
-        raise ValueError(f"--record needs --path {OVERLAPPED}")
     if arguments.record is not None and os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
         raise ValueError("--record needs vLLM in this process: set VLLM_ENABLE_V1_MULTIPROCESSING to 0")
     if importlib.util.find_spec("vllm") is None:
@@ -124,7 +121,7 @@ def _generate(folder: Path, request: Request, arguments: argparse.Namespace) -> 
     from pyaici.engines.vllm.engine import VllmEngine
 
     request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, llm.get_tokenizer()))
-    engine = VllmEngine(llm, path=arguments.path)
+    engine = VllmEngine(llm)
     if arguments.record is None:
         return generate(engine, request)
     runtimes = _recording(llm, arguments.controller, request.max_tokens)
@@ -194,19 +191,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_engine_options(parser)
     add_trust_option(parser)
     add_prompt_options(parser, "folder of a model")
     add_record_option(parser)
     add_sampling_options(parser)
-
-
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this engine alone."""
-    parser.add_argument(
-        "--path",
-        choices=PATHS,
-        default=OVERLAPPED,
-        help="when the controller runs: beside the forward pass (overlapped, the default), or after it in a "
-        "logits processor (logits)",
-    )

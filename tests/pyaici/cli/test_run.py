@@ -100,7 +100,6 @@ def test_names_of_bundled_controllers_cannot_be_tags(
     [
         (["--record", "r.json"], "--record needs a file or a bundled controller"),
         (["--engine", "hf", "--threads", "2"], "--threads needs --engine llama; this run uses hf"),
-        (["--path", "logits"], "--path needs --engine vllm; this run uses llama"),
         (["--trust-remote-code"], "--trust-remote-code needs --engine hf or vllm; this run uses llama"),
         (["--engine", "vllm", "--beams", "2"], "--beams needs --engine llama or hf; this run uses vllm"),
     ],

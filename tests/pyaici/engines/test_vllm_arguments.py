@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pyaici import bundled
-from pyaici.engines.vllm.frontend.arguments import LOGITS, OVERLAPPED, ControllerCall
+from pyaici.engines.vllm.frontend import refusals
+from pyaici.engines.vllm.frontend.arguments import ControllerCall
+from pyaici.engines.vllm.frontend.validation import RequestCheck
 
 
 @pytest.mark.parametrize("extra", [None, {}, {"other": 1, "kv_transfer_params": {}}])
@@ -17,12 +22,10 @@ def test_a_request_without_a_controller_has_no_call(extra: dict[str, Any] | None
     assert ControllerCall.from_extra_args(extra) is None
 
 
-def test_a_controller_with_argument_and_path() -> None:
+def test_a_controller_with_argument() -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "regex", "aici_arg": "[0-9]+", "other": 1})
-    assert call == ControllerCall("regex", "[0-9]+", OVERLAPPED)
+    assert call == ControllerCall("regex", "[0-9]+")
     assert ControllerCall.from_extra_args({"aici_controller": "yesno"}) == ControllerCall("yesno")
-    path = ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_path": "logits"})
-    assert path == ControllerCall("yesno", "", LOGITS)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +54,6 @@ def test_aici_fork_and_aici_events() -> None:
 def test_aici_after_thinking() -> None:
     extra = {"aici_controller": "yesno", "aici_after_thinking": "true"}
     assert ControllerCall.from_extra_args(extra) == ControllerCall("yesno", after_thinking=True)
-    with pytest.raises(ValueError, match="aici_after_thinking needs aici_path overlapped"):
-        ControllerCall.from_extra_args({**extra, "aici_path": "logits"})
 
 
 @pytest.mark.parametrize("value", [3, "3"])
@@ -84,16 +85,10 @@ def test_arguments_other_than_text_are_encoded_as_json() -> None:
         ({"aici_controler": "regex"}, "did you mean aici_controller"),
         (
             {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
-            "the keys are aici_controller, aici_arg, aici_script, aici_path, aici_hold, aici_fork, "
+            "the keys are aici_controller, aici_arg, aici_script, aici_hold, aici_fork, "
             "aici_events, aici_after_thinking, aici_copies, aici_owner",
         ),
-        ({"aici_controller": "regex", "aici_path": "fast"}, "overlapped or logits"),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),
-        (
-            {"aici_controller": "regex", "aici_hold": 1, "aici_path": "logits"},
-            "a logits processor can only mask tokens",
-        ),
-        ({"aici_controller": "regex", "aici_fork": 1, "aici_path": "logits"}, "aici_fork needs"),
         ({"aici_controller": "regex", "aici_hold": 1, "aici_events": 1}, "exclude each other"),
         ({"aici_controller": "regex", "aici_arg": {1, 2}}, "a text or a JSON value"),
     ],
@@ -156,23 +151,53 @@ def test_a_missing_interpreter_is_an_error_with_advice(
         ControllerCall.from_extra_args({"aici_script": SCRIPT})
 
 
+def params(arg: str | None = None, **changes: Any) -> SimpleNamespace:
+    """Returns what the check reads of vLLM's SamplingParams."""
+    extra = None if arg is None else {"aici_controller": "regex", "aici_arg": arg}
+    options = dict.fromkeys(("prompt_logprobs", "presence_penalty", "bad_words"))
+    return SimpleNamespace(**{"extra_args": extra, "n": 1, **options, **changes})
+
+
+def forks(copies: int) -> dict[str, Any]:
+    return {"aici_controller": "regex", "aici_fork": True, "aici_copies": copies}
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (params(extra_args={"aici_controler": "x"}), "did you mean aici_controller"),
+        (params("x", prompt_logprobs=1), "prompt_logprobs exclude each other"),
+        (params(extra_args=forks(1), bad_words=["y"]), "aici_fork and bad_words"),
+        (params(extra_args=forks(3), n=2), r"aici_copies is 3, but the request has only 2 choices \(n\)"),
+    ],
+)
+def test_invalid_requests_are_refused(request_: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RequestCheck.validate_params(request_)
+
+
 def test_requests_with_a_controller_are_refused_without_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests are refused on both paths if AICI is not installed in the scheduler."""
-    from types import SimpleNamespace
-
-    from pyaici.engines.vllm.frontend import refusals
-    from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
-
-    free = SimpleNamespace(extra_args=None)
-    controlled = SimpleNamespace(extra_args={"aici_controller": "regex", "aici_arg": "a"})
-    AiciLogitsProcessor.validate_params(controlled)
-    monkeypatch.setenv("VLLM_PLUGINS", "lora_resolver")
-    with pytest.raises(ValueError, match=r"VLLM_PLUGINS .* leaves the AICI plugin out"):
-        AiciLogitsProcessor.validate_params(controlled)
-    monkeypatch.setenv("VLLM_PLUGINS", "aici,lora_resolver")
-    AiciLogitsProcessor.validate_params(controlled)
+    for good in (params("x"), params(bad_words=["y"]), params("x", bad_words=["y"])):
+        RequestCheck.validate_params(good)
+    for plugins in ("aici", "other,aici"):
+        monkeypatch.setenv("VLLM_PLUGINS", plugins)
+        RequestCheck.validate_params(params("x"))
+    for plugins in ("", "other"):
+        monkeypatch.setenv("VLLM_PLUGINS", plugins)
+        with pytest.raises(ValueError, match=r"VLLM_PLUGINS .* leaves the AICI plugin out"):
+            RequestCheck.validate_params(params("x"))
     monkeypatch.delenv("VLLM_PLUGINS")
     monkeypatch.setattr(refusals, "problem", "AICI does not support this version of vLLM")
     with pytest.raises(ValueError, match="does not support this version"):
-        AiciLogitsProcessor.validate_params(controlled)
-    AiciLogitsProcessor.validate_params(free)
+        RequestCheck.validate_params(params("x"))
+    RequestCheck.validate_params(params())
+
+
+def test_the_module_of_the_entry_point_imports_no_heavy_packages() -> None:
+    program = (
+        "import sys; sys.modules['vllm'] = None; from pyaici.engines.vllm.frontend import validation; "
+        "assert validation.RequestCheck; "
+        "heavy = {'torch', 'numpy', 'msgpack', 'posix_ipc', 'wasmtime', 'transformers'}; "
+        "assert not heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -13,11 +13,6 @@ from pyaici.scripting.script import InterpreterMissingError, read_request
 
 #: prefix of all AICI keys
 PREFIX = "aici_"
-#: controllers run beside the forward pass, in the scheduler
-OVERLAPPED = "overlapped"
-#: controllers run after the forward pass, in a logits processor
-LOGITS = "logits"
-PATHS = (OVERLAPPED, LOGITS)
 #: most sequences with which one request can begin
 MOST_COPIES = 1024
 _FLAGS = ("hold", "fork", "events", "after_thinking")
@@ -25,7 +20,6 @@ _KEYS = (
     "aici_controller",
     "aici_arg",
     "aici_script",
-    "aici_path",
     *(f"aici_{name}" for name in _FLAGS),
     "aici_copies",
     "aici_owner",
@@ -45,8 +39,6 @@ class ControllerCall:
     controller: str
     #: the controller's argument
     arg: str = ""
-    #: where its rows are applied: OVERLAPPED or LOGITS
-    path: str = OVERLAPPED
     #: hold the output back until it is complete, so that the controller may backtrack
     hold: bool = False
     #: the request's `n` sequences belong to one controller: one runs, the others are for forks
@@ -81,15 +73,7 @@ class ControllerCall:
                 hint = f"did you mean {meant[0]}?" if meant else f"the keys are {', '.join(_KEYS)}"
                 raise ValueError(f"the request has the unknown key {key}: {hint}")
         controller, arg = _controlled(extra_args, ours)
-        path = extra_args.get("aici_path", OVERLAPPED)
-        if path not in PATHS:
-            raise ValueError(f"aici_path is {path!r}; it must be {' or '.join(PATHS)}")
         flags = {name: _flag(f"aici_{name}", extra_args.get(f"aici_{name}", False)) for name in _FLAGS}
-        for name, wanted in flags.items():
-            if wanted and path != OVERLAPPED:
-                raise ValueError(
-                    f"aici_{name} needs aici_path {OVERLAPPED}: a logits processor can only mask tokens"
-                )
         if flags["hold"] and flags["events"]:
             raise ValueError("aici_hold and aici_events exclude each other: leave one of them out")
         copies = _count("aici_copies", extra_args.get("aici_copies", 1))
@@ -98,7 +82,7 @@ class ControllerCall:
         owner = extra_args.get("aici_owner")
         if owner is not None and (not isinstance(owner, str) or not owner):
             raise ValueError(f"aici_owner is {owner!r}; it must be the name of an owner")
-        return cls(controller, arg, path, **flags, copies=copies, owner=owner)
+        return cls(controller, arg, **flags, copies=copies, owner=owner)
 
 
 def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Checks which engines and sampling parameters the two paths of controllers cannot support.
+"""Checks which engines and sampling parameters controllers cannot support.
 
 Such requests are refused before a controller starts: the constraint would be broken or never applied, or vLLM
 would apply the parameter to wrong tokens.
@@ -10,71 +10,11 @@ import importlib.metadata
 import os
 from typing import Any
 
-#: the processor's name for `--logits-processors`
-PROCESSOR = "pyaici.engines.vllm.logits.processor:AiciLogitsProcessor"
 #: AICI's name among vLLM's plugins
 PLUGIN = "aici"
 
 #: the reason why the plugin has left this vLLM unchanged; None if there is none
 problem: str | None = None
-
-
-def engine_refusal(vllm_config: Any, *, v2: bool | None = None) -> str | None:
-    """Returns why this engine cannot run requests with aici_path "logits", and what to set; None if it can.
-
-    `v2`: whether the engine has vLLM's model runner V2; None means unknown, and asks the configuration.
-    """
-    parallel = vllm_config.parallel_config
-    if parallel.world_size > 1:
-        return (
-            "aici_path logits needs a model on one device, but this engine has several (tensor parallel "
-            f"{parallel.tensor_parallel_size}, pipeline parallel {parallel.pipeline_parallel_size}); "
-            "leave aici_path out"
-        )
-    if (
-        vllm_config.speculative_config is not None
-        or getattr(vllm_config, "diffusion_config", None) is not None
-    ):
-        return (
-            "aici_path logits cannot constrain drafts: leave aici_path out, or start the engine "
-            "without speculative decoding"
-        )
-    if v2 is None:
-        v2 = bool(vllm_config.use_v2_model_runner)
-    if (
-        vllm_config.scheduler_config.async_scheduling
-        and not v2
-        and not vllm_config.model_config.logits_processors
-    ):
-        return (
-            "under async scheduling vLLM reports sampled tokens only to logits processors from its options: "
-            f"start it with --logits-processors {PROCESSOR} (offline: logits_processors=[...]) or with "
-            "--no-async-scheduling, or leave aici_path out"
-        )
-    return None
-
-
-def request_refusal(params: Any) -> str | None:
-    """Returns why a request with these sampling parameters cannot have aici_path "logits"; None if it can.
-
-    Parameters that forbid tokens in addition to the controller might leave none, and vLLM would then sample a
-    forbidden one. A controller that stops needs a token that ends the request.
-    """
-    for name in (
-        "structured_outputs",
-        "allowed_token_ids",
-        "bad_words",
-        "min_tokens",
-        "thinking_token_budget",
-    ):
-        if getattr(params, name, None):
-            return f"aici_path logits and {name} cannot both choose tokens: leave one of them out"
-    if params.ignore_eos and not params.stop_token_ids:
-        return (
-            "aici_path logits needs a token that ends the request when the controller stops: "
-            "leave ignore_eos out, or set stop_token_ids"
-        )
-    return None
 
 
 def rows_refusal(vllm_config: Any) -> str | None:
@@ -96,7 +36,7 @@ def rows_refusal(vllm_config: Any) -> str | None:
     )
 
 
-def overlapped_refusal(params: Any, *, fork: bool) -> str | None:
+def request_refusal(params: Any, *, fork: bool) -> str | None:
     """Returns why a request with these sampling parameters cannot have a controller here; None if it can.
 
     `fork`: whether its controller may fork.

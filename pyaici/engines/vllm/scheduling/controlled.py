@@ -18,7 +18,6 @@ from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError, RuntimeFailure
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult, Row
-from pyaici.engines.lines import permits
 from pyaici.engines.vllm.frontend.events import Events, variables_to_wire
 from pyaici.engines.vllm.scheduling.logprobs import UNKNOWN, Measured, is_measured, measure
 from pyaici.engines.vllm.workers import rows
@@ -150,7 +149,7 @@ def is_mask(row: Row | None) -> bool:
 
 def allows(row: Row | None, token: int) -> bool:
     """Returns whether a row allows this token."""
-    return row is None or permits(row, token)
+    return row is None or row.permits(token)
 
 
 log = logging.getLogger("vllm.aici")

@@ -17,9 +17,9 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
-from pyaici.engines.vllm.frontend.arguments import LOGITS, OVERLAPPED, ControllerCall, describe
+from pyaici.engines.vllm.frontend.arguments import ControllerCall, describe
 from pyaici.engines.vllm.frontend.events import Events, to_wire
-from pyaici.engines.vllm.frontend.refusals import engine_refusal, overlapped_refusal, rows_refusal
+from pyaici.engines.vllm.frontend.refusals import request_refusal, rows_refusal
 from pyaici.engines.vllm.scheduling.connection import Connection, engine_vocabulary
 from pyaici.engines.vllm.scheduling.controlled import MOST_COPIES, Controlled, Ending, Outcome
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, ControllerDriver
@@ -114,18 +114,13 @@ class ControlledRequests:
         """
         parameters = request.sampling_params
         call = ControllerCall.from_extra_args(parameters.extra_args)
-        if call is not None and call.path == LOGITS:
-            # with speculative decoding vLLM silently leaves out the logits processor
-            refusal = engine_refusal(self._scheduler.vllm_config)
-            if refusal is not None:
-                raise ArgumentError(refusal)
-        if call is None or call.path != OVERLAPPED:
+        if call is None:
             return
         if request.structured_output_request is not None:
             raise ArgumentError(
                 "a request has a controller or structured_outputs, not both: leave one of them out"
             )
-        refusal = overlapped_refusal(parameters, fork=call.fork)
+        refusal = request_refusal(parameters, fork=call.fork)
         if refusal is not None:
             raise ArgumentError(refusal)
         if request.resumable:

@@ -19,21 +19,21 @@ vllm.config.model
     ModelConfig
         get_vocab_size()
         try_get_generation_config()
-        logits_processors max_model_len skip_tokenizer_init tokenizer
+        max_model_len skip_tokenizer_init tokenizer
 
 vllm.config.parallel
     ParallelConfig
-        pipeline_parallel_size tensor_parallel_size world_size
+        data_parallel_size data_parallel_size_local local_engines_only
 
 vllm.config.scheduler
     SchedulerConfig
         get_scheduler_cls()
-        async_scheduling max_num_seqs
+        max_num_seqs
 
 vllm.config.vllm
     VllmConfig
         model_config parallel_config scheduler_config speculative_config
-        num_speculative_tokens use_v2_model_runner
+        num_speculative_tokens
 
 vllm.entrypoints.llm
     LLM
@@ -58,9 +58,8 @@ vllm.sampling_params
     SamplingParams
         __init__(*, detokenize, extra_args, logprobs, max_tokens, n, output_kind, seed, temperature,
                  top_k, top_p)
-        _eos_token_id all_stop_token_ids eos_token_id extra_args ignore_eos max_tokens num_logprobs seed
-        stop_token_ids
-        allowed_token_ids bad_words min_tokens structured_outputs thinking_token_budget
+        _eos_token_id all_stop_token_ids eos_token_id extra_args max_tokens min_tokens num_logprobs seed
+        bad_words stop_token_ids
 
 vllm.tokenizers
     cached_tokenizer_from_config(model_config)
@@ -174,16 +173,12 @@ vllm.v1.request
         WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
 
 vllm.v1.sample.logits_processor
-    BatchUpdate
-        added moved removed
     LogitsProcessor
         validate_params(sampling_params)
         update_state(batch_update)
         apply(logits)
         is_argmax_invariant()
         abstract __init__ apply is_argmax_invariant update_state
-    MoveDirectionality
-        SWAP
 
 vllm.v1.structured_output
     StructuredOutputManager
@@ -220,10 +215,6 @@ vllm.v1.worker.gpu.model_runner
         execute_model_state is_last_pp_rank req_states sampler structured_outputs_worker
 
 vllm.v1.worker.gpu.sample.logits_processor
-    LogitsContext
-        expanded_idx_mapping idx_mapping_np seq_lens_upper_bound_np
-    LogitsProcRequestState
-        all_token_ids prefill_len prompt_len total_len
     LogitsProcessor
         __init__(vllm_config, req_states)
         validate_params(sampling_params)

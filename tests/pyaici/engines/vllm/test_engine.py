@@ -229,10 +229,9 @@ def test_invalid_requests_fail_alone(engines: Engines, daemon: Daemon) -> None:
         engine.add(Request(FRANCE, beams=2))
     with pytest.raises(ValueError, match="the prompt has 600 tokens; the model takes 512"):
         engine.add(Request([5] * 600))
-    lost = VllmEngine(engine._engine, path="nowhere")
-    with pytest.raises(ValueError, match="aici_path is 'nowhere'"):
-        lost.add(Request(FRANCE, "regex", "a", n=2))
-    assert not lost.busy and lost.drain() == []
+    with pytest.raises(ValueError, match="the name of an owner"):
+        engine.add(Request(FRANCE, "regex", "a", owner=""))
+    assert not engine.busy and engine.drain() == []
     unknown, refused, fine = engine.run(
         [Request(FRANCE, "rejex"), Request(FRANCE, "regex", "[a-"), Request(FRANCE, max_tokens=2)]
     )

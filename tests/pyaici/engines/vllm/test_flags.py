@@ -100,12 +100,3 @@ def test_other_stop_tokens_are_not_held(engines: Engines, daemon: Daemon, expect
     assert (list(choices[1].token_ids), choices[1].stop_reason) == ([letter], "controller")
     assert (list(choices[2].token_ids), choices[2].finish_reason) == ([expected.end], "stop")
     assert choices[1].text == "x"
-
-
-def test_logits_processors_cannot_hold_an_end_token(
-    engines: Engines, daemon: Daemon, expected: Expected
-) -> None:
-    request = parameters("mid", "e1s0a0")
-    request.extra_args["aici_path"] = "logits"
-    (choice,) = generate(engines(**options(daemon, async_scheduling=False)), [(FRANCE, request)])
-    assert (list(choice.token_ids), choice.finish_reason) == ([expected.end], "stop")

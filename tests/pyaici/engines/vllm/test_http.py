@@ -14,11 +14,7 @@ import openai
 import pytest
 
 from pyaici.build import build_controller
-from pyaici.bundled import find_controller
 from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import HfEngine, Request
-from pyaici.engines.hf.program import load_model
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
 
@@ -121,10 +117,9 @@ def test_a_chat_answer_follows_its_schema(controlled: Server) -> None:
         (xargs("regex", "[a-"), "controller regex: .*column 1: this class is not closed"),
         (xargs("rejex"), "no controller is called 'rejex'"),
         ({"vllm_xargs": {"aici_controler": "regex"}}, "did you mean aici_controller"),
-        (xargs("regex", "a", aici_path="fast"), "overlapped or logits"),
         (xargs("json_schema", '{"type": "int"}'), "#/type: one of null, boolean"),
     ],
-    ids=["argument", "name", "key", "path", "schema"],
+    ids=["argument", "name", "key", "schema"],
 )
 def test_an_invalid_controller_is_an_error_of_its_request(
     controlled: Server, extra: dict[str, Any], message: str
@@ -162,32 +157,6 @@ def test_forks_of_a_controller_become_choices(controlled: Server) -> None:
     assert all(choice.text.startswith("Once upon a time, far away,") for choice in used)
     assert len({choice.text for choice in used}) == 3
     assert (unused.text, unused.finish_reason, unused.stop_reason) == ("", "stop", "unused")
-
-
-def test_the_logits_processor_path_equals_transformers(
-    controlled: Server, daemon: Daemon, model_path: Path
-) -> None:
-    """Also checks the errors of this path."""
-    sentence, prompt = "[A-Z][a-z]{2,7} is [0-9]{1,3} years old", "Once upon a time there was a small dog who"
-    with Runtime(daemon.socket_path) as runtime:
-        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
-        module = runtime.upload(find_controller("regex")).id
-        (result,) = engine.run([Request(prompt, module=module, arg=sentence, max_tokens=24)])
-    call = xargs("regex", sentence, aici_path="logits")
-    whole = complete(controlled, {**call, "return_token_ids": True}, prompt=prompt, max_tokens=24).choices[0]
-    ends = engine.vocabulary.eos
-    assert [token for token in whole.token_ids if token not in ends] == [
-        token for token in result.new_tokens if token not in ends
-    ]
-    assert re.fullmatch(sentence, whole.text) and whole.finish_reason == "stop"
-    chunks = complete(controlled, call, prompt=prompt, max_tokens=24, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
-    for wrong, words in (
-        (xargs("regex", sentence, aici_pat="x"), "did you mean aici_path"),
-        ({**call, "ignore_eos": True}, "set stop_token_ids"),
-    ):
-        with pytest.raises(openai.BadRequestError, match=words):
-            complete(controlled, wrong)
 
 
 def test_the_server_shuts_down_cleanly(controlled: Server) -> None:

@@ -91,14 +91,14 @@ def test_a_run_without_options_shows_the_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_sequences_with_the_path_logits(tmp_path: Path, model_path: Path) -> None:
+def test_several_sequences(tmp_path: Path, model_path: Path) -> None:
     pattern = tmp_path / "pattern.txt"
     pattern.write_text("[a-z]{3} [0-9]{2}\\.\n")
     question = ["--model", str(model_path), "--prompt", "Hello", "--no-chat"]
     question += ["--n", "2", "--temperature", "0.8", "--seed", "1"]
-    done = run(tmp_path, "--path", "logits", "--controller", "regex", "--arg", f"@{pattern}", *question)
+    done = run(tmp_path, "--controller", "regex", "--arg", f"@{pattern}", *question)
     assert done.returncode == 0, done.stderr
-    found = re.findall(r"^#(\d) \(ended: eos\)\nHello([a-z]{3} [0-9]{2}\.)$", done.stdout, re.MULTILINE)
+    found = re.findall(r"^#(\d) \(ended: stop\)\nHello([a-z]{3} [0-9]{2}\.)$", done.stdout, re.MULTILINE)
     assert [number for number, _ in found] == ["0", "1"]
 
 
@@ -213,7 +213,6 @@ def test_a_signal_ends_a_run_and_leaves_nothing_behind(
         (["--controller", "regex", "--prompt", "x"], "the pattern is empty"),
         (["--prompt", "x", "--record", "r.json"], "--record needs a controller"),
         ([*YESNO, "--record", "r.json", "--n", "2"], "forks: leave out --n\n"),
-        ([*YESNO, "--record", "r.json", "--path", "logits"], "--record needs --path overlapped"),
         ([*YESNO, "--record", "/"], "cannot write /: it is a folder"),
         (["--controller", "regex", "--prompt", "x", "--arg", "[a-"], "column 1: this class is not closed"),
     ],

@@ -31,7 +31,6 @@ CAPABILITIES = replace(MASK_ONLY, ff_tokens=True)
 #: The most rounds in a row in which a controller may be late or splice nothing. The loop cannot skip a step,
 #: so the controller is asked again at once.
 MAX_ROUNDS = 1000
-_NEG_INF = float("-inf")
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -54,8 +53,6 @@ class _Line:
     #: tokens of a splice: those still to be forced, and those that the row has received
     to_force: deque[int] = field(default_factory=deque)
     forced: list[int] = field(default_factory=list)
-    #: tokens that arrived before the controller was asked for them: those from before a preemption
-    backlog: deque[int] = field(default_factory=deque)
     #: an end token was sampled: the controller only gets this last report
     ended: bool = False
     rounds: int = 0
@@ -84,19 +81,13 @@ class Lines(Generic[Key]):
         arg: Argument,
         prompt: Sequence[int],
         ends: Sequence[int],
-        *,
-        seed: int | None = None,
-        wait: bool = True,
-        owner: str | None = None,
     ) -> None:
         """Starts a controller for a row that ends with any token of `ends`.
 
         When the controller ends the row, the first of `ends` is forced. Raises the errors of
         `Runtime.instantiate`.
         """
-        control = self._runtime.instantiate(
-            module, arg, prompt, capabilities=CAPABILITIES, seed=seed, wait=wait, owner=owner
-        )
+        control = self._runtime.instantiate(module, arg, prompt, capabilities=CAPABILITIES)
         self._lines[key] = _Line(control, ends, StepInput(control))
         self._keys[control] = key
 
@@ -105,24 +96,34 @@ class Lines(Generic[Key]):
         line = self._lines.get(key)
         if line is None:
             return
-        if line.report is not None:
-            line.backlog.append(token)
-        else:
-            self._hear(line, token)
-
-    def post(self) -> None:
-        """Begins a step of all controllers with a pending report, without waiting; `rows` waits for it."""
-        if self._posted is None:
-            reports = [line.report for line in self._lines.values() if line.report is not None]
-            if reports:
-                self._posted = self._runtime.begin_step(reports)
+        line.ended = token in line.ends
+        line.rounds = 0
+        if not line.to_force:
+            if line.row is not None and not line.row.permits(token):
+                raise OverruledError(f"token {token} was sampled, which the controller forbade: {_OVERRULED}")
+            line.row = None
+            line.report = StepInput(line.control, [token], sampled=True)
+            return
+        wanted = line.to_force.popleft()
+        if token != wanted:
+            raise OverruledError(
+                f"token {token} was sampled where the controller forced {wanted}: {_OVERRULED}"
+            )
+        line.forced.append(token)
+        if line.ended:
+            line.to_force.clear()
+        if not line.to_force:
+            line.report = StepInput(line.control, line.forced)
+            line.forced = []
 
     def rows(self) -> dict[Key, Row]:
-        """Returns the constraint on each row's next token. Valid until the next call of `post` or `rows`."""
-        self.post()
-        while self._posted is not None:
+        """Returns the constraint on each row's next token, valid until the next call.
+
+        Asks the controllers of rows that have received a token, and waits for them.
+        """
+        while reports := [line.report for line in self._lines.values() if line.report is not None]:
+            self._posted = self._runtime.begin_step(reports)
             self._answers(self._posted)
-            self.post()
         rows: dict[Key, Row] = {}
         for key, line in self._lines.items():
             if line.to_force:
@@ -133,25 +134,8 @@ class Lines(Generic[Key]):
             rows[key] = Row(RowKind.TOKEN, token=token)
         return rows
 
-    def stop(self, key: Key, end: int, error: AiciError | None) -> None:
-        """Ends a row with the token `end`, and frees its controller. Keeps `error` as the reason."""
-        if error is not None:
-            self.errors[key] = error
-        self.drop([key])
-        self._stopped[key] = end
-
-    @property
-    def live(self) -> list[Key]:
-        """Rows that have a controller."""
-        return list(self._lines)
-
-    @property
-    def stopping(self) -> list[Key]:
-        """Rows without a live controller that only await their end token."""
-        return list(self._stopped)
-
     def stopped(self, key: Key) -> bool:
-        """Returns whether the row is in `stopping`."""
+        """Returns whether the row has no controller any more and only awaits its end token."""
         return key in self._stopped
 
     def drop(self, keys: Iterable[Key]) -> None:
@@ -172,29 +156,6 @@ class Lines(Generic[Key]):
         if self._posted is not None:
             self._posted.abandon()
             self._posted = None
-
-    # -- tokens and answers ---------------------------------------------------------------------
-
-    def _hear(self, line: _Line, token: int) -> None:
-        line.ended = token in line.ends
-        line.rounds = 0
-        if not line.to_force:
-            if line.row is not None and not permits(line.row, token):
-                raise OverruledError(f"token {token} was sampled, which the controller forbade: {_OVERRULED}")
-            line.row = None
-            line.report = StepInput(line.control, [token], sampled=True)
-            return
-        wanted = line.to_force.popleft()
-        if token != wanted:
-            raise OverruledError(
-                f"token {token} was sampled where the controller forced {wanted}: {_OVERRULED}"
-            )
-        line.forced.append(token)
-        if line.ended:
-            line.to_force.clear()
-        if not line.to_force:
-            line.report = StepInput(line.control, line.forced)
-            line.forced = []
 
     def _answers(self, step: Step) -> None:
         """Waits for the answers of a step. Afterwards each row awaits a token, or its next report is due."""
@@ -234,44 +195,15 @@ class Lines(Generic[Key]):
             line.rounds += 1
             if line.rounds == MAX_ROUNDS:
                 self._over(key, LateError(f"the controller gave no token and no mask in {MAX_ROUNDS} rounds"))
-            return
-        while line.backlog and line.report is None:
-            try:
-                self._hear(line, line.backlog.popleft())
-            except OverruledError as error:
-                self._over(key, ResultError(f"the restarted controller rejects the text so far: {error}"))
 
     def _over(self, key: Key, error: AiciError | None) -> None:
         """Ends the row of a controller that has stopped or failed."""
         line = self._lines[key]
-        if error is None and line.backlog:
-            error = ResultError(
-                "the restarted controller rejects the text so far: it stopped earlier than before"
-            )
-        if line.ended:
-            if error is not None:
-                self.errors[key] = error
-            self.drop([key])
-        else:
-            self.stop(key, line.ends[0], error)
+        if error is not None:
+            self.errors[key] = error
+        self.drop([key])
+        if not line.ended:
+            self._stopped[key] = line.ends[0]
 
 
 _OVERRULED = "the caller has reordered the rows, or a later logits processor has allowed the token again"
-
-
-def permits(row: Row, token: int) -> bool:
-    """Returns whether a row allows a token."""
-    if row.kind == RowKind.BITMASK:
-        assert row.bits is not None
-        word = token >> 5
-        return word < len(row.bits) and bool(int(row.bits[word]) >> (token & 31) & 1)
-    if row.kind == RowKind.TOKEN:
-        return token == row.token
-    if row.kind == RowKind.SPARSE:
-        assert row.tokens is not None and row.bias is not None
-        biases = row.bias[row.tokens == token]
-        return float(biases.sum()) > _NEG_INF if len(biases) else row.default > _NEG_INF
-    if row.kind == RowKind.DENSE:
-        assert row.bias is not None
-        return token < len(row.bias) and float(row.bias[token]) > _NEG_INF
-    return True

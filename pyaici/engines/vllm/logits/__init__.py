@@ -1,1 +1,0 @@
-"""The logits-processor path: controllers that run after vLLM's forward pass."""
