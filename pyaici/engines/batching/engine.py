@@ -139,8 +139,7 @@ class BatchingEngine(Engine):
                 tokens,
                 capabilities=request.capabilities,
                 seed=seed,
-                # a search has no place for beams that are late
-                wait=request.beams > 1,
+                wait=False,
                 owner=request.owner,
                 placement=placement,
             )

@@ -113,6 +113,9 @@ class ScriptedRuntime:
             self.modules[module](arg.decode() if isinstance(arg, bytes) else arg, list(prompt))
         )
 
+    def lost(self) -> dict[int, AiciError]:
+        return {}
+
     def wants_logprobs(self, seq: int) -> bool:
         assert seq in self.live
         return self.post

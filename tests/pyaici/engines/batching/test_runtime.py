@@ -207,11 +207,13 @@ def test_the_engine_goes_on_while_init_prompt_runs_before_copies(
 ) -> None:
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     slow = engine.add(Request(PROMPT, "guest", "prompt_slow 300", n=3, max_tokens=2))
+    search = engine.add(Request(PROMPT, "guest", "prompt_slow 300", beams=2, n=2, max_tokens=2))
     mate = engine.add(Request(MATE, max_tokens=2))
     engine.step()
-    assert [seq.new_tokens for seq in engine._pool.live.values()] == [0, 1], "no copies yet, and no wait"
+    assert [seq.new_tokens for seq in engine._pool.live.values()] == [0, 0, 1], "no copies yet, and no wait"
     engine.run()
     assert [len(result.new_tokens) for result in engine.results(slow)] == [2, 2, 2]
+    assert [len(result.new_tokens) for result in engine.results(search)] == [2, 2]
     assert len(engine.results(mate)[0].new_tokens) == 2
     ended = engine.add(Request(PROMPT, "guest", "prompt_slow 300", n=3))
     engine.cancel(ended)
