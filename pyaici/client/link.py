@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 import time
-from collections.abc import Iterable, Iterator, ValuesView
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -400,35 +401,45 @@ class WorkerLink:
 
 
 class Links:
-    """Holds a `WorkerLink` for each worker with sequences of this client, by (worker, generation)."""
+    """Holds a `WorkerLink` for each worker with sequences of this client, by (worker, generation).
+
+    Any thread may attach. Only the thread of the runtime uses and closes links.
+    """
 
     def __init__(self, control: Control, live: Sequences, num_rows: int, num_dense: int) -> None:
         self._control = control
         self._live = live
         self._rows = num_rows, num_dense
         self._links: dict[tuple[int, int], WorkerLink] = {}
+        self._attaching = threading.Lock()
         self.numbers: Iterator[int] = itertools.cycle(range(LINK_NUMBERS))
 
-    def __len__(self) -> int:
-        return len(self._links)
-
-    def values(self) -> ValuesView[WorkerLink]:
+    def values(self) -> list[WorkerLink]:
         """Returns all links."""
-        return self._links.values()
+        return list(self._links.values())
 
     def attach(
         self, address: WorkerAddress, vocabulary: int, vocab_size: int, owner: str | None = None
     ) -> WorkerLink:
-        """Returns the link to a worker, which is made at the first use.
+        """Returns the link to a worker, which is made at the first use: it waits for the worker.
 
         `owner`: the sequence's owner, if it is not the connection's. Raises WorkerDiedError, SpaceError if
         memory is short, and the worker's error if it refuses the link.
         """
-        self._let_go()
         key = address.worker, address.generation
-        found = self._links.get(key)
-        if found is not None:
+        if (found := self._links.get(key)) is not None:
             return found
+        with self._attaching:
+            return self._links.get(key) or self._attach(key, address, vocabulary, vocab_size, owner)
+
+    def _attach(
+        self,
+        key: tuple[int, int],
+        address: WorkerAddress,
+        vocabulary: int,
+        vocab_size: int,
+        owner: str | None,
+    ) -> WorkerLink:
         num_rows, num_dense = self._rows
         layout = Layout(vocab_size, num_rows=num_rows, num_dense=num_dense)
         link = WorkerLink(self._number(), *key, address.pid, address.bell, layout)
@@ -445,6 +456,7 @@ class Links:
                 owner=owner,
             )
             link.attached()
+            self._live.check_open()
         except BaseException:  # Ctrl-C as well, else the names would remain
             link.close()
             raise
@@ -453,11 +465,12 @@ class Links:
 
     def close(self) -> None:
         """Closes all links."""
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        with self._attaching:
+            for link in self._links.values():
+                link.close()
+            self._links.clear()
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Closes links to workers that have ended, if no live sequence is there."""
         for key, link in list(self._links.items()):
             if link.gone and link not in self._live.values():
@@ -466,7 +479,7 @@ class Links:
 
     def _number(self) -> int:
         """Returns a number that no live link has; it is part of the numbers of children forked there."""
-        used = {link.number for link in self._links.values()}
+        used = {link.number for link in self.values()}
         for number in itertools.islice(self.numbers, LINK_NUMBERS):
             if number not in used:
                 return number

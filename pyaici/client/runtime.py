@@ -285,7 +285,9 @@ class Runtime:
         call = self._template(arg, capabilities, owner)
         if gone is not None:
             call["gone"] = gone.to_wire()
-        return Placement.from_wire(self._call("instantiate", module, **call))
+        placement = Placement.from_wire(self._call("instantiate", module, **call))
+        self._attach(placement.address, owner)  # here, since a new worker on a busy machine takes seconds
+        return placement
 
     def _template(self, arg: Argument, capabilities: Capabilities, owner: str | None) -> dict[str, Any]:
         """Returns the arguments that with a module identify the snapshot from which a sequence starts."""
@@ -306,6 +308,7 @@ class Runtime:
         wait: bool,
         owner: str | None,
     ) -> tuple[WorkerLink, int]:
+        self._links.let_go()
         link = self._attach(placement.address, owner)
         seq = self._live.fresh_number()
         link.start(Start(START, seq, placement.template, prompt, capabilities.to_wire(), seed, wait))
@@ -442,8 +445,9 @@ class Runtime:
 
     def _by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
         """Groups inputs by worker. Raises UnknownSequenceError."""
-        if len(self._links) == 1 and self._live.all_live(inputs):
-            return [(link, inputs) for link in self._links.values() if inputs]
+        links = self._links.values()
+        if len(links) == 1 and self._live.all_live(inputs):
+            return [(links[0], inputs)] if inputs else []
         return self._live.by_link(inputs)
 
     # -- life ------------------------------------------------------------------------------------

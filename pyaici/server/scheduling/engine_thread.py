@@ -116,7 +116,7 @@ class Piecewise:
 
 _log = logging.getLogger("aicirt.server")
 Result = TypeVar("Result")
-#: attempts at starting a request: its template may be evicted before the request begins
+#: attempts at starting a request: before it begins, its template may be evicted, or its worker may die
 PLACINGS = 4
 #: an engine that fails so many times in a row will not recover
 MAX_FAILURES = 3
@@ -168,18 +168,20 @@ class EngineThread:
 
         `backlog`: shared by all answers of one request; None if this is the only one.
         """
-        gone, left = None, PLACINGS
+        gone: Placement | None = None
+        left = PLACINGS
         while True:
-            # not in the engine's thread: other requests must not wait for a controller that reads its
-            # argument
-            placement = await in_own_thread(partial(self.engine.place, request, gone))
+            placement = None
             try:
+                # not in the engine's thread: other requests must not wait for a controller that reads its
+                # argument, or for a worker that has just started
+                placement = await in_own_thread(partial(self.engine.place, request, gone))
                 return await self._add(request, placement, backlog or Backlog())
-            except TemplateGoneError:
+            except (TemplateGoneError, WorkerDiedError) as error:
                 left -= 1
                 if left == 0:
                     raise
-                gone = placement
+                gone = placement if isinstance(error, TemplateGoneError) else None
 
     async def _add(self, request: Request, placement: Placement | None, backlog: Backlog) -> EngineStream:
         stream = EngineStream(self.cancel, self._backlogs, backlog)

@@ -12,8 +12,11 @@ import pytest
 from aicirt.contract.errors import ArgumentError, TimeLimitError
 from bench.attacks.modules import LOOPS, slow_module
 from pyaici.client.runtime import Runtime
+from pyaici.server.controller_store import ControllerStore
 from pyaici.server.scheduling.threads import in_own_thread
+from pyaici.server.settings import ServerSettings
 from tests.pyaici.client.conftest import VOCABULARY
+from tests.pyaici.server.small import USER
 
 
 def test_call_returns_its_result_or_raises_its_error() -> None:
@@ -91,3 +94,22 @@ def test_build_with_another_waiting_caller_goes_on() -> None:
 
         asyncio.run(main())
         assert runtime.health()["builder"]["built"] == 1
+
+
+def test_accepted_argument_does_not_wait_for_slow_new_ones() -> None:
+    with Runtime(workers=1, limits={"init_ms": 1000}) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(slow_module()).id
+
+        async def main() -> None:
+            store = ControllerStore(runtime, ServerSettings())
+            await store.prepare(module, "ok", USER)
+            slow = [asyncio.create_task(store.prepare(module, f"n {number}", USER)) for number in range(6)]
+            while not runtime.health()["builds"]["running"]:
+                await asyncio.sleep(0.01)
+            await store.prepare(module, "ok", USER)
+            assert not any(task.done() for task in slow)
+            for error in await asyncio.gather(*slow, return_exceptions=True):
+                assert isinstance(error, TimeLimitError)
+
+        asyncio.run(main())

@@ -1,8 +1,10 @@
-"""A controller is placed outside the engine's thread, and again if its template was evicted meanwhile."""
+"""A controller is placed outside the engine's thread, and again if its template or worker has gone."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 from pyaici.client.link import Placement
 from pyaici.client.runtime import Runtime
@@ -44,3 +46,61 @@ def test_request_is_placed_again_if_its_template_was_evicted(guest: bytes) -> No
         asyncio.run(main())
         numbers = [place.template for place in placed if place is not None]
         assert len(set(numbers)) == 3, "each time the worker had to adopt a new template"
+
+
+def test_engine_does_not_wait_for_a_worker_that_it_has_not_used_before(guest: bytes) -> None:
+    with Runtime(workers=1) as runtime, Runtime(runtime._require_daemon().socket_path) as other:
+        engine = small_engine(runtime)
+        request = Request([1, 2], module=runtime.upload(guest).id, arg="ok", max_tokens=3)
+        other.register(engine.vocabulary)
+        other.place(request.module or "", request.arg, capabilities=request.capabilities)
+        worker = runtime.health()["workers"][0]["pid"]
+
+        async def main() -> None:
+            thread = EngineThread(engine, asyncio.get_running_loop())
+            try:
+                free = await thread.add(Request([1, 2], max_tokens=4000))
+                os.kill(worker, signal.SIGSTOP)
+                stopped = asyncio.create_task(thread.add(request))
+                while engine.stats.steps < 50:
+                    await anext(free)
+                assert not stopped.done()
+                os.kill(worker, signal.SIGCONT)
+                async for _ in await stopped:
+                    pass
+            finally:
+                await asyncio.to_thread(thread.close)
+
+        asyncio.run(main())
+
+
+def test_request_is_placed_again_if_its_worker_died(guest: bytes) -> None:
+    with Runtime(workers=1) as runtime:
+
+        class Unlucky(HfEngine):
+            """The worker dies after the first placement."""
+
+            def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
+                placed.append(super().place(request, gone))
+                if len(placed) == 1:
+                    os.kill(runtime.health()["workers"][0]["pid"], signal.SIGKILL)
+                return placed[-1]
+
+        placed: list[Placement | None] = []
+        engine = small_engine(runtime)
+        module = runtime.upload(guest).id
+        engine.__class__ = Unlucky
+
+        async def main() -> None:
+            thread = EngineThread(engine, asyncio.get_running_loop())
+            try:
+                stream = await thread.add(Request([1, 2], module=module, arg="ok", max_tokens=3))
+                async for _ in stream:
+                    pass
+                assert stream.results is not None
+                assert stream.results[0].reason is FinishReason.LENGTH, stream.results[0].error
+            finally:
+                await asyncio.to_thread(thread.close)
+
+        asyncio.run(main())
+        assert len(placed) >= 2
