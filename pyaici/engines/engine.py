@@ -190,6 +190,13 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PromptCached(Event):
+    """The engine has the first `count` tokens of the prompt in its cache. There is no event for none."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class TokensAppended(Event):
     """Tokens were appended. `text` is the text that became readable with them.
 

@@ -23,6 +23,7 @@ from pyaici.engines.engine import (
     GenerationResult,
     Log,
     Origin,
+    PromptCached,
     Request,
     Started,
     TokensAppended,
@@ -122,6 +123,8 @@ class SequencePool:
             family.placed += 1
             seq.started = time.perf_counter()
             self.stats.reused += seq.slot.length
+            if seq.slot.length:
+                self._events.append(PromptCached(seq.request_id, seq.id, seq.slot.length))
 
     def fork(self, seq: Sequence, controls: list[int | None], by_engine: bool) -> list[Sequence]:
         """Forks a sequence: returns a copy for each controller number.

@@ -29,6 +29,7 @@ from pyaici.engines.engine import (
     GenerationResult,
     Log,
     Origin,
+    PromptCached,
     Request,
     Started,
     Suspended,
@@ -65,6 +66,8 @@ class Family:
     logprobs: dict[int, deque[tuple[float, list[tuple[int, float]]]]] = field(default_factory=dict)
     #: number of inherited tokens that the outputs of a fork will still repeat, by choice index
     repeated: dict[int, int] = field(default_factory=dict)
+    #: the event about the cache has been added
+    told_cached: bool = False
     #: events of forks that arrived before the parent's fork event, by choice index
     early: dict[int, list[Any]] = field(default_factory=dict)
 
@@ -134,6 +137,10 @@ class Families:
         if family is None:
             return
         (choice,) = output.outputs
+        if output.num_cached_tokens and not family.told_cached:
+            family.told_cached = True
+            first = family.sequences[0].id
+            self._events.append(PromptCached(family.number, first, output.num_cached_tokens))
         events = events_of(output)
         if not family.events and choice.token_ids:
             events = [["sampled", list(choice.token_ids)]]

@@ -32,7 +32,7 @@ _ELSEWHERE = {
     "structured_outputs": ("json_schema", "regex", "grammar", "choice", "bnf_schema"),
     "ebnf": ("grammar", "bnf_schema"),
     "output_config": ("response_format", "json_schema", "bnf_schema"),
-    "output_format": ("response_format", "json_schema", "bnf_schema"),
+    "output_format": ("response_format", "json_schema", "output_config"),
     "response_format": ("json_schema", "bnf_schema"),
 }
 

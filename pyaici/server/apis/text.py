@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyaici.engines.engine import BackTracked, Finished, FinishReason, Started, TokensAppended
+from pyaici.engines.engine import BackTracked, Finished, FinishReason, PromptCached, Started, TokensAppended
 from pyaici.engines.record import TextTrail
 from pyaici.server.apis.stops import Protected, Stops
 from pyaici.server.http.errors import busy, from_aici
@@ -80,6 +80,8 @@ class TextDelta:
     #: Change in the number of tokens of the answer; negative after backtracking. Counts tokens whose text is
     #: held back, and those of a stop string.
     grown: int = 0
+    #: tokens of the prompt that the engine had in its cache
+    cached: int = 0
     #: "stop" or "length" in the last delta
     finish: str | None = None
     #: the controller ended the sequence, so what it describes is complete
@@ -112,6 +114,7 @@ class AnswerText:
         #: number of tokens sent, and how many of these are still valid
         self._sent_tokens = self._valid_tokens = 0
         self._counted = 0
+        self._cached = 0
         self._reason: FinishReason | None = None
 
     def follow(self, events: Sequence[Event]) -> TextDelta:
@@ -126,6 +129,8 @@ class AnswerText:
                 self._append(event)
             elif isinstance(event, BackTracked):
                 self._take_back(event)
+            elif isinstance(event, PromptCached):
+                self._cached = event.count
             elif isinstance(event, Finished):
                 if event.error is not None:
                     raise from_aici(event.error, "controller")
@@ -172,7 +177,8 @@ class AnswerText:
         if over:
             finish = "length" if stop is None and self._reason in _CUT else "stop"
         complete = self._reason is FinishReason.STOP
-        return TextDelta(new, retracted, tokens, retracted_tokens, grown, finish, complete, stop)
+        cached, self._cached = self._cached, 0
+        return TextDelta(new, retracted, tokens, retracted_tokens, grown, cached, finish, complete, stop)
 
     def _begun(self, end: int) -> int:
         """Returns how many tokens begin before this place."""

@@ -10,9 +10,13 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from pyaici.models import default_model_path
 
 
-def make_tiny_model(folder: Path) -> Path:
-    """Saves a model with the default model's tokenizer and chat template, and returns its folder."""
+def make_tiny_model(folder: Path, template: str | None = None) -> Path:
+    """Saves a model with the default model's tokenizer, and returns its folder.
+
+    `template`: its chat template; None = that of the default model.
+    """
     tokenizer = AutoTokenizer.from_pretrained(default_model_path())
+    tokenizer.chat_template = template or tokenizer.chat_template
     tokenizer.save_pretrained(folder)
     torch.manual_seed(1)
     config = LlamaConfig(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pyaici.server.apis.messages.errors import MessagesError, invalid
 from pyaici.server.apis.messages.kbnf import choice, free_name, names, quoted, renamed, without
 from pyaici.server.apis.messages.requests import Level, MessagesRequest
-from pyaici.server.apis.messages.tool_rules import END_OF_VALUE, Rule, tool_rules
+from pyaici.server.apis.messages.tool_rules import END_OF_VALUE, OutputSchema, Rule, tool_rules
+from pyaici.server.apis.thinking import END_OF_THINKING, THINK
 
-THINK, END_OF_THINKING = "<think>", "</think>"
 CALLS, END_OF_CALLS = "<ai00:function_calls>", "</ai00:function_calls>"
 #: what ends a text if the request has an empty list of stop sequences
 _BLANK_LINE = "\n\n"
@@ -47,10 +47,13 @@ def level_of(request: MessagesRequest) -> Level:
     """Returns how much of the answer is enforced. By default that is the structure, if there is any.
 
     A user's own grammar is enforced instead of the structure of tools and thinking, where ai00 drops it. The
-    user's grammar is dropped if the request asks for a level that has a grammar.
+    user's grammar is dropped if the request asks for a level that has a grammar. Fields that promise checked
+    values, such as a tool's `strict`, ask for "schema_aware".
     """
     if request.bnf_validation is not None:
         return request.bnf_validation
+    if request.output_schema is not None or any(tool.strict for tool in request.tools):
+        return "schema_aware"
     return "structural" if (request.tools or request.thinks) and request.bnf_schema is None else "none"
 
 
@@ -59,10 +62,13 @@ def terminators(request: MessagesRequest) -> list[str]:
     return request.stop_sequences or [_BLANK_LINE]
 
 
-def grammar_of(request: MessagesRequest, *, inside: bool, ends: bool = False) -> Grammar | None:
+def grammar_of(
+    request: MessagesRequest, *, inside: bool, ends: bool = False, thought: bool = False
+) -> Grammar | None:
     """Returns the grammar of the answer; None if nothing is enforced.
 
-    `inside`: the prompt ends with `THINK`, so the answer begins after it. `ends`: the model ends its texts
+    `inside`: the prompt ends with `THINK`, so the answer begins after it. `thought`: the grammar is for what
+    follows thinking. `ends`: the model ends its texts
     itself, by a token, and need not write a terminator. Raises MessagesError if a tool's schema cannot be
     enforced.
     """
@@ -71,23 +77,25 @@ def grammar_of(request: MessagesRequest, *, inside: bool, ends: bool = False) ->
         calls = list(_calls(request, checked=level == "schema_aware"))
         if any("any_text" in rule.text for rule in calls):
             calls.append(Rule(f"any_text ::= {without([END_OF_VALUE])};"))
-        return Grammar((*_frame(request, bool(calls), inside, ends), *calls))
+        return Grammar((*_frame(request, bool(calls), inside, ends, thought), *calls))
     if request.bnf_schema is None:
         return None
     return (
         _custom(request.bnf_schema, inside)
-        if request.thinks
+        if (request.thinks or inside) and not thought
         else Grammar((Rule(request.bnf_schema),), "start")
     )
 
 
-def seed_grammar(stops: Sequence[str]) -> Grammar:
+def seed_grammar(stops: Sequence[str], *, inside: bool = False, thought: bool = False) -> Grammar:
     """Returns the grammar of ai00 itself, for users who want exactly the texts that it allows.
 
-    It allows nothing empty between two tags, and any text beside the calls.
+    It allows nothing empty between two tags, and any text beside the calls. `inside` and `thought`: see
+    `grammar_of`.
     """
+    begin = "" if thought else "#ex'</think>' '</think>' ws " if inside else "thinking? "
     rules = f"""\
-start ::= thinking? content;
+start ::= {begin}content;
 thinking ::= '<think>' #ex'</think>' '</think>' ws;
 content ::= function_calls | text_response;
 function_calls ::= #ex'<ai00:function_calls>' '<ai00:function_calls>\\n' invokes '</ai00:function_calls>';
@@ -104,13 +112,19 @@ terminator ::= {choice(stops)};"""
     return Grammar(tuple(Rule(line) for line in rules.split("\n")))
 
 
-def _frame(request: MessagesRequest, calls: bool, inside: bool, ends: bool) -> Iterator[Rule]:
+def _frame(request: MessagesRequest, calls: bool, inside: bool, ends: bool, thought: bool) -> Iterator[Rule]:
     """Yields all rules but those of calls. Text before a call or a terminator contains no markers."""
     stops = terminators(request)
     contents = [*(["calls"] if calls else []), *([] if request.must_call else ["answer"])]
-    yield Rule(f"start ::= {_begin(inside)} ({' | '.join(contents)});")
-    yield from _thinking(inside, "thinking", "blanks")
-    if not request.must_call:
+    yield Rule(f"start ::= {'' if thought else _begin(inside)} ({' | '.join(contents)});")
+    if not thought:
+        yield from _thinking(inside, "thinking", "blanks")
+    if request.must_call:
+        return
+    if request.output_schema is not None:
+        schema = OutputSchema(request.output_schema)
+        yield Rule(f"answer ::= #json{quoted(schema.text)};", schema)
+    else:
         yield Rule(f"answer ::= {'text terminator? | terminator' if ends else 'text? terminator'};")
         yield Rule(f"text ::= {without([CALLS, THINK, *stops])};")
         yield Rule(f"terminator ::= {choice(stops)};")
@@ -121,8 +135,8 @@ def _calls(request: MessagesRequest, *, checked: bool) -> Iterator[Rule]:
     tools = request.callable_tools
     if not tools:
         return
-    # a required call comes first
-    before = "" if request.must_call else "text? "
+    # a required call comes first, and text beside calls would not match the schema of an answer
+    before = "" if request.must_call or request.output_schema is not None else "text? "
     times = "" if request.tool_choice.disable_parallel_tool_use else "+"
     yield Rule(f"calls ::= {before}{quoted(CALLS + chr(10))} invoke{times} {quoted(END_OF_CALLS)};")
     if checked:

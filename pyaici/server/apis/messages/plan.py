@@ -9,8 +9,7 @@ from typing import Literal
 
 from pyaici.server.apis.messages.errors import MessagesError
 from pyaici.server.apis.messages.grammar import Grammar, grammar_of, level_of, seed_grammar, terminators
-from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
-from pyaici.server.apis.messages.requests import Level, MessagesRequest
+from pyaici.server.apis.messages.requests import END_OF_ANSWER, Level, MessagesRequest
 
 #: "ai00": for models that are trained on its markers, and for those without a chat template. "template": for
 #: all others, by their own chat template.
@@ -45,11 +44,14 @@ class Plan:
     @property
     def stop(self) -> Sequence[str]:
         """The strings that end the answer when they occur in a text: `Reader` looks for them."""
+        if self.request.output_schema is not None:  # the marker that ends answers may occur in JSON
+            return [stop for stop in self.request.stop_sequences if stop != END_OF_ANSWER]
         return self.request.stop_sequences if self.level == "none" else terminators(self.request)
 
-    def prompt(self) -> str | list[dict[str, str]]:
-        """Returns the prompt: a text, or messages for the chat template."""
-        return ai00_prompt(self.request) if self.prompt_format == "ai00" else chat_prompt(self.request)
+    @property
+    def may_call(self) -> bool:
+        """Whether the answer may have calls: of the request's tools, or any, by ai00's own grammar."""
+        return bool(self.request.callable_tools) or self.request.strict_seed_grammar
 
     def refused(self, message: str) -> MessagesError:
         """Returns the client's error if the controller refuses `grammar` with this message."""
@@ -58,16 +60,25 @@ class Plan:
 
 
 def plan(
-    request: MessagesRequest, *, prompt_format: PromptFormat = "ai00", strict_seed_grammar: bool = False
+    request: MessagesRequest,
+    *,
+    prompt_format: PromptFormat = "ai00",
+    inside: bool | None = None,
+    thought: bool = False,
 ) -> Plan:
     """Returns the plan for a request. Raises MessagesError if a tool's schema cannot be enforced.
 
-    `strict_seed_grammar`: where the structure is enforced, use ai00's own grammar, with its faults.
+    `inside`: the prompt ends within thinking; None = as the format has it. `thought`: the plan is for what
+    follows thinking.
     """
     level = level_of(request)
-    inside = request.thinks and prompt_format == "ai00"
-    strict = strict_seed_grammar and level == "structural"
+    if inside is None:
+        inside = request.thinks and prompt_format == "ai00"
+    strict = request.strict_seed_grammar
     # a user's grammar ends as KBNF defines
     ends = prompt_format == "template" and level != "none" and not strict
-    rules = seed_grammar(terminators(request)) if strict else grammar_of(request, inside=inside, ends=ends)
+    if strict:
+        rules: Grammar | None = seed_grammar(terminators(request), inside=inside, thought=thought)
+    else:
+        rules = grammar_of(request, inside=inside, ends=ends, thought=thought)
     return Plan(request, level, prompt_format, inside, ends, rules)

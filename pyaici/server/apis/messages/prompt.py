@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyaici.server.apis.messages.grammar import CALLS, END_OF_CALLS, THINK, level_of, terminators
+from pyaici.server.apis.messages.grammar import CALLS, END_OF_CALLS, level_of, terminators
 from pyaici.server.apis.messages.requests import (
     MessagesRequest,
     TextBlock,
@@ -20,6 +20,7 @@ from pyaici.server.apis.messages.requests import (
 )
 from pyaici.server.apis.messages.schemas import properties
 from pyaici.server.apis.text import read_json
+from pyaici.server.apis.thinking import THINK
 
 _HOW_TO_CALL = """\
 To call a function, use this format:
@@ -68,17 +69,21 @@ def ai00_prompt(request: MessagesRequest) -> str:
     return out.rstrip()
 
 
-def chat_prompt(request: MessagesRequest) -> list[dict[str, str]]:
+def chat_prompt(request: MessagesRequest, *, reasons: bool = False) -> list[dict[str, str]]:
     """Returns messages for a chat template, each with role and content; user and assistant alternate.
+
+    `reasons`: the template has the marks of thinking, so the model need not be asked to think.
 
     Such a model knows none of the markers, so the system message explains them. Results of calls are in turns
     of the user.
     """
     turns = _turns(request, results_in="user")
     hints = []
-    if request.thinks:
+    if request.thinks and not reasons:
         hints.append("Before you answer, think, between <think> and </think>.")
-    if level_of(request) != "none" and not request.must_call:
+    if request.output_schema is not None:
+        hints.append(f"Answer in JSON that matches this schema:\n{_pretty(request.output_schema)}")
+    elif level_of(request) != "none" and not request.must_call:
         hints.append(f"End an answer in text with {terminators(request)[0]}")
     messages = [{"role": turn.role, "content": turn.text} for turn in turns]
     system = _system(request, hints)

@@ -8,9 +8,10 @@ from enum import Enum
 from typing import Any, Literal
 
 from pyaici.server.apis.messages.calls import CallReader, NoCall
-from pyaici.server.apis.messages.grammar import CALLS, END_OF_THINKING, THINK
+from pyaici.server.apis.messages.grammar import CALLS
 from pyaici.server.apis.messages.requests import Tool
 from pyaici.server.apis.stops import MarkerScanner
+from pyaici.server.apis.thinking import END_OF_THINKING, THINK
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,18 @@ class Reader:
         stop: Sequence[str] = (),
         inside: bool = False,
         checked: bool = False,
+        calls: bool = True,
+        json: bool = False,
     ) -> None:
         """Starts reading. `inside`: the text begins within thinking. `checked`: see `CallReader`.
 
-        `tools`: those that may be called; without any, the markers of calls are ordinary text.
+        `tools`: those that may be called. Unless there may be `calls`, their markers are ordinary text.
+        `json`: a text is JSON, in which only stop strings count.
         """
         self._tools, self._checked = tools, checked
-        self._in_text = MarkerScanner([*([CALLS] if tools else []), THINK, *stop])
+        self._marks = [*([CALLS] if calls else []), THINK]
+        self._in_text = MarkerScanner([*self._marks, *stop])
+        self._in_json = MarkerScanner(stop) if json else None
         self._in_thinking = MarkerScanner([END_OF_THINKING])
         self._state = _State.THINKING if inside else _State.TEXT
         self._begun = False
@@ -109,6 +115,12 @@ class Reader:
         return "thinking" if self._state == _State.THINKING else "text"
 
     def _read(self, kind: Literal["thinking", "text"], marks: MarkerScanner) -> Iterator[Event]:
+        if kind == "text" and self._in_json is not None:
+            bare = self._held.lstrip()
+            if self._begun or not any(mark.startswith(bare[: len(mark)]) for mark in self._marks):
+                marks = self._in_json
+            elif bare not in self._marks and any(mark.startswith(bare) for mark in self._marks):
+                return  # the following text decides whether it is a marker
         # a stop string among these blanks does not count
         blanks = len(self._held) - len(self._held.lstrip()) if self._after_thinking and kind == "text" else 0
         found = marks.find(self._held, blanks)

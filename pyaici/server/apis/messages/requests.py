@@ -24,6 +24,9 @@ END_OF_ANSWER = "</ai00:assistant>"
 #: tokens of an answer, if the request does not set them
 DEFAULT_MAX_TOKENS = 1024
 
+#: fields of Anthropic's API that would change the answer
+_REFUSED = ("mcp_servers", "context_management", "container")
+
 Level = Literal["none", "structural", "schema_aware"]
 
 
@@ -96,6 +99,10 @@ class Tool(_Part):
     description: str | None = None
     #: JSON Schema of the call's arguments: an object with one property for each argument
     input_schema: dict[str, Any]
+    #: a call's arguments must match the schema
+    strict: bool | None = None
+    #: tools that the server itself would run are not supported
+    type: Literal["custom"] | None = None
 
 
 class ToolChoice(_Part):
@@ -111,12 +118,36 @@ class ThinkingEnabled(_Part):
 
     type: Literal["enabled"]
     budget_tokens: int
+    display: Literal["summarized"] | None = None
+
+
+class ThinkingAdaptive(_Part):
+    """The model thinks before it answers, without a budget."""
+
+    type: Literal["adaptive"]
+    display: Literal["summarized"] | None = None
 
 
 class ThinkingDisabled(_Part):
     """The model is not asked to think."""
 
     type: Literal["disabled"]
+
+
+class OutputFormat(_Part):
+    """The JSON Schema of an answer in text."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(_Part):
+    """Options for the answer."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    format: OutputFormat | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
 class MessagesRequest(_Part):
@@ -138,13 +169,16 @@ class MessagesRequest(_Part):
     top_k: int = 128
     tools: list[Tool] = Field(default=[], max_length=MAX_PARTS, fail_fast=True)
     tool_choice: ToolChoice = ToolChoice()
-    thinking: Annotated[ThinkingEnabled | ThinkingDisabled, Field(discriminator="type")] = ThinkingDisabled(
-        type="disabled"
-    )
+    thinking: Annotated[
+        ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled, Field(discriminator="type")
+    ] = ThinkingDisabled(type="disabled")
+    output_config: OutputConfig = OutputConfig()
     metadata: Any = None
     #: a grammar in KBNF for the answer
     bnf_schema: str | None = None
     bnf_validation: Level | None = None
+    #: where the structure is enforced: use the grammar of ai00 itself
+    strict_seed_grammar: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -168,7 +202,13 @@ class MessagesRequest(_Part):
     @property
     def thinks(self) -> bool:
         """Whether thinking is enabled."""
-        return isinstance(self.thinking, ThinkingEnabled)
+        return not isinstance(self.thinking, ThinkingDisabled)
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of an answer in text, if it has one."""
+        form = self.output_config.format
+        return None if form is None else form.schema_
 
     @property
     def callable_tools(self) -> list[Tool]:
@@ -191,6 +231,9 @@ def parse_request(body: Any) -> MessagesRequest:
     """
     if not isinstance(body, dict):
         raise invalid("the body must be a JSON object")
+    for name in _REFUSED:
+        if body.get(name):
+            raise invalid(f"{name}: this field is not supported", name)
     if found := misnamed(body, {*MessagesRequest.model_fields, "stop"}):
         raise invalid(f"{found[0]}: {found[1]}", found[0])
     try:

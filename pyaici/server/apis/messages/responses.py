@@ -52,6 +52,8 @@ class Answer:
             stop=plan.stop,
             inside=plan.inside,
             checked=plan.level == "schema_aware",
+            calls=plan.may_call,
+            json=plan.request.output_schema is not None,
         )
         self._model = model
         self.id = id or f"msg_{secrets.token_hex(16)}"

@@ -36,6 +36,7 @@ def check(request: MessagesRequest) -> None:
     _check_thinking(request)
     _check_tools(request)
     _check_choice(request)
+    _check_schemas(request)
     if request.bnf_schema is not None and not request.bnf_schema.strip():
         raise invalid("bnf_schema cannot be empty", "bnf_schema")
 
@@ -92,6 +93,23 @@ def _check_tools(request: MessagesRequest) -> None:
             raise invalid(
                 f"the arguments of {tool.name} must be an object, not {kinds}", f"tools.{i}.input_schema.type"
             )
+
+
+def _check_schemas(request: MessagesRequest) -> None:
+    """Checks that fields that need a level of checks have it."""
+    needs = [f"tools.{i}.strict" for i, tool in enumerate(request.tools) if tool.strict]
+    if request.output_schema is not None:
+        needs.append("output_config.format")
+    if needs and request.bnf_validation not in (None, "schema_aware"):
+        raise invalid(f'{needs[0]} needs bnf_validation "schema_aware"', needs[0])
+    if needs and request.bnf_schema is not None:
+        raise invalid(f"{needs[0]} cannot be combined with bnf_schema: remove one of them", needs[0])
+    if not request.strict_seed_grammar:
+        return
+    if request.bnf_validation != "structural":
+        raise invalid('strict_seed_grammar needs bnf_validation "structural"', "strict_seed_grammar")
+    if request.tool_choice.type != "auto" or request.tool_choice.disable_parallel_tool_use:
+        raise invalid("the grammar of strict_seed_grammar always allows calls, and several", "tool_choice")
 
 
 def _check_choice(request: MessagesRequest) -> None:

@@ -27,12 +27,12 @@ _JOINT = (
 class Rule:
     """A rule of the grammar, on one line.
 
-    `argument`: the argument that its schema describes, for errors. `shift`: (old, new) beginning of a JSON
+    `argument`: what its schema describes, for errors. `shift`: (old, new) beginning of a JSON
     pointer into that schema, which turns it into a pointer into the tool's schema.
     """
 
     text: str
-    argument: Argument | None = None
+    argument: Argument | OutputSchema | None = None
     shift: tuple[str, str] = ("", "")
 
     def placed(self, reason: str) -> str:
@@ -44,7 +44,8 @@ class Rule:
         if reason.startswith(old):
             return new + reason[len(old) :]
         # the reason is about the whole schema
-        return f"#{self.argument.property.pointer}{reason[1:]}" if self.argument else reason
+        pointer = self.argument.property.pointer if isinstance(self.argument, Argument) else ""
+        return f"#{pointer}{reason[1:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,24 @@ class Argument:
         `reason` begins with a JSON pointer, ``#/...: ...``.
         """
         return refusal(self.index, self.tool, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSchema:
+    """The JSON Schema of an answer in text."""
+
+    schema: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The schema in JSON."""
+        return _json(self.schema)
+
+    def refuse(self, reason: str) -> MessagesError:
+        """Returns the error for a schema that no grammar is made for."""
+        return invalid(
+            f"the schema of output_config.format is refused: {reason}", "output_config.format.schema"
+        )
 
 
 def refusal(index: int, tool: Tool, reason: str) -> MessagesError:

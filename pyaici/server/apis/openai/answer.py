@@ -87,11 +87,11 @@ class ChatAnswer:
             len(sent["reasoning"]) - kept["reasoning"],
         )
 
-    def message(self) -> dict[str, Any]:
-        """Returns the message in the format of OpenAI's API; `reasoning_content` is a common extension."""
+    def message(self, *, reasoning: bool = True) -> dict[str, Any]:
+        """Returns the message in the format of OpenAI's API; `reasoning` has two names in other servers."""
         message: dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.calls:
             message |= {"content": self.content or None, "tool_calls": self.calls}
-        if self.reasoning:
-            message["reasoning_content"] = self.reasoning
+        if self.reasoning and reasoning:
+            message |= {"reasoning_content": self.reasoning, "reasoning": self.reasoning}
         return message

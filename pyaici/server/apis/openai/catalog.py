@@ -1,7 +1,8 @@
-"""Routes `GET /v1/models` and `GET /v1/models/{name}`."""
+"""Routes `GET /v1/models` and `GET /v1/models/{name}`, for clients of OpenAI and of Anthropic."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -14,13 +15,18 @@ router = APIRouter(tags=["openai"])
 
 
 class Model(BaseModel):
-    """The model that the server serves."""
+    """The model that the server serves, with the fields of both APIs."""
 
     id: str
     object: str = "model"
     created: int
     owned_by: str = "aici"
     max_model_len: int
+    type: str = "model"
+    display_name: str
+    created_at: datetime
+    lifecycle: str = "active"
+    max_input_tokens: int
 
 
 class ModelList(BaseModel):
@@ -28,14 +34,20 @@ class ModelList(BaseModel):
 
     object: str = "list"
     data: list[Model]
+    has_more: bool = False
+    first_id: str
+    last_id: str
 
 
+@router.get("/api/v1/models")
 @router.get("/v1/models")
 async def list_models(request: Request, user: Runner) -> ModelList:
     """Lists the model that is served."""
-    return ModelList(data=[_describe(request.app.state.service.model)])
+    model = _describe(request.app.state.service.model)
+    return ModelList(data=[model], first_id=model.id, last_id=model.id)
 
 
+@router.get("/api/v1/models/{name:path}")
 @router.get("/v1/models/{name:path}")
 async def describe_model(request: Request, name: Annotated[str, Path(max_length=256)], user: Runner) -> Model:
     """Describes the served model, if it has this name."""
@@ -45,4 +57,11 @@ async def describe_model(request: Request, name: Annotated[str, Path(max_length=
 
 
 def _describe(model: ServedModel) -> Model:
-    return Model(id=model.name, created=int(model.created), max_model_len=model.max_context)
+    return Model(
+        id=model.name,
+        created=int(model.created),
+        max_model_len=model.max_context,
+        display_name=model.name,
+        created_at=datetime.fromtimestamp(int(model.created), UTC),
+        max_input_tokens=model.max_context,
+    )

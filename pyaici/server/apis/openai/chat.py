@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,8 @@ from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended,
 from pyaici.server.apis.openai.logprobs import chat_logprobs
 from pyaici.server.apis.openai.reader import Call, Part
 from pyaici.server.apis.openai.requests import ChatRequest
-from pyaici.server.apis.text import TextDelta, TextToken, answer_deltas
+from pyaici.server.apis.text import TextDelta, TextToken
+from pyaici.server.apis.thinking import limited_deltas
 from pyaici.server.http.access import Runner
 from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
 from pyaici.server.service import Service
@@ -46,15 +48,22 @@ class _Chat:
         count = body.n or 1
         self._jobs = copies(plan.job, count)
         self._choices = [ChatAnswer(plan) for _ in range(count)]
-        self._usage = Usage(len(plan.job.prompt))
+        self._usage = Usage([plan.job.prompt], count)
         kind = "chat.completion.chunk" if body.stream else "chat.completion"
         self._head = answer_head(service.model, "chatcmpl", kind)
 
     async def _answers(self) -> AsyncIterator[tuple[int, TextDelta, MessageChange]]:
         stop, protected = self._body.stop_strings, self._plan.protected
-        answers = [answer_deltas(self._service, job, stop, protected) for job in self._jobs]
+        limit = self._plan.limit
+        limits = [
+            limit and replace(limit, rest=replace(limit.rest, sampling=job.sampling)) for job in self._jobs
+        ]
+        answers = [
+            limited_deltas(self._service, job, limit, stop, protected)
+            for job, limit in zip(self._jobs, limits, strict=True)
+        ]
         async for index, text_delta in side_by_side(answers):
-            self._usage.count(text_delta)
+            self._usage.count(text_delta, index)
             yield index, text_delta, self._choices[index].take(text_delta)
 
     def events(self) -> AsyncGenerator[ServerSentEvent, None]:
@@ -80,7 +89,7 @@ class _Chat:
         fields: dict[str, Any] = {}
         if change.retracted:
             fields["retracted"] = change.retracted
-        if change.retracted_reasoning:
+        if change.retracted_reasoning and self._body.include_reasoning is not False:
             fields["retracted_reasoning"] = change.retracted_reasoning
         if self._body.logprobs and text_delta.retracted_tokens:
             fields["retracted_tokens"] = text_delta.retracted_tokens
@@ -96,8 +105,10 @@ class _Chat:
             if isinstance(part, Call):
                 deltas.append({"tool_calls": [{"index": number, **calls[number]}]})
                 number += 1
-            else:
-                deltas.append({"reasoning_content" if part.kind == "reasoning" else "content": part.text})
+            elif part.kind == "content":
+                deltas.append({"content": part.text})
+            elif self._body.include_reasoning is not False:
+                deltas.append({"reasoning_content": part.text, "reasoning": part.text})
         return deltas
 
     def _chunk(
@@ -115,7 +126,7 @@ class _Chat:
             "choices": [
                 {
                     "index": index,
-                    "message": choice.message(),
+                    "message": choice.message(reasoning=self._body.include_reasoning is not False),
                     "logprobs": self._logprobs(choice.tokens),
                     "finish_reason": choice.finish,
                 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyaici.server.apis.fields import argument_text
@@ -14,6 +14,7 @@ from pyaici.server.apis.openai.tools import TemplateTools, ToolFormat, template_
 from pyaici.server.apis.sampling import sampling
 from pyaici.server.apis.stops import Protected
 from pyaici.server.apis.text import read_json
+from pyaici.server.apis.thinking import THINK, ThinkingLimit, opens_thinking, switches, takes_effort
 from pyaici.server.http.errors import bad_request
 from pyaici.server.service import ControllerCall, Job
 
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from pyaici.server.models import ServedModel
 
 
-#: tokens at the end of a prompt that are searched for the beginning of reasoning
-_TAIL = 8
+#: fields whose grammars allow reasoning first
+_AFTER_REASONING = (
+    *("tools", "json_schema", "guided_json", "structured_outputs.json", "structured_outputs.json_object"),
+    *("response_format", "response_format.json_schema.schema", "structured_outputs.structural_tag"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +38,65 @@ class ChatPlan:
     job: Job
     start: Start
     form: ToolFormat | None
+    #: ends reasoning by force; None = no limit
+    limit: ThinkingLimit | None = None
     #: names of the tools, if the answer is either calls or JSON of a schema
     exclusive: frozenset[str] | None = None
 
     @property
     def protected(self) -> Protected:
         """The parts in which no stop string counts: reasoning and tool calls."""
-        reasoning, form = self.start.reasoning, self.form
-        first = [(reasoning.begin, reasoning.end)] if reasoning else []
-        if form is not None and not form.begin:
-            first.append((form.first, ""))
-        inner = (form.begin, form.end) if form is not None and form.begin else None
-        return Protected(tuple(first), self.start.open, inner)
+        return _protected(self.start, self.form)
+
+
+def _protected(start: Start, form: ToolFormat | None) -> Protected:
+    first = [(start.reasoning.begin, start.reasoning.end)] if start.reasoning else []
+    if form is not None and not form.begin:
+        first.append((form.first, ""))
+    inner = (form.begin, form.end) if form is not None and form.begin else None
+    return Protected(tuple(first), start.open, inner)
 
 
 def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     """Returns the plan for a chat. Raises ApiError if the request is not supported."""
     functions = _functions(request)
     known = template_tools(model.tokenizer, model.chat_template)
-    form = known.form if functions else None
     prompt = _prompt(model, request, functions, known)
     start = _start(model, prompt)
+    form = known.form if functions else None
+    call, exclusive = _constraint(request, functions, form, start)
+    job = Job(
+        user,
+        prompt,
+        call,
+        sampling(request, model),
+        request.max_completion_tokens or request.max_tokens,
+        logprobs=bool(request.logprobs),
+        top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,
+    )
+    limit = None
+    if (budget := _budget(request, call, start)) is not None:
+        rest, _ = _constraint(request, functions, form, Start())
+        limit = ThinkingLimit(budget, start.open, replace(job, controller=rest), _protected(Start(), form))
+    return ChatPlan(job, start, form, limit, exclusive)
+
+
+def _budget(request: ChatRequest, call: ControllerCall | None, start: Start) -> int | None:
+    """Returns the most tokens of reasoning; None if there is no limit."""
+    if start.reasoning is None:
+        return None
+    if request.reasoning_effort == "none":
+        return 0  # also for templates that have no variable for that
+    if call is not None and not _reasons_first(call):
+        return None  # the constraint is for the whole answer
+    budget = request.thinking_token_budget
+    return None if budget in (None, -1) else budget
+
+
+def _constraint(
+    request: ChatRequest, functions: Sequence[Function], form: ToolFormat | None, start: Start
+) -> tuple[ControllerCall | None, frozenset[str] | None]:
+    """Returns the controller of an answer, and `ChatPlan.exclusive`. Raises ApiError."""
     call = constraint(request, request.response_format, start)
     exclusive = None
     if form is not None:
@@ -71,21 +113,17 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     elif call is not None and start.reasoning is not None and _is_schema(call):
         # the model may reason before it answers
         call = ControllerCall("lark", schema_grammar(call.arg, start), call.param, call.arg_param)
-    job = Job(
-        user,
-        prompt,
-        call,
-        sampling(request, model),
-        request.max_completion_tokens or request.max_tokens,
-        logprobs=bool(request.logprobs),
-        top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,
-    )
-    return ChatPlan(job, start, form, exclusive)
+    return call, exclusive
 
 
 def _is_schema(call: ControllerCall) -> bool:
     """Returns whether a field of the request has a JSON Schema: it is for the answer, not for reasoning."""
-    return call.controller == "json_schema" and call.param != "controller"
+    return call.controller == "json_schema" and _reasons_first(call)
+
+
+def _reasons_first(call: ControllerCall) -> bool:
+    """Returns whether the model may reason before the constraint applies."""
+    return call.param in _AFTER_REASONING
 
 
 def _functions(request: ChatRequest) -> list[Function]:
@@ -114,7 +152,21 @@ def _prompt(
         ]
     elif functions:
         _put_in_front(messages, known.form.describe(functions), "system" if known.system else "user")
-    return model.encode_chat(messages, tools=tools, template_arguments=request.chat_template_kwargs)
+    arguments = {**_reasoning_arguments(model, request), **(request.chat_template_kwargs or {})}
+    return model.encode_chat(messages, tools=tools, template_arguments=arguments)
+
+
+def _reasoning_arguments(model: ServedModel, request: ChatRequest) -> dict[str, Any]:
+    """Returns the variables of the chat template for `reasoning_effort`. Raises ApiError."""
+    effort = request.reasoning_effort
+    if effort is None:
+        return {}
+    arguments = switches(model, effort != "none")
+    if takes_effort(model):
+        return arguments if effort == "none" and arguments else {**arguments, "reasoning_effort": effort}
+    if effort != "none" and not arguments and THINK not in model.chat_template:
+        raise bad_request("this model does not reason: leave out reasoning_effort", "reasoning_effort")
+    return arguments
 
 
 def _message(message: Message, known: TemplateTools) -> dict[str, Any]:
@@ -171,5 +223,4 @@ def _start(model: ServedModel, prompt: list[int]) -> Start:
     reasoning = Reasoning()
     if reasoning.begin not in model.chat_template:
         return Start()
-    tail = "".join(model.token_text(token) for token in prompt[-_TAIL:])
-    return Start(reasoning, open=tail.rstrip().endswith(reasoning.begin))
+    return Start(reasoning, open=opens_thinking(model, prompt))

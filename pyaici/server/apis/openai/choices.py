@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -88,23 +89,35 @@ def answer_head(model: ServedModel, prefix: str, kind: str) -> dict[str, Any]:
 class Usage:
     """Counts the tokens of all answers of a request."""
 
-    def __init__(self, prompt_tokens: int) -> None:
-        self._prompt = prompt_tokens
+    def __init__(self, prompts: Sequence[Sequence[int]], each: int) -> None:
+        """`each`: answers to each prompt."""
+        self._prompts, self._each = [len(prompt) for prompt in prompts], each
         self._completion = 0
+        #: tokens of the prompt that were in the cache, by answer
+        self._cached: Counter[int] = Counter()
         #: whether the client has received anything: then an error can no longer be a status
         self.begun = False
 
-    def count(self, delta: TextDelta) -> None:
-        """Counts a delta of one of the answers."""
+    def count(self, delta: TextDelta, index: int) -> None:
+        """Counts a delta of the answer at `index`."""
         self._completion += delta.grown
+        self._cached[index] = max(self._cached[index], delta.cached)
         self.begun = True
 
-    def wire(self) -> dict[str, int]:
-        """Returns the counts in the format of OpenAI's API."""
+    def wire(self) -> dict[str, Any]:
+        """Returns the counts in the format of OpenAI's API.
+
+        Answers to the same prompt share it: what one of them had to compute was not in the cache.
+        """
+        prompt_tokens, cached = sum(self._prompts), 0
+        for number, length in enumerate(self._prompts):
+            answers = range(number * self._each, (number + 1) * self._each)
+            cached += min(length, *(self._cached[index] for index in answers))
         return {
-            "prompt_tokens": self._prompt,
+            "prompt_tokens": prompt_tokens,
             "completion_tokens": self._completion,
-            "total_tokens": self._prompt + self._completion,
+            "total_tokens": prompt_tokens + self._completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
         }
 
 

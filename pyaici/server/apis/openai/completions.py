@@ -78,7 +78,7 @@ class _Completion:
             self._scores = PromptScores(prompts, body.logprobs)
             self._scores.check(service.model)
         self._user = user
-        self._usage = Usage(sum(map(len, prompts)))
+        self._usage = Usage(prompts, count)
         self._head = answer_head(service.model, "cmpl", "text_completion")
 
     def _text(self, prompt: list[int]) -> str:
@@ -105,7 +105,7 @@ class _Completion:
     async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
         begun: set[int] = set()
         async for index, delta in self._answers():
-            self._usage.count(delta)
+            self._usage.count(delta, index)
             echoed = self._echoed[index] if self._echoed and index not in begun else ""
             if (
                 delta.text
@@ -145,7 +145,7 @@ class _Completion:
             del tokens[index][len(tokens[index]) - delta.retracted_tokens :]
             tokens[index] += delta.tokens
             finish[index] = delta.finish
-            self._usage.count(delta)
+            self._usage.count(delta, index)
         return {
             **self._head,
             "choices": [

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyaici.server.apis.thinking import END_OF_THINKING, THINK
+
 if TYPE_CHECKING:
     from pyaici.server.apis.openai.requests import Function
     from pyaici.server.apis.openai.tools import ToolFormat
@@ -21,8 +23,8 @@ _BLANK = r"BLANK: /[ \t\r\n]*/"
 class Reasoning:
     """The markers around a model's reasoning."""
 
-    begin: str = "<think>"
-    end: str = "</think>"
+    begin: str = THINK
+    end: str = END_OF_THINKING
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,7 @@ class Message(BaseModel):
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
 
     @field_validator("content", mode="before")
     @classmethod
@@ -308,6 +309,13 @@ class ChatRequest(GenerationRequest):
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description="for the model's chat template; none = the model does not reason"
+    )
+    include_reasoning: bool | None = Field(None, description="default: true")
+    thinking_token_budget: Annotated[int, Field(ge=-1, le=1 << 20)] | None = Field(
+        None, description="most tokens of reasoning; -1 = no limit"
+    )
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="variables for the model's chat template"
     )

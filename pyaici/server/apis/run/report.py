@@ -12,6 +12,7 @@ from pyaici.engines.engine import (
     Finished,
     Forked,
     Log,
+    PromptCached,
     Started,
     Suspended,
     TokensAppended,
@@ -57,6 +58,8 @@ class RunReport:
         forks: dict[int, dict[str, Any]] = {}
         variables: dict[str, Any] = {}
         for event in events:
+            if isinstance(event, PromptCached):
+                continue
             fork = forks.setdefault(self._index_of(event.seq), self._fork(event.seq))
             if isinstance(event, VariablesChanged):
                 variables |= {name: _value(value) for name, value in event.values.items()}

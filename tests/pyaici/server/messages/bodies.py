@@ -33,6 +33,8 @@ EXAMPLE = """
 
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 THINKING = {"max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+#: fields that ask for the grammar of ai00 itself
+SEED = {"bnf_validation": "structural", "strict_seed_grammar": True}
 
 
 def tool(name: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from pyaici.server.apis.messages import plan
 from tests.controllers.grammars.walk import Controller
-from tests.pyaici.server.messages.bodies import THINKING, TOOLS, call, calls, request, strings, tool
+from tests.pyaici.server.messages.bodies import SEED, THINKING, TOOLS, call, calls, request, strings, tool
 
 Make = Callable[[str], Controller]
 
@@ -94,12 +94,41 @@ def test_answer_ends_after_a_complete_text(grammar: Make) -> None:
 
 def test_seed_grammar_has_known_faults(grammar: Make) -> None:
     """The grammar refuses valid texts that begin with a marker, and accepts malformed calls."""
-    controller = grammar(plan(request(tools=TOOLS), strict_seed_grammar=True).grammar or "")
+    controller = grammar(plan(request(tools=TOOLS, **SEED)).grammar or "")
     assert rejected(controller, PATTERNS) == ["call", "calls"]
     assert controller.accepts("\n" + PATTERNS["call"])
     assert controller.accepts("a" + calls(TOKYO)[:-20] + END)
     assert not controller.accepts(STRUCTURE["nothing"])
     assert not controller.accepts("\n" + STRUCTURE["an empty value"])
+
+
+def test_seed_grammar_allows_calls_without_tools(grammar: Make) -> None:
+    made = plan(request(**SEED))
+    assert made.may_call and not plan(request(bnf_validation="structural")).may_call
+    controller = grammar(made.grammar or "")
+    assert controller.accepts("\n" + PATTERNS["call"]) and controller.accepts(PATTERNS["text"])
+    thought = grammar(plan(request(**SEED), thought=True).grammar or "")
+    assert not thought.accepts(PATTERNS["thinking and text"].partition("\n")[0])
+
+
+@pytest.mark.parametrize("prompt_format", ["ai00", "template"])
+def test_answer_with_an_output_format_is_json(grammar: Make, prompt_format: Any) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    config = {"format": {"type": "json_schema", "schema": schema}}
+    made = plan(request(output_config=config), prompt_format=prompt_format)
+    assert made.level == "schema_aware" and list(made.stop) == []
+    controller = grammar(made.argument or "")
+    for text in ('{"a": 1}', '<think>so</think>\n{"a": 1}'):
+        assert controller.accepts(text)
+    for text in ("Hello." + END, '{"a": "b"}', "{}", '{"a": 1}' + END, calls(TOKYO)):
+        assert not controller.accepts(text), text
+    both = grammar(
+        plan(request(output_config=config, tools=TOOLS), prompt_format=prompt_format).argument or ""
+    )
+    assert both.accepts(calls(TOKYO)) and both.accepts('{"a": 1}')
+    assert not both.accepts("Look: " + calls(TOKYO)) and not both.accepts("Hello." + END)
+    thought = plan(request(output_config=config), prompt_format=prompt_format, thought=True)
+    assert not grammar(thought.argument or "").accepts('<think>so</think>{"a": 1}')
 
 
 def test_answer_begins_in_thinking_if_the_prompt_ends_there(grammar: Make) -> None:

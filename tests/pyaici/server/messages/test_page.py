@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyaici.server.apis.messages import parse_request, plan
+from pyaici.server.apis.messages.prompt import ai00_prompt
 from tests.controllers.grammars.walk import Controller
 from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, tool
 
@@ -54,7 +55,7 @@ def test_example_prompt() -> None:
         {"role": "user", "content": [result]},
     ]
     described = {**tool("forecast", {"type": "object"}), "description": "The weather of a day"}
-    prompt = plan(request(system="Be brief.", tools=[described], messages=messages)).prompt()
+    prompt = ai00_prompt(request(system="Be brief.", tools=[described], messages=messages))
     assert isinstance(prompt, str)
     pattern = re.escape(blocks("text")[0].strip()).replace(r"\.\.\.", ".*?")
     assert re.fullmatch(pattern, prompt, re.DOTALL)

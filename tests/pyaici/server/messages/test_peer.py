@@ -9,7 +9,7 @@ import pytest
 
 from pyaici.server.apis.messages import plan
 from tests.controllers.grammars.walk import Controller
-from tests.pyaici.server.messages.bodies import THINKING, TOOLS, request
+from tests.pyaici.server.messages.bodies import SEED, THINKING, TOOLS, request
 from tests.pyaici.server.messages.test_grammar import BROKEN, PATTERNS, STRUCTURE, WRONG
 
 Make = Callable[[str], Controller]
@@ -60,28 +60,26 @@ def ours(made: Controller, text: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "prompt_format", "strict"),
+    ("fields", "prompt_format"),
     [
-        ({"tools": TOOLS}, "ai00", False),
-        ({"tools": TOOLS, **THINKING}, "ai00", False),
-        ({"tools": TOOLS, "bnf_validation": "schema_aware"}, "template", False),
-        ({"tools": TOOLS, "tool_choice": "any", "bnf_validation": "schema_aware"}, "ai00", False),
-        ({"stop": ["'\\\n", "a.c|", "é"], "bnf_validation": "structural"}, "ai00", False),
+        ({"tools": TOOLS}, "ai00"),
+        ({"tools": TOOLS, **THINKING}, "ai00"),
+        ({"tools": TOOLS, "bnf_validation": "schema_aware"}, "template"),
+        ({"tools": TOOLS, "tool_choice": "any", "bnf_validation": "schema_aware"}, "ai00"),
+        ({"stop": ["'\\\n", "a.c|", "é"], "bnf_validation": "structural"}, "ai00"),
         (
             {"bnf_schema": "(* start *) start::= 'Hello' | 'a' start | 'Let me';", **THINKING},
             "template",
-            False,
         ),
-        ({"tools": TOOLS}, "ai00", True),
+        ({"tools": TOOLS, **SEED}, "ai00"),
     ],
 )
 def test_masks_equal_those_of_the_package_kbnf(
-    grammar: Make, fields: dict[str, object], prompt_format: str, strict: bool
+    grammar: Make, fields: dict[str, object], prompt_format: str
 ) -> None:
     made = plan(
         request(**fields),
         prompt_format="ai00" if prompt_format == "ai00" else "template",
-        strict_seed_grammar=strict,
     )
     assert made.grammar is not None
     controller, peer, compared = grammar(made.grammar), Peer(made.grammar), 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyaici.server.apis.messages import plan
+from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
 from tests.pyaici.server.messages.bodies import THINKING, request, tool
 
 WEATHER = tool("get_weather", {"type": "object", "properties": {"location": {"type": "string"}}})
@@ -18,15 +18,11 @@ RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": '{"sky": "
 
 
 def text(**fields: Any) -> str:
-    made = plan(request(**fields)).prompt()
-    assert isinstance(made, str)
-    return made
+    return ai00_prompt(request(**fields))
 
 
 def chat(**fields: Any) -> list[tuple[str, str]]:
-    made = plan(request(**fields), prompt_format="template").prompt()
-    assert not isinstance(made, str)
-    return [(message["role"], message["content"]) for message in made]
+    return [(message["role"], message["content"]) for message in chat_prompt(request(**fields))]
 
 
 def user(content: Any) -> dict[str, Any]:

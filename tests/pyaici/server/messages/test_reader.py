@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyaici.server.apis.messages.grammar import CALLS
 from pyaici.server.apis.messages.reader import Delta, Reader, Stop, ToolUse
 from pyaici.server.apis.stops import MarkerScanner
 from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, strings, tool
@@ -18,6 +19,7 @@ TOKYO = calls(call("get_weather", ("location", "Tokyo")))
 
 def reader(**fields: Any) -> Reader:
     tools = request(tools=fields.pop("tools", TOOLS)).tools
+    fields.setdefault("calls", bool(tools))
     return Reader(tools={tool.name: tool for tool in tools}, stop=fields.pop("stop", [END]), **fields)
 
 
@@ -121,6 +123,19 @@ def test_answers_are_split_into_parts(text: str, expected: list[tuple[str, Any]]
 def test_answer_that_begins_within_thinking() -> None:
     for pieces in cuts("thinking</think>response" + END):
         assert read(reader(inside=True), pieces) == [("thinking", "thinking"), ("text", "response")]
+
+
+def test_json_may_contain_markers() -> None:
+    for text in ('{"a": "<think>b</think>"}', f'\n{{"a": "{CALLS}{END}"}}', "1", '"<think>"'):
+        for pieces in cuts(text):
+            assert read(reader(json=True, stop=[]), pieces) == [("text", text.strip())]
+    for pieces in cuts('<think>a</think>\n{"a": "<think>"}'):
+        parts = [("thinking", "a"), ("text", '{"a": "<think>"}')]
+        assert read(reader(json=True, stop=[]), pieces) == parts
+    for pieces in cuts(TOKYO):
+        assert read(reader(json=True, stop=[]), pieces) == [("get_weather", {"location": "Tokyo"})]
+    for pieces in cuts('{"a": "b stop"}'):
+        assert read(reader(json=True, stop=["stop"]), pieces) == [("text", '{"a": "b')]
 
 
 def test_without_tools_call_markers_are_text() -> None:

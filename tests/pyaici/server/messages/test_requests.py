@@ -13,12 +13,15 @@ from pyaici.server.apis.messages.grammar import level_of
 from tests.pyaici.server.messages.bodies import (
     EXAMPLE,
     QUESTION,
+    SEED,
     THINKING,
     TOOLS,
     request,
     strings,
     tool,
 )
+
+FORMAT = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
 
 
 def refusal(body: Any) -> MessagesError:
@@ -64,9 +67,30 @@ def refusal(body: Any) -> MessagesError:
         ({"bnf_schema": " \n"}, "bnf_schema cannot be empty", "bnf_schema"),
         ({"bnf_shema": "x"}, "bnf_shema: there is no such field; did you mean bnf_schema?", "bnf_shema"),
         (
-            {"output_config": {}},
-            "output_config: this server has no such field; use bnf_schema",
-            "output_config",
+            {"guided_json": {}},
+            "guided_json: this server has no such field; use bnf_schema",
+            "guided_json",
+        ),
+        ({"mcp_servers": [{}]}, "mcp_servers: this field is not supported", "mcp_servers"),
+        (
+            {"tools": [{**TOOLS[0], "strict": True}], "bnf_validation": "structural"},
+            'tools.0.strict needs bnf_validation "schema_aware"',
+            "tools.0.strict",
+        ),
+        (
+            {"output_config": FORMAT, "bnf_schema": "start ::= 'a';"},
+            "output_config.format cannot be combined with bnf_schema: remove one of them",
+            "output_config.format",
+        ),
+        (
+            {"strict_seed_grammar": True},
+            'strict_seed_grammar needs bnf_validation "structural"',
+            "strict_seed_grammar",
+        ),
+        (
+            {**SEED, "tools": TOOLS, "tool_choice": "any"},
+            "the grammar of strict_seed_grammar always allows calls, and several",
+            "tool_choice",
         ),
     ],
 )
@@ -243,3 +267,24 @@ def test_kinds_of_errors_have_their_status() -> None:
         "type": "error",
         "error": {"type": "overloaded_error", "message": "busy"},
     }
+
+
+def test_fields_that_promise_checked_values_mean_schema_aware() -> None:
+    strict = [{**TOOLS[0], "strict": True, "type": "custom"}, TOOLS[1]]
+    assert level_of(request(tools=strict)) == level_of(request(output_config=FORMAT)) == "schema_aware"
+    assert level_of(request(tools=TOOLS)) == "structural"
+    assert level_of(request(output_config={"effort": None, "format": None})) == "none"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"output_config": {"format": {"type": "json_object"}}},
+        {"output_config": {"verbosity": "low"}},
+        {"thinking": {"type": "adaptive", "display": "omitted"}},
+    ],
+)
+def test_unsupported_values_are_refused_by_name(fields: dict[str, Any]) -> None:
+    (name,) = fields
+    assert (refusal({**QUESTION, **fields}).param or "").startswith(name)

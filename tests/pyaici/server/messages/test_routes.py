@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 import httpx2
+import pydantic
 import pytest
 
 from tests.pyaici.server.serving import Serving, read_events
@@ -199,3 +200,46 @@ def test_anthropic_client_works(server: Serving, tokens: dict[str, str]) -> None
     with pytest.raises(anthropic.AuthenticationError):
         wrong = anthropic.Anthropic(base_url=f"{server.url}/api", api_key="wrong", max_retries=0)
         wrong.messages.create(model="default", max_tokens=5, messages=[{"role": "user", "content": "Hi"}])
+
+
+def test_newest_fields_of_anthropic_client(server: Serving, tokens: dict[str, str]) -> None:
+    client = anthropic.Anthropic(base_url=server.url, api_key=tokens["eve"], max_retries=0)
+
+    class Weather(pydantic.BaseModel):
+        sky: Literal["clear", "grey"]
+
+    parsed = client.messages.parse(model="default", max_tokens=60, messages=ASK, output_format=Weather)
+    assert parsed.parsed_output is not None and parsed.parsed_output.sky in ("clear", "grey")
+    tool: Any = {**WEATHER, "strict": True, "type": "custom"}
+    called = client.messages.create(
+        model="default", max_tokens=200, messages=ASK, tools=[tool], tool_choice={"type": "any"}
+    )
+    (use, *_) = called.content
+    assert use.type == "tool_use" and use.input["location"] in ("Tokyo", "Oslo")
+    counted = client.messages.count_tokens(
+        model="default", messages=ASK, tools=[tool], tool_choice={"type": "any"}
+    )
+    assert counted.input_tokens == called.usage.input_tokens
+    thinking: Any = {"type": "enabled", "budget_tokens": 1_000_000}
+    thought = client.messages.count_tokens(model="default", messages=ASK, thinking=thinking)
+    assert 0 < thought.input_tokens != counted.input_tokens
+    with pytest.raises(anthropic.BadRequestError, match=r"chat template has no reasoning_effort"):
+        client.messages.create(model="default", max_tokens=9, messages=ASK, output_config={"effort": "low"})
+
+
+def test_models_for_anthropic_client(server: Serving, tokens: dict[str, str]) -> None:
+    for base in (server.url, f"{server.url}/api"):
+        client = anthropic.Anthropic(base_url=base, api_key=tokens["eve"], max_retries=0)
+        (model,) = client.models.list()
+        assert model.type == "model" and model.display_name == model.id and model.created_at.year >= 2026
+        assert client.models.retrieve(model.id) == model
+        with pytest.raises(anthropic.NotFoundError):
+            client.models.retrieve("nothing")
+
+
+def test_both_routes_are_one(server: Serving) -> None:
+    with server.client() as client:
+        for path in ("/v1/messages", "/v1/messages/count_tokens", "/api/v1/messages/count_tokens"):
+            refused = client.post(path, json={**BASE, "messages": []})
+            assert refused.status_code == 400 and refused.json()["type"] == "error"
+            assert client.post(path, content=b"{}").status_code == 400

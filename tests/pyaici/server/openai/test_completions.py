@@ -77,6 +77,16 @@ def test_log_likelihood_requests_of_lm_eval_harness(exact_client: openai.OpenAI)
     assert generated.get(text.logprobs.tokens[-1], found[0][0]) == pytest.approx(found[0][0], abs=1e-3)
 
 
+def test_usage_has_the_cached_tokens_of_the_prompt(client: openai.OpenAI) -> None:
+    options = {"model": MODEL, "prompt": "Nobody else asks for seven purple bicycles.", "max_tokens": 2}
+    found = []
+    for count in (1, 2, 1):
+        usage = client.completions.create(**options, n=count).usage
+        assert usage is not None and usage.prompt_tokens_details is not None
+        found.append(usage.prompt_tokens_details.cached_tokens or 0)
+    assert found[0] < 5 and found[2] == usage.prompt_tokens - 1 and found[0] <= found[1] <= found[2]
+
+
 def test_streamed_echo_has_the_log_probabilities_of_the_prompt(exact_client: openai.OpenAI) -> None:
     options = {"model": MODEL, "prompt": "1, 2, 3,", "temperature": 0, "max_tokens": 4, "logprobs": 1}
     whole = exact_client.completions.create(**options, echo=True, n=2).choices
