@@ -98,6 +98,10 @@ MATRIX = {
     "pyaici.server.apis.messages": (
         "pyaici.engines pyaici.server.apis pyaici.server.http pyaici.server.service"
     ),
+    "pyaici.server.apis.ollama": (
+        "pyaici.server.apis pyaici.server.apis.openai pyaici.server.http pyaici.server.models "
+        "pyaici.server.service"
+    ),
     "pyaici.server.apis.openai": (
         "aicirt.contract pyaici.engines pyaici.server.apis pyaici.server.http pyaici.server.models "
         "pyaici.server.service"
@@ -108,7 +112,8 @@ MATRIX = {
     ),
     "pyaici.server.app": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages "
-        "pyaici.server.apis.openai pyaici.server.apis.run pyaici.server.controller_store "
+        "pyaici.server.apis.ollama pyaici.server.apis.openai pyaici.server.apis.run "
+        "pyaici.server.controller_store "
         "pyaici.server.http pyaici.server.models pyaici.server.playground pyaici.server.service "
         "pyaici.server.settings"
     ),
@@ -156,8 +161,9 @@ FOREIGN = {
         "pyaici.engines.vllm.scheduling pyaici.engines.vllm.versions pyaici.engines.vllm.workers"
     ),
     "fastapi": (
-        "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.openai "
-        "pyaici.server.apis.run pyaici.server.app pyaici.server.http pyaici.server.playground"
+        "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "
+        "pyaici.server.apis.openai pyaici.server.apis.run pyaici.server.app pyaici.server.http "
+        "pyaici.server.playground"
     ),
 }
 #: files that the list in docs/structure.md has: tests mirror the packages and are not listed

@@ -16,6 +16,7 @@ from pyaici.server.apis import controllers, operations, tokens
 from pyaici.server.apis.cpc import routes as cpc
 from pyaici.server.apis.cpc.covers import Covers
 from pyaici.server.apis.messages import routes as messages
+from pyaici.server.apis.ollama import routes as ollama
 from pyaici.server.apis.openai import catalog, chat, completions
 from pyaici.server.apis.run import routes as run
 from pyaici.server.http.access import Authentication, Gate
@@ -78,7 +79,8 @@ def create_app(
     gate = Gate(settings)
     app.state.settings = settings
     add_handlers(app)
-    parts = (operations, controllers, run, completions, chat, catalog, tokens, messages, cpc, playground)
+    openai = (completions, chat, catalog)
+    parts = (operations, controllers, run, *openai, tokens, messages, ollama, cpc, playground)
     for part in parts:
         app.include_router(part.router)
     app.state.routes = [route for part in parts for route in part.router.routes if isinstance(route, Route)]

@@ -29,7 +29,7 @@ from .blocks import DOCUMENTS, ROOT, Block, blocks, matches, run_blocks, run_she
 
 DOCS = ROOT / "docs"
 #: besides docs/server.md
-PAGES = ["README.md", "docs/openai.md", "docs/messages.md", "docs/cpc.md"]
+PAGES = ["README.md", "docs/openai.md", "docs/messages.md", "docs/ollama.md", "docs/cpc.md"]
 #: the server's address on the pages
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(8000|6969)")
 

@@ -69,9 +69,9 @@ class ApiError(Exception):
 
     def body_at(self, path: str) -> dict[str, Any]:
         """Returns the body in the format of the API that the path belongs to."""
-        if path.startswith(("/api/", "/v1/messages")):
+        if path.startswith(("/api/v1/", "/v1/messages")):
             return self.messages_body()
-        return self.body()
+        return {"error": self.message} if path.startswith("/api/") else self.body()
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 #: seconds between comments that keep proxies from closing a quiet stream
 _PING_SECONDS = 15
+#: streams of JSON have no comments
+_NEVER_SECONDS = 1 << 30
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -34,6 +36,17 @@ def event(data: Any, name: str | None = None) -> ServerSentEvent:
     """Returns an event whose data is JSON, or a text unchanged."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return ServerSentEvent(text, event=name, sep="\n")
+
+
+class JsonLine(ServerSentEvent):
+    """A line of a stream of JSON objects, which has no events."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        super().__init__(data)
+
+    def encode(self) -> bytes:
+        """Returns the line."""
+        return json.dumps(self.data, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 async def stream_events(
@@ -58,11 +71,13 @@ async def stream_events(
         finally:
             await events.aclose()
 
+    lines = isinstance(first, JsonLine)
     return EventSourceResponse(
         all_events(),
         headers=_HEADERS,
+        media_type="application/x-ndjson" if lines else "text/event-stream",
         sep="\n",
-        ping=_PING_SECONDS,
+        ping=_NEVER_SECONDS if lines else _PING_SECONDS,
         send_timeout=settings.send_timeout_s,
         shutdown_grace_period=settings.drain_s + settings.last_words_s,
     )

@@ -1,0 +1,1 @@
+"""Ollama's own API, for editors that know no other."""
