@@ -11,6 +11,21 @@ using aici::json_schema::Document;
 using aici::json_schema::Value;
 using aici::json_schema::Whitespace;
 
+namespace {
+
+/// Returns whether the argument is an object with options. JSON Schema has no keyword `schema`, but ignores unknown
+/// keywords. So an object that also has a keyword, or whose `schema` is no schema, is a schema itself.
+bool has_options(const Document& argument) {
+  const Value schema = argument.find(0, "schema");
+  const bool possible = argument.is(schema, Document::Kind::kObject) || argument.is(schema, Document::Kind::kTrue) ||
+                        argument.is(schema, Document::Kind::kFalse);
+  for (std::uint32_t i = 0; possible && i < argument.count(0); i++)
+    if (aici::json_schema::is_keyword(argument.name(argument.child(0, i)))) return false;
+  return possible;
+}
+
+}  // namespace
+
 Arguments read_arguments(std::string_view argument) {
   if (argument.find_first_not_of(" \t\r\n") == std::string_view::npos)
     aici::fail("json_schema needs a schema as its argument, such as {\"type\": \"object\"}");
@@ -18,9 +33,8 @@ Arguments read_arguments(std::string_view argument) {
   Document document;
   std::string error;
   if (!document.parse(argument, found.options.limits, &error)) aici::fail("the argument is not JSON: " + error);
-  // schemas have no keyword `schema`, so it distinguishes the two forms
   const Value schema = document.find(0, "schema");
-  if (schema == aici::json_schema::kNone) {
+  if (!has_options(document)) {
     found.schema = std::move(document);
     return found;
   }
@@ -36,10 +50,12 @@ Arguments read_arguments(std::string_view argument) {
       found.options.whitespace = *whitespace;
     else if (name == "unsupported" && (value == "refuse" || value == "warn"))
       found.options.warn = value == "warn";
+    else if (name == "unknown_formats" && (value == "refuse" || value == "warn"))
+      found.options.refuse_unknown_formats = value == "refuse";
     else
       aici::fail("the argument has an invalid member \"" + std::string(name) +
                  "\": besides \"schema\" it may have \"whitespace\" (\"flexible\", \"compact\" or "
-                 "\"spaced\") and \"unsupported\" (\"refuse\" or \"warn\")");
+                 "\"spaced\"), \"unsupported\" and \"unknown_formats\" (\"refuse\" or \"warn\")");
   }
   return found;
 }

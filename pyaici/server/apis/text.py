@@ -9,7 +9,15 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyaici.engines.engine import BackTracked, Finished, FinishReason, PromptCached, Started, TokensAppended
+from pyaici.engines.engine import (
+    BackTracked,
+    Finished,
+    FinishReason,
+    Log,
+    PromptCached,
+    Started,
+    TokensAppended,
+)
 from pyaici.engines.record import TextTrail
 from pyaici.server.apis.stops import Protected, Stops
 from pyaici.server.http.errors import busy, from_aici
@@ -51,6 +59,8 @@ def _finite(text: str) -> float:
 
 #: finish reasons that cut a text off
 _CUT = (FinishReason.LENGTH, FinishReason.WORK)
+#: characters of a controller's output that an answer reports
+_MOST_LOGS = 1 << 16
 #: tokens at the end of a prompt that may hold the beginning of a character: several, since some have no bytes
 _TAIL = 16
 
@@ -88,6 +98,8 @@ class TextDelta:
     complete: bool = False
     #: the stop string that ended the answer, which is no part of the text
     stop: str | None = None
+    #: what the controller printed, such as which parts of a schema it does not enforce
+    logs: str = ""
 
 
 class AnswerText:
@@ -116,9 +128,12 @@ class AnswerText:
         self._counted = 0
         self._cached = 0
         self._reason: FinishReason | None = None
+        #: output of the controller in this step, and how much of its output may still be reported
+        self._logs, self._room_for_logs = "", _MOST_LOGS
 
     def follow(self, events: Sequence[Event]) -> TextDelta:
         """Returns what a step of the engine changes. Raises ApiError if the sequence failed."""
+        self._logs = ""
         for event in events:
             if isinstance(event, Started) and self._root < 0:
                 self._root = event.seq
@@ -131,6 +146,9 @@ class AnswerText:
                 self._take_back(event)
             elif isinstance(event, PromptCached):
                 self._cached = event.count
+            elif isinstance(event, Log):
+                self._logs += event.text[: self._room_for_logs]
+                self._room_for_logs -= min(len(event.text), self._room_for_logs)
             elif isinstance(event, Finished):
                 if event.error is not None:
                     raise from_aici(event.error, "controller")
@@ -178,7 +196,10 @@ class AnswerText:
             finish = "length" if stop is None and self._reason in _CUT else "stop"
         complete = self._reason is FinishReason.STOP
         cached, self._cached = self._cached, 0
-        return TextDelta(new, retracted, tokens, retracted_tokens, grown, cached, finish, complete, stop)
+        logs = self._logs
+        return TextDelta(
+            new, retracted, tokens, retracted_tokens, grown, cached, finish, complete, stop, logs
+        )
 
     def _begun(self, end: int) -> int:
         """Returns how many tokens begin before this place."""

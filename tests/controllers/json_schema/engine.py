@@ -53,7 +53,14 @@ class Engine:
         self._call("probe_free", at)
         return result
 
-    def compile(self, schema: Any, whitespace: int = SPACED, warn: bool = False) -> list[str]:
+    def compile(
+        self,
+        schema: Any,
+        whitespace: int = SPACED,
+        warn: bool = False,
+        *,
+        refuse_unknown_formats: bool = False,
+    ) -> list[str]:
         """The warnings. `schema` is text, or something that is written as JSON.
 
         Raises:
@@ -63,7 +70,7 @@ class Engine:
             schema = schema.encode()
         data = schema if isinstance(schema, bytes) else json.dumps(schema, ensure_ascii=False).encode()
         try:
-            taken = self._with(data, "probe_compile", whitespace, int(warn))
+            taken = self._with(data, "probe_compile", whitespace, int(warn), int(refuse_unknown_formats))
         except wasmtime.Trap:
             self._start()  # this instance is no longer usable
             raise

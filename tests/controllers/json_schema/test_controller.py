@@ -135,6 +135,20 @@ def test_refusals(start: Callable[[Any], Guest], argument: Any, message: str) ->
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize("member", [{"a": 1}, "http://example.org/schema", True])
+def test_member_schema_beside_keywords(start: Callable[[Any], Guest], member: Any) -> None:
+    """Such an object is a schema with an unknown keyword."""
+    guest = start({"schema": member, "type": "integer"})
+    assert accepts(guest, "1") and not accepts(start({"schema": member, "type": "integer"}), '"a"')
+
+
+def test_unknown_formats(start: Callable[[Any], Guest]) -> None:
+    guest = start({"format": "colour"})
+    assert guest.take_log() == "warning: not enforced: #/format: this format is not known, so it is ignored\n"
+    with pytest.raises(ControllerFailed, match="this format is not known"):
+        start({"schema": {"format": "colour"}, "unknown_formats": "refuse"})
+
+
 def test_warnings(start: Callable[[Any], Guest]) -> None:
     guest = start({"schema": {"type": "array", "uniqueItems": True}, "unsupported": "warn"})
     assert "warning: not enforced: #/uniqueItems: different items" in guest.take_log()

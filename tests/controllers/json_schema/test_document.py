@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,3 +55,23 @@ def test_what_is_refused(engine: Engine, schema: str, reason: str) -> None:
 def test_invalid_schemas_are_refused_even_with_warn(engine: Engine, schema: str) -> None:
     with pytest.raises(Refused):
         engine.compile(codes(schema)[0], warn=True)
+
+
+@pytest.mark.parametrize(
+    ("draft", "keywords"),
+    [
+        ("draft-04", {"if": True, "then": False}),
+        ("draft-04", {"if": {"type": "object"}, "else": False}),
+        ("draft-06", {"if": True, "then": False}),
+        ("draft-04", {"const": 2}),
+        ("draft-04", {"contains": False, "propertyNames": False}),
+        ("draft-07", {"dependentSchemas": {"a": False}, "dependentRequired": {"a": ["c"]}}),
+        ("draft-07", {"unevaluatedProperties": False, "unevaluatedItems": False}),
+        ("draft-07", {"prefixItems": [False]}),
+    ],
+)
+def test_keywords_of_later_drafts_are_ignored(engine: Engine, draft: str, keywords: dict[str, Any]) -> None:
+    for schema in (keywords, {"not": {"not": keywords}}):
+        engine.compile({"$schema": f"http://json-schema.org/{draft}/schema#", **schema})
+        for text in ("1", '{"a": 1}', "[1, 2]"):
+            assert engine.accepts(text), (schema, text)

@@ -121,6 +121,40 @@ def test_fractions_of_seconds_have_no_length_limit(
         assert engine.accepts(f'"{before}23:59:59.{"7" * digits}{behind}"') == (digits <= room), digits
 
 
+@pytest.mark.parametrize("name", ["colour", "url", "datetime-local", "uint128", "slug"])
+def test_unknown_formats(engine: Engine, name: str) -> None:
+    warning = "#/format: this format is not known, so it is ignored"
+    assert engine.compile({"type": "string", "format": name}) == [warning]
+    assert engine.accepts('"a"') and not engine.accepts("1")
+    engine.compile({"enum": ["a", "b"], "format": name})
+    assert engine.accepts('"a"')
+    # such a format is always met, so its negation never is
+    engine.compile({"oneOf": [{"type": "string", "format": name}, {"const": "a"}]})
+    assert engine.accepts('"b"') and not engine.accepts('"a"')
+    with pytest.raises(Refused, match="#/format: this format is not known"):
+        engine.compile({"type": "string", "format": name}, refuse_unknown_formats=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("date_time", "date-time"),
+        ("datetime", "date-time"),
+        ("Date-Time", "date-time"),
+        ("dateTime", "date-time"),
+        ("date-tme", "date-time"),
+        ("host-name", "hostname"),
+        ("hostanme", "hostname"),
+        ("regexp", "regex"),
+        ("URI", "uri"),
+        ("Int32", "int32"),
+    ],
+)
+def test_misspelled_formats(engine: Engine, name: str, known: str) -> None:
+    with pytest.raises(Refused, match=f"this format is not known: do you mean {known}"):
+        engine.compile({"type": "string", "format": name})
+
+
 def test_negated_formats(engine: Engine) -> None:
     with pytest.raises(Refused, match="the negation of a number's format cannot be enforced"):
         engine.compile({"type": "integer", "not": {"format": "int32"}})

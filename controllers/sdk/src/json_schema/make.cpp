@@ -29,7 +29,8 @@ cfg::Parser make_or_fail(const Document& schema, const Options& options, std::ve
   if (all == grammar.never()) {
     std::string message = "the schema is refused";
     for (const Problem& problem : problems)
-      if (problem.fatal || !options.warn) message += "\n" + problem.text();
+      if (problem.severity == Problem::Severity::kFatal || (!options.warn && problem.severity != Problem::Severity::kRemark))
+        message += "\n" + problem.text();
     fail(message);
   }
   for (Problem& problem : problems) not_enforced->push_back(std::move(problem));

@@ -15,24 +15,31 @@ class Problems {
  public:
   explicit Problems(const Document& document) : document_(document) {}
 
+  using Severity = Problem::Severity;
+
+  /// A part of the schema that is ignored, as JSON Schema says.
+  void remark(Value where, std::string_view reason) { add(where, reason, Severity::kRemark); }
   /// A problem that would not occur with a looser schema.
-  void unsupported(Value where, std::string_view reason) { add(where, reason, false); }
+  void unsupported(Value where, std::string_view reason) {
+    count_++;
+    add(where, reason, Severity::kUnsupported);
+  }
   /// The schema is invalid, or beyond a limit.
   void wrong(Value where, std::string_view reason) {
-    add(where, reason, true);
+    count_++;
+    add(where, reason, Severity::kFatal);
     fatal_ = true;
   }
   bool fatal() const { return fatal_; }
-  bool any() const { return !found_.empty(); }
-  /// Number of problems added so far, including repeated ones.
+  bool any() const { return count_ > 0; }
+  /// Number of problems added so far, including repeated ones, without remarks.
   std::size_t count() const { return count_; }
   std::vector<Problem> take() { return std::move(found_); }
 
  private:
-  void add(Value where, std::string_view reason, bool fatal) {
-    count_++;
+  void add(Value where, std::string_view reason, Severity severity) {
     if (known_.insert({where, std::string(reason)}).second)
-      found_.push_back({document_.pointer(where), std::string(reason), fatal});
+      found_.push_back({document_.pointer(where), std::string(reason), severity});
   }
 
   const Document& document_;

@@ -37,9 +37,11 @@ class ChatAnswer:
         self.calls: list[dict[str, Any]] = []
         self.tokens: list[TextToken] = []
         self.finish: str | None = None
+        self.logs = ""
 
     def take(self, delta: TextDelta) -> MessageChange:
         """Adds a delta of the answer, which may first remove text after backtracking."""
+        self.logs += delta.logs
         del self.tokens[len(self.tokens) - delta.retracted_tokens :]
         self.tokens += delta.tokens
         self._raw = self._raw[: len(self._raw) - delta.retracted] + delta.text

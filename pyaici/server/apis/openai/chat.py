@@ -86,7 +86,7 @@ class _Chat:
 
     def _fields(self, text_delta: TextDelta, change: MessageChange) -> dict[str, Any]:
         """Returns the fields that the first chunk of a step has besides its delta."""
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"logs": text_delta.logs} if text_delta.logs else {}
         if change.retracted:
             fields["retracted"] = change.retracted
         if change.retracted_reasoning and self._body.include_reasoning is not False:
@@ -129,6 +129,7 @@ class _Chat:
                     "message": choice.message(reasoning=self._body.include_reasoning is not False),
                     "logprobs": self._logprobs(choice.tokens),
                     "finish_reason": choice.finish,
+                    **({"logs": choice.logs} if choice.logs else {}),
                 }
                 for index, choice in enumerate(self._choices)
             ],

@@ -113,6 +113,7 @@ class _Completion:
                 or delta.finish
                 or delta.tokens
                 or delta.retracted_tokens
+                or delta.logs
                 or echoed
             ):
                 yield event({**self._head, "choices": [self._choice(index, delta, echoed)]})
@@ -131,6 +132,8 @@ class _Completion:
             choice["retracted"] = delta.retracted
         if delta.retracted_tokens and self._body.logprobs is not None:
             choice["retracted_tokens"] = delta.retracted_tokens
+        if delta.logs:
+            choice["logs"] = delta.logs
         return choice
 
     async def whole(self) -> dict[str, Any]:
@@ -139,12 +142,14 @@ class _Completion:
         answers = [""] * len(self._jobs)
         tokens: list[list[TextToken]] = [[] for _ in self._jobs]
         finish: list[str | None] = [None] * len(self._jobs)
+        logs = [""] * len(self._jobs)
         async for index, delta in self._answers():
             kept = answers[index][: len(answers[index]) - delta.retracted]
             answers[index] = kept + delta.text
             del tokens[index][len(tokens[index]) - delta.retracted_tokens :]
             tokens[index] += delta.tokens
             finish[index] = delta.finish
+            logs[index] += delta.logs
             self._usage.count(delta, index)
         return {
             **self._head,
@@ -154,6 +159,7 @@ class _Completion:
                     "text": texts[index] + answers[index],
                     "logprobs": self._logprobs(index, tokens[index], with_prompt=True),
                     "finish_reason": finish[index],
+                    **({"logs": logs[index]} if logs[index] else {}),
                 }
                 for index in range(len(self._jobs))
             ],

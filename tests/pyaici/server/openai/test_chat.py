@@ -76,6 +76,25 @@ def test_response_format_is_enforced(client: openai.OpenAI) -> None:
     assert isinstance(json.loads(choice.message.content), dict)
 
 
+def test_unknown_formats_are_ignored_with_a_warning(client: openai.OpenAI) -> None:
+    def form(**keywords: str) -> dict[str, Any]:
+        return {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": ["b"], **keywords}}}
+
+    warning = "warning: not enforced: #/format: this format is not known, so it is ignored\n"
+    (choice,) = _ask(client, response_format=form(format="colour")).choices
+    assert choice.message.content == '"b"' and choice.logs == warning
+    chunks = list(_ask(client, response_format=form(format="colour"), stream=True))
+    assert [chunk.choices[0].logs for chunk in chunks if hasattr(chunk.choices[0], "logs")] == [warning]
+    (choice,) = _ask(client, response_format=form()).choices
+    assert not hasattr(choice, "logs")
+    misspelled = {"json_schema": {"type": "string", "format": "date_time"}}
+    with pytest.raises(openai.BadRequestError, match="do you mean date-time"):
+        _ask(client, extra_body=misspelled)
+    strict = {"schema": {"format": "colour"}, "unknown_formats": "refuse"}
+    with pytest.raises(openai.BadRequestError, match="this format is not known"):
+        _ask(client, extra_body={"json_schema": strict})
+
+
 def test_required_call(client: openai.OpenAI) -> None:
     answer = _ask(client, tools=[WEATHER, CLOCK], tool_choice="required")
     (choice,) = answer.choices

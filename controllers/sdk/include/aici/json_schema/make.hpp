@@ -14,8 +14,7 @@ namespace aici::json_schema {
 std::optional<Whitespace> whitespace_named(std::string_view name);
 
 /// Makes a recognizer from a schema; for controllers' constructors. An invalid schema refuses the request with a
-/// message that gives position and reason. With Options::warn, adds the parts that are not enforced to
-/// `not_enforced`.
+/// message that gives position and reason. Otherwise adds the parts that are not enforced to `not_enforced`.
 cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::vector<Problem>* not_enforced);
 /// As above, for a schema that has been parsed.
 cfg::Parser make_or_fail(const Document& schema, const Options& options, std::vector<Problem>* not_enforced);

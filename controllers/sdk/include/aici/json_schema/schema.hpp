@@ -28,6 +28,8 @@ struct Options {
   Whitespace whitespace = Whitespace::kFlexible;
   /// Ignores parts that cannot be enforced, instead of refusing the schema. The output may then violate the schema.
   bool warn = false;
+  /// Refuses formats that are not known, instead of ignoring them as JSON Schema says.
+  bool refuse_unknown_formats = false;
   /// All values are strings, written without quotes and escapes.
   bool plain = false;
   Limits limits;
@@ -36,19 +38,26 @@ struct Options {
 struct Problem {
   std::string pointer;  ///< JSON pointer into the schema
   std::string reason;
-  /// Whether the schema is refused even with Options::warn.
-  bool fatal = false;
+  enum class Severity : std::uint8_t {
+    kRemark,       ///< the schema is accepted, and this part of it is ignored
+    kUnsupported,  ///< refused without Options::warn
+    kFatal,        ///< refused in any case
+  };
+  Severity severity = Severity::kUnsupported;
 
   /// `#/properties/a: reason`
   std::string text() const { return "#" + pointer + ": " + reason; }
 };
 
 /// Returns the texts of a schema; the grammar's `never()` if the schema is refused. Stores in `problems` the reasons
-/// or, with Options::warn, the parts that are not enforced.
+/// or, if it is accepted, the parts that are not enforced.
 cfg::Expr add_schema(cfg::Grammar& grammar, std::string_view schema, const Options& options,
                      std::vector<Problem>* problems);
 /// As above, for a schema that has been parsed.
 cfg::Expr add_schema(cfg::Grammar& grammar, const Document& schema, const Options& options,
                      std::vector<Problem>* problems);
+
+/// Returns whether JSON Schema has a keyword of this name, in any draft.
+bool is_keyword(std::string_view name);
 
 }  // namespace aici::json_schema

@@ -13,25 +13,26 @@ constexpr std::uint32_t kMostLooking = 3;
 const Expander::Keyword* Expander::find_keyword(std::string_view name) {
   using E = Expander;
   static constexpr Keyword kKeywords[] = {
-      {"$dynamicRef", &E::dynamic_ref, &E::not_dynamic_ref},
-      {"$recursiveRef", &E::dynamic_ref, &E::not_dynamic_ref},
+      {"$dynamicRef", &E::dynamic_ref, &E::not_dynamic_ref, Draft::k2020},
+      {"$recursiveRef", &E::dynamic_ref, &E::not_dynamic_ref, Draft::k2019, Draft::k2019},
       {"$ref", &E::ref, &E::not_ref},
-      {"additionalItems", &E::additional_items, &E::not_additional_items},
+      {"additionalItems", &E::additional_items, &E::not_additional_items, Draft::k4, Draft::k2019},
       {"additionalProperties", &E::additional_properties, &E::not_additional_properties},
       {"allOf", &E::all_of, &E::not_all_of},
       {"anyOf", &E::any_of, &E::not_any_of},
-      {"const", &E::constant, &E::not_constant},
-      {"contains", &E::contains, &E::not_contains},
-      {"contentEncoding", &E::content, &E::not_content},
-      {"contentMediaType", &E::content, &E::not_content},
+      {"const", &E::constant, &E::not_constant, Draft::k6},
+      {"contains", &E::contains, &E::not_contains, Draft::k6},
+      // in later drafts, these are annotations
+      {"contentEncoding", &E::content, &E::not_content, Draft::k7, Draft::k7},
+      {"contentMediaType", &E::content, &E::not_content, Draft::k7, Draft::k7},
       {"dependencies", &E::dependent, &E::not_dependent},
-      {"dependentRequired", &E::dependent, &E::not_dependent},
-      {"dependentSchemas", &E::dependent, &E::not_dependent},
+      {"dependentRequired", &E::dependent, &E::not_dependent, Draft::k2019},
+      {"dependentSchemas", &E::dependent, &E::not_dependent, Draft::k2019},
       {"enum", &E::enumeration, &E::not_enumeration},
       {"exclusiveMaximum", &E::exclusive_maximum, &E::not_exclusive_maximum},
       {"exclusiveMinimum", &E::exclusive_minimum, &E::not_exclusive_minimum},
       {"format", &E::format, &E::not_format},
-      {"if", &E::condition, &E::not_condition},
+      {"if", &E::condition, &E::not_condition, Draft::k7},
       {"items", &E::items, &E::not_items},
       {"maxItems", &E::max_items, &E::not_max_items},
       {"maxLength", &E::max_length, &E::not_max_length},
@@ -46,9 +47,9 @@ const Expander::Keyword* Expander::find_keyword(std::string_view name) {
       {"oneOf", &E::one_of, &E::not_one_of},
       {"pattern", &E::pattern, &E::not_pattern},
       {"patternProperties", &E::pattern_properties, &E::not_pattern_properties},
-      {"prefixItems", &E::prefix_items, &E::not_prefix_items},
+      {"prefixItems", &E::prefix_items, &E::not_prefix_items, Draft::k2020},
       {"properties", &E::properties, &E::not_properties},
-      {"propertyNames", &E::property_names, &E::not_property_names},
+      {"propertyNames", &E::property_names, &E::not_property_names, Draft::k6},
       {"required", &E::required, &E::not_required},
       {"type", &E::type, &E::not_type},
       {"uniqueItems", &E::unique_items, &E::not_unique_items},
@@ -56,6 +57,17 @@ const Expander::Keyword* Expander::find_keyword(std::string_view name) {
   for (const Keyword& keyword : kKeywords)
     if (keyword.name == name) return &keyword;
   return nullptr;
+}
+
+const Expander::Keyword* Expander::keyword_in(Value schema, std::string_view name) const {
+  const Keyword* keyword = find_keyword(name);
+  const Draft draft = schemas_.draft(schema);
+  return keyword && draft >= keyword->first && draft <= keyword->last ? keyword : nullptr;
+}
+
+/// Returns whether the name is one of unevaluatedItems and unevaluatedProperties, which depend on all other keywords.
+bool Expander::has_unevaluated(Value schema, std::string_view name) const {
+  return !is_older(schema, Draft::k2019) && (name == "unevaluatedItems" || name == "unevaluatedProperties");
 }
 
 const Shape& Expander::use(const Goal& goal) {
@@ -233,8 +245,8 @@ bool Expander::counts(Value schema, Value member) const {
 
 void Expander::apply_all(Value schema, Branches& branches) {
   Value last[2] = {kNone, kNone};
-  const bool unevaluated =
-      document_.find(schema, "unevaluatedItems") != kNone || document_.find(schema, "unevaluatedProperties") != kNone;
+  const bool unevaluated = !is_older(schema, Draft::k2019) && (document_.find(schema, "unevaluatedItems") != kNone ||
+                                                               document_.find(schema, "unevaluatedProperties") != kNone);
   if (unevaluated)
     for (Branch& branch : branches) branch.mark();
   // first, since alternatives that differ for one type only need not be told apart for others
@@ -244,14 +256,11 @@ void Expander::apply_all(Value schema, Branches& branches) {
     const Value member = document_.child(schema, i);
     const std::string_view name = document_.name(member);
     if (member == types || !counts(schema, member)) continue;
-    if (name == "unevaluatedItems")
-      last[0] = member;
-    else if (name == "unevaluatedProperties")
-      last[1] = member;
-    else if (const Keyword* keyword = find_keyword(name))
+    if (has_unevaluated(schema, name))
+      last[name == "unevaluatedProperties"] = member;
+    else if (const Keyword* keyword = keyword_in(schema, name))
       (this->*keyword->positive)(schema, member, branches);
   }
-  // these depend on all other keywords
   if (last[0] != kNone) unevaluated_items(schema, last[0], branches);
   if (last[1] != kNone) unevaluated_properties(schema, last[1], branches);
   if (unevaluated)
@@ -264,8 +273,8 @@ void Expander::apply_negated(Value schema, Branches& branches) {
     const Value member = document_.child(schema, i);
     if (!counts(schema, member)) continue;
     const std::string_view name = document_.name(member);
-    const Keyword* keyword = find_keyword(name);
-    const bool unevaluated = name == "unevaluatedItems" || name == "unevaluatedProperties";
+    const Keyword* keyword = keyword_in(schema, name);
+    const bool unevaluated = has_unevaluated(schema, name);
     if (!keyword && !unevaluated) continue;
     Branches some = copy(branches);
     if (unevaluated)

@@ -43,6 +43,9 @@ class Expander {
         limits_(limits),
         validator_(schemas, strings, limits) {}
 
+  /// Returns whether a keyword with this name restricts a value, apart from unevaluatedItems and
+  /// unevaluatedProperties.
+  static bool asserts(std::string_view name) { return find_keyword(name) != nullptr; }
   /// Returns a shape, which is computed once and never moves. Adds its problems to those of the schema.
   const Shape& use(const Goal& goal);
   /// Returns the types of values that may satisfy this: a superset if that is hard to decide.
@@ -60,8 +63,13 @@ class Expander {
   struct Keyword {
     std::string_view name;
     Rule positive, negative;
+    /// The drafts that have the keyword.
+    Draft first = Draft::k4, last = Draft::k2020;
   };
   static const Keyword* find_keyword(std::string_view name);
+  /// Returns null if the dialect of the schema does not have the keyword.
+  const Keyword* keyword_in(Value schema, std::string_view name) const;
+  bool has_unevaluated(Value schema, std::string_view name) const;
 
   // expander.cpp
   const Shape& shape(const Goal& goal);

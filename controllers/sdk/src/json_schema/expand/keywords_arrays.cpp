@@ -38,17 +38,15 @@ void Expander::not_items(Value schema, Value keyword, Branches& branches) {
   rest_of_items(is_older(schema, Draft::k2020) ? 0 : prefix_size(schema), keyword, true, branches);
 }
 
-void Expander::prefix_items(Value schema, Value keyword, Branches& branches) {
-  if (document_.name(keyword) == "prefixItems" && is_older(schema, Draft::k2020)) return;
+void Expander::prefix_items(Value, Value keyword, Branches& branches) {
   if (!is_list(keyword, "a list of schemas is expected")) return;
   for (std::uint32_t i = 0; i < document_.count(keyword); i++)
     for (Branch& b : branches) b.items.push_back({i, i + 1, holds(document_.child(keyword, i)), evaluates()});
 }
 
-void Expander::not_prefix_items(Value schema, Value keyword, Branches& branches) {
+void Expander::not_prefix_items(Value, Value keyword, Branches& branches) {
   Branches all;
-  const bool unknown = document_.name(keyword) == "prefixItems" && is_older(schema, Draft::k2020);
-  if (unknown || !is_list(keyword, "a list of schemas is expected")) return branches.clear();
+  if (!is_list(keyword, "a list of schemas is expected")) return branches.clear();
   for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
     Branches some = copy(branches);
     each(some, [&](Branch& b) {
@@ -61,21 +59,20 @@ void Expander::not_prefix_items(Value schema, Value keyword, Branches& branches)
   branches = std::move(all);
 }
 
-/// Only in drafts before 2020-12, and next to a list in `items`.
+/// Only next to a list in `items`.
 void Expander::additional_items(Value schema, Value keyword, Branches& branches) {
-  if (is_older(schema, Draft::k2020) && document_.is(document_.find(schema, "items"), Kind::kArray))
+  if (document_.is(document_.find(schema, "items"), Kind::kArray))
     rest_of_items(prefix_size(schema), keyword, false, branches);
 }
 
 void Expander::not_additional_items(Value schema, Value keyword, Branches& branches) {
-  if (is_older(schema, Draft::k2020) && document_.is(document_.find(schema, "items"), Kind::kArray))
+  if (document_.is(document_.find(schema, "items"), Kind::kArray))
     rest_of_items(prefix_size(schema), keyword, true, branches);
   else
     branches.clear();
 }
 
 void Expander::contains(Value schema, Value keyword, Branches& branches) {
-  if (is_older(schema, Draft::k6)) return;
   std::uint32_t least = 1, most = Branch::kNoLimit;
   if (!is_older(schema, Draft::k2019)) {
     if (const Value min = document_.find(schema, "minContains"); min != kNone) least = count(min).value_or(1);
@@ -90,7 +87,6 @@ void Expander::contains(Value schema, Value keyword, Branches& branches) {
 }
 
 void Expander::not_contains(Value schema, Value keyword, Branches& branches) {
-  if (is_older(schema, Draft::k6)) return branches.clear();
   std::uint32_t least = 1, most = Branch::kNoLimit;
   if (!is_older(schema, Draft::k2019)) {
     if (const Value min = document_.find(schema, "minContains"); min != kNone) least = count(min).value_or(1);

@@ -95,8 +95,8 @@ void Expander::additional_properties(Value schema, Value keyword, Branches& bran
   for (Branch& b : branches) b.additional.push_back({known, holds(keyword), evaluates()});
 }
 
-void Expander::property_names(Value schema, Value keyword, Branches& branches) {
-  if (is_older(schema, Draft::k6) || document_.is(keyword, Kind::kTrue)) return;
+void Expander::property_names(Value, Value keyword, Branches& branches) {
+  if (document_.is(keyword, Kind::kTrue)) return;
   if (document_.is(keyword, Kind::kFalse)) return each(branches, [](Branch& b) { b.max_properties = 0; });
   for (Branch& b : branches) b.names.push_back(holds(keyword));
 }
@@ -130,8 +130,8 @@ void Expander::not_pattern_properties(Value, Value keyword, Branches& branches) 
   branches = std::move(all);
 }
 
-void Expander::not_property_names(Value schema, Value keyword, Branches& branches) {
-  if (is_older(schema, Draft::k6) || document_.is(keyword, Kind::kTrue)) return branches.clear();
+void Expander::not_property_names(Value, Value keyword, Branches& branches) {
+  if (document_.is(keyword, Kind::kTrue)) return branches.clear();
   some_property({nullptr, std::nullopt, {opposite(holds(keyword))}, {}, keyword}, branches);
 }
 

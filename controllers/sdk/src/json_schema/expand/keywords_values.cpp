@@ -56,14 +56,9 @@ void Expander::not_enumeration(Value, Value keyword, Branches& branches) {
   for (std::uint32_t i = 0; i < document_.count(keyword); i++) drop_value(document_.child(keyword, i), branches);
 }
 
-void Expander::constant(Value schema, Value keyword, Branches& branches) {
-  if (!is_older(schema, Draft::k6)) keep_values({keyword}, branches);
-}
+void Expander::constant(Value, Value keyword, Branches& branches) { keep_values({keyword}, branches); }
 
-void Expander::not_constant(Value schema, Value keyword, Branches& branches) {
-  if (is_older(schema, Draft::k6)) return branches.clear();
-  drop_value(keyword, branches);
-}
+void Expander::not_constant(Value, Value keyword, Branches& branches) { drop_value(keyword, branches); }
 
 void Expander::drop_value(Value value, Branches& branches) {
   // Listed values are compared with the whole goal at the end.
@@ -199,6 +194,8 @@ void Expander::add_text(Value keyword, bool format, bool negated, Branches& bran
 void Expander::pattern(Value, Value keyword, Branches& branches) { add_text(keyword, false, false, branches); }
 void Expander::not_pattern(Value, Value keyword, Branches& branches) { add_text(keyword, false, true, branches); }
 void Expander::format(Value, Value keyword, Branches& branches) {
+  if (document_.is(keyword, Kind::kString) && strings_.ignores_format(document_.text(keyword)))
+    return problems_.remark(keyword, "this format is not known, so it is ignored");
   const Format* format = document_.is(keyword, Kind::kString) ? find_format(document_.text(keyword)) : nullptr;
   if (!format || !format->of_integers()) return add_text(keyword, true, false, branches);
   const auto low = Decimal::of(format->low, limits_.number_digits), high = Decimal::of(format->high, limits_.number_digits);
@@ -210,6 +207,7 @@ void Expander::format(Value, Value keyword, Branches& branches) {
 }
 // a text that does not match our pattern may still be of the format, since our patterns are stricter
 void Expander::not_format(Value, Value keyword, Branches& branches) {
+  if (document_.is(keyword, Kind::kString) && strings_.ignores_format(document_.text(keyword))) return branches.clear();
   const Format* format = document_.is(keyword, Kind::kString) ? find_format(document_.text(keyword)) : nullptr;
   if (format && format->of_integers()) {
     only(branches, kNumber);
@@ -221,13 +219,10 @@ void Expander::not_format(Value, Value keyword, Branches& branches) {
   problem(branches, kString, keyword, "the negation of a text's format cannot be enforced");
 }
 
-// an assertion in draft 7, an annotation in all others
-void Expander::content(Value schema, Value keyword, Branches& branches) {
-  if (schemas_.draft(schema) == Draft::k7)
-    problem(branches, kString, keyword, "the encoding of a text cannot be enforced");
+void Expander::content(Value, Value keyword, Branches& branches) {
+  problem(branches, kString, keyword, "the encoding of a text cannot be enforced");
 }
 void Expander::not_content(Value schema, Value keyword, Branches& branches) {
-  if (schemas_.draft(schema) != Draft::k7) return branches.clear();
   only(branches, kString);
   content(schema, keyword, branches);
 }

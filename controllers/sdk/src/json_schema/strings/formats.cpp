@@ -1,5 +1,9 @@
 #include "formats.hpp"
 
+#include <cstddef>
+#include <string>
+#include <utility>
+
 #define DATE                                                                                                       \
   "(?:(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|"    \
   "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|"                                            \
@@ -92,12 +96,52 @@ constexpr Format kFormats[] = {
     {"path", ""},
 };
 
+/// Shorter names are too often names of their own that differ from a known one in one letter, such as `url`.
+constexpr std::size_t kLeastToCompare = 6;
+
+/// Returns the letters and digits of a name, in lower case.
+std::string letters(std::string_view name) {
+  std::string out;
+  for (const char c : name)
+    if (c >= 'A' && c <= 'Z')
+      out += static_cast<char>(c - 'A' + 'a');
+    else if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
+      out += c;
+  return out;
+}
+
+bool has_digit(std::string_view text) { return text.find_first_of("0123456789") != std::string_view::npos; }
+
+/// Returns whether one letter is replaced, missing or added, or two neighbours are exchanged.
+bool one_apart(std::string_view a, std::string_view b) {
+  if (a.size() < b.size()) std::swap(a, b);
+  if (a.size() > b.size() + 1) return false;
+  std::size_t at = 0;
+  while (at < b.size() && a[at] == b[at]) at++;
+  const std::string_view rest = a.substr(at), other = b.substr(at);
+  if (a.size() > b.size()) return rest.substr(1) == other;
+  if (rest.size() < 2) return true;
+  return rest.substr(1) == other.substr(1) ||
+         (rest[0] == other[1] && rest[1] == other[0] && rest.substr(2) == other.substr(2));
+}
+
 }  // namespace
 
 const Format* find_format(std::string_view name) {
   for (const Format& format : kFormats)
     if (format.name == name) return &format;
   return nullptr;
+}
+
+std::string_view similar_format(std::string_view name) {
+  const std::string given = letters(name);
+  for (const Format& format : kFormats) {
+    const std::string known = letters(format.name);
+    if (given == known) return format.name;
+    const bool comparable = given.size() >= kLeastToCompare && !has_digit(given) && !has_digit(known);
+    if (comparable && one_apart(given, known)) return format.name;
+  }
+  return {};
 }
 
 }  // namespace aici::json_schema

@@ -19,5 +19,7 @@ struct Format {
 
 /// Returns null if there is no format of this name.
 const Format* find_format(std::string_view name);
+/// Returns the known format of which an unknown name looks like a misspelling; empty if there is none.
+std::string_view similar_format(std::string_view name);
 
 }  // namespace aici::json_schema

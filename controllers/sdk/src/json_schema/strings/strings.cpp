@@ -51,7 +51,10 @@ Strings::Known& Strings::known(std::string_view text, bool format) {
   if (!format) {
     known.pattern = read_ecma(text, plain_);
   } else if (const Format* meant = find_format(text); !meant) {
+    if (ignores_format(text)) return known;
     known.pattern.problem = "this format is not known";
+    if (const std::string_view similar = similar_format(text); !similar.empty())
+      known.pattern.problem.append(": do you mean ").append(similar).append("?");
   } else if (!meant->pattern.empty()) {
     known.pattern = read_ecma(meant->pattern, plain_);
     if (!meant->unlike.empty())
@@ -60,6 +63,10 @@ Strings::Known& Strings::known(std::string_view text, bool format) {
     if (!meant->unlike.empty()) known.pattern.stretch.known = false;
   }
   return known;
+}
+
+bool Strings::ignores_format(std::string_view name) const {
+  return !refuse_unknown_formats_ && !find_format(name) && similar_format(name).empty();
 }
 
 const Pattern& Strings::read(std::string_view text, bool format) { return known(text, format).pattern; }

@@ -18,10 +18,13 @@ std::uint32_t length(std::string_view text);
 class Strings {
  public:
   /// `plain`: strings are written without quotes and escapes.
-  explicit Strings(bool plain) : plain_(plain) {}
+  Strings(bool plain, bool refuse_unknown_formats)
+      : plain_(plain), refuse_unknown_formats_(refuse_unknown_formats) {}
 
   /// Returns the expression of a pattern or of a format. If there is none, its `problem` has the reason.
   const Pattern& read(std::string_view text, bool format);
+  /// Returns whether a format is not known and ignored, as JSON Schema says. A misspelled one is not ignored.
+  bool ignores_format(std::string_view name) const;
   /// Returns whether the string matches; nothing if that cannot be decided.
   std::optional<bool> matches(std::string_view text, bool format, std::string_view string);
 
@@ -52,7 +55,7 @@ class Strings {
   };
   Known& known(std::string_view text, bool format);
 
-  bool plain_;
+  bool plain_, refuse_unknown_formats_;
   std::map<std::pair<std::string, bool>, Known> known_;
 };
 
