@@ -201,6 +201,7 @@ def _load(campaign: Campaign, clients: Clients) -> None:
     campaign.figure("requests", campaign.done, "requests")
     campaign.figure("request_p50", percentile(times, 50), "s")
     campaign.figure("request_p99", percentile(times, 99), "s")
+    campaign.figure("request_max", max(times, default=0.0), "s")
     campaign.figure("innocent_errors", innocent, "errors", target=0)
 
 
