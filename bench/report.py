@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -150,15 +151,17 @@ def _curves(axes: Axes, curves: dict[str, list[float]], unit: str) -> None:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Describes what figures depend on: processor, load, kernel, versions and commit."""
+    """Describes what figures depend on: processor, GPU, load, kernel, versions and commit."""
     versions = {}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+    torch = sys.modules.get("torch")  # only a suite that imports it uses a GPU
     return {
         "processor": _processor(),
+        "gpu": torch.cuda.get_device_name() if torch is not None and torch.cuda.is_available() else None,
         "cores": len(os.sched_getaffinity(0)),
         "load": os.getloadavg()[0],
         "kernel": platform.release(),

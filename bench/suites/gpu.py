@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import mmap
 import random
@@ -191,6 +192,8 @@ def _engine_problem() -> str | None:
 
 def _memory_problem(shape: Mapping[str, int]) -> str | None:
     """Returns why a model does not fit on the GPU; None if it fits."""
+    gc.collect()  # the model before
+    torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     need = _SPARE + 2 * _parameters(shape, TOKENS)
     if need > free:
