@@ -253,6 +253,11 @@ MOST_DESCRIPTION = 1 << 18
 LIST_PAGE, LIST_PAGE_BYTES = 256, 1 << 20
 #: fractions of `warm_budget_ms` after which a snapshot is taken again: early, and with most tables filled
 WARM_STAGES = (1 / 30, 1 / 5, 1.0)
+#: fraction of `warm_budget_ms` in which the builder computes what an ended sequence has found
+LEARN_PART = 1 / 5
+#: what a sequence has found: bytes, guests and answers that wait in a worker, and answers that wait for the
+#: builder for each owner
+MOST_FOUND_BYTES, MOST_FINDINGS, MOST_LEARNING = 32 << 10, 8, 16
 #: bytes of variables that one answer reports: a millisecond of copying, for which the whole step waits. The
 #: rest follows with the next step. A sequence that has ended has no next step: its limit, the second, is
 #: larger, and the rest is not reported. A message of more than 64 MiB could not be read

@@ -65,8 +65,8 @@ CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 CAP_HOLD_END = 10
 
 #: sources of aici_read
-ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED = range(7)
-NUM_SOURCES = 7
+ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED, FOUND = range(8)
+NUM_SOURCES = 8
 #: result of aici_tokenize if the vocabulary cannot spell the bytes
 NO_TOKENS = 0xFFFFFFFF
 #: operations of aici_var_write, and the version that matches any
@@ -111,6 +111,7 @@ STEP_ARG = CStruct(
 )
 PRE_RESULT = CStruct(size="I", verb="I", num_forks="I")
 POST_RESULT = CStruct(size="I", verb="I")
+FOUND_RESULT = CStruct(size="I", data="I", data_len="I")
 MID_RESULT = CStruct(
     size="I",
     verb="I",
@@ -161,6 +162,7 @@ class Export(IntEnum):
     START = 6
     INITIALIZE = 7
     WARM = 8
+    FOUND = 9
 
 
 #: name and type of each function export
@@ -174,6 +176,7 @@ EXPORTS: dict[Export, tuple[str, FuncType]] = {
     Export.START: ("__aici_rt_start", _NOTHING),
     Export.INITIALIZE: ("_initialize", _NOTHING),
     Export.WARM: ("aici_warm", _RESULT),
+    Export.FOUND: ("aici_found", _RESULT),
 }
 #: a module that lacks one of these is refused
 REQUIRED = (Export.ARG, Export.MID)

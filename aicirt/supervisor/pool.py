@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, SpaceError, WorkerDiedError
 from aicirt.settings import RESPAWN_MAX_SECONDS, RESPAWN_SECONDS, WorkerConfig
@@ -29,6 +30,8 @@ class WorkerPool:
         self._generation = 0
         self._watchers: set[asyncio.Task[None]] = set()
         self._on_death: list[Callable[[WorkerProcess], None]] = []
+        #: called with what sequences of a worker have found
+        self.on_found: Callable[[WorkerProcess, Any], None] | None = None
         self._loop = asyncio.get_running_loop()
         #: by index: deaths and failed starts since a process there last lived for long
         self._failures: Counter[int] = Counter()
@@ -131,11 +134,15 @@ class WorkerPool:
 
     def _spawn(self, index: int) -> None:
         self._generation += 1
-        worker = WorkerProcess(index, self._generation, self._config, self._died)
+        worker = WorkerProcess(index, self._generation, self._config, self._died, self._found)
         self._places[index] = worker
         watcher = self._loop.create_task(worker.watch())
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
+
+    def _found(self, worker: WorkerProcess, found: Any) -> None:
+        if self.on_found is not None:
+            self.on_found(worker, found)
 
     def _died(self, dead: WorkerProcess) -> None:
         if self._stopping:

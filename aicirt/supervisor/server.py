@@ -88,6 +88,7 @@ class Supervisor:
         names.sweep_orphans()
         self.pool = self._make_pool(self._num_workers, self.config)
         self.pool.on_death(self.templates.forget)
+        self.pool.on_found = self.warming.learn
         owner_fd = None
         ready = loop.create_task(self.pool.ready())
         stopping = loop.create_task(self._stopping.wait())

@@ -38,6 +38,10 @@ class Built:
     owner: str
     #: number of warming stages that are done
     warmth: int = 0
+    #: number of sequences whose findings it contains
+    learned: int = 0
+    #: bytes by which both have made it larger
+    grown: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,14 @@ class Templates:
         task = self._built.get(digest)
         return task.result() if task is not None and _succeeded(task) else None
 
+    def adopted(self, worker: WorkerProcess, number: int) -> Built | None:
+        """Returns the template that has this number in a worker."""
+        for (generation, digest), adopted in self._adopted.items():
+            task = adopted.number
+            if generation == worker.generation and _succeeded(task) and task.result() == number:
+                return self.current(digest)
+        return None
+
     def replace(self, old: Built, new: Built) -> bool:
         """Puts `new` in the place of `old`, here and in every worker that has it.
 
@@ -166,6 +178,7 @@ class Templates:
         return {
             "kept": len(kept),
             "warm": sum(built.warmth > 0 for built in kept),
+            "learned": sum(built.learned > 0 for built in kept),
             "bytes": sum(built.nbytes for built in kept),
         }
 

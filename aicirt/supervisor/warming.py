@@ -1,4 +1,4 @@
-"""Has the builder fill the tables of templates ahead of time, while it is idle."""
+"""Has the idle builder fill the tables of templates: ahead of time, and with what sequences have found."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from aicirt.contract.abi import EXPORTS, Export
 from aicirt.contract.errors import AiciError, SpaceError, WorkerDiedError
-from aicirt.settings import RESPAWN_SECONDS, WARM_STAGES, WorkerSettings
+from aicirt.settings import (
+    LEARN_PART,
+    MOST_FOUND_BYTES,
+    MOST_LEARNING,
+    RESPAWN_SECONDS,
+    WARM_STAGES,
+    WorkerSettings,
+)
 from aicirt.supervisor.templates import Built, Templates, snapshot_bytes
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.logs import fields
@@ -21,10 +29,20 @@ _log = logging.getLogger("aicirt.supervisor")
 _WARM = EXPORTS[Export.WARM][0]
 
 
+class _Job(NamedTuple):
+    """A stage of a template, or what a sequence of this template has found. The smallest comes first."""
+
+    stage: int
+    arrival: int
+    digest: bytes
+    found: bytes = b""
+
+
 class Warming:
     """Warms one template at a time, in stages.
 
-    Owners take turns; the first stage of all templates of an owner comes before the second of any.
+    Owners take turns; the first stage of all templates of an owner comes before the second of any. What a
+    sequence has found counts as a second stage.
 
     After each stage the builder's new snapshot replaces the template. A failure leaves the template as it is.
     """
@@ -36,8 +54,8 @@ class Warming:
         self._templates = templates
         self._settings = settings
         self._builder = builder
-        #: by owner, the next one first: heap of (stage, number of arrival, template, its initial bytes)
-        self._waiting: OrderedDict[str, list[tuple[int, int, bytes, int]]] = OrderedDict()
+        #: by owner, the next one first: a heap
+        self._waiting: OrderedDict[str, list[_Job]] = OrderedDict()
         self._arrivals = itertools.count()
         self._task: asyncio.Task[None] | None = None
         #: modules whose first failure has been logged
@@ -55,62 +73,85 @@ class Warming:
     def _on_built(self, built: Built) -> None:
         if _WARM not in built.info.exports or not self._settings.warm_budget_ms:
             return
-        self._push(built.owner, (0, next(self._arrivals), built.digest, built.nbytes))
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._push(built.owner, _Job(0, next(self._arrivals), built.digest))
+
+    def learn(self, worker: WorkerProcess, answers: Any) -> None:
+        """Queues what sequences of a worker have found, for the templates that they started from.
+
+        The answers come unchecked from the worker; invalid ones, and those beyond a limit, are dropped.
+        """
+        if not isinstance(answers, list) or not self._settings.warm_budget_ms:
+            return
+        for answer in answers:
+            match answer:
+                case [int(number), bytes(found)] if 0 < len(found) <= MOST_FOUND_BYTES:
+                    built = self._templates.adopted(worker, number)
+                    if built is not None and _WARM in built.info.exports:
+                        self._add_found(built, found)
+
+    def _add_found(self, built: Built, found: bytes) -> None:
+        known = [job.digest for job in self._waiting.get(built.owner, ()) if job.found]
+        if len(known) < MOST_LEARNING and built.digest not in known:
+            self._push(built.owner, _Job(1, next(self._arrivals), built.digest, found))
 
     async def _run(self) -> None:
         while self._waiting:
-            stage, arrival, digest, nbytes = self._pop()
-            built = self._templates.current(digest)
-            if built is None or built.warmth != stage:
+            job = self._pop()
+            built = self._templates.current(job.digest)
+            if built is None or (built.warmth != job.stage and not job.found):
                 continue  # evicted; if it was built again, the new one is waiting too
             while (builder := self._builder(built.owner)) is not None and not builder.alive:
                 await asyncio.sleep(RESPAWN_SECONDS)
             if builder is None:
                 continue  # the owner has gone
             try:
-                more = await self._warm(builder, built, stage, nbytes)
+                more = await self._warm(builder, built, job)
             except AiciError as error:
                 self._failed(built, error)
             else:
-                if more and stage + 1 < len(WARM_STAGES):
-                    self._push(built.owner, (stage + 1, arrival, digest, nbytes))
+                if more and not job.found and job.stage + 1 < len(WARM_STAGES):
+                    self._push(built.owner, job._replace(stage=job.stage + 1))
 
-    def _push(self, owner: str, entry: tuple[int, int, bytes, int]) -> None:
-        heapq.heappush(self._waiting.setdefault(owner, []), entry)
+    def _push(self, owner: str, job: _Job) -> None:
+        heapq.heappush(self._waiting.setdefault(owner, []), job)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def _pop(self) -> tuple[int, int, bytes, int]:
-        owner, entries = next(iter(self._waiting.items()))
-        entry = heapq.heappop(entries)
+    def _pop(self) -> _Job:
+        owner, jobs = next(iter(self._waiting.items()))
+        job = heapq.heappop(jobs)
         self._waiting.move_to_end(owner)
-        if not entries:
+        if not jobs:
             del self._waiting[owner]
-        return entry
+        return job
 
-    async def _warm(self, builder: WorkerProcess, built: Built, stage: int, nbytes: int) -> bool:
-        """Warms a template for one stage; returns whether there is more to do.
+    async def _warm(self, builder: WorkerProcess, built: Built, job: _Job) -> bool:
+        """Does a job; returns whether there is more to do.
 
         Raises the error of `aici_warm`, SpaceError if there is no room, and WorkerDiedError."""
         settings = self._settings
-        before = WARM_STAGES[stage - 1] if stage else 0.0
+        before = WARM_STAGES[job.stage - 1] if job.stage else 0.0
+        part = LEARN_PART if job.found else WARM_STAGES[job.stage] - before
         await self._templates.ensure_vocabulary(builder, built.vocabulary)
         answer, files = await builder.exchange(
             "warm",
             {
                 **built.call,
-                "budget_ms": (WARM_STAGES[stage] - before) * settings.warm_budget_ms,
-                "most_bytes": settings.warm_bytes - (built.nbytes - nbytes),
+                "budget_ms": part * settings.warm_budget_ms,
+                "most_bytes": settings.warm_bytes - built.grown,
+                "found": job.found,
             },
             fds=[file.fd for file in built.files],
         )
-        size = snapshot_bytes(answer)
+        nbytes = snapshot_bytes(answer) + built.call["arg_bytes"]
         new = replace(
             built,
             call={**built.call, "built": answer},
             files=[built.files[0], *files[:1]],
-            nbytes=size + built.call["arg_bytes"],
-            warmth=stage + 1,
+            nbytes=nbytes,
+            warmth=built.warmth if job.found else job.stage + 1,
+            learned=built.learned + bool(job.found),
+            grown=built.grown + nbytes - built.nbytes,
         )
         if not self._templates.replace(built, new):
             if self._templates.current(built.digest) is built:

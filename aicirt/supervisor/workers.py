@@ -60,7 +60,7 @@ BUILDER = -1
 #: how often to check a process that has not answered a ping yet
 _LOOK_SECONDS = 0.2
 #: calls that no client waits for
-_OF_THE_SUPERVISOR = ("ping", "warm", "stop")
+_OF_THE_SUPERVISOR = ("ping", "found", "warm", "stop")
 
 
 @contextlib.contextmanager
@@ -77,9 +77,17 @@ class WorkerProcess:
     """A worker process. `generation` distinguishes it from others that had or will have its index."""
 
     def __init__(
-        self, index: int, generation: int, config: WorkerConfig, on_death: Callable[[WorkerProcess], None]
+        self,
+        index: int,
+        generation: int,
+        config: WorkerConfig,
+        on_death: Callable[[WorkerProcess], None],
+        on_found: Callable[[WorkerProcess, Any], None],
     ):
-        """Starts the process. Raises RuntimeFailure if there is no room for another one."""
+        """Starts the process. Raises RuntimeFailure if there is no room for another one.
+
+        `on_found` receives the unchecked answers to the call "found".
+        """
         self.index = index
         #: the name in messages
         self.name = f"worker {index}" if index >= 0 else "the builder"
@@ -88,6 +96,7 @@ class WorkerProcess:
         #: whether it was killed because it did not answer
         self.silent = False
         self._on_death = on_death
+        self._on_found = on_found
         self._silence = config.worker.silence_seconds
         self._numbers = iter(range(1, 1 << 62))
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -184,6 +193,8 @@ class WorkerProcess:
                 stats = await self._ping(patience)
                 self.load.report(stats)
                 patience = self._silence
+                if stats.get("found"):
+                    self._on_found(self, await self.call("found", {}, timeout=patience))
             except TimeoutError:
                 self.silent = True
                 self._complain("is silent")

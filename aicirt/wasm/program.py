@@ -77,6 +77,7 @@ class Program:
             Export.MID: limits.mid_ms,
             Export.POST: limits.post_ms,
             Export.WARM: limits.warm_ms,
+            Export.FOUND: limits.warm_ms,
         }
         #: CPU time limit of a call in ns, by `Export`
         self.limit_ns = tuple(int(ms.get(e, limits.init_ms) * 1e6) for e in Export)

@@ -16,6 +16,7 @@ from aicirt.ipc.segment import Layout, RowPool, Segment
 from aicirt.worker.results import RowWriter
 
 if TYPE_CHECKING:
+    from aicirt.worker.findings import Findings
     from aicirt.worker.owners import Written
     from aicirt.worker.sequence import Sequence
     from aicirt.worker.steps import StepWork
@@ -140,10 +141,13 @@ class Client:
             for at in range(0, len(numbers), 2):
                 pool.give_back(numbers[at], numbers[at + 1])
 
-    def drop(self, seq: Sequence) -> None:
-        """Removes and frees a sequence. Idempotent."""
+    def drop(self, seq: Sequence, findings: Findings | None = None) -> None:
+        """Removes and frees a sequence. Idempotent. `findings` may take over the guest if it ended well."""
         if self.sequences.pop(seq.id, None) is not None:
-            seq.close()
+            kept = findings is not None and findings.offer(seq)
+            seq.leave()
+            if not kept:
+                seq.instance.close()
 
     def close(self) -> None:
         """Ends all sequences of this client and frees its shared memory."""

@@ -43,6 +43,7 @@ class Controls:
             "forget_vocabulary": self._forget_vocabulary,
             "build": self._build,
             "cancel": self._cancel,
+            "found": self._found,
             "warm": self._warm,
             "adopt": self._adopt,
             "attach": self._attach,
@@ -104,6 +105,7 @@ class Controls:
             "built": self._num_built,
             "walls": worker.walls,
             "memory": worker.memory.stats(),
+            "found": len(worker.findings),
         }
 
     def _vocabulary(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
@@ -150,8 +152,14 @@ class Controls:
         if (build := self._builds.get(args["build"])) is not None:
             build.cancel()
 
+    def _found(self, _: int, __: dict[str, Any], ___: list[int]) -> list[tuple[int, bytes]]:
+        """Returns what ended sequences have found, each with the number of its template, and forgets it."""
+        return self._worker.findings.take()
+
     def _warm(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
         """Continues `aici_warm` in a template from any builder, while the worker has no other tasks.
+
+        `found`: what a sequence of this template has found.
 
         Replies with the new template's description, and with whether `aici_warm` has more to do.
         """
@@ -167,7 +175,8 @@ class Controls:
 
         capabilities = worker.guest_capabilities(args["capabilities"], template.vocabulary)
         budget, most = args["budget_ms"], args["most_bytes"]
-        warming = Warming(template, capabilities, worker.limits, budget, most, done)
+        found = args["found"]
+        warming = Warming(template, capabilities, worker.limits, budget, most, found, done)
         worker.memory.watch(warming.instance, template.owner, warming.fail)
         worker.agenda.when_idle(warming)
         return _LATER

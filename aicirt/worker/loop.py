@@ -46,6 +46,7 @@ from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, Linker
 from aicirt.worker.client import Client
 from aicirt.worker.control import Controls
+from aicirt.worker.findings import Findings
 from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.memory import GuestMemory
 from aicirt.worker.owners import Owner, Owners, Request
@@ -92,6 +93,7 @@ class Worker:
         self.past: Counter[str] = Counter()
         self.owners = Owners(settings, self.past)
         self.memory = GuestMemory(settings, self.clients, engine.reaper)
+        self.findings = Findings(self.templates, self.memory, self.agenda)
         #: the sandbox of this process, for `health`
         self.walls: dict[str, Any] = {}
         self._bell = bell
@@ -263,7 +265,7 @@ class Worker:
                 seq = client.sequences.get(number)
                 if seq is not None:
                     step = seq.waits_in
-                    client.drop(seq)
+                    client.drop(seq, self.findings)
                     if step is not None:
                         step.leave(seq)
         else:
@@ -317,6 +319,7 @@ class Worker:
                 f"{self.limits.max_prompt_tokens} (max_prompt_tokens)"
             )
         request = Request(self.limits, owner, client.written)
+        request.template = start.template
         context = GuestContext(
             vocabulary=template.vocabulary,
             capabilities=self.guest_capabilities(start.capabilities, template.vocabulary),

@@ -195,6 +195,7 @@ class Request:
         "live",
         "owner",
         "suspended_rounds",
+        "template",
         "variables",
         "writes_seen",
     )
@@ -207,6 +208,8 @@ class Request:
         #: the owner of the request
         self.owner = owner
         self.variables = Variables(limits, owner, written)
+        #: number of the template that the request started from
+        self.template = 0
         #: live sequences; `clones` of them were made by the engine and do not count against the fork limit
         self.live = 1
         self.clones = 0

@@ -289,8 +289,8 @@ class Sequence:
         self.instance.close()
         self.context.sources = [b""] * len(self.context.sources)
 
-    def close(self) -> None:
-        """Cancels a call in progress and frees the instance."""
+    def leave(self) -> None:
+        """Cancels a call in progress and leaves the request and the owner; the instance stays."""
         if self.mid is not None:
             self.mid.cancel()
             self.mid = None
@@ -298,7 +298,6 @@ class Sequence:
         if self.request.owner is not None:
             self.request.owner.sequences -= 1
         self.request.left(self.by_engine)
-        self.instance.close()
 
     def _check_fork(self, forks: int, can_fork: int) -> None:
         if not can_fork:

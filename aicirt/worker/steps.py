@@ -482,7 +482,7 @@ class StepWork:
             elif seq.request.live == 1:
                 self._client.counters["variables_untold"] += 1
         waiting, seq.waits_in = seq.waits_in, None
-        self._client.drop(seq)
+        self._client.drop(seq, self._worker.findings if error is None else None)
         if waiting is not None:  # an earlier step, which need not wait until its deadline
             waiting.leave(seq)
         return None if error is None else error.to_wire()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aicirt.contract.abi import Export
+from aicirt.contract.abi import FOUND, Export
 from aicirt.contract.errors import (
     AiciError,
     ArgumentError,
@@ -126,6 +126,8 @@ class Template:
     owner: str = ""
     #: number by which clients start sequences from it; 0 = not added yet
     number: int = 0
+    #: an ended sequence has been asked what it found, and the answer has not led to a new template yet
+    asked: bool = False
 
 
 class Templates:
@@ -153,12 +155,14 @@ class Templates:
         self._templates.move_to_end(number)
         return template
 
+    def find(self, number: int) -> Template | None:
+        """Returns a template, or None if it has been evicted. Does not count as a use."""
+        return self._templates.get(number)
+
     def add(self, template: Template) -> int:
         """Adds a template; returns its number."""
         template.number = next(self._numbers)
-        self._templates[template.number] = template
-        self._bytes += template.snapshot.nbytes
-        self._shrink()
+        self._keep(template)
         return template.number
 
     def replace(self, number: int, template: Template) -> bool:
@@ -169,13 +173,14 @@ class Templates:
         old = self._templates.get(number)
         if old is None:
             return False
+        self._bytes -= old.snapshot.nbytes
         template.number = number
-        self._templates[number] = template
-        self._bytes += template.snapshot.nbytes - old.snapshot.nbytes
-        self._shrink()
+        self._keep(template)
         return True
 
-    def _shrink(self) -> None:
+    def _keep(self, template: Template) -> None:
+        self._templates[template.number] = template
+        self._bytes += template.snapshot.nbytes
         while self._too_much():
             _, old = self._templates.popitem(last=False)
             self.given_up += 1
@@ -327,9 +332,12 @@ class Warming:
         limits: RequestLimits,
         budget_ms: float,
         most_bytes: int,
+        found: bytes,
         done: Callable[[Warmed | AiciError], None],
     ) -> None:
         """`done` receives the new template or the error; `template` stays unchanged.
+
+        `found`: what a sequence of the same template has found, for the guest to learn; b"" = nothing.
 
         Raises RuntimeFailure if there is no room for an instance.
         """
@@ -350,6 +358,7 @@ class Warming:
             variables=None,
             seed=0,
         )
+        instance.owner.sources[FOUND] = found
         self._fiber = Fiber(instance, Export.WARM)
 
     def run(self) -> bool:
@@ -389,7 +398,7 @@ class Warming:
                 f"aici_warm made the snapshot {grown} bytes larger; the limit is {self._most_bytes}",
                 limit=self._most_bytes,
             )
-        return dataclasses.replace(self._template, snapshot=self.instance.snapshot(), number=0)
+        return dataclasses.replace(self._template, snapshot=self.instance.snapshot(), number=0, asked=False)
 
 
 def _more(result: int) -> bool:

@@ -151,14 +151,16 @@ class LocalWorker:
         self.worker.templates.add(found)
         return found
 
-    def warm(self, template: Template) -> Template:
-        """Fills the tables of a template as the builder does. Raises the error of `aici_warm` if it fails."""
+    def warm(self, template: Template, found: bytes = b"") -> Template:
+        """Fills the tables of a template as the builder does. Raises the error of `aici_warm` if it fails.
+
+        `found`: what a sequence of the template has found (`worker.findings`)."""
         outcome: list[Warmed | AiciError] = []
         capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
         settings = self.worker.settings
         budget, most = settings.warm_budget_ms, settings.warm_bytes
         self.worker.agenda.when_idle(
-            Warming(template, capabilities, self.worker.limits, budget, most, outcome.append)
+            Warming(template, capabilities, self.worker.limits, budget, most, found, outcome.append)
         )
         while self.worker.agenda:
             self.worker.agenda.run_slice()

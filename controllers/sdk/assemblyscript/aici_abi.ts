@@ -65,6 +65,13 @@ export class PostResult {
   verb: u32;
 }
 
+@unmanaged
+export class FoundResult {
+  size: u32;
+  data: u32;
+  data_len: u32;
+}
+
 export const GREEDY: f32 = -1.0;
 
 export const MID_HOLD_END: u32 = 1;
@@ -96,6 +103,7 @@ export const GROUP: u32 = 3;
 export const TOP: u32 = 4;
 export const VALUE: u32 = 5;
 export const TOKENIZED: u32 = 6;
+export const FOUND: u32 = 7;
 
 export const VOCABULARY_MAGIC: u32 = 0x56434941;
 export const VOCABULARY_VERSION: u32 = 1;

@@ -120,6 +120,12 @@ typedef struct aici_mid_result {
     uint32_t flags;         /* AICI_MID_*; a result that ends before this field has no flags */
 } aici_mid_result;
 
+typedef struct aici_found_result {
+    uint32_t size;
+    uint32_t data;     /* address of the bytes */
+    uint32_t data_len; /* bytes; 0: nothing */
+} aici_found_result;
+
 /* ---- exports ---------------------------------------------------------------------------
  * required: memory, aici_abi_v1, aici_arg, aici_mid_process. The rest is optional.
  *
@@ -130,7 +136,10 @@ typedef struct aici_mid_result {
  *                                         with aici_fail). Sees no prompt: its result is memoised.
  *   int  aici_warm(void)                  fill tables ahead, a few ms a call: 1 = more to do, 0 = done.
  *                                         May be called after aici_init, while no request waits; sees
- *                                         no prompt. Answers must not depend on its progress.
+ *                                         no prompt. Answers must not depend on its progress. If there
+ *                                         is AICI_FOUND, it fills what these bytes describe, then returns 0.
+ *   aici_found_result *aici_found(void)   may be called once, after the sequence has ended well: describes
+ *                                         what the sequence found, for aici_warm. No other call follows.
  *   int  aici_init_prompt(uint32_t n)     read the n prompt tokens with aici_read(AICI_PROMPT, ...)
  *   aici_pre_result  *aici_pre_process(void)   on the critical path, about 1 ms
  *   aici_mid_result  *aici_mid_process(void)   overlaps the forward pass, about 20 ms
@@ -146,7 +155,8 @@ enum {
     AICI_GROUP = 3,  /* uint32_t[]: sequence ids of the fork group */
     AICI_TOP = 4,    /* aici_top[]: most likely tokens of the last distribution */
     AICI_VALUE = 5,  /* bytes: the value found by the last aici_var_get */
-    AICI_TOKENIZED = 6 /* uint32_t[]: the result of the last aici_tokenize */
+    AICI_TOKENIZED = 6, /* uint32_t[]: the result of the last aici_tokenize */
+    AICI_FOUND = 7   /* bytes: in aici_warm, what aici_found of an ended sequence has returned */
 };
 
 /* Copies up to `len` bytes of `source`, from byte `offset` on, to `dst`.

@@ -63,6 +63,12 @@ pub const PostResult = extern struct {
     verb: u32 = CONTINUE,
 };
 
+pub const FoundResult = extern struct {
+    size: u32 = @sizeOf(FoundResult),
+    data: u32 = 0,
+    data_len: u32 = 0,
+};
+
 pub const MID_HOLD_END: u32 = 1;
 pub const MID_SKIP_PRE: u32 = 2;
 pub const MID_SKIP_POST: u32 = 4;
@@ -91,6 +97,7 @@ pub const GROUP: u32 = 3;
 pub const TOP: u32 = 4;
 pub const VALUE: u32 = 5;
 pub const TOKENIZED: u32 = 6;
+pub const FOUND: u32 = 7;
 
 pub extern "aici" fn read(source: u32, offset: u32, dst: ?*anyopaque, len: u32) u32;
 pub const VOCABULARY_MAGIC: u32 = 0x56434941;

@@ -12,6 +12,7 @@ STRUCTS = {
     "PreResult": abi.PRE_RESULT,
     "PostResult": abi.POST_RESULT,
     "MidResult": abi.MID_RESULT,
+    "FoundResult": abi.FOUND_RESULT,
     "Bias": abi.BIAS,
     "Top": abi.TOP_ENTRY,
 }

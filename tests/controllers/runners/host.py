@@ -20,8 +20,11 @@ from aicirt.contract.abi import (
     CAP_MAX_FORKS,
     CAP_TOP_K,
     FORK,
+    FOUND,
+    FOUND_RESULT,
     GROUP,
     MID_RESULT,
+    NUM_SOURCES,
     PROMPT,
     ROW_ALL,
     ROW_BITMASK,
@@ -56,6 +59,7 @@ ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_
 EVERYTHING = {**dict.fromkeys(range(1, 11), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16}
 
 _MID = MID_RESULT.packer("size", "flags")
+_FOUND = FOUND_RESULT.packer("size", "data_len")
 
 
 class Vocab:
@@ -146,7 +150,7 @@ class Guest:
         self.step_number = 0
         self.output = bytearray()
         self.variables: dict[bytes, tuple[int, bytes]] = {}
-        self.sources: list[bytes] = [b""] * 7
+        self.sources: list[bytes] = [b""] * NUM_SOURCES
         self.sources[ARG] = arg.encode() if isinstance(arg, str) else arg
         self.sources[PROMPT] = np.array(prompt, "<u4").tobytes()
         self.image_address = 0
@@ -167,6 +171,19 @@ class Guest:
             if not value:
                 return calls
         return most
+
+    def found(self) -> bytes:
+        """Calls aici_found, after which the guest must not be called any more."""
+        size, data, length = _FOUND.unpack(self.read(self.instance.call(Export.FOUND), _FOUND.size))
+        assert size == _FOUND.size
+        return self.read(data, length)
+
+    def learn(self, found: bytes) -> int:
+        """Calls aici_warm with what another guest has found; returns the number of calls."""
+        self.sources[FOUND] = found
+        calls = self.warm()
+        self.sources[FOUND] = b""
+        return calls
 
     def _adopt(self, instance: Instance) -> None:
         self.instance = instance
@@ -297,7 +314,7 @@ class Guest:
 
     def fork(self, seq_id: int) -> Guest:
         """A copy of this sequence, as the runtime makes it; they share variables."""
-        child: Guest = object.__new__(Guest)
+        child: Guest = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
         child.seq_id = seq_id
         child.output = bytearray()

@@ -43,6 +43,7 @@
 #include "aici/detail/cursor.hpp"
 #include "aici/detail/explorer.hpp"
 #include "aici/detail/forced_text.hpp"
+#include "aici/detail/found.hpp"
 #include "aici/detail/spelling.hpp"
 #include "aici/functional.hpp"
 #include "aici/warmable.hpp"
@@ -76,12 +77,17 @@ auto explorer_of() {
 class Warmth {
  public:
   explicit Warmth(std::size_t bytes) : bytes_(bytes) {}
-  bool has_room(const AnswerCache& cache);
-  void end() { bytes_ = 0; }
+  bool has_room(const AnswerCache& cache) { return !over_ && has_room(cache, 1); }
+  /// Returns whether there is room for answers that earlier sequences have computed, which get as much again.
+  bool has_room_for_found(const AnswerCache& cache) { return has_room(cache, 2); }
+  void end() { over_ = true; }
   std::size_t bytes() const { return bytes_; }
 
  private:
+  bool has_room(const AnswerCache& cache, unsigned times);
+
   std::size_t bytes_;
+  bool over_ = false;
   std::size_t first_pages_ = 0;
 };
 
@@ -98,8 +104,11 @@ struct ConstraintOptions {
   /// Number of states for which `prepare` computes answers. For a recognizer with inner states (detail/inner.hpp) it
   /// is at most 1, since most of their masks are computed quickly.
   unsigned prepared_states = 4;
-  /// Memory for answers that are computed ahead, which sequences share.
+  /// Memory for answers that are computed ahead, which sequences share: for those near the start of the text, and as
+  /// much again for those that earlier sequences have computed.
   std::size_t warm_bytes = 256 << 10;
+  /// Records the sequence's tokens for `found`.
+  bool records = false;
   /// Ends the text with the first token after which it is complete. The text has at least one token, and
   /// end-of-sequence tokens are never allowed.
   bool stop_when_complete = false;
@@ -115,6 +124,7 @@ class Constraint : private Warmable {
         prepared_states_(HasInner<R> ? std::min(1u, options.prepared_states) : options.prepared_states),
         stop_when_complete_(options.stop_when_complete),
         warmth_(options.warm_bytes),
+        records_(options.records),
         spelling_(detail::spelling_of(cursor_.recognizer())) {}
 
   /// Computes the answers for the states in which most texts begin. Call it in a controller's constructor, before
@@ -151,6 +161,8 @@ class Constraint : private Warmable {
       } else {
         if (ended_ || !cursor_.append(vocab.token(token))) detail::fail_forbidden(token);
         spelling_.append(token);
+        if constexpr (detail::Reports<R>)
+          if (records_) record_.append(token);
         ended_ = is_complete();
       }
     }
@@ -166,6 +178,7 @@ class Constraint : private Warmable {
   void restart() {
     cursor_.back_to_start();
     spelling_.restart();
+    if constexpr (detail::Reports<R>) record_.clear();
     forced_.clear();
     ended_ = false;
     compact();  // now: after a failure the recognizer may be wrong about states until then
@@ -189,6 +202,20 @@ class Constraint : private Warmable {
     return detail::forced(forced_);
   }
 
+  /// Lists the states whose answers this sequence has computed, if these are worth a new snapshot; later sequences
+  /// start with their answers. Requires ConstraintOptions::records. The constraint must not be used any more.
+  detail::FoundTexts found() {
+    if constexpr (detail::Reports<R>) {
+      const auto is_new = [&](typename R::State state) {
+        cursor_.go_to(state);
+        return !cache_.keeps(cursor_.key());
+      };
+      detail::FoundTexts texts = record_.texts(recognizer(), is_new);
+      if (texts.count() * kWorthwhile > cache_.num_kept()) return texts;
+    }
+    return {};
+  }
+
   R& recognizer() { return cursor_.recognizer(); }
   /// Of ConstraintOptions::cache_bytes.
   std::size_t cached_bytes() const { return cache_.bytes(); }
@@ -196,6 +223,8 @@ class Constraint : private Warmable {
  private:
   /// States to look at in one call of `warm`, if none of them needs an answer.
   static constexpr unsigned kStepsAtOnce = 64;
+  /// What a sequence has found is worth a new snapshot if it is more than this part of what was known.
+  static constexpr std::size_t kWorthwhile = 8;
 
   void append_special(const Vocabulary& vocab, TokenId token) {
     if (vocab.is_eos(token)) {
@@ -217,21 +246,43 @@ class Constraint : private Warmable {
   /// Finds the answer of another state, and keeps it.
   bool warm() override {
     if constexpr (detail::Explorable<R>) {
-      if (spelling_.known() || !warmth_.has_room(cache_)) return false;
+      if (spelling_.known()) return false;
+      if constexpr (detail::Reports<R>)
+        if (detail::FoundTexts found = detail::FoundTexts::of_host(); !found.bytes().empty()) return learn(found);
+      if (!warmth_.has_room(cache_)) return false;
       if (explorer_ == nullptr) explorer_ = std::make_unique<detail::Explorer<R>>(cursor_.state());
       if (const auto* state = explorer_->next(recognizer(), kStepsAtOnce)) {
         const auto here = cursor_.state();
         cursor_.go_to(*state);
-        if (const std::uint64_t key = cursor_.key(); !cache_.has(key))
-          if (const std::optional<Answer> answer = make_answer()) cache_.put(key, *answer);
+        keep_answer();
         cursor_.go_to(here);
-        cache_.keep(warmth_.bytes() / 2, scratch_);
       }
       if (!explorer_->over() && warmth_.has_room(cache_)) return true;
       explorer_.reset();
       warmth_.end();
     }
     return false;
+  }
+
+  /// Finds the answer of the next state that an earlier sequence has found. Returns false after the last one.
+  bool learn(detail::FoundTexts& found) {
+    if (const std::uint64_t hash = found.hash(); hash != learning_) learning_ = hash, learned_ = 0;
+    for (std::size_t i = 0; i <= learned_; i++)
+      if (!found.next()) return false;
+    if (!warmth_.has_room_for_found(cache_)) return false;
+    learned_++;
+    const auto here = cursor_.state();
+    const bool allowed = cursor_.append(found.text());
+    if (allowed) keep_answer();
+    cursor_.go_to(here);
+    return allowed;
+  }
+
+  /// Computes the answer of the present state, unless it is known, and pins it.
+  void keep_answer() {
+    if (const std::uint64_t key = cursor_.key(); !cache_.has(key))
+      if (const std::optional<Answer> answer = make_answer()) cache_.put(key, *answer);
+    cache_.keep(warmth_.bytes() / 2, scratch_);
   }
 
   Answer find_answer() {
@@ -242,6 +293,8 @@ class Constraint : private Warmable {
     const std::optional<Answer> answer = make_answer();
     if (!answer) detail::fail_stuck();
     if (key != 0) cache_.put(key, *answer);
+    if constexpr (detail::Reports<R>)
+      if (records_) record_.computed();
     return *answer;
   }
 
@@ -268,6 +321,11 @@ class Constraint : private Warmable {
   unsigned prepared_states_;
   bool stop_when_complete_;
   detail::Warmth warmth_;
+  bool records_;
+  detail::Record record_;
+  /// The list of AICI_FOUND that `learn` reads, and the number of its texts that are done.
+  std::uint64_t learning_ = 0;
+  std::size_t learned_ = 0;
   /// While there is something to warm.
   decltype(detail::explorer_of<R>()) explorer_;
   [[no_unique_address]] decltype(detail::spelling_of(std::declval<const R&>())) spelling_;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "aici/constraint.hpp"
@@ -15,14 +16,22 @@
 
 namespace aici {
 
+namespace detail {
+
+struct NoFinder {};
+template <class R>
+using FinderOf = std::conditional_t<Reports<R>, Finder, NoFinder>;
+
+}  // namespace detail
+
 /// Restricts the whole output to a recognizer. Every token is sampled under its masks, forced text is spliced in, and
 /// the sequence stops where nothing can follow. It has no pre_process and no post_process, so the engine never waits
 /// for it.
 template <class R>
-class RecognizerController : public Controller {
+class RecognizerController : public Controller, private detail::FinderOf<R> {
  public:
   explicit RecognizerController(R recognizer, ConstraintOptions options = {})
-      : constraint_(std::move(recognizer), options) {
+      : constraint_(std::move(recognizer), recording(options)) {
     constraint_.prepare();
   }
 
@@ -36,6 +45,12 @@ class RecognizerController : public Controller {
   Constraint<R>& constraint() { return constraint_; }
 
  private:
+  static ConstraintOptions recording(ConstraintOptions options) {
+    options.records = true;
+    return options;
+  }
+  detail::FoundTexts found() { return constraint_.found(); }  // overrides Finder's, if there is one
+
   Constraint<R> constraint_;
 };
 

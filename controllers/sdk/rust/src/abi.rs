@@ -141,6 +141,14 @@ impl MidResult {
     };
 }
 
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FoundResult {
+    pub size: u32,
+    pub data: u32,
+    pub data_len: u32,
+}
+
 // imports
 pub const ARG: u32 = 0;
 pub const PROMPT: u32 = 1;
@@ -149,6 +157,7 @@ pub const GROUP: u32 = 3;
 pub const TOP: u32 = 4;
 pub const VALUE: u32 = 5;
 pub const TOKENIZED: u32 = 6;
+pub const FOUND: u32 = 7;
 
 pub const VOCABULARY_MAGIC: u32 = 0x56434941;
 pub const VOCABULARY_VERSION: u32 = 1;

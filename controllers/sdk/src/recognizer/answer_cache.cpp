@@ -38,6 +38,8 @@ AnswerCache::Entry* AnswerCache::look(std::uint64_t key) {
   return nullptr;
 }
 
+bool AnswerCache::keeps(std::uint64_t key) const { return std::ranges::find(kept_keys_, key) != kept_keys_.end(); }
+
 const Answer* AnswerCache::find(std::uint64_t key, TokenSet& scratch) {
   Entry* const found = look(key);
   if (found == nullptr) return nullptr;

@@ -21,10 +21,11 @@ constexpr std::size_t kMostKept = 1024;
 constexpr std::size_t kMostPages = 16;
 }  // namespace
 
-bool Warmth::has_room(const AnswerCache& cache) {
+bool Warmth::has_room(const AnswerCache& cache, unsigned times) {
   const std::size_t pages = __builtin_wasm_memory_size(0);
   if (first_pages_ == 0) first_pages_ = pages;
-  return cache.kept_bytes() < bytes_ && cache.num_kept() < kMostKept && pages - first_pages_ < kMostPages;
+  return cache.kept_bytes() < times * bytes_ && cache.num_kept() < kMostKept &&
+         pages - first_pages_ < times * kMostPages;
 }
 
 bool tokenizer_is_exact() { return capability(Capability::tokenizer) != 0; }

@@ -115,6 +115,61 @@ def test_regular_expressions(
     pristine.instance.close()
 
 
+SCHEMA = """{"type": "object", "required": ["name"], "properties": {
+    "name": {"type": "string", "maxLength": 20}, "n": {"type": "integer"},
+    "kind": {"enum": ["ab", "abc", "b"]}, "all": {"type": "array", "items": {"$ref": "#"}}}}"""
+
+
+@pytest.mark.parametrize(
+    ("controller", "argument"), [*(("regex", pattern) for pattern in PATTERNS), ("json_schema", SCHEMA)]
+)
+def test_sequences_learn_from_each_other(
+    program: Callable[[str], Program], vocab: Vocab, controller: str, argument: str
+) -> None:
+    """Each sequence starts with what all earlier ones have found, and gives the answers of a new one."""
+    template = Guest(program(controller), vocab, argument, capabilities={})
+    learned = 0
+    for seed in range(8):
+        for again in (False, True):
+            cold = Guest(program(controller), vocab, argument, capabilities={})
+            warm = template.fork(100 + seed)
+            same_walk(cold, warm, vocab, random.Random(seed), 30)
+            found = warm.found()
+            assert not (found and again), "the same text has nothing new"
+            if found:
+                learned += template.learn(found)
+            cold.instance.close()
+            warm.instance.close()
+    assert learned
+    template.instance.close()
+
+
+def test_findings_do_not_depend_on_free_text(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """Texts that a pattern does not distinguish lead to the same findings."""
+    texts = [b'"abc" 1234', b'"the 12 tags" 9876', b'"" 0000']
+    found = []
+    for text in texts:
+        guest = Guest(program("regex"), vocab, r'"[^"]*" [0-9]{4}', capabilities={})
+        guest.step()
+        for byte in text:
+            guest.step([byte])
+        found.append(guest.found())
+        guest.instance.close()
+    assert found[0] == found[1] and b"0000" not in found[0] and found[0].endswith(b"0")
+    assert set(found[2]) <= set(found[0])
+
+
+@pytest.mark.parametrize(
+    "data", [b"\0", b"\0\0\1\0a", b"\5\0\1\0a", b"\0\0\xff\xffa", b"\0\0\1\0X", bytes(30_000)]
+)
+def test_invalid_findings_change_no_answer(
+    program: Callable[[str], Program], vocab: Vocab, data: bytes
+) -> None:
+    cold, warm = (Guest(program("regex"), vocab, "[a-z]+[0-9]{3}", capabilities={}) for _ in range(2))
+    warm.learn(data)
+    same_walk(cold, warm, vocab, random.Random(7), 20)
+
+
 @given(patterns(), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_random_regular_expressions(

@@ -37,6 +37,8 @@ class AnswerCache {
   /// Pins all current answers. Masks that are slow to reconstruct are stored whole while less than `room` bytes are
   /// pinned.
   void keep(std::size_t room, TokenSet& scratch);
+  /// Returns whether an answer is pinned.
+  bool keeps(std::uint64_t key) const;
   bool has(std::uint64_t key) const { return const_cast<AnswerCache*>(this)->look(key) != nullptr; }
 
   /// Returns the used bytes of the budget.

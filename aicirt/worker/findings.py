@@ -1,0 +1,138 @@
+"""Findings of ended sequences: asks their guests when idle, and keeps the answers for the supervisor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aicirt.contract.abi import FOUND_RESULT, Export
+from aicirt.contract.errors import AiciError, ResultError
+from aicirt.settings import MOST_FINDINGS, MOST_FOUND_BYTES
+from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.host import GuestExit
+from aicirt.worker.hostapi import GuestContext
+from aicirt.worker.results import check_span
+
+if TYPE_CHECKING:
+    from aicirt.wasm.instance import Instance
+    from aicirt.worker.memory import GuestMemory
+    from aicirt.worker.scheduling import Agenda
+    from aicirt.worker.sequence import Sequence
+    from aicirt.worker.templates import Template, Templates
+
+_log = logging.getLogger("aicirt.worker")
+_FOUND = FOUND_RESULT.packer("size", "data_len")
+_FOUND_SIZE = FOUND_RESULT.size
+
+
+class Findings:
+    """Bounded: at most MOST_FINDINGS guests and answers, and one of each template until it is replaced."""
+
+    def __init__(self, templates: Templates, memory: GuestMemory, agenda: Agenda) -> None:
+        self._templates = templates
+        self._memory = memory
+        self._agenda = agenda
+        self._asking = 0
+        #: (number of the template, what was found)
+        self._answers: list[tuple[int, bytes]] = []
+
+    def __len__(self) -> int:
+        """The number of answers."""
+        return len(self._answers)
+
+    def offer(self, seq: Sequence) -> bool:
+        """Takes over the guest of a sequence that has ended well, if it is worth asking."""
+        instance = seq.instance
+        if not instance.program.has[Export.FOUND] or self._asking + len(self._answers) >= MOST_FINDINGS:
+            return False
+        if seq.mid is not None or seq.outcome is not None or not seq.step:
+            return False
+        if instance.failed or not instance.store:
+            return False
+        template = self._templates.find(seq.request.template)
+        if template is None or template.asked:
+            return False
+        old = seq.context
+        # neither the prompt nor variables; its output is dropped
+        instance.owner = context = GuestContext(
+            vocabulary=old.vocabulary,
+            capabilities=old.capabilities,
+            limits=old.limits,
+            arg=b"",
+            variables=None,
+            seed=0,
+        )
+        instance.log = context.write_log
+        template.asked = True
+        self._asking += 1
+        question = _Question(template, instance, self._answered)
+        self._memory.watch(instance, template.owner, question.fail)
+        self._agenda.when_idle(question)
+        return True
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """Returns and removes all answers."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _answered(self, template: Template, found: bytes | None) -> None:
+        """`found`: None after a failure, as the next guest would fail, too."""
+        self._asking -= 1
+        if found:
+            self._answers.append((template.number, found))
+        else:
+            template.asked = found is None
+
+
+class _Question:
+    """The call of `aici_found`; a task for `Agenda.when_idle`."""
+
+    def __init__(
+        self, template: Template, instance: Instance, done: Callable[[Template, bytes | None], None]
+    ) -> None:
+        self.owner = template.owner
+        self._template = template
+        self._instance = instance
+        self._done = done
+        self._fiber: Fiber | None = None
+        self._over = False
+
+    def run(self) -> bool:
+        """Runs one slice; returns whether it was the last."""
+        if self._over:
+            return True
+        try:
+            if self._fiber is None:
+                self._fiber = Fiber(self._instance, Export.FOUND)
+            if not self._fiber.poll():
+                return False
+            self._end(_read(self._instance, self._fiber.result))
+        except (AiciError, GuestExit):
+            self._end(None)
+        except Exception:
+            _log.exception("asking an ended sequence failed")
+            self._end(None)
+        return True
+
+    def fail(self, _: AiciError) -> None:
+        """Ends the call from outside."""
+        self._end(None)
+
+    def _end(self, found: bytes | None) -> None:
+        if not self._over:
+            self._over = True
+            self._instance.close()
+            self._done(self._template, found)
+
+
+def _read(instance: Instance, address: int) -> bytes:
+    """Reads an aici_found_result. Raises ResultError if it is invalid."""
+    check_span(instance, address, _FOUND_SIZE, "aici_found_result")
+    size, data, length = _FOUND.unpack_from(instance.view, address)
+    if size < _FOUND_SIZE:
+        raise ResultError(f"aici_found_result: size is {size}, at least {_FOUND_SIZE} needed")
+    if length > MOST_FOUND_BYTES:
+        raise ResultError(f"aici_found_result: {length} bytes; the limit is {MOST_FOUND_BYTES}")
+    check_span(instance, data, length, "data")
+    return instance.read(data, length)
