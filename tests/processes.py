@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aicirt.ipc.names import process_start_time
@@ -72,3 +77,20 @@ def _is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+@contextmanager
+def starved(pid: int) -> Iterator[None]:
+    """Pins the process to one processor, and has busy processes take nearly all of its time."""
+    processor = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(pid, {processor})
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        for hog in hogs:
+            os.sched_setaffinity(hog.pid, {processor})
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()

@@ -26,6 +26,7 @@ from aicirt.system.environment import child_environment
 from aicirt.system.files import Descriptor
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
+from aicirt.system.silence import Silence
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -41,16 +42,6 @@ def usage(pid: int) -> dict[str, float]:
     except OSError:
         return {}
     return {"cpu_s": (int(fields[11]) + int(fields[12])) / _TICK, "rss_kib": pages * _PAGE_KIB}
-
-
-def progress(pid: int) -> tuple[bool, float]:
-    """Returns whether the main thread of a process runs or waits for a processor, and the seconds of CPU time
-    that the process has used."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False, 0.0
-    return fields[0] == "R", (int(fields[11]) + int(fields[12])) / _TICK
 
 
 _log = logging.getLogger("aicirt.supervisor")
@@ -207,21 +198,14 @@ class WorkerProcess:
             await asyncio.sleep(1)
 
     async def _ping(self, patience: float) -> Any:
-        """Pings once; returns the answer. Raises TimeoutError after `patience` seconds without one.
-
-        While the process is runnable, only the CPU time that it gets counts: on a machine that is too busy to
-        run it, a replacement would not answer sooner.
-        """
+        """Pings once; returns the answer. Raises TimeoutError after `patience` seconds of silence."""
         ping = self._loop.create_task(self.call("ping", {}))
-        silence, before, (_, used_before) = 0.0, self._loop.time(), progress(self.pid)
+        silence = Silence(self.pid)
         try:
-            while silence < patience:
+            while silence.seconds() < patience:
                 done, _ = await asyncio.wait([ping], timeout=_LOOK_SECONDS)
                 if done:
                     return ping.result()
-                now, (runnable, used) = self._loop.time(), progress(self.pid)
-                silence += min(used - used_before, now - before) if runnable else now - before
-                before, used_before = now, used
             raise TimeoutError
         finally:
             ping.cancel()

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from aicirt.settings import DaemonSettings
 from bench.campaigns.campaign import Campaign
+from bench.campaigns.memory import MemoryWatch
 from bench.campaigns.tenancy.client import Client
-from bench.campaigns.tenancy.memory import MemoryWatch
 from bench.campaigns.tenancy.victims import Victim, regex_request, script_request
 from bench.measurement.timing import percentile
 from bench.report import ROOT
@@ -191,11 +191,10 @@ class Place:
 
     def _report_memory(self, before: dict[str, float], after: dict[str, float], bound: float) -> None:
         self.campaign.figure("server_mb.bound", bound, "MiB")
-        if self.memory.peak["all"] > bound:
-            self.campaign.failed(
-                -1, f"{self.memory.peak['all']:.0f} MiB of memory, over the bound of {bound:.0f} MiB"
-            )
-        for kind, mib in sorted(self.memory.peak.items()):
+        peak = {kind: max(values) for kind, values in self.memory.by_kind.items()}
+        if peak["all"] > bound:
+            self.campaign.failed(-1, f"{peak['all']:.0f} MiB of memory, over the bound of {bound:.0f} MiB")
+        for kind, mib in peak.items():
             name = "server_mb" if kind == "all" else f"server_mb.{kind}"
             self.campaign.figure(name, mib, "MiB")
             self.campaign.figure(f"{name}.before", before.get(kind, 0.0), "MiB")

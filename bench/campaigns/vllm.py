@@ -22,9 +22,8 @@ from typing import Any
 import openai
 
 from bench.campaigns.campaign import Campaign
-from bench.campaigns.tenancy.memory import resident
+from bench.campaigns.memory import MemoryWatch, proportional, resident
 from bench.measurement.timing import percentile
-from tests.processes import command_line, family, private_daemons
 from tests.pyaici.engines.vllm.engines import ENVIRONMENT
 from tests.pyaici.engines.vllm.server import MODEL, Server
 from tests.pyaici.engines.vllm.shallow_model import make_shallow_model
@@ -32,7 +31,6 @@ from tests.pyaici.engines.vllm.streams import PrivateRuntime
 
 _SECONDS = 120.0
 _CLIENTS = 8
-_SAMPLE_SECONDS = 1.0
 #: seconds that the controllers of ended requests have to end
 _END_SECONDS = 30.0
 #: growth of all processes together from the second to the last quarter of the time, MiB. The first quarter is
@@ -156,9 +154,12 @@ def run(campaign: Campaign) -> None:
                 kind.send(clients, random.Random(0))
             runtime = PrivateRuntime(server)
             campaign.begun = time.monotonic()
-            with MemorySamples(server, runtime) as memory:
+            kinds = {server.process.pid: "server", runtime.engine: "engine", runtime.pid: "aicirt"}
+            measures = (resident, proportional)
+            watches = [MemoryWatch(server.process.pid, kinds, measure, 1.0) for measure in measures]
+            with watches[0], watches[1]:
                 _load(campaign, clients)
-            _report_memory(campaign, memory)
+            _report_memory(campaign, *watches)
             _await_no_controllers(campaign, runtime)
         finally:
             _close(campaign, server)
@@ -205,63 +206,9 @@ def _load(campaign: Campaign, clients: Clients) -> None:
     campaign.figure("innocent_errors", innocent, "errors", target=0)
 
 
-class MemorySamples:
-    """The memory of all processes of a server over time, by kind of process, MiB. A context manager."""
-
-    def __init__(self, server: Server, runtime: PrivateRuntime) -> None:
-        self._server, self._runtime = server, runtime
-        self.resident: dict[str, list[float]] = {}
-        self.proportional: dict[str, list[float]] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> MemorySamples:
-        self._look()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._look()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_SAMPLE_SECONDS):
-            self._look()
-
-    def _look(self) -> None:
-        members = family(self._server.process.pid)
-        members |= private_daemons(members)
-        for samples, measure in ((self.resident, resident), (self.proportional, proportional)):
-            sizes = dict.fromkeys(("server", "engine", "aicirt", "workers", "others", "all"), 0.0)
-            for pid in members:
-                mib = measure(pid) / (1 << 20)
-                sizes[self._kind(pid)] += mib
-                sizes["all"] += mib
-            for kind, size in sizes.items():
-                samples.setdefault(kind, []).append(size)
-
-    def _kind(self, pid: int) -> str:
-        known = {
-            self._server.process.pid: "server",
-            self._runtime.engine: "engine",
-            self._runtime.pid: "aicirt",
-        }
-        return known.get(pid) or ("workers" if b"aicirt.worker" in command_line(pid) else "others")
-
-
-def proportional(pid: int) -> int:
-    """Returns the resident bytes, of shared ones its part; 0 if the process is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
-
-
-def _report_memory(campaign: Campaign, memory: MemorySamples) -> None:
-    for name, samples in (("rss", memory.resident), ("pss", memory.proportional)):
-        for kind, values in samples.items():
+def _report_memory(campaign: Campaign, rss: MemoryWatch, pss: MemoryWatch) -> None:
+    for name, watch in (("rss", rss), ("pss", pss)):
+        for kind, values in watch.by_kind.items():
             quarter = max(1, len(values) // 4)
             first, last = (
                 percentile(part, 50) for part in (values[quarter : 2 * quarter], values[-quarter:])

@@ -46,6 +46,7 @@ from aicirt.ipc.frames import Peer
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.system.shortage import describe
+from aicirt.system.silence import Silence
 from pyaici.client.results import (
     NONSENSE,
     SegmentRows,
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 #: how long a client waits for init_prompt: its CPU limit is 1 s, but many may queue
 START_TIMEOUT = 60.0
+#: a worker without processor time may take so many times longer than the timeout, but not more than a minute
+_MOST_PATIENCE, _MOST_SECONDS = 6, 60.0
 #: answers that are kept until they are asked for: more steps than this are never under way at once
 MAX_UNCLAIMED = 64
 #: messages that are read at a time while waiting for another one: a worker sends two in a step
@@ -208,10 +211,11 @@ class WorkerLink:
     def expect(self, kind: int, number: int, timeout: float, *, look: float = 0.0) -> list[Any]:
         """Waits for the message of this kind whose second field is `number`; keeps other messages for later.
 
-        `look`: seconds to poll for the message before going to sleep. Raises RuntimeTimeoutError, and
-        WorkerDiedError within 100 ms of the worker's death.
+        `look`: seconds to poll for the message before going to sleep. Raises RuntimeTimeoutError after
+        `timeout` seconds of silence, and WorkerDiedError within 100 ms of the worker's death.
         """
-        ring, start = self.segment.to_client, 0.0
+        ring, start, silence = self.segment.to_client, 0.0, None
+        most = max(timeout, min(_MOST_PATIENCE * timeout, _MOST_SECONDS))
         while (message := self.take(kind, number)) is None:
             if start == 0.0:
                 start = time.monotonic()
@@ -222,9 +226,12 @@ class WorkerLink:
                 self._check_alive()
             if ring.in_pieces:
                 self._worker_bell.ring()  # there is room now for the rest of a long message
-            if not self.bell.wait(min(PEER_CHECK_SECONDS, timeout)):
+            silent = 0.0
+            if not self.bell.wait(PEER_CHECK_SECONDS):
                 self._check_alive()
-            if time.monotonic() - start > timeout:
+                silence = silence or Silence(self.pid)
+                silent = silence.seconds()
+            if silent > timeout or time.monotonic() - start > most:
                 raise RuntimeTimeoutError(
                     f"worker {self.index} (pid {self.pid}) did not answer within {timeout:.0f} s"
                 )
@@ -322,15 +329,24 @@ class WorkerLink:
         """Asks the worker to copy a sequence."""
         self.send(Clone(CLONE, seq, child))
 
-    def expect_clone(self, child: int, seconds: float) -> bool:
+    def expect_clone(self, child: int, seconds: float | None) -> bool:
         """Waits for the copy, at most so long; returns whether it is there.
 
-        Raises the reason if it could not be made.
+        `seconds`: None waits until the worker has had time to answer. Raises RuntimeTimeoutError then, and
+        otherwise the reason if the copy could not be made.
         """
-        try:
-            _, _, error, *_ = self.expect(CLONED, child, seconds, look=min(ANSWER_SECONDS, seconds))
-        except RuntimeTimeoutError:
-            return False
+        if seconds is None:
+            message: list[Any] | None = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
+        else:
+            end = time.monotonic() + seconds
+            while (message := self.take(CLONED, child)) is None:
+                left = end - time.monotonic()
+                if left <= 0 or not self.bell.wait(min(left, PEER_CHECK_SECONDS)):
+                    self._check_alive()
+                if left <= 0:
+                    return False
+        assert message is not None
+        _, _, error, *_ = message
         if error is not None:
             raise error_from_wire(error)
         return True

@@ -18,7 +18,6 @@ from aicirt.contract.errors import (
     AiciError,
     ProtocolError,
     RuntimeFailure,
-    RuntimeTimeoutError,
     TemplateGoneError,
     UnknownModuleError,
     UnknownSequenceError,
@@ -32,7 +31,7 @@ from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.control import Control, list_modules, list_page
 from pyaici.client.daemon import Daemon
-from pyaici.client.link import START_TIMEOUT, Links, Placement, WorkerAddress, WorkerLink
+from pyaici.client.link import Links, Placement, WorkerAddress, WorkerLink
 from pyaici.client.sequences import SEQ, Sequences
 from pyaici.client.step import Step, StepPart
 
@@ -351,9 +350,7 @@ class Runtime:
         has been fetched or it has been abandoned, and as long as the sequence is late.
         """
         child = self.begin_clone(seq)
-        if not self.cloned(child, START_TIMEOUT):
-            self.free([child])
-            raise RuntimeTimeoutError(f"sequence {seq} was not copied within {START_TIMEOUT:.0f} s")
+        self.cloned(child, None)
         return child
 
     def begin_clone(self, seq: int) -> int:
@@ -372,8 +369,8 @@ class Runtime:
         self._live.copying[child] = seq, link
         return child
 
-    def cloned(self, child: int, seconds: float = 0.0) -> bool:
-        """Returns whether a copy has been made, for which it waits at most so long.
+    def cloned(self, child: int, seconds: float | None = 0.0) -> bool:
+        """Returns whether a copy has been made, for which it waits at most so long; None is without a limit.
 
         If so, or if it raises the error for which there is no copy, it must not be called again.
         """
@@ -384,7 +381,7 @@ class Runtime:
             if not link.expect_clone(child, seconds):
                 return False
         except AiciError:
-            del self._live.copying[child]
+            self.free([child])
             raise
         del self._live.copying[child]
         self._live.inherit(seq, [child])
@@ -403,10 +400,8 @@ class Runtime:
         copies: dict[int, int] = {}
         for seq, child in sent.items():
             with contextlib.suppress(AiciError):
-                if self.cloned(child, START_TIMEOUT):
-                    copies[seq] = child
-                else:
-                    self.free([child])
+                self.cloned(child, None)
+                copies[seq] = child
         return copies
 
     def free(self, seqs: Iterable[int]) -> None:

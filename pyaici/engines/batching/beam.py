@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyaici.client.link import START_TIMEOUT
 from pyaici.client.masks import apply_masks
 from pyaici.engines.batching.sampler import empty_mask_error, largest_first
 from pyaici.engines.engine import FinishReason, Origin
@@ -127,7 +126,7 @@ class BeamSearch:
             if seq.id not in ways:
                 continue
             pool.begin_clones(seq, len(ways[seq.id]) - 1)
-            copies = pool.clones(seq, START_TIMEOUT) or []
+            copies = pool.clones(seq) or []
             # each refused clone loses a continuation
             for candidate, target in zip(ways[seq.id], (seq, *copies), strict=False):
                 if candidate.token >= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -154,7 +155,7 @@ class SequencePool:
             except AiciError as error:
                 copies.refused.append(error)
 
-    def clones(self, seq: Sequence, seconds: float) -> list[Sequence] | None:
+    def clones(self, seq: Sequence, seconds: float = math.inf) -> list[Sequence] | None:
         """Returns the copies that `begin_clones` has asked for, or None if they take longer than `seconds`.
 
         If the runtime refuses a clone, or the cache has no room for it, that copy ends with the error and is
@@ -165,7 +166,8 @@ class SequencePool:
         end = time.monotonic() + seconds
         while copies.asked:
             try:
-                if not self._require_runtime().cloned(copies.asked[0], max(0.0, end - time.monotonic())):
+                left = None if end == math.inf else max(0.0, end - time.monotonic())
+                if not self._require_runtime().cloned(copies.asked[0], left):
                     return None
                 copies.made.append(copies.asked.popleft())
             except AiciError as error:

@@ -194,10 +194,14 @@ class EngineThread:
             stream.number = self.engine.add(request, placement)
             self._streams[stream.number] = stream
 
+        stream.starting = self.post(start)
         try:
-            await self.call(start)
+            await asyncio.wrap_future(stream.starting)
         except BaseException:
             stream.close()  # the engine may have added the request meanwhile
+            task = asyncio.current_task()
+            if stream.lost is not None and task is not None and not task.cancelling():
+                raise stream.lost from None
             raise
         return stream
 
@@ -216,13 +220,17 @@ class EngineThread:
 
     def _worker_ended(self, pid: int, name: str) -> None:
         self._watched.discard(pid)
-        lost = [stream for stream in self._readable if stream.open and stream.worker == pid]
-        for stream in lost:
-            stream.fail(from_aici(WorkerDiedError(f"{name} has ended; its sequences are lost"), "controller"))
-            self.cancel(stream)
+        error, lost = WorkerDiedError(f"{name} has ended; its sequences are lost"), 0
+        for stream in [stream for stream in self._readable if stream.open and stream.worker == pid]:
+            if stream.starting is not None and stream.starting.cancel():
+                stream.lost = error  # the request can be placed again
+            else:
+                lost += 1
+                stream.fail(from_aici(error, "controller"))
+                self.cancel(stream)
         level = logging.WARNING if lost else logging.INFO  # aicirt ends workers that nobody needs
-        about = fields(pid=pid, lost=len(lost))
-        _log.log(level, "%s has ended; requests lost: %d", name, len(lost), extra=about)
+        about = fields(pid=pid, lost=lost)
+        _log.log(level, "%s has ended; requests lost: %d", name, lost, extra=about)
 
     def cancel(self, stream: EngineStream) -> None:
         """Cancels the request of a stream that is no longer read."""

@@ -11,6 +11,9 @@ from pyaici.engines.engine import BackTracked, Log, TokensAppended, VariablesCha
 from pyaici.server.http.errors import ApiError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from aicirt.contract.errors import WorkerDiedError
     from pyaici.engines.engine import Event, GenerationResult
 
 
@@ -78,6 +81,9 @@ class EngineStream:
         self.results: list[GenerationResult] | None = None
         #: pid of the worker that runs the request's controller
         self.worker: int | None = None
+        #: the call that adds the request to the engine, and the error if the worker died before it
+        self.starting: Future[None] | None = None
+        self.lost: WorkerDiedError | None = None
         #: the engine's number of the request
         self.number = -1
 

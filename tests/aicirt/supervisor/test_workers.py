@@ -5,37 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from aicirt.settings import WorkerConfig
 from aicirt.supervisor.pool import WorkerPool
-from aicirt.supervisor.workers import progress
+from tests.processes import starved
 
 
 def config(silence: int) -> WorkerConfig:
     found = WorkerConfig()
     return replace(found, worker=replace(found.worker, silence_seconds=silence))
-
-
-@contextmanager
-def starved(pid: int) -> Iterator[None]:
-    """Pins the process to one processor, and has busy processes take nearly all of its time."""
-    processor = min(os.sched_getaffinity(0))
-    os.sched_setaffinity(pid, {processor})
-    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
-    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
-    try:
-        for hog in hogs:
-            os.sched_setaffinity(hog.pid, {processor})
-        yield
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
 
 
 def test_process_without_processor_time_is_not_killed_as_silent() -> None:
@@ -68,9 +47,3 @@ def test_process_that_has_time_but_does_not_answer_is_killed() -> None:
             await pool.stop()
 
     asyncio.run(main())
-
-
-def test_progress_reports_whether_a_process_runs_and_its_time() -> None:
-    assert progress(2**22 + 1) == (False, 0.0)
-    runs, seconds = progress(os.getpid())
-    assert runs and seconds > 0

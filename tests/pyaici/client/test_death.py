@@ -18,6 +18,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import RuntimeFailure, SupervisorDiedError, UnknownSequenceError, WorkerDiedError
 from aicirt.contract.messages import StepInput
 from pyaici.client.runtime import Runtime
+from tests.processes import starved
 
 from .conftest import VOCABULARY, Player
 
@@ -95,6 +96,20 @@ def test_a_step_with_a_stopped_worker_times_out(guest_wasm: Path, monkeypatch: p
         assert result.mid[seq].verb == Verb.ERROR
         assert result.mid[seq].error is not None and result.mid[seq].error.code == "timeout"
         os.kill(worker["pid"], signal.SIGKILL)
+
+
+def test_a_worker_without_processor_time_does_not_time_out(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 1.0)
+    player = Player(runtime)
+    seq = player.start("ok")
+    link = runtime._live.link(seq)
+    with starved(link.pid):
+        # the worker sleeps now, and gets too little time to wake up and answer
+        for _ in range(3):
+            result = player.step(seq)
+            assert result.mid[seq].error is None
 
 
 def test_workers_end_and_calls_fail_when_the_supervisor_is_killed(guest_wasm: Path) -> None:

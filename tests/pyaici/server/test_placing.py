@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 
 from pyaici.client.link import Placement
 from pyaici.client.runtime import Runtime
@@ -74,33 +75,49 @@ def test_engine_does_not_wait_for_a_worker_that_it_has_not_used_before(guest: by
         asyncio.run(main())
 
 
-def test_request_is_placed_again_if_its_worker_died(guest: bytes) -> None:
+def test_request_is_placed_again_if_its_worker_dies_while_it_waits_for_the_engine(guest: bytes) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        assert go.wait(60)
+
     with Runtime(workers=1) as runtime:
+        placed: list[int] = []
 
-        class Unlucky(HfEngine):
-            """The worker dies after the first placement."""
-
+        class Counting(HfEngine):
             def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
-                placed.append(super().place(request, gone))
-                if len(placed) == 1:
-                    os.kill(runtime.health()["workers"][0]["pid"], signal.SIGKILL)
-                return placed[-1]
+                placement = super().place(request, gone)
+                assert placement is not None
+                placed.append(placement.address.pid)
+                return placement
 
-        placed: list[Placement | None] = []
         engine = small_engine(runtime)
         module = runtime.upload(guest).id
-        engine.__class__ = Unlucky
+        engine.__class__ = Counting
 
         async def main() -> None:
             thread = EngineThread(engine, asyncio.get_running_loop())
             try:
-                stream = await thread.add(Request([1, 2], module=module, arg="ok", max_tokens=3))
+                thread.post(hold)
+                assert await asyncio.to_thread(held.wait, 60)
+                adding = asyncio.create_task(
+                    thread.add(Request([1, 2], module=module, arg="ok", max_tokens=3))
+                )
+                while not placed:
+                    await asyncio.sleep(0.01)
+                os.kill(placed[0], signal.SIGKILL)
+                while len(placed) < 2:
+                    await asyncio.sleep(0.01)
+                go.set()
+                stream = await adding
                 async for _ in stream:
                     pass
                 assert stream.results is not None
                 assert stream.results[0].reason is FinishReason.LENGTH, stream.results[0].error
             finally:
+                go.set()
                 await asyncio.to_thread(thread.close)
 
         asyncio.run(main())
-        assert len(placed) >= 2
+        assert len(set(placed)) == 2

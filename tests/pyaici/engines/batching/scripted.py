@@ -125,7 +125,7 @@ class ScriptedRuntime:
             raise self.refuse_clone
         return self._enter(copy.deepcopy(self.live[seq]))
 
-    def cloned(self, child: int, seconds: float = 0.0) -> bool:
+    def cloned(self, child: int, seconds: float | None = 0.0) -> bool:
         return child in self.live
 
     def free(self, seqs: Iterable[int]) -> None:
