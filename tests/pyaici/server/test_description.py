@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 #: excluded check: a body that fits the description may still be refused for its meaning
 _EXCLUDED = "positive_data_acceptance"
-_EXAMPLES = 8
+#: for each operation
+_EXAMPLES = 50
 #: how schemathesis serializes a controller's file
 _HOOKS = """
 import schemathesis
@@ -56,7 +57,7 @@ def test_generated_requests_get_answers_as_described(fuzzed: Serving, tmp_path: 
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1500,
         check=False,
         env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(tmp_path)},
     )
