@@ -9,8 +9,8 @@ from typing import Any
 
 from pyaici.server.apis.messages.grammar import END_OF_CALLS
 from pyaici.server.apis.messages.requests import Tool
-from pyaici.server.apis.messages.schemas import properties
 from pyaici.server.apis.messages.tool_rules import END_OF_VALUE
+from pyaici.server.apis.schemas import properties
 from pyaici.server.apis.text import read_json
 
 _INVOKE, _PARAMETER, _END_OF_INVOKE = '<invoke name="', '<parameter name="', "</invoke>"

@@ -18,7 +18,7 @@ from pyaici.server.apis.messages.requests import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from pyaici.server.apis.messages.schemas import properties
+from pyaici.server.apis.schemas import properties
 from pyaici.server.apis.text import read_json
 from pyaici.server.apis.thinking import THINK
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from pyaici.server.apis.messages.errors import MessagesError, invalid
 from pyaici.server.apis.messages.kbnf import quoted
 from pyaici.server.apis.messages.requests import Tool
-from pyaici.server.apis.messages.schemas import Property, arguments, has_references, listed, properties
+from pyaici.server.apis.schemas import Property, arguments, has_references, listed, properties
 
 END_OF_VALUE = "</parameter>"
 #: characters that an argument's name may not have, since it is written into a tag

@@ -10,7 +10,7 @@ from pyaici.server.apis.fields import argument_text
 from pyaici.server.apis.openai.constraints import constraint
 from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.apis.openai.requests import ToolChoice
-from pyaici.server.apis.openai.tools import TemplateTools, ToolFormat, template_tools
+from pyaici.server.apis.openai.tools import HERMES, TemplateTools, ToolFormat, template_tools
 from pyaici.server.apis.sampling import sampling
 from pyaici.server.apis.stops import Protected
 from pyaici.server.apis.text import read_json
@@ -61,9 +61,11 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     """Returns the plan for a chat. Raises ApiError if the request is not supported."""
     functions = _functions(request)
     known = template_tools(model.tokenizer, model.chat_template)
+    if not known.form.supports(functions):
+        known = TemplateTools(HERMES, system=known.system)
     prompt = _prompt(model, request, functions, known)
     start = _start(model, prompt)
-    form = known.form if functions else None
+    form = known.form.bound(functions) if functions else None
     call, exclusive = _constraint(request, functions, form, start)
     job = Job(
         user,

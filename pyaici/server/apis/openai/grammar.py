@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pyaici.server.apis.openai.lark import lark_text, literal_pattern
 from pyaici.server.apis.thinking import END_OF_THINKING, THINK
 
 if TYPE_CHECKING:
@@ -74,9 +73,7 @@ def tool_grammar(
     allowed. `schema`: the JSON Schema of an answer without calls; such an answer has no text beside calls.
     """
     before, rules = start.rules()
-    call = f"call: %json {_json(form.schema(functions, parallel=parallel))}"
-    if form.end:
-        call += f" {lark_text(form.end)}"
+    calling = form.rules(functions, parallel=parallel)
     several = parallel and not form.listed
     if schema is not None and not required:
         calls = "call" if not form.begin else "first_call"
@@ -84,7 +81,7 @@ def tool_grammar(
         lines = [
             f"start: {before}({calls}{' (BLANK first_call)*' if several else ''} | answer)",
             f"answer: %json {schema}",
-            call,
+            *calling,
             *([f"first_call: {lark_text(form.begin)} call"] if form.begin else []),
             *rules,
             *([_BLANK] if several and _BLANK not in rules else []),
@@ -94,20 +91,19 @@ def tool_grammar(
     if not form.begin:  # the whole answer is a call or a text: its first character decides
         first = f"start: {before}call" if required else f"start: {before}(call | PLAIN)"
         plain = rf"PLAIN: /[ \t\r\n]*([^\{form.first} \t\r\n](.|\n)*)?/"
-        return _grammar(first, call, *rules, *([] if required else [plain]), *([_TEXT] if rules else []))
+        return _grammar(first, *calling, *rules, *([] if required else [plain]), *([_TEXT] if rules else []))
     if required:
         more = "(BLANK first_call)*" if several else ""
         again = [] if _BLANK in rules or not several else [_BLANK]
         first_call = f"first_call: {lark_text(form.begin)} call"
-        return _grammar(
-            f"start: {before}first_call {more}", first_call, call, *rules, *again, *([_TEXT] if rules else [])
-        )
+        text = [_TEXT] if rules else []
+        return _grammar(f"start: {before}first_call {more}", first_call, *calling, *rules, *again, *text)
     calls = "(before_call call)*" if several else "(before_call call)?"
     end = "TEXT" if several else "END"
     lines = [
         f"start: {before}{calls} {end}",
         f"before_call[lazy]: TEXT {lark_text(form.begin)}",
-        call,
+        *calling,
         *rules,
         _TEXT,
     ]
@@ -118,25 +114,3 @@ def tool_grammar(
 
 def _grammar(*lines: str) -> str:
     return "\n".join(lines) + "\n"
-
-
-def _json(schema: Any) -> str:
-    return json.dumps(schema, ensure_ascii=False)
-
-
-def lark_text(text: str) -> str:
-    """Returns a string literal of Lark."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def lark_regex(pattern: str) -> str:
-    """Returns a regular expression of Lark, between slashes."""
-    escaped = re.sub(r"(\\.)|/", lambda found: found[1] or r"\/", pattern, flags=re.DOTALL)
-    return "/" + re.sub(r"\\?\n", r"\\n", escaped) + "/"
-
-
-def literal_pattern(text: str) -> str:
-    """Returns a regular expression that matches this text, for use between slashes."""
-    return "".join(
-        f"\\{char}" if char in r"\/.[]{}()*+?^$|" else "\\n" if char == "\n" else char for char in text
-    )

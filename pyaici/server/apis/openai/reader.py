@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyaici.server.apis.stops import MarkerScanner
-from pyaici.server.apis.text import read_json
 
 if TYPE_CHECKING:
     from pyaici.server.apis.openai.grammar import Start
@@ -163,13 +162,11 @@ class AnswerReader:
     def _calls(self, body: str) -> list[Part] | None:
         assert self._form is not None
         try:
-            value: Any = read_json(body)
-            values = value if self._form.listed else [value]
             found: list[Part] = [
-                Call(str(call["name"]), json.dumps(call[self._form.arguments], ensure_ascii=False))
-                for call in values
+                Call(name, json.dumps(arguments, ensure_ascii=False))
+                for name, arguments in self._form.read(body)
             ]
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except ValueError:
             return None
         if self._exclusive is not None and any(
             isinstance(call, Call) and call.name not in self._exclusive for call in found

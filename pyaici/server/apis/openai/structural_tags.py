@@ -9,13 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from pyaici.server.apis.fields import StrictBody
-from pyaici.server.apis.openai.grammar import (
-    Start,
-    lark_regex,
-    lark_text,
-    literal_pattern,
-    with_reasoning,
-)
+from pyaici.server.apis.openai.grammar import Start, with_reasoning
+from pyaici.server.apis.openai.lark import lark_regex, lark_text, literal_pattern
 from pyaici.server.http.errors import bad_request
 
 #: most nested formats, and most parts of one

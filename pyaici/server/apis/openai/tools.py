@@ -6,9 +6,13 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from pyaici.server.apis.openai.lark import lark_text
+from pyaici.server.apis.schemas import Property, properties
+from pyaici.server.apis.text import read_json
 
 if TYPE_CHECKING:
     from pyaici.server.apis.openai.requests import Function
@@ -62,6 +66,27 @@ class ToolFormat:
         schema = {"type": "array", "items": call, "minItems": 1}
         return schema if parallel else {**schema, "maxItems": 1}
 
+    def supports(self, functions: Sequence[Function]) -> bool:
+        """Returns whether the grammar of these functions' calls can be written in this format."""
+        return True
+
+    def bound(self, functions: Sequence[Function]) -> ToolFormat:
+        """Returns the format for reading calls of these functions."""
+        return self
+
+    def rules(self, functions: Sequence[Function], *, parallel: bool) -> list[str]:
+        """Returns rules of Lark for what follows `begin`; the rule `call` is the first one."""
+        schema = json.dumps(self.schema(functions, parallel=parallel), ensure_ascii=False)
+        return [f"call: %json {schema} {lark_text(self.end) if self.end else ''}"]
+
+    def read(self, body: str) -> list[tuple[str, Any]]:
+        """Returns the calls (name, arguments) between the markers. Raises ValueError for anything else."""
+        value: Any = read_json(body)
+        try:
+            return [(str(call["name"]), call[self.arguments]) for call in (value if self.listed else [value])]
+        except (TypeError, KeyError):
+            raise ValueError("not a call") from None
+
     def write(self, calls: Sequence[tuple[str, Any]]) -> str:
         """Returns calls (name, arguments) as a model writes them."""
         values = [{"name": name, self.arguments: arguments} for name, arguments in calls]
@@ -108,11 +133,156 @@ class ToolFormat:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TaggedFormat(ToolFormat):
+    """The format of calls in which each argument is between marks of its own.
+
+    Texts are written as they are, other values as JSON.
+    """
+
+    #: what is written around the name of the function, and around the name of an argument
+    name_marks: tuple[str, str] = ("", "")
+    key_marks: tuple[str, str] = ("", "")
+    #: what ends a value, and all arguments
+    end_of_value: str = ""
+    end_of_arguments: str = ""
+    #: arguments of the functions by name, to read their values
+    known: Mapping[str, Mapping[str, Property]] = field(default_factory=dict)
+
+    def supports(self, functions: Sequence[Function]) -> bool:
+        """See `ToolFormat.supports`: each argument must have a schema of its own."""
+        return all(self._is_plain(function.parameters or {}) for function in functions)
+
+    def _is_plain(self, schema: Mapping[str, Any]) -> bool:
+        found = properties(schema)
+        required = set(schema.get("required", ()))
+        if not schema.keys() <= _PLAIN or not required <= {prop.name for prop in found}:
+            return False
+        if schema.get("type", "object") != "object" or schema.get("additionalProperties"):
+            return False
+        return all(self._is_plain_property(prop) for prop in found)
+
+    def _is_plain_property(self, prop: Property) -> bool:
+        if not prop.name or set("<>\n") & set(prop.name) or not isinstance(prop.schema, dict):
+            return False
+        if not prop.is_text:
+            return True
+        values = prop.schema.get("enum", [])
+        return prop.schema.keys() <= _PLAIN_TEXT and not any(self.end_of_value in text for text in values)
+
+    def bound(self, functions: Sequence[Function]) -> ToolFormat:
+        """See `ToolFormat.bound`."""
+        known = {
+            function.name: {prop.name: prop for prop in properties(function.parameters or {})}
+            for function in functions
+        }
+        return replace(self, known=known)
+
+    def rules(self, functions: Sequence[Function], *, parallel: bool) -> list[str]:
+        """See `ToolFormat.rules`. Arguments are in the order of the schema."""
+        names = " | ".join(f"call_{i}" for i in range(len(functions)))
+        found = [f"call: ({names}) {lark_text(self.end)}", r"ANY: /(.|\n)*/"]
+        for i, function in enumerate(functions):
+            parameters = function.parameters or {}
+            definitions = {key: parameters[key] for key in ("$defs", "definitions") if key in parameters}
+            parts = []
+            for j, prop in enumerate(properties(parameters)):
+                key, end = prop.name.join(self.key_marks), lark_text(self.end_of_value)
+                part = f"argument_{i}_{j}"
+                parts.append(part if prop.required else f"{part}?")
+                if not prop.is_text:
+                    schema = json.dumps({**definitions, **prop.schema}, ensure_ascii=False)
+                    value = f"%json {schema} {end}"
+                elif texts := prop.schema.get("enum"):
+                    value = f"({' | '.join(map(lark_text, texts))}) {end}"
+                else:
+                    value = f"value_{i}_{j}"
+                    found.append(f"{value}[lazy]: ANY {end}")
+                found.append(f"{part}: {lark_text(key)} {value}")
+            name = lark_text(function.name.join(self.name_marks))
+            end = lark_text(self.end_of_arguments) if self.end_of_arguments else ""
+            found.append(f"call_{i}: {name} {' '.join(parts)} {end}")
+        return found
+
+    def read(self, body: str) -> list[tuple[str, Any]]:
+        """See `ToolFormat.read`."""
+        before, after = self.name_marks
+        name, mark, rest = body.removeprefix(before).partition(after)
+        if not body.startswith(before) or not mark or not rest.endswith(self.end_of_arguments):
+            raise ValueError("not a call")
+        rest = rest[: len(rest) - len(self.end_of_arguments)]
+        values: dict[str, Any] = {}
+        begin, middle = self.key_marks
+        while rest:
+            key, mark, value = rest.removeprefix(begin).partition(middle)
+            text, end, left = value.partition(self.end_of_value)
+            if not rest.startswith(begin) or not mark or not end:
+                raise ValueError("not a call")
+            prop = self.known.get(name, {}).get(key)
+            values[key] = prop.read(text) if prop else _guess(text)
+            rest = left
+        return [(name, values)]
+
+    def write(self, calls: Sequence[tuple[str, Any]]) -> str:
+        """See `ToolFormat.write`."""
+        return "\n".join(f"{self.begin}{self._body(name, values)}{self.end}" for name, values in calls)
+
+    def _body(self, name: str, values: Mapping[str, Any]) -> str:
+        written = "".join(
+            f"{key.join(self.key_marks)}"
+            f"{value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}{self.end_of_value}"
+            for key, value in values.items()
+        )
+        return f"{name.join(self.name_marks)}{written}{self.end_of_arguments}"
+
+    def is_written(self, text: str, name: str, arguments: Any) -> bool:
+        """See `ToolFormat.is_written`."""
+        return self.write([(name, arguments)]) in text
+
+    def is_shown(self, text: str) -> bool:
+        """Returns False: templates describe such formats in words of their own."""
+        return False
+
+    def describe(self, functions: Sequence[Function]) -> str:
+        """See `ToolFormat.describe`."""
+        example = self.write([("<name of the function>", {"<parameter>": "<value>"})])
+        return ToolFormat.describe(self, functions).rpartition("\n")[0] + "\n" + example
+
+
+def _guess(text: str) -> Any:
+    try:
+        return read_json(text)
+    except ValueError:
+        return text
+
+
+#: keywords of the schema of all arguments, and of that of a text, that a format with tags can enforce
+_PLAIN = frozenset(
+    ("type", "properties", "required", "additionalProperties", "description", "title", "$defs", "definitions")
+)
+_PLAIN_TEXT = frozenset(("type", "enum", "description", "title", "default", "examples"))
 HERMES = ToolFormat("hermes", "<tool_call>\n", "\n</tool_call>")
 SMOLLM2 = ToolFormat("smollm2", "<tool_call>", "</tool_call>", listed=True)
 MISTRAL = ToolFormat("mistral", "", "", listed=True, before="[TOOL_CALLS]")
 LLAMA3 = ToolFormat("llama3", "", "", arguments="parameters", before="<|end_header_id|>")
-FORMATS = {found.name: found for found in (HERMES, SMOLLM2, MISTRAL, LLAMA3)}
+QWEN3_CODER = TaggedFormat(
+    "qwen3_coder",
+    "<tool_call>\n",
+    "\n</tool_call>",
+    name_marks=("<function=", ">\n"),
+    key_marks=("<parameter=", ">\n"),
+    end_of_value="\n</parameter>\n",
+    end_of_arguments="</function>",
+)
+GLM4 = TaggedFormat(
+    "glm4",
+    "<tool_call>",
+    "</tool_call>",
+    name_marks=("", "\n"),
+    key_marks=("<arg_key>", "</arg_key>\n<arg_value>"),
+    end_of_value="</arg_value>\n",
+)
+FORMATS = {found.name: found for found in (HERMES, SMOLLM2, MISTRAL, LLAMA3, QWEN3_CODER, GLM4)}
 
 
 _NAME, _ARGUMENTS, _RESULT = "probe_tool", {"probe_key": "probe value"}, "probe result"

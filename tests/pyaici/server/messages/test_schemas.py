@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyaici.server.apis.messages import MessagesError, plan
-from pyaici.server.apis.messages.schemas import properties
+from pyaici.server.apis.schemas import properties
 from tests.controllers.grammars.walk import Controller
 from tests.pyaici.server.messages.bodies import call, calls, request, strings, tool
 

@@ -17,9 +17,11 @@ from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
 from pyaici.server.apis.openai.requests import Function
 from pyaici.server.apis.openai.tools import (
     FORMATS,
+    GLM4,
     HERMES,
     LLAMA3,
     MISTRAL,
+    QWEN3_CODER,
     SMOLLM2,
     ToolFormat,
 )
@@ -87,6 +89,8 @@ _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
     # the first character decides whether the answer is a call
     "llama3": (_FREELY | {"thought and call"}, {"call"}),
     "mistral": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
+    "qwen3_coder": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
+    "glm4": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
 }
 
 
@@ -153,6 +157,48 @@ def test_reasoning_may_precede_an_answer_with_a_schema(lark: Callable[[str], Con
         assert controller.accepts(text) == good, text
 
 
+TYPED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "unit": {"enum": ["C", "F"], "type": "string"},
+        "days": {"type": "array", "items": {"$ref": "#/$defs/day"}},
+        "exact": {"type": "boolean"},
+    },
+    "required": ["city"],
+    "$defs": {"day": {"type": "integer", "maximum": 9}},
+}
+
+
+@pytest.mark.parametrize("form", [QWEN3_CODER, GLM4], ids=["qwen3_coder", "glm4"])
+def test_arguments_between_tags_follow_their_schemas(
+    form: ToolFormat, lark: Callable[[str], Controller]
+) -> None:
+    functions = [Function(name="weather", parameters=TYPED), Function(name="now")]
+    assert form.supports(functions)
+    controller = lark(tool_grammar(functions, form, FREE, required=True, parallel=False))
+    for values, good in (
+        ({"city": "Oslo"}, True),
+        ({"city": "1"}, True),
+        ({"city": "a < b\n</tool_call>", "unit": "C", "days": [1, 2], "exact": True}, True),
+        ({"city": "Oslo", "unit": "K"}, False),
+        ({"city": "Oslo", "days": [10]}, False),
+        ({"city": "Oslo", "exact": "yes"}, False),
+        ({"unit": "C"}, False),
+        ({"town": "Oslo"}, False),
+    ):
+        text = form.write([("weather", values)])
+        assert controller.accepts(text) == good, text
+        if good:
+            call = Call("weather", json.dumps(values, ensure_ascii=False))
+            assert _read(form.bound(functions), FREE, list(text)) == [call]
+    for keyword in ({"pattern": "a"}, {"maxLength": 3}, {"format": "date"}):
+        schema = {"type": "object", "properties": {"a": {"type": "string", **keyword}}}
+        assert not form.supports([Function(name="f", parameters=schema)])
+    assert not form.supports([Function(name="f", parameters={"anyOf": [TYPED]})])
+    assert not form.supports([Function(name="f", parameters={"type": "object", "required": ["a"]})])
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     form=st.sampled_from(list(FORMATS.values())),
@@ -173,7 +219,7 @@ def test_reading_does_not_depend_on_the_pieces(
     expected: list[Part] = [TextChunk("reasoning", thought)] if thought is not None else []
     expected += [TextChunk("content", before)] if before else []
     expected.append(Call("weather", json.dumps({"city": city}, ensure_ascii=False)))
-    assert _read(form, THINKS, pieces) == expected
+    assert _read(form.bound(FUNCTIONS), THINKS, pieces) == expected
 
 
 @pytest.mark.parametrize(
