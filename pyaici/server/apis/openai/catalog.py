@@ -1,4 +1,4 @@
-"""Routes `GET /v1/models` and `GET /v1/models/{name}`, for clients of OpenAI and of Anthropic."""
+"""Routes `GET /v1/models` and `GET /v1/models/{name}`; refuses embeddings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel
 
 from pyaici.server.http.access import Runner
+from pyaici.server.http.errors import bad_request
 from pyaici.server.models import ServedModel
 
 router = APIRouter(tags=["openai"])
@@ -54,6 +55,16 @@ async def describe_model(request: Request, name: Annotated[str, Path(max_length=
     model: ServedModel = request.app.state.service.model
     model.check_name(name)
     return _describe(model)
+
+
+@router.post("/v1/embeddings", status_code=400)
+@router.post("/api/embed", status_code=400)
+@router.post("/api/embeddings", status_code=400)
+async def embed(request: Request, user: Runner) -> None:
+    """Refuses the request: the models that this server runs are made for generating text."""
+    name = request.app.state.service.model.name
+    message = f"{name} is a model that generates text: its hidden states are no embeddings, so it has none"
+    raise bad_request(message, "model", "no_embeddings")
 
 
 def _describe(model: ServedModel) -> Model:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyaici.server.apis.openai.requests import Constrained, ResponseFormat
 
 
+#: most characters of the place of a problem, which may be nested deeply
+_MAX_PLACE = 200
 #: the schema of any JSON object
 _OBJECT = {"type": "object"}
 
@@ -106,7 +108,7 @@ def _structural_tag(value: Any, param: str) -> StructuralTag:
         return StructuralTag.model_validate(_parsed(value, param))
     except ValidationError as error:
         problem = error.errors()[0]
-        place = ".".join(str(step) for step in problem["loc"])
+        place = ".".join(str(step) for step in problem["loc"])[:_MAX_PLACE]
         raise bad_request(f"{param}.{place}: {problem['msg']}", param) from None
 
 

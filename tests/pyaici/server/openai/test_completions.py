@@ -77,6 +77,12 @@ def test_log_likelihood_requests_of_lm_eval_harness(exact_client: openai.OpenAI)
     assert generated.get(text.logprobs.tokens[-1], found[0][0]) == pytest.approx(found[0][0], abs=1e-3)
 
 
+def test_embeddings_are_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="is a model that generates text") as refused:
+        client.embeddings.create(model=MODEL, input="Hello")
+    assert refused.value.code == "no_embeddings"
+
+
 def test_usage_has_the_cached_tokens_of_the_prompt(client: openai.OpenAI) -> None:
     options = {"model": MODEL, "prompt": "Nobody else asks for seven purple bicycles.", "max_tokens": 2}
     found = []
