@@ -48,6 +48,8 @@ Arguments read_arguments(std::string_view argument) {
     const std::optional<Whitespace> whitespace = aici::json_schema::whitespace_named(value);
     if (name == "whitespace" && whitespace)
       found.options.whitespace = *whitespace;
+    else if (name == "order" && (value == "schema" || value == "any"))
+      found.options.order = value == "any" ? aici::json_schema::Order::kAny : aici::json_schema::Order::kSchema;
     else if (name == "unsupported" && (value == "refuse" || value == "warn"))
       found.options.warn = value == "warn";
     else if (name == "unknown_formats" && (value == "refuse" || value == "warn"))
@@ -55,7 +57,7 @@ Arguments read_arguments(std::string_view argument) {
     else
       aici::fail("the argument has an invalid member \"" + std::string(name) +
                  "\": besides \"schema\" it may have \"whitespace\" (\"flexible\", \"compact\" or "
-                 "\"spaced\"), \"unsupported\" and \"unknown_formats\" (\"refuse\" or \"warn\")");
+                 "\"spaced\"), \"order\" (\"schema\" or \"any\"), \"unsupported\" and \"unknown_formats\" (\"refuse\" or \"warn\")");
   }
   return found;
 }

@@ -60,6 +60,7 @@ class Engine:
         warn: bool = False,
         *,
         refuse_unknown_formats: bool = False,
+        any_order: bool = False,
     ) -> list[str]:
         """The warnings. `schema` is text, or something that is written as JSON.
 
@@ -70,7 +71,9 @@ class Engine:
             schema = schema.encode()
         data = schema if isinstance(schema, bytes) else json.dumps(schema, ensure_ascii=False).encode()
         try:
-            taken = self._with(data, "probe_compile", whitespace, int(warn), int(refuse_unknown_formats))
+            taken = self._with(
+                data, "probe_compile", whitespace, int(warn), int(refuse_unknown_formats), int(any_order)
+            )
         except wasmtime.Trap:
             self._start()  # this instance is no longer usable
             raise

@@ -27,10 +27,11 @@ PROBE(probe_free) void probe_free(void* at) { std::free(at); }
 /// Returns 1 if the schema is accepted; other calls use it. The message then lists the parts that are not enforced.
 PROBE(probe_compile)
 std::uint32_t probe_compile(const char* schema, std::uint32_t size, std::uint32_t whitespace, std::uint32_t warn,
-                            std::uint32_t refuse_unknown_formats) {
+                            std::uint32_t refuse_unknown_formats, std::uint32_t any_order) {
   Options options;
   options.whitespace = static_cast<Whitespace>(whitespace);
   options.warn = warn != 0;
+  options.order = any_order ? Order::kAny : Order::kSchema;
   options.refuse_unknown_formats = refuse_unknown_formats != 0;
   std::vector<Problem> problems;
   aici::cfg::Grammar grammar;

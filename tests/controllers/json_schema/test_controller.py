@@ -135,6 +135,15 @@ def test_refusals(start: Callable[[Any], Guest], argument: Any, message: str) ->
     assert message in caught.value.message
 
 
+def test_order(start: Callable[[Any], Guest]) -> None:
+    schema = {"type": "object", "properties": {"a": True, "b": True}, "required": ["a"]}
+    for order, expected in (("any", True), ("schema", False), (None, False)):
+        options = {"schema": schema} if order is None else {"schema": schema, "order": order}
+        assert accepts(start(options), '{"b":1,"a":2}') == expected
+        assert accepts(start(options), '{"a":2,"b":1}')
+        assert not accepts(start(options), '{"b":1}')
+
+
 @pytest.mark.parametrize("member", [{"a": 1}, "http://example.org/schema", True])
 def test_member_schema_beside_keywords(start: Callable[[Any], Guest], member: Any) -> None:
     """Such an object is a schema with an unknown keyword."""

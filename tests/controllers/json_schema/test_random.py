@@ -18,6 +18,9 @@ from tests.controllers.json_schema.schemas import ObjectSchemas, Schemas
 #: what docs/json_schema.md says is less than the schema allows
 LOSSY = ("minProperties", "unevaluatedProperties", "unevaluatedItems")
 
+#: objects with these keywords keep the order of the schema: what they require of some property is counted
+COUNTED = ("not", "oneOf", "if", "maxProperties", "dependentRequired")
+
 
 def mentions(schema: Any, names: tuple[str, ...]) -> bool:
     text = json.dumps(schema)
@@ -52,6 +55,32 @@ def test_values(engine: Engine, seed: int, kind: type[Schemas]) -> None:
             counts["valid" if valid else "invalid"] += 1
     assert counts["valid"] > 300 and counts["invalid"] > 300, counts
     assert counts["refused"] < 60, counts
+
+
+def test_any_order(engine: Engine) -> None:
+    """With free order, valid values are accepted in every order of their properties, invalid values in none."""
+    counts = collections.Counter[str]()
+    for seed in range(250):
+        rng = random.Random(seed)
+        source = (Schemas if seed % 2 else ObjectSchemas)(rng)
+        schema = source.schema()
+        if mentions(schema, (*LOSSY, *COUNTED)):
+            continue
+        try:
+            engine.compile(schema, SPACED, any_order=True)
+        except Refused:
+            continue
+        validator = Draft202012Validator(schema)
+        for _ in range(10):
+            value = source.value(schema)
+            valid = validator.is_valid(value)
+            ways = [*itertools.islice(orders(value), 60)]
+            accepted = sum(engine.accepts(json.dumps(way, ensure_ascii=False)) for way in ways)
+            # values of enumerations are written in one order
+            some = 1 if mentions(schema, ("enum",)) else len(ways)
+            assert accepted >= some if valid else not accepted, (schema, value)
+            counts["valid" if valid else "invalid"] += 1
+    assert counts["valid"] > 300 and counts["invalid"] > 150, counts
 
 
 def walk(engine: Engine, rng: random.Random) -> bytes | None:

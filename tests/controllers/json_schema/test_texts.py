@@ -155,6 +155,43 @@ def test_misspelled_formats(engine: Engine, name: str, known: str) -> None:
         engine.compile({"type": "string", "format": name})
 
 
+REGEXES = [
+    "",
+    "^[a-z]+$",
+    r"(?:a|b)*?c{2,3}",
+    r"((\d+)\.)?(?=x)y",
+    r"((a)(b))|",
+    "[^-a-f\\w-]{0,9}",
+    r"\bé\B\x41\u0042",
+    "a||b",
+    r"[a-f0-9]{12,345}?",
+    r"\/\\",
+]
+NO_REGEXES = ["(", ")", "a**", "^*", "[", "]", "{", "a{2,1}", "[z-a]", "(?=a)*", "\\", r"\a", "*", "(?a)", "a{1", r"\-"]
+
+
+@pytest.mark.parametrize("length", [{}, {"maxLength": 20}])
+def test_regexes(engine: Engine, length: dict[str, int]) -> None:
+    engine.compile({"type": "string", "format": "regex", **length})
+    for text in REGEXES:
+        assert engine.accepts(json.dumps(text, ensure_ascii=False)), text
+        re.compile(text)
+    for text in NO_REGEXES:
+        assert not engine.accepts(json.dumps(text)), text
+
+
+def test_alternatives_that_differ_in_a_format(engine: Engine) -> None:
+    """What violates a format only is left out, since not every validator checks formats."""
+    engine.compile({"oneOf": [{"type": "string", "format": "date"}, {"type": "string", "maxLength": 3}]})
+    assert engine.accepts('"2024-02-29"') and not engine.accepts('"abcd"')
+    # the second alternative still excludes what it shares with the first
+    either = {"anyOf": [{"not": {"format": "date"}}, {"type": "null"}]}
+    properties = {"properties": {"a": either}, "required": ["a"]}
+    engine.compile({"type": "object", "oneOf": [properties, {"required": ["a"], "maxProperties": 1}]})
+    assert not engine.accepts('{"a": "b"}') and not engine.accepts('{"a": null}')
+    assert engine.accepts('{"a": null, "b": 1}') and engine.accepts('{"a": 1}')
+
+
 def test_negated_formats(engine: Engine) -> None:
     with pytest.raises(Refused, match="the negation of a number's format cannot be enforced"):
         engine.compile({"type": "integer", "not": {"format": "int32"}})

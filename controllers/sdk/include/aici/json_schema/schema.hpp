@@ -24,8 +24,15 @@ enum class Whitespace : std::uint8_t {
   kSpaced,    ///< as Python writes it: {"a": 1, "b": [2, 3]}
 };
 
+/// The order in which the properties of an object are written.
+enum class Order : std::uint8_t {
+  kSchema,  ///< that of the schema
+  kAny,     ///< any order for objects with few named properties (Limits::ordered_names), else that of the schema
+};
+
 struct Options {
   Whitespace whitespace = Whitespace::kFlexible;
+  Order order = Order::kSchema;
   /// Ignores parts that cannot be enforced, instead of refusing the schema. The output may then violate the schema.
   bool warn = false;
   /// Refuses formats that are not known, instead of ignoring them as JSON Schema says.

@@ -272,9 +272,42 @@ cfg::Expr Emitter::object(const Branch& branch) {
   return grammar_.choice(all);
 }
 
+/// Returns one or more members in any order with commas between them, with a rule for each set of written members.
+cfg::Expr Emitter::in_any_order(const std::vector<Member>& members, Expr free) {
+  const bool has_free = free != grammar_.never();
+  const std::uint32_t sets = 1u << members.size();
+  ordered_states_ += sets;
+  std::uint32_t required = 0;
+  std::vector<Expr> properties;
+  for (std::size_t i = 0; i < members.size(); i++) {
+    required |= static_cast<std::uint32_t>(members[i].required) << i;
+    properties.push_back(rule("property", members[i].ways[0].second));
+  }
+  const Expr other = has_free ? rule("property", free) : free;
+  std::vector<cfg::Rule> rests;
+  for (std::uint32_t written = 0; written < sets; written++) rests.push_back(grammar_.declare("properties"));
+  const auto next = [&](std::uint32_t written) {
+    std::vector<Expr> all;
+    for (std::size_t i = 0; i < members.size(); i++)
+      if (!(written >> i & 1)) all.push_back(grammar_.sequence({properties[i], grammar_.call(rests[written | 1u << i])}));
+    if (has_free) all.push_back(grammar_.sequence({other, grammar_.call(rests[written])}));
+    return grammar_.choice(all);
+  };
+  for (std::uint32_t written = 0; written < sets; written++) {
+    std::vector<Expr> all;
+    if ((required & ~written) == 0) all.push_back(grammar_.empty());
+    all.push_back(grammar_.sequence({marks_.comma(), next(written)}));
+    grammar_.define(rests[written], grammar_.choice(all));
+  }
+  return next(0);
+}
+
 /// Returns one or more members with commas between them. Members before the first required member are followed by a
 /// comma, and members after it are preceded by one. If no member is required, any member can be the first.
 cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
+  if (order_ == Order::kAny && members.size() + (free != grammar_.never()) > 1 && members.size() <= limits_.ordered_names &&
+      ordered_states_ + (1u << members.size()) <= limits_.ordered_states)
+    return in_any_order(members, free);
   const bool has_free = free != grammar_.never();
   const Expr more_free =
       has_free ? rule("properties", grammar_.star(grammar_.sequence({marks_.comma(), free}))) : grammar_.empty();

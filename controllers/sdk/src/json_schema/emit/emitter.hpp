@@ -49,6 +49,7 @@ class Emitter {
         limits_(options.limits),
         warn_(options.warn),
         plain_(options.plain),
+        order_(options.order),
         marks_(grammar, options.whitespace) {}
 
   /// Returns the texts of all values that satisfy the whole schema.
@@ -122,6 +123,7 @@ class Emitter {
   bool members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out);
   bool sort_free(const Branch& branch, Free* free);
   Expr free_member(const Branch& branch, Free& free, Met open, Met met, Met kept);
+  Expr in_any_order(const std::vector<Member>& members, Expr free);
   Expr uncounted(const std::vector<Member>& members, Expr free);
   Expr counted(const Branch& branch, const std::vector<Member>& members, Free& free);
   Expr rest_of_free(const Branch& branch, Free& free, Met open, Met kept, std::uint32_t room);
@@ -141,6 +143,9 @@ class Emitter {
   bool warn_;
   /// Write strings without quotes and escapes.
   bool plain_;
+  Order order_;
+  /// Number of rules for sets of written properties so far.
+  std::uint32_t ordered_states_ = 0;
   Marks marks_;
   std::map<Goal, Expr> known_;
   std::map<std::string, Expr> patterns_;

@@ -95,7 +95,7 @@ bool Expander::disjoint(Value a, Value b, const Branches& within, const std::vec
   if (shared == 0) return true;
   // often they give the same property different values, and it is required beside them
   const auto shape = shapes_.find(both);
-  if (shared != kObject || shape == shapes_.end()) return false;
+  if (shared != kObject || shape == shapes_.end() || shape->second->left_out & kObject) return false;
   for (const Value value : shape->second->literals)
     if (document_.is(value, Kind::kObject)) return false;
   for (const Branch& branch : shape->second->branches) {

@@ -216,7 +216,7 @@ void Expander::not_format(Value, Value keyword, Branches& branches) {
   if (format && format->pattern.empty()) return branches.clear();
   only(branches, kString);
   prune(branches);
-  problem(branches, kString, keyword, "the negation of a text's format cannot be enforced");
+  problem(branches, kString, keyword, "the negation of a text's format cannot be enforced", true);
 }
 
 void Expander::content(Value, Value keyword, Branches& branches) {

@@ -40,6 +40,24 @@
 #define RELATIVE HIERARCHY "|(?:" NO_COLON "(?:/" PCHAR "*)*)?)" TAIL
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
 #define VARIABLE "(?:[A-Za-z0-9_]|" PERCENT ")+(?:\\*|:[1-9][0-9]{0,3})?"
+// Regular expressions of ECMAScript with the flag u. Its quantifiers need an atom, and {n,m} needs n <= m.
+#define REGEX_BOUNDS                                                                                            \
+  "0,[0-9]{1,3}|1,[1-9][0-9]{0,2}|2,(?:[2-9]|[1-9][0-9]{1,2})|3,(?:[3-9]|[1-9][0-9]{1,2})|"                     \
+  "4,(?:[4-9]|[1-9][0-9]{1,2})|5,(?:[5-9]|[1-9][0-9]{1,2})|6,(?:[6-9]|[1-9][0-9]{1,2})|"                        \
+  "7,(?:[7-9]|[1-9][0-9]{1,2})|8,(?:[89]|[1-9][0-9]{1,2})|9,(?:9|[1-9][0-9]{1,2})|[1-9][0-9],[1-9][0-9]{2}"
+#define REGEX_QUANTIFIER "(?:(?:[*+?]|\\{(?:[0-9]{1,3},?|" REGEX_BOUNDS ")\\})[?]?)?"
+#define REGEX_ESCAPE(more) "\\\\(?:[dDsSwWfnrtv.*+?()\\[\\]{}^$|/\\\\" more "]|x" HEX("2") "|u" HEX("4") ")"
+#define REGEX_RANGE                                                                                             \
+  "a-[a-z]|[a-z]-z|A-[A-Z]|[A-Z]-Z|0-[0-9]|1-[1-9]|2-[2-9]|3-[3-9]|4-[4-9]|5-[5-9]|6-[6-9]|7-[7-9]|8-[89]|9-9"
+#define REGEX_CLASS "\\[\\^?-?(?:[^\\\\\\[\\]^-]|" REGEX_RANGE "|" REGEX_ESCAPE("-") ")+-?\\]"
+#define REGEX_ATOM "[^\\\\^$.*+?()\\[\\]{}|]|\\.|" REGEX_ESCAPE("") "|" REGEX_CLASS
+#define REGEX_ASSERTION "[|^$]|\\\\[bB]"
+#define REGEX_WITH(group) "(?:(?:" REGEX_ATOM group ")" REGEX_QUANTIFIER "|" REGEX_ASSERTION ")*"
+#define REGEX_GROUP(inside) "|\\((?:\\?:)?" inside "\\)"
+#define REGEX_NESTED REGEX_WITH(REGEX_GROUP(REGEX_WITH("")))
+#define REGEX                                                                                                   \
+  "(?:(?:" REGEX_ATOM REGEX_GROUP(REGEX_NESTED) ")" REGEX_QUANTIFIER "|" REGEX_ASSERTION                        \
+  "|\\(\\?[=!]" REGEX_WITH("") "\\))*"
 
 namespace aici::json_schema {
 namespace {
@@ -66,9 +84,7 @@ constexpr Format kFormats[] = {
     {"uuid", "^" HEX("8") "-" HEX("4") "-" HEX("4") "-" HEX("4") "-" HEX("12") "$"},
     {"json-pointer", "^" POINTER "$"},
     {"relative-json-pointer", "^(?:0|[1-9][0-9]*)(?:#|" POINTER ")$"},
-    // expressions without groups, and only with simple classes
-    {"regex", "^\\^?(?:(?:[A-Za-z0-9 _,:;=@/\"'<>#%&!~-]|\\.|\\\\[dDsSwWnrt.*+?()\\[\\]{}^$|/\\\\]|"
-              "\\[\\^?(?:[A-Za-z0-9 _.,:;=@]|a-z|A-Z|0-9|\\\\[dDsSwW])+\\])[*+?]?)*\\$?$"},
+    {"regex", "^" REGEX "$"},
     // formats that are not in JSON Schema but in OpenAPI
     {"int8", "", "", "-128", "127"},
     {"int16", "", "", "-32768", "32767"},
