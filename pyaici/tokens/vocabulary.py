@@ -91,6 +91,11 @@ class Vocabulary:
         return frozenset(self.special_names)
 
     @property
+    def num_known(self) -> int:
+        """The number of ids that may be tokens: those from this one on have neither bytes nor a name."""
+        return max(len(self.tokens), *(token + 1 for token in self.special_names), 0)
+
+    @property
     def tokenizer_json(self) -> str | None:
         """The tokenizer.json that workers load; None for tokenizers of another kind."""
         return self.tokenizer.data.decode() if self.tokenizer.kind == "tokenizers" else None

@@ -67,9 +67,13 @@ PROOFS = {
         _BATCHING + "control.py::test_output_of_a_controller_is_an_event_and_stays_in_the_result",
         _VLLM + "engine.py::test_every_verb_has_the_same_results_as_on_transformers",
     ],
-    "several texts of a prompt (`n`)": [
+    "several texts of a prompt (`n`), as copies of one controller": [
         _BATCHING + "runtime.py::test_copies_and_beams_made_by_the_engine_follow_their_masks",
-        _VLLM + "engine.py::test_several_samples_repeat_with_the_same_seed_and_differ",
+        _VLLM + "copies.py::test_copies_give_what_they_give_on_transformers",
+    ],
+    "the number of tokens that were allowed in the place of a token (`count_allowed`)": [
+        _BATCHING + "control.py::test_allowed_tokens_are_counted_on_request",
+        _VLLM + "engine.py::test_numbers_of_allowed_tokens_equal_those_on_transformers",
     ],
     "`logit_bias`, `min_tokens`, `ignore_eos`, `stop_token_ids`, `repetition_penalty`": [
         _BATCHING + "sampling.py::test_greedy_texts_follow_the_changes",

@@ -85,9 +85,7 @@ class BatchingEngine(Engine):
         self.vocabulary = vocabulary.cut(runner.num_logits)
         if runtime is not None:
             runtime.register(self.vocabulary)
-        # the ids after these have neither bytes nor a name: they are no tokens
-        known = [len(self.vocabulary.tokens), *(token + 1 for token in self.vocabulary.special_names)]
-        self._vocab_size = max(known)
+        self._vocab_size = self.vocabulary.num_known
         #: most tokens of the key-value cache; None = no limit
         self.cache_tokens = budget.limit
         #: token ids of prompts are below this

@@ -174,7 +174,7 @@ class Families:
     def _follow(self, family: Family, index: int, record: Record, word: str, what: list[Any]) -> None:
         number, seq = family.number, record.id
         if word in ("sampled", "forced"):
-            self._append(family, index, record, what[0], Origin(word))
+            self._append(family, index, record, Origin(word), *what)
         elif word == "back":
             self.counts.backtracked += what[0]
             self._events.append(BackTracked(number, seq, what[0], record.backtrack(what[0])))
@@ -202,7 +202,15 @@ class Families:
             record.variables.update(values)
             self._events.append(VariablesChanged(number, seq, values))
 
-    def _append(self, family: Family, index: int, record: Record, tokens: list[int], origin: Origin) -> None:
+    def _append(
+        self,
+        family: Family,
+        index: int,
+        record: Record,
+        origin: Origin,
+        tokens: list[int],
+        allowed: int | None = None,
+    ) -> None:
         values = family.logprobs.get(index, deque())
         logprobs: list[float] | None = None
         top: list[list[tuple[int, float]]] = []
@@ -231,6 +239,7 @@ class Families:
                 origin,
                 logprobs,
                 top if logprobs and family.request.top_logprobs else None,
+                allowed,
             )
         )
 
@@ -330,7 +339,7 @@ class VllmEngine(Engine):
         if request.module is not None:
             arg = argument_bytes(request.arg).decode()
             extra = {"aici_controller": request.module, "aici_arg": arg, "aici_events": True}
-            extra |= {"aici_fork": True, "aici_copies": request.n}
+            extra |= {"aici_fork": True, "aici_copies": request.n, "aici_counts": request.count_allowed}
             if request.owner is not None:
                 extra["aici_owner"] = request.owner
             choices = self._max_sequences * request.n

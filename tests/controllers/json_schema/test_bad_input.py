@@ -149,9 +149,14 @@ def test_order_of_many_properties(engine: Engine) -> None:
     def schema(size: int) -> dict[str, Any]:
         properties = {f"v{i}": {"type": "null"} for i in range(size)}
         required = ["v0", f"v{size - 1}"]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+        }
 
-    few, many = (json.dumps(dict.fromkeys((f"v{i}" for i in reversed(range(n))))) for n in (8, 9))
+    few, many = (json.dumps(dict.fromkeys(f"v{i}" for i in reversed(range(n)))) for n in (8, 9))
     engine.compile(schema(8), any_order=True)
     assert engine.accepts(few) and not engine.accepts('{"v0": null}')
     assert not engine.accepts('{"v0": null, "v7": null, "v0": null}')
@@ -161,7 +166,10 @@ def test_order_of_many_properties(engine: Engine) -> None:
     assert not engine.accepts(many) and engine.accepts(json.dumps(dict.fromkeys(f"v{i}" for i in range(9))))
     lists = {"prefixItems": [{**schema(8), "title": str(i)} for i in range(40)], "items": False}
     engine.compile(lists, any_order=True)
-    free = [engine.accepts(f"[{', '.join([json.dumps({'v0': None, 'v7': None})] * i + [few])}]") for i in range(40)]
+    free = [
+        engine.accepts(f"[{', '.join([json.dumps({'v0': None, 'v7': None})] * i + [few])}]")
+        for i in range(40)
+    ]
     assert 0 < sum(free) <= 16
 
 

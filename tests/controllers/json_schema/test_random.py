@@ -58,7 +58,7 @@ def test_values(engine: Engine, seed: int, kind: type[Schemas]) -> None:
 
 
 def test_any_order(engine: Engine) -> None:
-    """With free order, valid values are accepted in every order of their properties, invalid values in none."""
+    """With free order, valid values pass in every order of their properties, invalid values in none."""
     counts = collections.Counter[str]()
     for seed in range(250):
         rng = random.Random(seed)

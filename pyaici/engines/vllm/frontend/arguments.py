@@ -15,7 +15,7 @@ from pyaici.scripting.script import InterpreterMissingError, read_request
 PREFIX = "aici_"
 #: most sequences with which one request can begin
 MOST_COPIES = 1024
-_FLAGS = ("hold", "fork", "events", "after_thinking")
+_FLAGS = ("hold", "fork", "events", "counts", "after_thinking")
 _KEYS = (
     "aici_controller",
     "aici_arg",
@@ -47,6 +47,8 @@ class ControllerCall:
     copies: int = 1
     #: outputs include events of each sequence (see the module `events`), so that the controller may backtrack
     events: bool = False
+    #: events of sampled tokens include how many tokens the controller allowed
+    counts: bool = False
     #: the controller begins when the model has finished its thinking
     after_thinking: bool = False
     #: owner of the request, whose limits apply; None = the owner of the engine's runtime
@@ -76,6 +78,8 @@ class ControllerCall:
         flags = {name: _flag(f"aici_{name}", extra_args.get(f"aici_{name}", False)) for name in _FLAGS}
         if flags["hold"] and flags["events"]:
             raise ValueError("aici_hold and aici_events exclude each other: leave one of them out")
+        if flags["counts"] and not flags["events"]:
+            raise ValueError("aici_counts needs aici_events: set both, or leave aici_counts out")
         copies = _count("aici_copies", extra_args.get("aici_copies", 1))
         if copies > 1 and not flags["fork"]:
             raise ValueError("aici_copies needs aici_fork: set both, or leave aici_copies out")

@@ -6,6 +6,7 @@ of events since the last output of the same sequence, oldest first. Each event i
 
 ==============================  ===========================================================================
 ``["sampled", tokens]``         token ids that were sampled
+``["sampled", [token], count]`` the same with `aici_counts`: the controller allowed so many tokens
 ``["forced", tokens]``          token ids that the controller appended
 ``["back", count]``             number of tokens that were removed from the end
 ``["forked", indices]``         sequences of the request that begin as copies of this one. Their outputs begin
@@ -52,7 +53,7 @@ class Events:
 
     def token(self, word: str, token: int) -> None:
         """Adds a token. Consecutive tokens with the same word share an event."""
-        if self._list and self._list[-1][0] == word:
+        if self._list and self._list[-1][0] == word and len(self._list[-1]) == 2:
             self._list[-1][1].append(token)
         else:
             self._list.append([word, [token]])

@@ -72,6 +72,8 @@ class Session:
     text_tokens: list[int] = field(default_factory=list)
     #: the token that a sequence gets when a controller removes all others
     begin_token: int = 0
+    #: `Vocabulary.num_known`
+    num_known: int = 0
     #: end-of-sequence tokens
     ends: frozenset[int] = frozenset()
     #: the runtime has failed; later requests need another session
@@ -198,6 +200,7 @@ class Connection:
                     daemon,
                     text_tokens=tokens[:64],
                     begin_token=begin_token(self._vocabulary),
+                    num_known=self._vocabulary.num_known,
                     ends=frozenset(self._vocabulary.eos),
                 )
             return self._session

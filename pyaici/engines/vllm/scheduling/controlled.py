@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError, RuntimeFailure
 from aicirt.contract.messages import StepInput
+from pyaici.client.masks import count_allowed
 from pyaici.client.results import MidResult, Row
 from pyaici.engines.vllm.frontend.events import Events, variables_to_wire
 from pyaici.engines.vllm.scheduling.logprobs import UNKNOWN, Measured, is_measured, measure
@@ -178,6 +179,8 @@ class Outcome:
     forced: list[bool] = field(default_factory=list)
     #: for each kept token: whether the request goes on if the token is an end-of-sequence token
     holds: list[bool] = field(default_factory=list)
+    #: for each kept token: how many tokens its row allowed; None if unknown, or if it was forced
+    allowed: list[int | None] = field(default_factory=list)
     #: output of copies that replaced the controller, each with the number of tokens before it
     logs: list[tuple[int, str]] = field(default_factory=list)
     #: number of tokens to remove after that, and the tokens to append then
@@ -368,11 +371,13 @@ class Controlled:
         accepted = reported = 0
         forced: list[bool] = []
         holds: list[bool] = []
+        allowed: list[int | None] = []
         logs: list[tuple[int, str]] = []
         for guess in self.guesses:
             if accepted + 1 == len(tokens) or tokens[accepted] != guess.token:
                 break
             accepted += 1
+            allowed.append(self._count_allowed())
             forced.append(self.answer is not None and self.answer.verb == Verb.SPLICE)
             holds.append(self.answer is not None and self.answer.hold_end)
             self.answer, self.idle = guess.answer, 0
@@ -386,7 +391,9 @@ class Controlled:
         if self.answer is not None and is_measured(self.answer, has_post=self.has_post):
             self.measured = measure(self.answer, self.masses, self.logprobs, accepted)
             self.pause = PAUSE + 1  # no copy can know the numbers about a draft
+        allowed.append(self._count_allowed())
         outcome = self._take(tokens[accepted])
+        outcome.allowed = allowed
         outcome.keep += accepted
         outcome.reported, outcome.logs = reported, logs
         outcome.forced, outcome.holds = forced + outcome.forced, holds + outcome.holds
@@ -395,6 +402,12 @@ class Controlled:
         self.pause = max(0, self.pause - 1)
         self.steady = not outcome.moves
         return outcome
+
+    def _count_allowed(self) -> int | None:
+        """Returns how many tokens the controller's answer allows, if the client wants to know."""
+        if not self.call.counts or self.session is None or self.answer is None or self.answer.row is None:
+            return None
+        return count_allowed(self.answer.row, self.session.num_known)
 
     def _take(self, token: int) -> Outcome:
         answer, self.answer = self.answer, None
@@ -473,8 +486,12 @@ class Controlled:
     def tell_tokens(self, outcome: Outcome, tokens: Sequence[int]) -> None:
         """Adds the sampled and forced tokens to the events."""
         if self.events is not None:
-            for token, forced in zip(tokens, outcome.forced, strict=False):
-                self.events.token("forced" if forced else "sampled", token)
+            for at, (token, forced) in enumerate(zip(tokens, outcome.forced, strict=False)):
+                count = outcome.allowed[at] if at < len(outcome.allowed) else None
+                if forced or count is None:
+                    self.events.token("forced" if forced else "sampled", token)
+                else:
+                    self.events.add("sampled", [token], count)
 
     def take_back(self, count: int, length: int) -> str | None:
         """Records that the last `count` of `length` tokens are removed. Returns the reason if impossible."""

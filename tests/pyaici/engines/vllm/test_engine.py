@@ -176,6 +176,37 @@ def test_variables_are_reported_in_events_and_results(engines: Engines, daemon: 
     assert isinstance(refused.error, ProtocolError) and "an owner's name has" in str(refused.error)
 
 
+def allowed(events: list[Event]) -> list[list[tuple[str, int | None]]]:
+    """Returns the origin and the number of allowed tokens of each token, by request."""
+    found: dict[int, list[tuple[str, int | None]]] = {}
+    for event in events:
+        if isinstance(event, TokensAppended):
+            found.setdefault(event.request, []).extend(
+                [(event.origin.value, event.allowed)] * len(event.tokens)
+            )
+    return [found[number] for number in sorted(found)]
+
+
+def test_numbers_of_allowed_tokens_equal_those_on_transformers(
+    engines: Engines, daemon: Daemon, model_path: Path
+) -> None:
+    from pyaici.engines.hf import HfEngine
+    from pyaici.engines.hf.program import load_model
+
+    requests = [
+        Request(FRANCE, "regex", "( [a-z]{1,4}){3} over [0-9]", max_tokens=20, count_allowed=True),
+        Request(FRANCE, "regex", "[ab]", max_tokens=3),
+    ]
+    expected: list[Event] = []
+    with Runtime(daemon.socket_path) as runtime:
+        HfEngine(*load_model(model_path, "cpu"), runtime).run(requests, expected.append)
+    events: list[Event] = []
+    steered(engines, daemon).run(requests, events.append)
+    assert allowed(events) == allowed(expected)
+    assert any(count is not None and count > 1 for _, count in allowed(events)[0])
+    assert all(count is None for _, count in allowed(events)[1])
+
+
 def test_arguments_are_passed_as_json(engines: Engines, daemon: Daemon) -> None:
     engine = steered(engines, daemon)
     requests = [
