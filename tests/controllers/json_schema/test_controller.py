@@ -31,6 +31,10 @@ WORDS = [
     b"  ",
 ]
 WORDS += ["é".encode(), "é".encode()[:1], b"\\u00", b"\\n", b"null", b'""', b"1.5", b"-1", b"e5"]
+WORDS += [
+    word.encode() for word in ("éa", 'é"', "é\n", "né", "né日", "日本", "日本語", '日"', "🙂", 'n"', "na")
+]
+WORDS += ["日本".encode()[:4], "é日".encode()[1:], "🙂".encode()[:3]]
 EOS = 256 + len(WORDS)
 
 SCHEMAS = [
@@ -46,6 +50,12 @@ SCHEMAS = [
         "additionalProperties": False,
     },
     {"anyOf": [{"type": "array", "items": {"$ref": "#"}}, {"type": ["null", "number"]}]},
+    {
+        "type": "object",
+        "properties": {name: {"type": "null"} for name in ("né", "na", "name", "日本", "日本語", "né日")},
+        "required": ["né", "na", "日本語"],
+        "additionalProperties": {"type": "integer"},
+    },
 ]
 
 
@@ -75,7 +85,7 @@ def accepts(guest: Guest, text: str) -> bool:
     return mid.verb == STOP or EOS in mid.allowed
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=["any", "person", "recursive"])
+@pytest.mark.parametrize("schema", SCHEMAS, ids=["any", "person", "recursive", "names"])
 @pytest.mark.parametrize("seed", range(3))
 def test_masks(start: Callable[[Any], Guest], engine: Engine, vocab: Vocab, schema: Any, seed: int) -> None:
     """Along random texts, the mask has exactly the tokens after which the text can be completed."""

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "aici/detail/inner.hpp"
@@ -106,6 +107,15 @@ std::uint32_t loop_length(F& f, typename F::State state) {
   else
     return kUnlimited;
 }
+/// Takes no place in frames of recognizers without `multibyte_signature`.
+struct Nothing {};
+template <class F>
+auto multibyte_signature(F& f, typename F::State state) {
+  if constexpr (HasMultibyteSignature<F>)
+    return f.multibyte_signature(state);
+  else
+    return Nothing();
+}
 template <class R>
 Signature loop_signature(R& r) {
   if constexpr (StackLoopSignature<R>)
@@ -132,7 +142,7 @@ class Walk {
   /// `on_exit(node, state above)` instead of descending.
   template <class OnExit>
   void all(State state, OnExit on_exit) {
-    stack_[0] = {state, loop_signature(f_, state), loop_length(f_, state)};
+    stack_[0] = frame(state);
     Signature kinds = 0;
     if constexpr (HasLoopSignature<F>) {
       Signature after[sizeof kSamples] = {}, after_blank[sizeof kSamples] = {};
@@ -151,7 +161,7 @@ class Walk {
     if (!try_append(f_, state, node->byte(), &next)) return;
     take(*node);
     if (node->subtree_size() == 1) return;
-    stack_[node->depth()] = {next, loop_signature(f_, next), loop_length(f_, next)};
+    stack_[node->depth()] = frame(next);
     Start start(vocab_, 0, false);
     run(node + 1, node + node->subtree_size(), start, [](const TrieNode*, State) {});
   }
@@ -180,7 +190,11 @@ class Walk {
     State state;
     Signature free;
     std::uint32_t length;  ///< for which `free` holds
+    [[no_unique_address]] decltype(multibyte_signature(std::declval<F&>(), std::declval<State>())) multibyte;
   };
+  Frame frame(State state) {
+    return {state, loop_signature(f_, state), loop_length(f_, state), multibyte_signature(f_, state)};
+  }
 
   /// Computes what the states after the samples allow.
   void look(State state, Signature (&after)[sizeof kSamples])
@@ -218,6 +232,13 @@ class Walk {
           continue;
         }
       }
+      if constexpr (HasMultibyteSignature<F>) {
+        if (node->byte() >= 0x80 && (node->signature & ~above.multibyte) == 0) {
+          if (!start.took_all(*node, depth)) take_subtree(order, *node, bits_);
+          node += size;
+          continue;
+        }
+      }
       State next = above.state;
       bool allowed = try_append(f_, above.state, node->byte(), &next);
       if constexpr (HasExits<F>)
@@ -233,7 +254,7 @@ class Walk {
       }
       take(*node);
       if (size > 1) {
-        stack_[depth] = {next, loop_signature(f_, next), loop_length(f_, next)};
+        stack_[depth] = frame(next);
         if constexpr (HasLoopSignature<F>) {
           // tokens below an ASCII byte have no other kinds than its subtree
           if ((node->signature & ~stack_[depth].free) == 0 && node->byte() < 0x80 &&

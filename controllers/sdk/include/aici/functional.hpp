@@ -68,6 +68,13 @@ concept HasLoopLength = HasLoopSignature<F> && requires(F& f, typename F::State 
 };
 inline constexpr std::uint32_t kUnlimited = 0xffffffff;
 
+/// Optional, with `loop_signature`: returns classes, any text of which may follow if it begins with a character of
+/// several bytes. Where only some ASCII characters lead elsewhere, it saves the walk below all others.
+template <class F>
+concept HasMultibyteSignature = HasLoopSignature<F> && requires(F& f, typename F::State state) {
+  { f.multibyte_signature(state) } -> std::same_as<Signature>;
+};
+
 /// Optional: if exactly one byte is possible and the text may not end here, stores it and returns true.
 template <class F>
 concept HasForcedByte = requires(F& f, typename F::State state, std::uint8_t* byte) {

@@ -90,6 +90,8 @@ void Scanner::find_loop(State state) {
     std::uint32_t length = kUnlimited;
     const Signature found = terminals_->loop_signature(part.terminal, part.state, &length);
     if (std::popcount(found) > std::popcount(row.loop)) row.loop = found, row.loop_length = length;
+    const Signature multibyte = terminals_->multibyte_signature(part.terminal, part.state);
+    if (std::popcount(multibyte) > std::popcount(row.multibyte)) row.multibyte = multibyte;
   }
 }
 

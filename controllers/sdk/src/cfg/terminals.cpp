@@ -103,6 +103,13 @@ Signature Terminals::loop_signature(Terminal terminal, State state, std::uint32_
   return regex->loop_signature(state);
 }
 
+Signature Terminals::multibyte_signature(Terminal terminal, State state) const {
+  const auto* except = std::get_if<Except>(&all_[terminal]);
+  if (except == nullptr || state == kDead || !except->free_after_multibyte(state)) return 0;
+  const regex::Regex::State inside = except->regex_state(state);
+  return except->regex().loop_length(inside) == kUnlimited ? except->regex().loop_signature(inside) : 0;
+}
+
 const char* Terminals::failure() const {
   for (const auto& one : all_) {
     const auto* pattern = std::get_if<Pattern>(&one);

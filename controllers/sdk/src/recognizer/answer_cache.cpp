@@ -20,9 +20,22 @@ std::uint32_t differences(std::span<const std::uint32_t> mask, const std::uint32
   std::uint32_t count = 0;
   for (std::size_t from = 0; from < mask.size() && count <= most; from += kAtOnce) {
     const std::size_t to = std::min(from + kAtOnce, mask.size());
-    for (std::size_t w = from; w < to; w++)
-      count += static_cast<std::uint32_t>(__builtin_popcount(mask[w] ^ (base != nullptr ? base[w] : 0)));
+    // two loops without a condition, which become vector instructions
+    if (base != nullptr)
+      for (std::size_t w = from; w < to; w++) count += static_cast<std::uint32_t>(__builtin_popcount(mask[w] ^ base[w]));
+    else
+      for (std::size_t w = from; w < to; w++) count += static_cast<std::uint32_t>(__builtin_popcount(mask[w]));
   }
+  return count;
+}
+
+/// Counts the differences in a few words.
+std::uint32_t sampled_differences(std::span<const std::uint32_t> mask, const std::uint32_t* base) {
+  constexpr std::size_t kSamples = 32;
+  const std::size_t step = mask.size() / kSamples + 1;
+  std::uint32_t count = 0;
+  for (std::size_t w = step / 2; w < mask.size(); w += step)
+    count += static_cast<std::uint32_t>(__builtin_popcount(mask[w] ^ (base != nullptr ? base[w] : 0)));
   return count;
 }
 
@@ -116,21 +129,34 @@ AnswerCache::Entry AnswerCache::pack(std::span<const std::uint32_t> mask) {
   entry.form = Form::mask;
   // a mask with more differences is stored whole
   const auto most = static_cast<std::uint32_t>(mask.size());
-  entry.count = differences(mask, nullptr, most);
-  if (const std::uint32_t count = differences(mask, vocabulary().text_mask(), std::min(most, entry.count));
-      count < entry.count) {
-    entry.count = count;
+  // the likest base comes first: with few differences, the others are soon found to have more
+  std::uint32_t fewest = sampled_differences(mask, nullptr);
+  if (const std::uint32_t count = sampled_differences(mask, vocabulary().text_mask()); count < fewest) {
+    fewest = count;
     entry.base = Base::text;
   }
   for (std::uint32_t i = 0; i < wholes_.size(); i++) {
     if (wholes_[i].users == 0) continue;
-    if (const std::uint32_t count = differences(mask, wholes_[i].words.get(), std::min(most, entry.count));
-        count < entry.count) {
-      entry.count = count;
+    if (const std::uint32_t count = sampled_differences(mask, wholes_[i].words.get()); count < fewest) {
+      fewest = count;
       entry.base = Base::whole;
       entry.whole = i;
     }
   }
+  const std::uint32_t* const likest = base_of(entry);
+  entry.count = differences(mask, likest, most);
+  const auto compare = [&](const std::uint32_t* words, Base base, std::uint32_t whole) {
+    if (words == likest) return;
+    if (const std::uint32_t count = differences(mask, words, std::min(most, entry.count)); count < entry.count) {
+      entry.count = count;
+      entry.base = base;
+      entry.whole = whole;
+    }
+  };
+  compare(nullptr, Base::nothing, 0);
+  compare(vocabulary().text_mask(), Base::text, 0);
+  for (std::uint32_t i = 0; i < wholes_.size(); i++)
+    if (wholes_[i].users != 0) compare(wholes_[i].words.get(), Base::whole, i);
   const std::size_t words = blocks(mask.size()) + (entry.count + 1) / 2;
   if (words * 2 > mask.size()) {
     keep_whole(&entry, mask);

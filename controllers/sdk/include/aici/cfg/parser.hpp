@@ -159,6 +159,9 @@ class Inside {
     std::uint32_t length = kUnlimited;
     return leaves(state) ? 0 : engine_.scanner().loop_signature(state, &length);
   }
+  Signature multibyte_signature(State state) {
+    return leaves(state) ? 0 : engine_.scanner().multibyte_signature(state);
+  }
   std::uint32_t loop_length(State state) {
     std::uint32_t length = kUnlimited;
     if (!leaves(state)) engine_.scanner().loop_signature(state, &length);

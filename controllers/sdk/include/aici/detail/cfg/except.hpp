@@ -27,6 +27,12 @@ class Except {
   bool ended(State state);
   /// Returns the regex if no excluded text can follow, otherwise null.
   const regex::Regex* free(State state) const { return pairs_[state].node == kNone ? &regex_ : nullptr; }
+  /// Returns whether no excluded text can follow after a byte from 0x80 on.
+  bool free_after_multibyte(State state) const {
+    const auto& children = trie_[pairs_[state].node].children;
+    return children.empty() || children.back().first < 0x80;
+  }
+  const regex::Regex& regex() const { return regex_; }
   regex::Regex::State regex_state(State state) const { return pairs_[state].regex; }
   regex::Regex& regex() { return regex_; }
   const char* failure() const { return regex_.failure(); }

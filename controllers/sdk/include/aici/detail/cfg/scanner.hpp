@@ -50,6 +50,12 @@ class Scanner {
     return rows_[state].loop;
   }
 
+  /// As in functional.hpp: kinds of bytes that keep one of the terminals going after a character of several bytes.
+  Signature multibyte_signature(State state) {
+    if (!rows_[state].has_loop) find_loop(state);
+    return rows_[state].multibyte;
+  }
+
   /// A byte that the caller stores with a state; 0 at first.
   std::uint8_t& note(State state) { return notes_[state]; }
 
@@ -72,7 +78,7 @@ class Scanner {
     std::uint32_t first, count;
     std::uint32_t first_accepted, num_accepted;
     bool fresh, longest, has_loop = false;
-    Signature loop = 0;
+    Signature loop = 0, multibyte = 0;
     std::uint32_t loop_length = kUnlimited;
   };
 

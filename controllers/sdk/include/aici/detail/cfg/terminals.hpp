@@ -69,6 +69,8 @@ class Terminals {
   bool ended(Terminal terminal, State state);
   /// As in functional.hpp: kinds of bytes that may follow in any number, or for *length bytes.
   Signature loop_signature(Terminal terminal, State state, std::uint32_t* length) const;
+  /// Returns kinds of bytes, any text of which may follow if it begins with a character of several bytes.
+  Signature multibyte_signature(Terminal terminal, State state) const;
   /// Returns why the answers are invalid, or null.
   const char* failure() const;
 
