@@ -46,6 +46,8 @@ _IDLE_SECONDS = 30.0
 _GAP_RATIO = 4.0
 #: MiB by which all processes may grow under load: caches, buffers of connections, arenas of allocators
 _MOST_GROWTH = 256.0
+#: descriptors by which the process of the server may grow: links to workers, and their ends that it watches
+_MOST_DESCRIPTORS = 16
 _HOG = "while True: pass"
 #: connections that one address opens
 _EACH = 200
@@ -181,14 +183,12 @@ class Place:
             self._gaps(seconds / 4)
             with self._hogs(), self._idle():
                 self._crowd(seconds / 2)
-            self._await_idle()
+            self._await_idle(descriptors)
             after = self.memory.look()
             growth = after["all"] - before["all"]
             self.campaign.figure("growth_mb", growth, "MiB", target=_MOST_GROWTH)
             if growth > _MOST_GROWTH:
                 self.campaign.failed(-1, f"the processes have grown by {growth:.0f} MiB")
-            more = self._descriptors() - descriptors
-            self.campaign.figure("descriptors_growth", more, "descriptors")
             self.campaign.figure("names_growth", len(self._names()) - len(names), "names")
             self._end_of_runtime()
         self.campaign.figure("innocent_errors", self.innocent, "errors", target=0)
@@ -272,7 +272,7 @@ class Place:
         """Returns a client with long prompts, of which no two begin alike."""
 
         def body(number: int) -> dict[str, Any]:
-            prompt = [100 + (number + 1) * (place + 7) % 997 for place in range(self.size.long)]
+            prompt = f"{number}:" + " word" * self.size.long
             return {"prompt": prompt, "regex": f"{_LETTERS}{{20}}", "max_tokens": 4}
 
         return Reader(Client(self.port, "", "127.0.0.10"), body)
@@ -359,19 +359,25 @@ class Place:
         self.kills += [(now, worker["pid"]) for worker in health["workers"]]
         os.kill(health["pid"], signal.SIGKILL)
 
-    def _await_idle(self) -> None:
-        """Waits until no sequence and no connection is left."""
+    def _await_idle(self, descriptors: int) -> None:
+        """Waits until no sequence is left, and no more than `descriptors` and a few more are open."""
         deadline = time.monotonic() + _IDLE_SECONDS
-        while (left := self._sequences()) and time.monotonic() < deadline:
+        left, more = 1, 0
+        while (left or more > _MOST_DESCRIPTORS) and time.monotonic() < deadline:
             time.sleep(0.1)
+            left, more = self._sequences(), self._descriptors() - descriptors
         _none(self.campaign, "sequences_left", [f"{left} sequences"] if left else [])
+        self.campaign.figure("descriptors_growth", more, "descriptors", target=_MOST_DESCRIPTORS)
+        if more > _MOST_DESCRIPTORS:
+            self.campaign.failed(-1, f"{more} more descriptors are open than before")
 
     def _sequences(self) -> int:
         return sum(worker["sequences"] for worker in self._health()["workers"])
 
     def _descriptors(self) -> int:
-        sizes = [size_of(pid) for pid in self.memory.members]
-        return sum(size.descriptors for size in sizes if size is not None)
+        """Returns those of the server's process; the runtime keeps some for each snapshot."""
+        size = size_of(self.server.pid)
+        return 0 if size is None else size.descriptors
 
     def _names(self) -> list[str]:
         return names_of(self.memory.members)
