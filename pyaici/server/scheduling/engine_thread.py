@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -122,6 +123,8 @@ PLACINGS = 4
 MAX_FAILURES = 3
 #: scheduler time slice of the thread: a step waits for workers and for the event loop's thread many times
 _TURN_SECONDS = 300e-6
+#: seconds for tasks between two steps, if the last step was shorter
+_TASK_SECONDS = 0.05
 _FAILED = "the engine has failed: restart the server"
 
 
@@ -158,6 +161,8 @@ class EngineThread:
         self._why = "the server is shutting down: try again after its restart"
         #: number of failed steps in a row
         self._failures = 0
+        #: duration of the last step
+        self._step_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -356,10 +361,15 @@ class EngineThread:
             self._pieces.popleft().end(self.gone())
 
     def _run_tasks(self, *, wait: bool) -> None:
-        """Runs all queued tasks; with `wait`, waits for the first one."""
+        """Runs queued tasks; with `wait`, waits for the first one.
+
+        While requests run, the tasks take as long as a step at most, and one more: each new request waits for
+        its worker.
+        """
         with contextlib.suppress(Empty):
+            over = time.monotonic() + max(_TASK_SECONDS, self._step_seconds)
             self._todo.get(wait).do()
-            while not self._stopping:
+            while not self._stopping and (time.monotonic() < over or not self.engine.busy):
                 self._todo.get_nowait().do()
 
     def _do_piece(self) -> None:
@@ -371,8 +381,10 @@ class EngineThread:
     def _step(self) -> list[Event]:
         if not self.engine.busy or self._stopping:
             return self.engine.drain()
+        begun = time.monotonic()
         try:
             events = self.engine.step()
+            self._step_seconds = time.monotonic() - begun
         except Exception as error:
             # The sequences have ended with the error. The next step may succeed.
             self._failures += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Generator
 from typing import Any
 
@@ -82,6 +83,32 @@ def test_waiting_work_is_refused_when_the_engine_closes() -> None:
             with pytest.raises(ApiError, match="the server is shutting down"):
                 await thread.call(lambda: done.append("late"))
             assert done == [] and not thread.failed
+
+    asyncio.run(main())
+
+
+def test_steps_come_between_tasks_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adding a request waits for a worker, which a busy machine may run late."""
+    monkeypatch.setattr("pyaici.server.scheduling.engine_thread._TASK_SECONDS", 0.0)
+    go = threading.Event()
+
+    async def main() -> None:
+        engine = small_engine()
+        async with running(engine) as thread:
+            stream = await thread.add(REQUEST)
+            await anext(stream)
+            thread.post(lambda: go.wait(60))
+
+            def work() -> int:
+                begun = time.monotonic()
+                while time.monotonic() < begun + 2 * thread._step_seconds:
+                    time.sleep(0.001)
+                return engine.stats.steps
+
+            tasks = [thread.post(work) for _ in range(5)]
+            go.set()
+            steps = [await asyncio.wrap_future(task) for task in tasks]
+            assert len(set(steps)) == 5, steps
 
     asyncio.run(main())
 
