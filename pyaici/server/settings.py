@@ -79,6 +79,11 @@ class ServerSettings(BaseSettings):
         description="prompt format of /api/v1/messages: that of ai00, or the model's own chat template; "
         "auto = the chat template, if the model has one",
     )
+    messages_validation: Literal["structural", "schema_aware"] = Field(
+        "structural",
+        description="bnf_validation of requests to /v1/messages with tools or thinking that do not set it; "
+        "with schema_aware, calls match their schemas, as most clients of Claude expect",
+    )
     device: str | None = Field(None, description="cpu, cuda, ... (default: cuda if available; only for hf)")
     trust_remote_code: bool = Field(
         False,

@@ -14,6 +14,7 @@ from sse_starlette import ServerSentEvent
 from pyaici.engines.engine import FinishReason, Sampling
 from pyaici.server.apis.json_bodies import parse_body, parse_json_body
 from pyaici.server.apis.messages.errors import MessagesError
+from pyaici.server.apis.messages.grammar import level_of
 from pyaici.server.apis.messages.plan import Plan, PromptFormat, plan
 from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
 from pyaici.server.apis.messages.requests import MessagesRequest, ThinkingEnabled, parse_request
@@ -78,6 +79,8 @@ async def messages(request: Request, user: Runner) -> Response | dict[str, Any]:
         raise wrong_content_type(request)
     body = await parse_body(request, await request.body(), _parse)
     service.model.check_name(body.model)
+    if body.bnf_validation is None and level_of(body) == "structural":
+        body = body.model_copy(update={"bnf_validation": service.settings.messages_validation})
     turn = await while_connected(request, service.reading.read(user, partial(_read, service, body, user)))
     if turn.streams:
         return await stream_events(request, turn.events(), service.settings)

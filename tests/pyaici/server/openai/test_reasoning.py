@@ -27,7 +27,8 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server with random weights: it reasons until it is stopped."""
     folder = tmp_path_factory.mktemp("thinker")
     model = make_tiny_model(folder / "model", TEMPLATE)
-    with Serving(folder / "log", "--engine", "hf", "--model", str(model)) as serving:
+    options = ("--engine", "hf", "--messages-validation", "schema_aware")
+    with Serving(folder / "log", *options, "--model", str(model)) as serving:
         yield serving
 
 
@@ -93,3 +94,19 @@ def test_messages_think_for_a_budget(thinker: Serving) -> None:
         message = client.messages.create(**options, **off)
         assert [block.type for block in message.content] == ["text"]
         assert message.content[0].text in ("yes", "no")
+
+
+def test_server_may_check_calls_by_default(thinker: Serving) -> None:
+    """Random weights would write a random name if only the structure were checked."""
+    client = anthropic.Anthropic(base_url=thinker.url, api_key="none", max_retries=0)
+    schema = {"type": "object", "properties": {"day": {"enum": [1, 2]}}, "required": ["day"]}
+    message = client.messages.create(
+        model="default",
+        messages=ASK,
+        max_tokens=1400,
+        thinking={"type": "enabled", "budget_tokens": 1024},
+        tools=[{"name": "plan", "input_schema": schema}],  # type: ignore[typeddict-item]
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+    )
+    call = message.content[-1]
+    assert call.type == "tool_use" and call.name == "plan" and call.input in ({"day": 1}, {"day": 2})
