@@ -148,7 +148,7 @@ def _put_together(chunks: list[dict[str, Any]]) -> dict[str, Any]:
             choice["calls"] += [call["function"] for call in delta.get("tool_calls") or ()]
             choice["logprobs"] += _logprobs(more["logprobs"])
             choice["finish"] = more["finish_reason"]
-    return {"choices": choices, "usage": chunks[-1]["usage"]}
+    return {"choices": choices, "usage": _usage(chunks[-1])}
 
 
 def _whole(answer: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +163,12 @@ def _whole(answer: dict[str, Any]) -> dict[str, Any]:
             "logprobs": _logprobs(choice["logprobs"]),
             "finish": choice["finish_reason"],
         }
-    return {"choices": choices, "usage": answer["usage"]}
+    return {"choices": choices, "usage": _usage(answer)}
+
+
+def _usage(answer: dict[str, Any]) -> dict[str, Any]:
+    """Returns the counts without those of the cache, which earlier requests have filled."""
+    return {name: count for name, count in answer["usage"].items() if name != "prompt_tokens_details"}
 
 
 def _logprobs(found: dict[str, Any] | None) -> list[Any]:
@@ -173,7 +178,11 @@ def _logprobs(found: dict[str, Any] | None) -> list[Any]:
     if "content" in found:
         return [(entry["token"], round(entry["logprob"], 2)) for entry in found["content"]]
     columns = (found["tokens"], found["text_offset"], found["token_logprobs"])
-    return [(token, start, round(value, 2)) for token, start, value in zip(*columns, strict=True)]
+    return [
+        # the first token of a prompt has none
+        (token, start, value if value is None else round(value, 2))
+        for token, start, value in zip(*columns, strict=True)
+    ]
 
 
 def _compare(create: Any, **options: Any) -> dict[str, Any]:

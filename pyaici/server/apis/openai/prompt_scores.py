@@ -56,6 +56,9 @@ class PromptScores:
         try:
             async with service.turn(user):
                 for prompt in self.prompts:
+                    if not prompt:
+                        found.append(completion_logprobs(model, [], 0))
+                        continue
                     future = service.engine.post_in_pieces(
                         partial(model.scores, prompt, self.count), lambda: not abandoned.is_set()
                     )

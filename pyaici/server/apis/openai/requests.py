@@ -81,6 +81,20 @@ class StructuredOutputs(StrictBody):
     disable_fallback: bool | None = Field(None, description="ignored: there is one engine for constraints")
 
 
+#: fields of one route, which the other one would have to ignore
+_OF_ONE_ROUTE = {
+    **dict.fromkeys(("prompt", "echo"), "/v1/completions"),
+    **dict.fromkeys(
+        (
+            *("messages", "tools", "tool_choice", "parallel_tool_calls", "top_logprobs"),
+            *("max_completion_tokens", "reasoning_effort", "include_reasoning", "thinking_token_budget"),
+            "chat_template_kwargs",
+        ),
+        "/v1/chat/completions",
+    ),
+}
+
+
 class Constrained(BaseModel):
     """Additions to OpenAI's API: at most one of these fields constrains the answer."""
 
@@ -113,6 +127,40 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+class JsonSchemaFormat(BaseModel):
+    """The JSON Schema of an answer."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """The format of an answer."""
+
+    # the other fields of a structural tag are read with it
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    json_schema: JsonSchemaFormat | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> ResponseFormat:
+        if self.type == "json_schema" and (self.json_schema is None or self.json_schema.schema_ is None):
+            raise ValueError('a response_format of the type json_schema needs json_schema: {"schema": {...}}')
+        return self
+
+    @property
+    def structural_tag(self) -> dict[str, Any] | None:
+        """The structural tag, if that is the type."""
+        if self.type != "structural_tag":
+            return None
+        return {"type": self.type, **(self.model_extra or {})}
+
+
 class GenerationRequest(Constrained, SamplingFields):
     """Fields that completions and chats have in common."""
 
@@ -127,6 +175,7 @@ class GenerationRequest(Constrained, SamplingFields):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
+    response_format: ResponseFormat | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -138,6 +187,9 @@ class GenerationRequest(Constrained, SamplingFields):
         for name, value in body.items():
             if name in _NEUTRAL and not any(value == neutral for neutral in _NEUTRAL[name]):
                 raise PydanticCustomError("field", "this field is not supported", {"param": name})
+            if value and name in _OF_ONE_ROUTE and name not in cls.model_fields:
+                words = "this field is for {route}"
+                raise PydanticCustomError("field", words, {"param": name, "route": _OF_ONE_ROUTE[name]})
         if found := misnamed(body, {*cls.model_fields, *_NEUTRAL}):
             raise PydanticCustomError("field", "{words}", {"param": found[0], "words": found[1]})
         return body
@@ -263,40 +315,6 @@ class ToolChoice(BaseModel):
     function: NamedFunction
 
 
-class JsonSchemaFormat(BaseModel):
-    """The JSON Schema of an answer."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    name: str | None = None
-    description: str | None = None
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormat(BaseModel):
-    """The format of an answer."""
-
-    # the other fields of a structural tag are read with it
-    model_config = ConfigDict(extra="allow")
-
-    type: Literal["text", "json_object", "json_schema", "structural_tag"]
-    json_schema: JsonSchemaFormat | None = None
-
-    @model_validator(mode="after")
-    def _has_schema(self) -> ResponseFormat:
-        if self.type == "json_schema" and (self.json_schema is None or self.json_schema.schema_ is None):
-            raise ValueError('a response_format of the type json_schema needs json_schema: {"schema": {...}}')
-        return self
-
-    @property
-    def structural_tag(self) -> dict[str, Any] | None:
-        """The structural tag, if that is the type."""
-        if self.type != "structural_tag":
-            return None
-        return {"type": self.type, **(self.model_extra or {})}
-
-
 class ChatRequest(GenerationRequest):
     """The body of `POST /v1/chat/completions`."""
 
@@ -305,7 +323,6 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: MaxTokens | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
-    response_format: ResponseFormat | None = None
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import openai
 import pytest
 
+from pyaici.server.apis.openai.requests import _OF_ONE_ROUTE, ChatRequest, CompletionRequest
 from tests.pyaici.server.serving import Serving
 
 MODEL = "default"
@@ -77,6 +78,10 @@ def test_log_likelihood_requests_of_lm_eval_harness(exact_client: openai.OpenAI)
     assert generated.get(text.logprobs.tokens[-1], found[0][0]) == pytest.approx(found[0][0], abs=1e-3)
 
 
+def test_fields_of_one_route_are_listed() -> None:
+    assert set(_OF_ONE_ROUTE) == ChatRequest.model_fields.keys() ^ CompletionRequest.model_fields.keys()
+
+
 def test_embeddings_are_refused(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="is a model that generates text") as refused:
         client.embeddings.create(model=MODEL, input="Hello")
@@ -105,6 +110,9 @@ def test_streamed_echo_has_the_log_probabilities_of_the_prompt(exact_client: ope
     for found in values.values():
         assert found[0] is None
         assert found[1:] == pytest.approx(whole[0].logprobs.token_logprobs[1:], abs=1e-4)
+    nothing = {**options, "prompt": "", "max_tokens": 0}
+    (none,) = exact_client.completions.create(**nothing, echo=True).choices
+    assert none.text == "" and none.logprobs is not None and none.logprobs.tokens == []
     empty = exact_client.completions.create(model=MODEL, prompt="Hi", max_tokens=0, stream=True)
     assert [choice.finish_reason for chunk in empty for choice in chunk.choices] == ["length"]
 
@@ -171,6 +179,7 @@ def test_prompt_of_token_ids(client: openai.OpenAI) -> None:
         ("grammar", 'start: "k" NUMBER\nNUMBER: /[0-9]{2}/', r"k\d\d"),
         ("grammar", '%%\ns : "p" "q" ;', "pq"),
         ("guided_regex", "[0-9]{4}", r"\d{4}"),
+        ("response_format", {"type": "json_schema", "json_schema": {"schema": {"enum": ["a"]}}}, '"a"'),
         ("guided_choice", ["red", "green"], "red|green"),
         ("guided_grammar", "root ::= [xyz] \"-\" [xyz]", "[xyz]-[xyz]"),
         ("guided_json", '{"enum": ["a", "b"]}', '"(a|b)"'),
@@ -210,6 +219,8 @@ def test_stream_retracts_text_of_a_backtracking_controller(exact_client: openai.
         ({"extra_body": {"gramar": "x"}}, "did you mean grammar?"),
         ({"extra_body": {"temprature": 1}}, "did you mean temperature?"),
         ({"extra_body": {"ebnf": "x"}}, "has no such field; use grammar"),
+        ({"extra_body": {"reasoning_effort": "low"}}, "this field is for /v1/chat/completions"),
+        ({"extra_body": {"tools": [{"type": "function"}]}}, "tools: this field is for /v1/chat"),
         ({"extra_body": {"regex": "a", "guided_choice": ["b"]}}, "only one of regex and guided_choice"),
         ({"extra_body": {"guided_json": "{"}}, "guided_json is not JSON"),
         ({"extra_body": {"structured_outputs": {"whitespace_pattern": " "}}}, "whitespace_pattern"),
