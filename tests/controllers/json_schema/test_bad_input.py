@@ -55,6 +55,18 @@ def test_every_combination(engine: Engine) -> None:
         engine.compile({"allOf": choices})
 
 
+@pytest.mark.parametrize("required", [["kind"], []])
+def test_many_conditions_on_one_property(engine: Engine, required: list[str]) -> None:
+    """Finds the 32 combinations of these conditions that are possible, among 2^30."""
+    rules = [
+        {"if": {"properties": {"kind": {"const": i}}}, "then": {"required": [f"v{i}"]}} for i in range(30)
+    ]
+    engine.compile({"type": "object", "required": required, "allOf": rules})
+    assert engine.accepts('{"kind": 7, "v7": 1}') and engine.accepts('{"kind": 30}')
+    assert not engine.accepts('{"kind": 7, "v8": 1}') and not engine.accepts('{"v7": 1}')
+    assert engine.accepts(json.dumps(dict.fromkeys(f"v{i}" for i in range(30)))) == (not required)
+
+
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
 def test_in_place_depth(engine: Engine, keyword: str) -> None:
     engine.compile(nested(40, lambda inside, _: {keyword: [inside]}, {"type": "integer"}))

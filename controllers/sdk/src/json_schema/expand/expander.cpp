@@ -7,6 +7,8 @@ namespace {
 
 /// Maximum depth of goals to examine whether they are empty: deep enough for what distinguishes alternatives.
 constexpr std::uint32_t kMostLooking = 3;
+/// When a keyword adds branches beyond this number, impossible ones are dropped before the next keyword multiplies them.
+constexpr std::size_t kManyBranches = 16;
 
 }  // namespace
 
@@ -268,10 +270,12 @@ void Expander::apply_all(Value schema, Branches& branches) {
     const Value member = document_.child(schema, i);
     const std::string_view name = document_.name(member);
     if (member == types || !counts(schema, member)) continue;
+    const std::size_t before = std::max(branches.size(), kManyBranches);
     if (has_unevaluated(schema, name))
       last[name == "unevaluatedProperties"] = member;
     else if (const Keyword* keyword = keyword_in(schema, name))
       (this->*keyword->positive)(schema, member, branches);
+    if (branches.size() > before) std::erase_if(branches, [&](Branch& branch) { return drop_impossible(branch); });
   }
   if (last[0] != kNone) unevaluated_items(schema, last[0], branches);
   if (last[1] != kNone) unevaluated_properties(schema, last[1], branches);
