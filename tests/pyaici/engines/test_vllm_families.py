@@ -14,6 +14,7 @@ from pyaici.engines.engine import (
     Forked,
     Log,
     Origin,
+    PromptCached,
     Request,
     Started,
     TokensAppended,
@@ -47,6 +48,7 @@ def output(index: int, tokens: str = "", *events: Any, finish: str | None = None
         outputs=[choice],
         kv_transfer_params={"aici": list(events)} if events else None,
         finished=more.pop("finished", False),
+        num_cached_tokens=more.pop("cached", None),
     )
 
 
@@ -136,3 +138,11 @@ def test_empty_events_are_left_out() -> None:
     events.add("suspended")
     events.tokens("forced", [3])
     assert events.take() == [["suspended"], ["forced", [3]]] and events.take() == []
+
+
+def test_cached_tokens_of_the_prompt_are_reported_once(families: Families) -> None:
+    families.drain()
+    for _ in range(2):
+        families.take(output(0, "c", ["sampled", [99]], cached=2))
+    found = [event for event in families.drain() if isinstance(event, PromptCached)]
+    assert [(event.request, event.count) for event in found] == [(7, 2)]
