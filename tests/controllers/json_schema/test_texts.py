@@ -198,7 +198,7 @@ def test_regexes(engine: Engine, length: dict[str, int]) -> None:
 
 
 def test_alternatives_that_differ_in_a_format(engine: Engine) -> None:
-    """What violates a format only is left out, since not every validator checks formats."""
+    """Texts that violate a format only are left out, since not every validator checks formats."""
     engine.compile({"oneOf": [{"type": "string", "format": "date"}, {"type": "string", "maxLength": 3}]})
     assert engine.accepts('"2024-02-29"') and not engine.accepts('"abcd"')
     # the second alternative still excludes what it shares with the first
