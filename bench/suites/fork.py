@@ -87,7 +87,8 @@ def _fork(parent: Guest, count: int) -> float:
         children = [make_child(parent, number, instance) for number, instance in enumerate(instances)]
         taken = time.perf_counter() - start
         for child in children:
-            child.close()
+            child.leave()
+            child.instance.close()
         return taken * 1e6
 
     return _middle(turn)
