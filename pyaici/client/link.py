@@ -139,6 +139,8 @@ class WorkerLink:
             undo.pop_all()
         self._woken = 0.0
         self._messages: list[list[Any]] = []
+        #: the answers for copies that have been asked for, by the copy's number; None if not there yet
+        self._copies: dict[int, list[Any] | None] = {}
         #: sequences here whose controllers have pre_process or post_process, as the flags that skip them
         self.exports: dict[int, int] = {}
         #: of these, the sequences whose next step calls pre_process or post_process
@@ -243,6 +245,8 @@ class WorkerLink:
         Raises the error for which the worker has dropped this client. Raises ProtocolError, now and at every
         later call, if the worker has sent an invalid message.
         """
+        if kind == CLONED and (answer := self._copies.get(number)) is not None:
+            return answer
         for at, message in enumerate(self._messages):
             if message[OPERATION] == kind and message[SUBJECT] == number:
                 return self._messages.pop(at)
@@ -254,7 +258,8 @@ class WorkerLink:
             raise self.distrust(error) from error
 
     def _read_until(self, kind: int, number: int) -> list[Any] | None:
-        for _ in range(MAX_UNASKED):
+        unasked = 0
+        while unasked < MAX_UNASKED:
             data = self.segment.to_client.read()
             if data is None:
                 return None
@@ -265,6 +270,10 @@ class WorkerLink:
                 self.dead = True
                 problem = error_from_wire(message[NOTICE_ERROR])
                 raise problem if isinstance(problem, RuntimeFailure) else RuntimeFailure(problem.message)
+            if message[OPERATION] == CLONED and message[SUBJECT] in self._copies:
+                self._copies[message[SUBJECT]] = message
+                continue
+            unasked += 1
             self._keep(message)
         raise ProtocolError(f"it has sent {MAX_UNASKED} messages that were not requested")
 
@@ -326,8 +335,13 @@ class WorkerLink:
             raise problem
 
     def send_clone(self, seq: int, child: int) -> None:
-        """Asks the worker to copy a sequence."""
+        """Asks the worker to copy a sequence; `expect_clone` or `forget_clone` must follow."""
         self.send(Clone(CLONE, seq, child))
+        self._copies[child] = None
+
+    def forget_clone(self, child: int) -> None:
+        """Drops the answer for a copy that nobody waits for any more."""
+        self._copies.pop(child, None)
 
     def expect_clone(self, child: int, seconds: float | None) -> bool:
         """Waits for the copy, at most so long; returns whether it is there.
@@ -345,6 +359,7 @@ class WorkerLink:
                     self._check_alive()
                 if left <= 0:
                     return False
+        self.forget_clone(child)
         assert message is not None
         _, _, error, *_ = message
         if error is not None:

@@ -81,6 +81,7 @@ class Sequences(dict[int, WorkerLink]):
             for child, (parent, its_link) in list(self.copying.items()):
                 if child in seqs or parent in seqs:
                     del self.copying[child]
+                    its_link.forget_clone(child)
                     by_link.setdefault(its_link, []).append(child)
         for seq in seqs:
             link = self.pop(seq, None)

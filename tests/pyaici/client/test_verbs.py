@@ -14,6 +14,7 @@ from aicirt.contract.errors import ControllerError, UnknownModuleError, UnknownS
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.capabilities import MASK_ONLY
+from pyaici.client.link import MAX_UNCLAIMED
 from pyaici.client.runtime import Runtime
 
 from .conftest import Player
@@ -413,6 +414,18 @@ def test_copies_can_be_asked_for_while_init_prompt_runs(player: Player) -> None:
     for seq in (slow, *copies):
         row = result.mid[seq].row
         assert row is not None and row.bits is not None and allowed(row.bits) == [2, 20]
+
+
+def test_no_answer_is_lost_if_many_copies_are_asked_for(player: Player) -> None:
+    """A client keeps few messages that nobody waits for; answers for copies are not among them."""
+    runtime = player.runtime
+    seq = player.start("ok", wait=False)
+    copies = [runtime.begin_clone(seq) for _ in range(MAX_UNCLAIMED + 40)]
+    for copy in reversed(copies):  # the last answer is read first, past all others
+        assert runtime.cloned(copy, 20)
+    player.seqs += copies
+    assert {mid.verb for mid in player.step(*copies).mid.values()} <= {Verb.SAMPLE, Verb.LATE}
+    assert not runtime._live.copying
 
 
 def test_a_failure_of_init_prompt_is_that_of_the_copies_too(player: Player) -> None:
