@@ -41,7 +41,7 @@ def test_example_grammar() -> None:
 
 
 def test_example_error(grammar: Callable[[str], Controller]) -> None:
-    schema = {"properties": {"day": {"type": "string", "format": "day"}}}
+    schema = {"properties": {"day": {"type": "string", "format": "date_time"}}}
     made = plan(request(tools=[tool("forecast", schema)], bnf_validation="schema_aware"))
     assert made.refused(grammar(made.grammar or "").refusal()).message == blocks("text")[1].strip()
 
