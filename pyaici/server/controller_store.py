@@ -82,6 +82,10 @@ class ControllerStore:
         self._accepted[key] = None
         self._accepted.move_to_end(key)
 
+    def forget(self) -> None:
+        """Forgets all accepted arguments: a module that they need may have been removed."""
+        self._accepted.clear()
+
     async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
         return await self._ask(user, partial(self._runtime.upload, wasm, owner=user.name))
@@ -141,6 +145,7 @@ class ControllerStore:
         An administrator deletes the module for all. Raises ModuleError, NotOwnerError or UnknownModuleError.
         """
         force = user.role == Role.ADMIN
+        self.forget()
         await self._ask(user, partial(self._runtime.remove, module, owner=user.name, force=force))
 
     async def health(self) -> dict[str, Any]:

@@ -93,7 +93,12 @@ class Service:
         request = await self._prepare(job)
         async with contextlib.nullcontext() if in_turn else self.turn(job.user):
             try:
-                stream = await self.engine.add(request, job.backlog)
+                try:
+                    stream = await self.engine.add(request, job.backlog)
+                except (ModuleError, UnknownModuleError):  # removed at aicirt since it accepted the argument
+                    self.controllers.forget()
+                    request = await self._prepare(job)
+                    stream = await self.engine.add(request, job.backlog)
             except AiciError as error:
                 raise from_aici(error, job.controller.param if job.controller else None) from None
             except ValueError as error:
