@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from pyaici.client.runtime import Runtime
 
 from .conftest import GUESTS, VOCABULARY
 from .test_secrets import forms, memory_files
+from .test_warm import running, until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,21 +23,6 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(scope="module")
 def wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_controller(GUESTS / "found.c", tmp_path_factory.mktemp("found") / "found.wasm").path
-
-
-@contextmanager
-def running(wasm: Path, workers: int = 1, **limits: float) -> Iterator[Runtime]:
-    with Runtime(workers=workers, limits=limits) as runtime:
-        runtime.register(VOCABULARY)
-        runtime.tag(runtime.upload(wasm).id, "found")
-        yield runtime
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def learned(runtime: Runtime) -> int:

@@ -32,9 +32,10 @@ def wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def running(wasm: Path, workers: int = 1, **limits: float) -> Iterator[Runtime]:
+    """Yields a runtime in which the module has the name of its file as a tag."""
     with Runtime(workers=workers, limits=limits) as runtime:
         runtime.register(VOCABULARY)
-        runtime.tag(runtime.upload(wasm).id, "warm")
+        runtime.tag(runtime.upload(wasm).id, wasm.stem)
         yield runtime
 
 
@@ -83,7 +84,7 @@ def test_a_later_request_finds_the_tables_filled(wasm: Path) -> None:
 def test_masks_of_warm_and_cold_templates_are_equal(tmp_path: Path) -> None:
     """Runs the controller `regex` in a daemon that warms templates and in one that does not."""
     root = Path(__file__).resolve().parents[3]
-    regex = build_controller(root / "controllers" / "regex", tmp_path / "regex.wasm").path
+    regex = build_controller(root / "controllers" / "regex", tmp_path / "warm.wasm").path
     patterns = [r'"([^"\\]|\\["n])*"', r"hel{1,9}o|h[a-z]+( [0-9]{1,3})?", r"(.|a)*b.{20}", "(é|中)+x"]
     with running(regex) as warming, running(regex, warm_budget_ms=0) as plain:
         for number, pattern in enumerate(patterns, start=1):
