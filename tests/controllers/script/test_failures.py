@@ -8,6 +8,7 @@ from aicirt.contract.errors import (
     AiciError,
     ArgumentError,
     ControllerFailed,
+    LateError,
     TimeLimitError,
     TrapError,
 )
@@ -134,7 +135,8 @@ def test_time_limit_ends_endless_loops(play: Play, pair: Pair) -> None:
         error: AiciError | None = play(pair, "abc").error
     except AiciError as early:
         error = early
-    assert isinstance(error, TimeLimitError), error
+    # fuel ends it, or on a slow machine the steps in which it was late
+    assert isinstance(error, (TimeLimitError, LateError)), error
     assert check(play(WELL, "42")).log == "42\n"
 
 
