@@ -56,12 +56,13 @@ inline void drop_subtree(const TokenId* order, const TrieNode& node, std::uint32
 /// characters, so there are two depths: certain (`surely_`) and possible (`perhaps_`).
 class Start {
  public:
-  Start(const Vocabulary& vocab, Signature kinds, bool guessed)
-      : kinds_(kinds), guess_(guessed ? kinds : 0), class_of_(vocab.classes().of) {}
+  /// `multibyte` has the kinds of bytes from 0x80 on that paths may have.
+  Start(const Vocabulary& vocab, Signature kinds, bool guessed, Signature multibyte)
+      : kinds_(kinds), guess_(guessed ? kinds : 0), multibyte_(multibyte), class_of_(vocab.classes().of) {}
 
-  /// Returns whether all tokens below `node` were taken.
-  bool took_all(const TrieNode& node, unsigned depth) const {
-    return depth <= surely_ + 1 && (node.signature & ~kinds_) == 0;
+  /// Returns whether all tokens below `node` were taken, but for those with kinds in `except`.
+  bool took_all(const TrieNode& node, unsigned depth, Signature except = 0) const {
+    return depth <= surely_ + 1 && (node.signature & ~(kinds_ | except)) == 0;
   }
   /// Returns whether a token below `node` may have been taken although it is forbidden.
   bool took_some(const TrieNode& node, unsigned depth) const {
@@ -76,10 +77,10 @@ class Start {
 
  private:
   Signature bits(std::uint8_t byte) const {
-    return byte < 0x80 ? 1u << class_of_[byte] : kWellFormedUtf8 | kOtherBytes;
+    return byte < 0x80 ? 1u << class_of_[byte] : multibyte_;
   }
 
-  Signature kinds_, guess_;
+  Signature kinds_, guess_, multibyte_;
   const std::uint8_t* class_of_;
   unsigned surely_ = 0, perhaps_ = 0;
 };
@@ -124,6 +125,14 @@ Signature loop_signature(R& r) {
     return 0;
 }
 
+/// What walks do at exits (HasExits): those that do not leave an inner recognizer, and those that keep all exits.
+inline constexpr auto kNoExits = [](const TrieNode*, const auto&) {};
+inline auto add_to(std::vector<Exit>& exits) {
+  return [&exits](const TrieNode* node, std::uint32_t above) {
+    exits.push_back({static_cast<std::uint32_t>(node - vocabulary().nodes()), above});
+  };
+}
+
 }  // namespace detail
 
 namespace detail {
@@ -136,7 +145,10 @@ class Walk {
   static_assert(std::is_trivially_copyable_v<State> && sizeof(State) <= 32,
                 "a functional state is a small value: keep larger ones in a table and pass an index");
 
-  Walk(F& f, std::uint32_t* bits) : f_(f), bits_(bits), vocab_(vocabulary()) {}
+  Walk(F& f, std::uint32_t* bits) : f_(f), bits_(bits), vocab_(vocabulary()) {
+    if constexpr (HasWellFormed<F>)
+      if (f.well_formed()) multibyte_ = kWellFormedUtf8;
+  }
 
   /// Adds all tokens that are allowed in `state`. Where the walk leaves the inner recognizer (HasInner), it calls
   /// `on_exit(node, state above)` instead of descending.
@@ -151,19 +163,16 @@ class Walk {
       kinds = guess_kinds(stack_[0].free, after, after_blank, 1u << vocab_.classes().of[' ']);
     }
     kinds = start_with(vocab_, kinds, bits_);
-    Start start(vocab_, kinds, (kinds & ~stack_[0].free) != 0 || stack_[0].length != kUnlimited);
+    Start start(vocab_, kinds, (kinds & ~stack_[0].free) != 0 || stack_[0].length != kUnlimited, multibyte_);
     run(vocab_.nodes() + 1, vocab_.nodes() + vocab_.num_nodes(), start, on_exit);
   }
 
-  /// Adds the tokens at and below `node`, where the state above it is `state`.
-  void below(const TrieNode* node, State state) {
-    State next = state;
-    if (!try_append(f_, state, node->byte(), &next)) return;
-    take(*node);
-    if (node->subtree_size() == 1) return;
-    stack_[node->depth()] = frame(next);
-    Start start(vocab_, 0, false);
-    run(node + 1, node + node->subtree_size(), start, [](const TrieNode*, State) {});
+  /// Adds the tokens at and below `node`, where the state above it is `state`. Calls `on_exit` as `all` does.
+  template <class OnExit>
+  void below(const TrieNode* node, State state, OnExit on_exit) {
+    stack_[node->depth() - 1] = Frame{.state = state};
+    Start start(vocab_, 0, false, multibyte_);
+    run(node, node + node->subtree_size(), start, on_exit);
   }
 
   /// Adds the tokens that are not in the trie, and special tokens, once the other tokens are known.
@@ -196,6 +205,24 @@ class Walk {
     return {state, loop_signature(f_, state), loop_length(f_, state), multibyte_signature(f_, state)};
   }
 
+  /// Returns whether all texts of these kinds are allowed below a node.
+  bool allows_all(const Frame& above, const TrieNode& node, Signature kinds) const {
+    if constexpr (HasMultibyteSignature<F>)
+      if (node.byte() >= 0x80 && (kinds & ~above.multibyte) == 0) return true;
+    return (kinds & ~above.free) == 0 && node.height() <= above.length;
+  }
+
+  /// Within a character no text is free. But if all characters are, what is free after them is known before.
+  void carry(const Frame& above, Frame& within) {
+    Signature kinds = above.free;
+    std::uint32_t length = above.length;
+    if constexpr (HasMultibyteSignature<F>)
+      if ((above.multibyte & kWellFormedUtf8) != 0) kinds = above.multibyte, length = kUnlimited;
+    if (within.free != 0 || (kinds & kWellFormedUtf8) == 0 || length == 0) return;
+    within.free = kinds;
+    within.length = length == kUnlimited ? length : length - 1;
+  }
+
   /// Computes what the states after the samples allow.
   void look(State state, Signature (&after)[sizeof kSamples])
     requires HasLoopSignature<F>
@@ -226,15 +253,16 @@ class Walk {
       const unsigned depth = node->depth();
       const Frame& above = stack_[depth - 1];
       if constexpr (HasLoopSignature<F>) {
-        if ((node->signature & ~above.free) == 0 && node->height() <= above.length) {
+        if (allows_all(above, *node, node->signature)) {
           if (!start.took_all(*node, depth)) take_subtree(order, *node, bits_);
           node += size;
           continue;
         }
       }
-      if constexpr (HasMultibyteSignature<F>) {
-        if (node->byte() >= 0x80 && (node->signature & ~above.multibyte) == 0) {
-          if (!start.took_all(*node, depth)) take_subtree(order, *node, bits_);
+      if constexpr (HasWellFormed<F>) {
+        // tokens that are not well-formed are forbidden, and the others were taken
+        if (node->byte() >= 0x80 && multibyte_ == kWellFormedUtf8 && start.took_all(*node, depth, kOtherBytes) &&
+            allows_all(above, *node, (node->signature & ~kOtherBytes) | kWellFormedUtf8)) {
           node += size;
           continue;
         }
@@ -255,6 +283,8 @@ class Walk {
       take(*node);
       if (size > 1) {
         stack_[depth] = frame(next);
+        if constexpr (HasWellFormed<F>)
+          if (node->byte() >= 0x80 && multibyte_ == kWellFormedUtf8) carry(above, stack_[depth]);
         if constexpr (HasLoopSignature<F>) {
           // tokens below an ASCII byte have no other kinds than its subtree
           if ((node->signature & ~stack_[depth].free) == 0 && node->byte() < 0x80 &&
@@ -273,19 +303,54 @@ class Walk {
   F& f_;
   std::uint32_t* const bits_;
   const Vocabulary& vocab_;
+  /// Kinds of the bytes from 0x80 on in allowed texts.
+  Signature multibyte_ = kWellFormedUtf8 | kOtherBytes;
   Frame stack_[kMaxDepth + 1];
 };
 
-/// Sets `out` to the mask within an inner state, and caches it. Returns the exits.
+/// Sets `out` to the mask within an inner state, by a walk, and caches it. Returns the exits.
+template <HasInner F>
+std::vector<Exit> walk_inner(F& f, std::uint32_t inner, TokenSet& out) {
+  typename F::Inner inside = f.inside();
+  std::vector<Exit> exits;
+  Walk<typename F::Inner>(inside, out.data()).all(inner, add_to(exits));
+  f.inner_masks().put(inner, out, exits);
+  return exits;
+}
+
+/// As `walk_inner`, but walks only below the bytes in which the state differs from a state `similar` to it.
+template <HasInner F>
+std::vector<Exit> patch_inner(F& f, std::uint32_t inner, std::uint32_t similar, const ByteSet& differ, TokenSet& out) {
+  std::vector<Exit> exits, all;
+  if (!f.inner_masks().find(similar, out, [&](const Exit& exit) { all.push_back(exit); }))
+    all = walk_inner(f, similar, out);
+  const Vocabulary& vocab = vocabulary();
+  typename F::Inner inside = f.inside();
+  Walk<typename F::Inner> walk(inside, out.data());
+  auto exit = all.begin();
+  for (const TrieNode& node : Children(vocab.nodes())) {
+    if (!differ.has(node.byte())) continue;
+    const auto number = static_cast<std::uint32_t>(&node - vocab.nodes());
+    for (; exit != all.end() && exit->node < number; exit++) exits.push_back(*exit);
+    while (exit != all.end() && exit->node < number + node.subtree_size()) exit++;
+    drop_subtree(vocab.order(), node, out.data());
+    walk.below(&node, inner, add_to(exits));
+  }
+  exits.insert(exits.end(), exit, all.end());
+  f.inner_masks().put(inner, out, exits);
+  return exits;
+}
+
+/// Sets `out` to the mask within an inner state and caches it. Returns the exits, in the order of their nodes.
 template <HasInner F>
 std::vector<Exit> find_inner(F& f, std::uint32_t inner, TokenSet& out) {
   typename F::Inner inside = f.inside();
-  std::vector<Exit> exits;
-  Walk<typename F::Inner>(inside, out.data()).all(inner, [&](const TrieNode* node, std::uint32_t above) {
-    exits.push_back({static_cast<std::uint32_t>(node - vocabulary().nodes()), above});
-  });
-  f.inner_masks().put(inner, out, exits);
-  return exits;
+  if constexpr (HasSimilar<typename F::Inner>) {
+    ByteSet differ;
+    if (const std::uint32_t similar = inside.similar(inner, differ); similar != 0)
+      return patch_inner(f, inner, similar, differ, out);
+  }
+  return walk_inner(f, inner, out);
 }
 
 /// Sets `out` to the mask within an inner state and calls `visit` for each exit.
@@ -301,7 +366,7 @@ void add_restarted(F& f, typename F::State restarted, const TrieNode* node, Walk
   TokenSet& whole = f.inner_masks().scratch();
   visit_inner(f, f.inner(restarted), whole, [&](const Exit& exit) {
     const TrieNode* below = vocabulary().nodes() + exit.node;
-    if (below >= node && below < node + node->subtree_size()) walk.below(below, f.outer(restarted, exit.above));
+    if (below >= node && below < node + node->subtree_size()) walk.below(below, f.outer(restarted, exit.above), kNoExits);
   });
   const std::uint32_t *inside = f.inner_masks().subtree(node).data(), *allowed = whole.data();
   for (std::uint32_t i = 0; i < out.size_in_words(); i++) out.data()[i] |= allowed[i] & inside[i];
@@ -325,17 +390,20 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
           large.push_back(exit);
           return;
         }
-      walk.below(node, f.outer(state, exit.above));
+      walk.below(node, f.outer(state, exit.above), detail::kNoExits);
     };
     if (inner != 0) detail::visit_inner(f, inner, out, visit);
     if constexpr (HasRestart<F>)
       for (const Exit& exit : large) {
         const TrieNode* node = nodes + exit.node;
         const typename F::State above = f.outer(state, exit.above), restarted = f.restart(above, node->byte());
-        restarted != 0 ? detail::add_restarted(f, restarted, node, walk, out) : walk.below(node, above);
+        if (restarted != 0)
+          detail::add_restarted(f, restarted, node, walk, out);
+        else
+          walk.below(node, above, detail::kNoExits);
       }
   }
-  if (inner == 0) walk.all(state, [](const TrieNode*, typename F::State) {});
+  if (inner == 0) walk.all(state, detail::kNoExits);
   walk.rest(state);
 }
 
@@ -359,7 +427,7 @@ void compute_bias(R& r, TokenSet& out) {
     kinds = detail::guess_kinds(free[0], after, {}, 0);
   }
   kinds = detail::start_with(vocab, kinds, bits);
-  detail::Start start(vocab, kinds, (kinds & ~free[0]) != 0);
+  detail::Start start(vocab, kinds, (kinds & ~free[0]) != 0, kWellFormedUtf8 | kOtherBytes);
   const TrieNode* node = vocab.nodes() + 1;
   const TrieNode* const end = vocab.nodes() + vocab.num_nodes();
   unsigned height = 0;  // bytes pushed

@@ -75,6 +75,13 @@ concept HasMultibyteSignature = HasLoopSignature<F> && requires(F& f, typename F
   { f.multibyte_signature(state) } -> std::same_as<Signature>;
 };
 
+/// Optional, with `loop_signature`: returns whether all allowed texts are beginnings of well-formed UTF-8. The walk then
+/// skips tokens that are not, where characters of several bytes may follow.
+template <class F>
+concept HasWellFormed = HasLoopSignature<F> && requires(const F& f) {
+  { f.well_formed() } -> std::same_as<bool>;
+};
+
 /// Optional: if exactly one byte is possible and the text may not end here, stores it and returns true.
 template <class F>
 concept HasForcedByte = requires(F& f, typename F::State state, std::uint8_t* byte) {

@@ -34,6 +34,31 @@ struct TrieNode {
 };
 static_assert(sizeof(TrieNode) == 16);
 
+/// The children of one node.
+class Children {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(const TrieNode* node) : node_(node) {}
+    const TrieNode& operator*() const { return *node_; }
+    Iterator& operator++() {
+      node_ += node_->subtree_size();
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return node_ != other.node_; }
+
+   private:
+    const TrieNode* node_;
+  };
+
+  explicit Children(const TrieNode* node) : node_(node) {}
+  Iterator begin() const { return Iterator(node_ + 1); }
+  Iterator end() const { return Iterator(node_ + node_->subtree_size()); }
+
+ private:
+  const TrieNode* node_;
+};
+
 /// A view of the image. `vocabulary()` returns that of this controller.
 class Vocabulary {
  public:

@@ -7,7 +7,7 @@
 namespace aici::cfg {
 
 Engine::Engine(Grammar grammar, const Limits& limits)
-    : grammar_(std::move(grammar)), limits_(limits), scanner_(&grammar_.terminals()) {
+    : grammar_(std::move(grammar)), limits_(limits), scanner_(&grammar_.terminals()), well_formed_(grammar_.terminals().well_formed()) {
   begin_plain();
   constexpr std::size_t kUsual = 512;
   rows_.reserve(kUsual << 8), readings_.reserve(4 * kUsual), several_.reserve(kUsual);

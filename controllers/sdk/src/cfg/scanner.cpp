@@ -79,6 +79,21 @@ Scanner::State Scanner::silent(State state) {
   return intern(false, next_, {});
 }
 
+Scanner::State Scanner::without_names(State state, ByteSet& differ) {
+  const Row row = rows_[state];
+  if (row.longest || accepting(state)) return kDead;
+  next_.clear();
+  bool unknown = false;
+  for (std::uint32_t i = 0; i < row.count; i++) {
+    const Part part = parts_[row.first + i];
+    const Terminals::State next = terminals_->without_names(part.terminal, part.state, differ);
+    if (next == Terminals::kDead) continue;
+    unknown = unknown || next != part.state;
+    next_.push_back({part.terminal, next});
+  }
+  return unknown ? intern(false, next_, {}) : kDead;
+}
+
 void Scanner::find_loop(State state) {
   Row& row = rows_[state];
   row.has_loop = true;

@@ -1,6 +1,9 @@
 #include "aici/detail/cfg/terminals.hpp"
 
+#include <algorithm>
 #include <utility>
+
+#include "aici/utf8.hpp"
 
 namespace aici::cfg {
 namespace {
@@ -108,6 +111,22 @@ Signature Terminals::multibyte_signature(Terminal terminal, State state) const {
   if (except == nullptr || state == kDead || !except->free_after_multibyte(state)) return 0;
   const regex::Regex::State inside = except->regex_state(state);
   return except->regex().loop_length(inside) == kUnlimited ? except->regex().loop_signature(inside) : 0;
+}
+
+bool Terminals::well_formed() const {
+  return std::ranges::all_of(all_, [](const auto& one) {
+    const auto* literal = std::get_if<Literal>(&one);
+    return literal != nullptr ? utf8_length(*literal) == literal->size() : !std::holds_alternative<Substrings>(one);
+  });
+}
+
+Terminals::State Terminals::without_names(Terminal terminal, State state, ByteSet& differ) {
+  if (const auto* literal = std::get_if<Literal>(&all_[terminal])) {
+    if (state <= literal->size()) differ.add(static_cast<std::uint8_t>((*literal)[state - 1]));
+    return kDead;
+  }
+  if (auto* except = std::get_if<Except>(&all_[terminal])) return except->without_names(state, differ);
+  return state;
 }
 
 const char* Terminals::failure() const {

@@ -4,9 +4,12 @@
 #include <bit>
 #include <utility>
 
+#include "aici/utf8.hpp"
+
 namespace aici::lexer {
 
 bool Lexer::add_keyword(std::string_view text, Terminal terminal) {
+  well_formed_ = well_formed_ && utf8_length(text) == text.size();
   std::uint32_t node = 1;
   for (char c : text) {
     const auto byte = static_cast<std::uint8_t>(c);

@@ -15,12 +15,11 @@ constexpr std::size_t kBlock = 2048;
 constexpr std::uint32_t kOften = 3, kLong = 256;
 
 constexpr std::size_t kAtOnce = 128;
-/// In place of the empty mask, so that the loop below has no condition and becomes vector instructions.
-std::uint32_t no_tokens[kAtOnce];
+/// In place of the empty mask, so that the loops below have no condition and become vector instructions.
+const std::uint32_t no_tokens[kAtOnce] = {};
 
-/// Counts the tokens in which a mask differs from `base` (null: the empty mask). Stops counting above `most`. Not
-/// inlined: every controller would have the loop four times.
-[[gnu::noinline]] std::uint32_t differences(std::span<const std::uint32_t> mask, const std::uint32_t* base, std::uint32_t most) {
+/// Counts the tokens in which a mask differs from `base` (null: the empty mask). Stops counting above `most`.
+std::uint32_t differences(std::span<const std::uint32_t> mask, const std::uint32_t* base, std::uint32_t most) {
   std::uint32_t count = 0;
   for (std::size_t from = 0; from < mask.size() && count <= most; from += kAtOnce) {
     const std::uint32_t* const words = mask.data() + from;
@@ -31,9 +30,24 @@ std::uint32_t no_tokens[kAtOnce];
   return count;
 }
 
+/// Calls `visit` with the number of each word that differs from `base` (null: the empty mask), and the differences.
+template <class Visit>
+void for_each_difference(std::span<const std::uint32_t> mask, const std::uint32_t* base, Visit visit) {
+  constexpr std::size_t kGroup = 16;  // most groups of similar masks are equal
+  for (std::size_t from = 0; from < mask.size(); from += kGroup) {
+    const std::uint32_t* const words = mask.data() + from;
+    const std::uint32_t* const others = base != nullptr ? base + from : no_tokens;
+    const std::size_t size = std::min(kGroup, mask.size() - from);
+    std::uint32_t any = size != kGroup;
+    for (std::size_t w = 0; w < kGroup && size == kGroup; w++) any |= words[w] ^ others[w];
+    for (std::size_t w = 0; any != 0 && w < size; w++)
+      if (const std::uint32_t bits = words[w] ^ others[w]; bits != 0) visit(from + w, bits);
+  }
+}
+
 /// Counts the differences in a few words.
 [[gnu::noinline]] std::uint32_t sampled_differences(std::span<const std::uint32_t> mask, const std::uint32_t* base) {
-  constexpr std::size_t kSamples = 32;
+  constexpr std::size_t kSamples = 64;
   const std::size_t step = mask.size() / kSamples + 1;
   std::uint32_t count = 0;
   for (std::size_t w = step / 2; w < mask.size(); w += step)
@@ -129,50 +143,34 @@ const std::uint32_t* AnswerCache::base_of(const Entry& entry) const {
 AnswerCache::Entry AnswerCache::pack(std::span<const std::uint32_t> mask) {
   Entry entry;
   entry.form = Form::mask;
-  // a mask with more differences is stored whole
-  const auto most = static_cast<std::uint32_t>(mask.size());
-  // the likest base comes first: with few differences, the others are soon found to have more
+  // A few words show the likest base well enough: comparing all of them would cost more than a few more differences.
   std::uint32_t fewest = sampled_differences(mask, nullptr);
-  if (const std::uint32_t count = sampled_differences(mask, vocabulary().text_mask()); count < fewest) {
-    fewest = count;
-    entry.base = Base::text;
-  }
-  for (std::uint32_t i = 0; i < wholes_.size(); i++) {
-    if (wholes_[i].users == 0) continue;
-    if (const std::uint32_t count = sampled_differences(mask, wholes_[i].words.get()); count < fewest) {
-      fewest = count;
-      entry.base = Base::whole;
-      entry.whole = i;
-    }
-  }
-  const std::uint32_t* const likest = base_of(entry);
-  entry.count = differences(mask, likest, most);
   const auto compare = [&](const std::uint32_t* words, Base base, std::uint32_t whole) {
-    if (words == likest) return;
-    if (const std::uint32_t count = differences(mask, words, std::min(most, entry.count)); count < entry.count) {
-      entry.count = count;
-      entry.base = base;
-      entry.whole = whole;
-    }
+    const std::uint32_t count = sampled_differences(mask, words);
+    if (count >= fewest) return;
+    fewest = count;
+    entry.base = base;
+    entry.whole = whole;
   };
-  compare(nullptr, Base::nothing, 0);
   compare(vocabulary().text_mask(), Base::text, 0);
   for (std::uint32_t i = 0; i < wholes_.size(); i++)
     if (wholes_[i].users != 0) compare(wholes_[i].words.get(), Base::whole, i);
+  // a mask with more differences is stored whole, as a base for others
+  const std::uint32_t* const base = base_of(entry);
+  entry.count = differences(mask, base, static_cast<std::uint32_t>(mask.size() / 2));
   const std::size_t words = blocks(mask.size()) + (entry.count + 1) / 2;
-  if (words * 2 > mask.size()) {
+  if (words * 4 > mask.size()) {
     keep_whole(&entry, mask);
     return entry;
   }
   entry.data_words = static_cast<std::uint32_t>(words);
   entry.data.reset(new std::uint32_t[words]());
   auto* places = reinterpret_cast<std::uint16_t*>(entry.data.get() + blocks(mask.size()));
-  const std::uint32_t* const base = base_of(entry);
-  for (std::size_t w = 0; w < mask.size(); w++)
-    for (std::uint32_t left = mask[w] ^ (base != nullptr ? base[w] : 0); left != 0; left &= left - 1) {
-      *places++ = static_cast<std::uint16_t>(w * 32 + static_cast<std::uint32_t>(__builtin_ctz(left)));
-      entry.data[w / kBlock]++;
-    }
+  for_each_difference(mask, base, [&](std::size_t word, std::uint32_t bits) {
+    entry.data[word / kBlock] += static_cast<std::uint32_t>(__builtin_popcount(bits));
+    for (; bits != 0; bits &= bits - 1)
+      *places++ = static_cast<std::uint16_t>(word * 32 + static_cast<std::uint32_t>(__builtin_ctz(bits)));
+  });
   if (entry.base == Base::whole) wholes_[entry.whole].users++;
   return entry;
 }

@@ -83,9 +83,8 @@ std::size_t whole_characters(std::string_view text) {
 
 /// Returns the child of `node` by `byte`, or null.
 const TrieNode* child(const TrieNode* node, std::uint8_t byte) {
-  const TrieNode* const end = node + node->subtree_size();
-  for (const TrieNode* c = node + 1; c < end; c += c->subtree_size())
-    if (c->byte() >= byte) return c->byte() == byte ? c : nullptr;
+  for (const TrieNode& c : Children(node))
+    if (c.byte() >= byte) return c.byte() == byte ? &c : nullptr;
   return nullptr;
 }
 
@@ -105,9 +104,8 @@ bool is_token(std::string_view text) {
 /// Returns whether a token begins with `text` and continues with a byte of `next`.
 bool goes_on(std::string_view text, const ByteSet& next) {
   if (const TrieNode* node = find_node(text)) {
-    const TrieNode* const end = node + node->subtree_size();
-    for (const TrieNode* c = node + 1; c < end; c += c->subtree_size())
-      if (next.has(c->byte())) return true;
+    for (const TrieNode& c : Children(node))
+      if (next.has(c.byte())) return true;
   }
   const Vocabulary& vocab = vocabulary();
   for (TokenId token : vocab.long_tokens()) {

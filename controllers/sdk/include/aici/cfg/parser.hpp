@@ -53,6 +53,7 @@ class Engine {
   std::uint32_t inner(State state) const { return state < kSeveral ? scanner_of(state) : 0; }
   State outer(State state, std::uint32_t inner) const { return pack(column_of(state), inner); }
   Scanner& scanner() { return scanner_; }
+  bool well_formed() const { return well_formed_; }
   /// Can a state of the scanner be entered without a look at the column?
   bool is_plain(Scanner::State scanner);
   InnerMasks& inner_masks() { return inner_masks_; }
@@ -133,7 +134,7 @@ class Engine {
   std::vector<Several> several_;
   std::vector<State> rows_;
   HashIndex ids_;
-  bool full_ = false;
+  bool full_ = false, well_formed_;
   InnerMasks inner_masks_{kInnerBytes};
 };
 
@@ -167,6 +168,8 @@ class Inside {
     if (!leaves(state)) engine_.scanner().loop_signature(state, &length);
     return length;
   }
+  bool well_formed() const { return engine_.well_formed(); }
+  State similar(State state, ByteSet& differ) { return engine_.scanner().without_names(state, differ); }
 
  private:
   static constexpr State kLeaving = 0xffffffff;
@@ -193,6 +196,7 @@ class Parser {
   }
   Signature loop_signature(State state) { return engine_->loop(state).signature; }
   std::uint32_t loop_length(State state) { return engine_->loop(state).length; }
+  bool well_formed() const { return engine_->well_formed(); }
   using Inner = Inside;
   std::uint32_t inner(State state) const { return engine_->inner(state); }
   Inside inside() { return Inside(*engine_); }
@@ -215,5 +219,6 @@ Parser make_or_fail(Grammar grammar, Rule start);
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
 static_assert(HasCompact<Parser> && HasFailure<Parser> && HasInner<Parser>);
+static_assert(HasWellFormed<Parser> && HasWellFormed<Inside> && HasSimilar<Inside>);
 
 }  // namespace aici::cfg

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "aici/detail/answer_cache.hpp"
+#include "aici/detail/byte_set.hpp"
 #include "aici/functional.hpp"
 #include "aici/token_set.hpp"
 #include "aici/vocabulary.hpp"
@@ -30,6 +31,14 @@ struct Exit {
 template <class F>
 concept HasExits = requires(F& f, typename F::State state) {
   { f.leaves(state) } -> std::same_as<bool>;
+};
+
+/// Optional: returns a state that allows the same as this one and has the same exits, but for texts that begin with a
+/// byte of `differ`, which it sets; 0 if there is none. In the middle of a known name, for example, it is the state in
+/// any other name, whose mask is then found once for all names: only the byte with which the known name goes on differs.
+template <class F>
+concept HasSimilar = HasExits<F> && requires(F& f, typename F::State state, ByteSet& differ) {
+  { f.similar(state, differ) } -> std::same_as<typename F::State>;
 };
 
 /// A cache of inner masks by inner state; it keeps the most recently used ones.

@@ -57,6 +57,8 @@ class Regex {
   bool ended(State state) const { return automaton_->ended(state); }
   Signature loop_signature(State state) const { return automaton_->loop_signature(state); }
   std::uint32_t loop_length(State state) const { return automaton_->loop_length(state); }
+  /// An expression is over characters.
+  bool well_formed() const { return true; }
   bool forced_byte(State state, std::uint8_t* byte) const { return automaton_->forced_byte(state, byte); }
 
   /// Set when the automaton has reached Limits::automaton_bytes; answers since then are too strict.
@@ -84,5 +86,6 @@ Regex until_or_fail(std::span<const std::string> stops, const Limits& limits = {
 
 static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasForcedByte<Regex>);
 static_assert(HasLoopSignature<Regex> && HasLoopLength<Regex> && HasCompact<Regex> && HasFailure<Regex>);
+static_assert(HasWellFormed<Regex>);
 
 }  // namespace aici::regex

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "aici/detail/byte_set.hpp"
 #include "aici/detail/hash_index.hpp"
 #include "aici/regex/regex.hpp"
 
@@ -31,6 +32,11 @@ class Except {
   bool free_after_multibyte(State state) const {
     const auto& children = trie_[pairs_[state].node].children;
     return children.empty() || children.back().first < 0x80;
+  }
+  /// Returns the state after another text as far as the regex goes. It adds the bytes after which they differ.
+  State without_names(State state, ByteSet& differ) {
+    for (const auto& [byte, node] : trie_[pairs_[state].node].children) differ.add(byte);
+    return intern(pairs_[state].regex, kNone);
   }
   const regex::Regex& regex() const { return regex_; }
   regex::Regex::State regex_state(State state) const { return pairs_[state].regex; }

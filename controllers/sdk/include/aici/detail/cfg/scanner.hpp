@@ -41,6 +41,8 @@ class Scanner {
   }
   /// Returns whether a byte may follow.
   bool goes_on(State state) const { return rows_[state].count != 0; }
+  /// As Terminals::without_names; kDead if names besides the known ones are not possible.
+  State without_names(State state, ByteSet& differ);
   /// Returns the state without complete terminals: states with equal continuations become one.
   State silent(State state);
   /// As in functional.hpp: kinds of bytes that keep one of the terminals going, for *length bytes.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "aici/cfg/counted.hpp"
+#include "aici/detail/byte_set.hpp"
 #include "aici/detail/cfg/except.hpp"
 #include "aici/functional.hpp"
 #include "aici/regex/regex.hpp"
@@ -71,6 +72,12 @@ class Terminals {
   Signature loop_signature(Terminal terminal, State state, std::uint32_t* length) const;
   /// Returns kinds of bytes, any text of which may follow if it begins with a character of several bytes.
   Signature multibyte_signature(Terminal terminal, State state) const;
+  /// Returns whether all texts of all terminals are well-formed UTF-8.
+  bool well_formed() const;
+  /// Returns a state that continues like this one, or kDead if nothing continues, but for texts that begin with a byte
+  /// of `differ`, to which it adds. It is fit for more states than this one: the known names that differ from an
+  /// unknown one, for example, are left out.
+  State without_names(Terminal terminal, State state, ByteSet& differ);
   /// Returns why the answers are invalid, or null.
   const char* failure() const;
 

@@ -66,6 +66,9 @@ class Lexer {
   /// set `wanted` can be reached.
   Signature loop_signature(State state, std::uint32_t wanted, std::uint32_t* length);
 
+  /// Returns whether all texts of all terminals are well-formed UTF-8.
+  bool well_formed() const { return well_formed_; }
+
   TerminalSets& sets() { return sets_; }
   std::size_t num_states() const { return rows_.size(); }
   /// Returns why the answers so far are invalid, or null.
@@ -116,7 +119,7 @@ class Lexer {
   std::vector<State> table_;
   HashIndex ids_;
   std::vector<std::uint8_t> ignored_bytes_;  ///< the first bytes of ignored lexemes
-  bool full_ = false;
+  bool full_ = false, well_formed_ = true;
 };
 
 }  // namespace aici::lexer

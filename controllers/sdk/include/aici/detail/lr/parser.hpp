@@ -33,6 +33,7 @@ class Parser {
   }
   Signature loop_signature(State state) { return own_->loop(state).signature; }
   std::uint32_t loop_length(State state) { return own_->loop(state).length; }
+  bool well_formed() const { return own_->well_formed(); }
 
   class Inner;
   /// A mask depends mostly on the viable terminals and the lexer's state.
@@ -67,6 +68,7 @@ class Parser {
     Own(Tables tables, lexer::Lexer lexer, lexer::Terminal ignored);
     State append(State state, std::uint8_t byte);
     bool complete(State state);
+    bool well_formed() const { return lexer_.well_formed(); }
     const Loop& loop(State state) {
       return state == 0 ? loops_[1] : loop(stacks_.viable(state >> kLexerBits), state & kLexerMask);
     }
@@ -137,6 +139,7 @@ class Parser::Inner {
   bool special_allowed(State, SpecialToken) { return false; }
   Signature loop_signature(State state) { return own_->loop(state >> kLexerBits, state & kLexerMask).signature; }
   std::uint32_t loop_length(State state) { return own_->loop(state >> kLexerBits, state & kLexerMask).length; }
+  bool well_formed() const { return own_->well_formed(); }
 
  private:
   friend class Own;
@@ -147,7 +150,8 @@ class Parser::Inner {
 
 inline Parser::Inner Parser::inside() { return Inner(own_.get()); }
 
-static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
+static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser> && HasWellFormed<Parser>);
+static_assert(HasWellFormed<Parser::Inner>);
 static_assert(HasRestart<Parser> && HasCompact<Parser> && HasFailure<Parser>);
 
 }  // namespace aici::lr

@@ -1,0 +1,62 @@
+"""Tokens with parts of characters, or with malformed bytes, are allowed where their single bytes are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SAMPLE
+from aicirt.wasm import Program
+from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
+
+#: words, and what ends texts
+WORDS = (
+    *("é", "éa", " é", "日本", "日", "，", '，"', '日"', "é\n", "n", "name", 'name"', "nä", "nämlich"),
+    *("a😀b", "😀"),
+)
+#: beginnings and ends of characters, and malformed UTF-8: a surrogate, invalid bytes, bytes too many
+PARTS = (
+    *(b"\xc3", b"a\xc3", b"\xa9", b"\xa9b", b"\xa9\xc3", b"\xe6\x97", b"\x97\xa5", b"\xa5", b"\xa5\xe6\x97"),
+    *(b"\xf0\x9f", b"\x98\x80", b"\x9f\x98\x80x", b"\xed\xa0\x80", b"\xff", b"a\xff", b"\xc3(", b"\xc0\x80"),
+    *(b"\xc3\xc3\xa9", b"\xf5", b"\xe6\x97\xa5\xa5", b"\xef\xbc\x8c\xe6", b'\xa9"', b'"\xc3', b'": "\xa9'),
+)
+TOKENS = list(
+    dict.fromkeys([*(bytes([byte]) for byte in range(256)), *(it.encode() for it in WORDS), *PARTS])
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 3},
+        "nämlich": {"type": "string", "pattern": "^[^a日]*$"},
+    },
+}
+CASES = {
+    "any text": ("regex", "(?s).*", "aé日😀"),
+    "short text": ("regex", "(?s).{2,4}", "é日"),
+    "some characters": ("regex", "[^日é]+", "a😀"),
+    "names": ("json_schema", json.dumps(SCHEMA), '{"name": "日é", "nämlich": "é", "na日": "é😀"}'),
+    "comments": ("lr1", '%%\ntext: COMMENT | text COMMENT ;\nCOMMENT: "/#[^\\n日]*\\n/" ;\n', "#é\n#"),
+    "rules": ("kbnf", 'start ::= #"[^日]*" "é" #"[a-zé]+\\n";', "aéa"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_masks_are_those_of_single_bytes(case: str, program: Callable[[str], Program]) -> None:
+    controller, argument, text = CASES[case]
+    vocab = Vocab([*TOKENS, b"<eos>"], eos=[len(TOKENS)])
+    capabilities = {**EVERYTHING, CAP_TOKENIZER: 0, CAP_FF_TOKENS: 0}
+    guest = Guest(program(controller), vocab, argument, capabilities=capabilities)
+
+    @cache
+    def allowed(prefix: bytes) -> frozenset[int]:
+        row = guest.fork(2).step(list(prefix)).row
+        return frozenset(row.allowed) if row.verb == SAMPLE else frozenset()
+
+    for length in range(len(text.encode()) + 1):
+        prefix = text.encode()[:length]
+        for number, token in enumerate(TOKENS):
+            expected = all(byte in allowed(prefix + token[:i]) for i, byte in enumerate(token))
+            assert (number in allowed(prefix)) == expected, (prefix, token)
