@@ -12,6 +12,8 @@ from bench.report import ROOT, CannotRunError, Report
 
 #: exit status on a machine that lacks what the suite needs
 CANNOT_RUN = 3
+#: exit status after Ctrl-C, as shells have it
+INTERRUPTED = 130
 
 
 def suites() -> dict[str, str]:
@@ -30,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="scripts/bench.sh",
         description="Runs a suite of measurements. The last lines of the output are `name value unit`. Exits "
         f"with status {CANNOT_RUN} on a machine that lacks what the suite needs, such as a GPU.",
+        add_help=False,
         epilog="suites:\n" + "\n".join(f"  {name:<12} {summary}" for name, summary in known.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,16 +46,28 @@ def main(argv: list[str] | None = None) -> int:
         default=ROOT / "bench" / "results",
         help="folder for the results (default: bench/results)",
     )
-    arguments = parser.parse_args(argv)
-    if arguments.suite is None:
-        parser.print_help()
-        return 0
-    report = Report(arguments.suite, arguments.quick)
+    common, _ = parser.parse_known_args(argv)
+    parser.add_argument("-h", "--help", action="help", help="show this help and that of the suite, and exit")
     try:
-        importlib.import_module(f"bench.suites.{arguments.suite}").run(report)
+        suite = importlib.import_module(f"bench.suites.{common.suite}") if common.suite else None
+        if hasattr(suite, "add_options"):
+            suite.add_options(parser.add_argument_group(f"options of the suite {common.suite}"))
+        arguments = parser.parse_args(argv)
+        if suite is None:
+            parser.print_help()
+            return 0
+        own = {name: value for name, value in vars(arguments).items() if not hasattr(common, name)}
+        report = Report(arguments.suite, arguments.quick, options=own)
+        if own:
+            suite.run(report, arguments.out, **own)
+        else:
+            suite.run(report)
     except (CannotRunError, ModuleNotFoundError) as error:
         print(f"nothing was measured: {error}", file=sys.stderr)
         return CANNOT_RUN
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     for path in report.write(arguments.out):
         print(f"wrote {path}", file=sys.stderr)
     for what, why in report.omissions.items():

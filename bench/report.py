@@ -6,9 +6,10 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,9 +61,13 @@ class Report:
     suite: str
     #: run a short form, which only shows that the suite works
     quick: bool = False
+    #: options of the suite; the command leaves out those without a value
+    options: Mapping[str, Any] = field(default_factory=dict)
     #: the command that repeats the measurement; default: the command of a suite
     command: str = ""
     figures: list[Figure] = field(default_factory=list)
+    #: more about the figures, for JSON
+    details: dict[str, Any] = field(default_factory=dict)
     #: what this machine did not allow, and why
     omissions: dict[str, str] = field(default_factory=dict)
     _samples: dict[str, tuple[str, list[float]]] = field(default_factory=dict)
@@ -93,7 +98,10 @@ class Report:
         return data
 
     def _command(self) -> str:
-        return self.command or f"./scripts/bench.sh {self.suite}" + (" --quick" if self.quick else "")
+        words = [self.suite, *(["--quick"] if self.quick else [])]
+        for name, value in self.options.items():
+            words += [] if value is None else [f"--{name}", str(value)]
+        return self.command or f"./scripts/bench.sh {shlex.join(words)}"
 
     def _to_json(self) -> dict[str, Any]:
         return {
@@ -102,6 +110,7 @@ class Report:
             "machine": describe_machine(),
             "figures": [asdict(figure) for figure in self.figures],
             "not_tried": self.omissions,
+            "details": self.details,
             "samples": {
                 name: {"unit": unit, **asdict(summarise(values))}
                 for name, (unit, values) in self._samples.items()

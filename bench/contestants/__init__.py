@@ -40,3 +40,7 @@ class Contestant(ABC):
     @abstractmethod
     def row(self) -> bytes:
         """Returns the mask, one bit per token, lowest first. Call it once, before the next mask."""
+
+    def idle(self) -> None:
+        """Ends a text and does what a service does before the next request with the grammar: here nothing."""
+        return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import Sample
+from aicirt.settings import LEARN_PART, WARM_STAGES
 from aicirt.wasm import Program
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
@@ -23,6 +26,9 @@ class Aici(Contestant):
         self._program = program if isinstance(program, Program) else worker.program(program)
         self._argument = argument
         self._template: Template | None = None
+        #: bytes of the template after `aici_init`
+        self._first_bytes = 0
+        self._is_warm = False
         self._sequence: Guest | None = None
         self._news: list[int] = []
         self._mask: Mask | None = None
@@ -33,6 +39,7 @@ class Aici(Contestant):
             self._template = self._worker.template(self._program, self._argument)
         except AiciError as error:
             raise Refused(error.message) from error
+        self._first_bytes, self._is_warm = self._template.snapshot.nbytes, False
 
     def reset(self) -> None:
         self._end()
@@ -52,6 +59,29 @@ class Aici(Contestant):
         if not isinstance(self._mask.row, Sample):
             return b""  # the text can only end here
         return self._worker.row(self._mask.row)
+
+    def idle(self) -> None:
+        """Does the builder's work between two requests: fills tables ahead, and learns from the last text."""
+        assert self._sequence is not None
+        found = self._worker.finish(self._sequence)
+        self._sequence = None
+        if not self._is_warm:
+            self._is_warm = True
+            for before, after in pairwise((0.0, *WARM_STAGES)):
+                self._warm(b"", after - before)
+        if found:
+            self._warm(found, LEARN_PART)
+
+    @property
+    def template_bytes(self) -> int:
+        """Bytes of the template, which all sequences share."""
+        return self._template.snapshot.nbytes if self._template else 0
+
+    def _warm(self, found: bytes, part: float) -> None:
+        assert self._template is not None
+        grown = self._template.snapshot.nbytes - self._first_bytes
+        with suppress(AiciError):  # the template stays unchanged
+            self._template = self._worker.warm(self._template, found, part=part, grown=grown)
 
     def _end(self) -> None:
         if self._sequence is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from bench.contestants import Contestant
 from bench.measurement.timing import Summary, alternate, summarise
@@ -41,18 +42,39 @@ class Result:
         return summarise(self.compile_ms)
 
 
+class Step(NamedTuple):
+    """A mask with accepting the token before it: ns of wall clock and of the thread's CPU time.
+
+    `row`: the mask, as `Contestant.row` returns it."""
+
+    wall_ns: int
+    cpu_ns: int
+    row: bytes
+
+    def allows(self, token: int) -> bool:
+        """Returns whether the mask allows a token."""
+        return len(self.row) > token >> 3 and bool(self.row[token >> 3] >> (token & 7) & 1)
+
+
+def steps(contestant: Contestant, tokens: Sequence[int]) -> Iterator[Step]:
+    """Yields a step for the mask before each token, and for the mask after the last one, for a new text."""
+    for place in range(len(tokens) + 1):
+        cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
+        if place:
+            contestant.accept(tokens[place - 1])
+        contestant.mask()
+        wall = time.perf_counter_ns() - wall
+        cpu = time.thread_time_ns() - cpu
+        yield Step(wall, cpu, contestant.row())
+
+
 def walk(contestant: Contestant, tokens: Sequence[int]) -> list[float]:
     """Returns the microseconds of the mask before each token. Raises RaceError if a token is not allowed."""
     times: list[float] = []
     contestant.reset()
-    for place, token in enumerate(tokens):
-        begin = time.perf_counter()
-        if place:
-            contestant.accept(tokens[place - 1])
-        contestant.mask()
-        times.append((time.perf_counter() - begin) * 1e6)
-        row = contestant.row()
-        if len(row) <= token >> 3 or not row[token >> 3] >> (token & 7) & 1:
+    for place, (token, step) in enumerate(zip(tokens, steps(contestant, tokens), strict=False)):
+        times.append(step.wall_ns / 1e3)
+        if not step.allows(token):
             raise RaceError(contestant.name, place, len(tokens))
     return times
 

@@ -1,4 +1,4 @@
-"""Generates valid instances of JSON schemas, reproducibly from a seed."""
+"""Generates valid and invalid instances of JSON schemas, reproducibly from a seed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def valid_instance(schema: Any, seed: int, attempts: int = 8) -> Any:
 
     Raises NoInstance if it finds none.
     """
-    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
+    validator = _validator(schema)
     for attempt in range(attempts):
         maker = _Maker(schema, random.Random(seed * 1000 + attempt), optional=0.6 / (attempt + 1))
         try:
@@ -47,6 +47,36 @@ def valid_instance(schema: Any, seed: int, attempts: int = 8) -> Any:
         except (NoInstance, RecursionError, re.error, Unresolvable):
             continue
     raise NoInstance
+
+
+def invalid_instance(schema: Any, seed: int, attempts: int = 8) -> Any:
+    """Returns an instance that jsonschema refuses: a valid one in which one value was removed or replaced.
+
+    Raises NoInstance if it finds none.
+    """
+    validator, rng = _validator(schema), random.Random(seed)
+    for _ in range(attempts):
+        instance = _changed(valid_instance(schema, seed, attempts), rng)
+        if not validator.is_valid(instance):
+            return instance
+    raise NoInstance
+
+
+def _validator(schema: Any) -> Any:
+    return jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
+
+
+def _changed(value: Any, rng: random.Random, deeper: float = 1.0) -> Any:
+    """Returns a copy of a value with one change, often deep inside: `deeper` is the probability."""
+    if value and isinstance(value, dict | list) and rng.random() < deeper:
+        made: Any = value.copy()
+        place = rng.choice(list(made) if isinstance(made, dict) else range(len(made)))
+        if rng.random() < 0.4:
+            del made[place]
+        else:
+            made[place] = _changed(made[place], rng, 0.8)
+        return made
+    return rng.choice([other for other in (None, True, -7.25, "?", ["?"], {"?": 1}) if other != value])
 
 
 class _Maker:

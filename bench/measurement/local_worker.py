@@ -151,19 +151,19 @@ class LocalWorker:
         self.worker.templates.add(found)
         return found
 
-    def warm(self, template: Template, found: bytes = b"") -> Template:
+    def warm(self, template: Template, found: bytes = b"", *, part: float = 1.0, grown: int = 0) -> Template:
         """Fills the tables of a template as the builder does. Raises the error of `aici_warm` if it fails.
 
-        `found`: what a sequence of the template has found (`worker.findings`)."""
+        `found`: what a sequence of the template has found (`worker.findings`). `part`: fraction of the
+        builder's budget. `grown`: bytes by which the template has grown before."""
         outcome: list[Warmed | AiciError] = []
         capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
         settings = self.worker.settings
-        budget, most = settings.warm_budget_ms, settings.warm_bytes
+        budget, most = part * settings.warm_budget_ms, settings.warm_bytes - grown
         self.worker.agenda.when_idle(
             Warming(template, capabilities, self.worker.limits, budget, most, found, outcome.append)
         )
-        while self.worker.agenda:
-            self.worker.agenda.run_slice()
+        self._idle()
         (found,) = outcome
         if isinstance(found, AiciError):
             raise found
@@ -189,6 +189,12 @@ class LocalWorker:
         """Ends sequences."""
         self._send(Free(FREE, [seq.id for seq in seqs]))
 
+    def finish(self, seq: Guest) -> bytes:
+        """Ends a sequence; returns what it has found (`aici_found`): b"" if it was not asked."""
+        self.free([seq])
+        self._idle()
+        return b"".join(found for _, found in self.worker.findings.take()[-1:])
+
     def step(self, inputs: Sequence[StepInput]) -> list[Any]:
         """Runs a step; returns a list per answer: [seq, verb, ...]. Releases the rows of the step before."""
         number = next(self._numbers)
@@ -203,6 +209,11 @@ class LocalWorker:
             if entry[1] == Verb.SAMPLE and entry[2] in (RowKind.BITMASK, RowKind.SPARSE):
                 self._used[0].extend(entry[3:5])
         return results
+
+    def _idle(self) -> None:
+        """Does the work that waits until the worker is idle."""
+        while self.worker.agenda:
+            self.worker.agenda.run_slice()
 
     def _ask(self, message: NamedTuple) -> list[Any]:
         self._send(message)

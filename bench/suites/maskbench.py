@@ -1,0 +1,114 @@
+"""MaskBench: JSON schemas with valid and invalid texts, compared with llguidance and xgrammar."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bench.contestants.schema_engine import ENGINES, schema_engine
+from bench.contestants.schema_trial import Trial, text_maker
+from bench.inputs.maskbench import BrokenFile, choose, read_case, write_own
+from bench.measurement.child import Child
+from bench.measurement.mask_figures import MaskFigures
+from bench.measurement.resumable import ResumableResults
+from bench.report import CannotRunError, Report, describe_machine
+from pyaici.bundled import find_controller
+
+_SIZE, _QUICK_SIZE = "131k", "32k"
+#: every n-th published schema of PyPI packages beside our own
+_EVERY = 20
+_QUICK_LIMIT = 3
+
+
+def add_options(parser: argparse._ArgumentGroup) -> None:
+    """Adds the suite's options to those of all suites."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="folder with schemas in MaskBench's layout: maskbench/data of guidance-ai/jsonschemabench "
+        "(default: own schemas, and some of PyPI packages)",
+    )
+    parser.add_argument("--limit", type=int, help="measure only so many schemas, chosen by --seed")
+    parser.add_argument("--seed", type=int, help="decides the order of schemas (default: 0)")
+
+
+def run(
+    report: Report,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+) -> None:
+    """Measures each engine in a process of its own; they take turns with each request.
+
+    Times are those of the thread (CPU); times of the wall clock are in the JSON, too. A schema is compiled
+    once. Then ten requests follow, each with another text as far as there are any, and our engine does the
+    builder's work between them.
+
+    Writes a line for each schema to maskbench.jsonl in `folder`. A run that was interrupted goes on when the
+    same command is repeated. Raises CannotRunError if there are no schemas.
+    """
+    with ExitStack() as stack:
+        if data is None:
+            own = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            write_own(own, 0 if report.quick else _EVERY)
+        if report.quick:
+            limit = min(limit or _QUICK_LIMIT, _QUICK_LIMIT)
+        try:
+            paths = choose(data or own, limit, seed or 0)
+        except FileNotFoundError as error:
+            raise CannotRunError(str(error)) from error
+        size = _QUICK_SIZE if report.quick else _SIZE
+        about = _about(str(data.resolve()) if data else "own schemas", paths, size)
+        results = ResumableResults(folder / "maskbench.part.jsonl", about)
+        children = {name: stack.enter_context(closing(Child(schema_engine, name, size))) for name in ENGINES}
+        trial = Trial(children, stack.enter_context(closing(Child(text_maker))))
+        broken = _measure(trial, paths, results)
+    report.details["broken_files"] = broken
+    report.figure("maskbench.broken_files", len(broken), "files")
+    MaskFigures(ENGINES, results).report(report)
+    results.path.rename(folder / "maskbench.jsonl")
+
+
+def _measure(trial: Trial, paths: Sequence[Path], results: ResumableResults) -> list[str]:
+    """Measures the schemas without results. Returns the problems of broken files."""
+    broken = []
+    columns = (TextColumn("schemas"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("schemas", total=len(paths))
+        try:
+            for number, path in enumerate(paths):
+                if path.stem not in results.names:
+                    try:
+                        results.add(trial.run(read_case(path), number))
+                    except BrokenFile as error:
+                        broken.append(str(error))
+                        print(f"skipped: {error}", file=sys.stderr)
+                progress.advance(bar)
+        except KeyboardInterrupt:
+            done = f"{len(results.names)} of {len(paths)} schemas are measured"
+            print(f"{done}; the same command goes on from {results.path}", file=sys.stderr)
+            raise
+    return broken
+
+
+def _about(data: str, paths: Sequence[Path], size: str) -> dict[str, Any]:
+    """Describes what a result depends on: a run goes on only from results of the same kind."""
+    packages = describe_machine()["packages"]
+    return {
+        "data": data,
+        "files": hashlib.sha256("\n".join(path.name for path in paths).encode()).hexdigest(),
+        "vocabulary": size,
+        "json_schema": hashlib.sha256(find_controller("json_schema").read_bytes()).hexdigest(),
+        **{name: packages.get(name) for name in ("wasmtime", *ENGINES[1:])},
+    }
