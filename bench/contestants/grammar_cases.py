@@ -43,6 +43,12 @@ class Controllers:
         return path
 
 
+def tokenized(loaded: LoadedVocabulary, text: str) -> list[int]:
+    """Returns the tokens of a text, from the vocabulary's tokenizer."""
+    found: list[int] = np.frombuffer(loaded.tokenize(text.encode()), np.uint32).tolist()
+    return found
+
+
 class Arena:
     """A vocabulary with its native engines, and a worker that runs our controllers with it."""
 
@@ -57,8 +63,7 @@ class Arena:
 
     def tokens(self, text: str) -> Sequence[int]:
         """Tokenizes with the model's own tokenizer."""
-        found: list[int] = np.frombuffer(self._loaded.tokenize(text.encode()), np.uint32).tolist()
-        return found
+        return tokenized(self._loaded, text)
 
     def aici(self, controller: str, argument: str) -> Aici:
         """Returns a contestant for one of our controllers."""

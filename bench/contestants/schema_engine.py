@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.settings import WorkerConfig
 from bench.contestants import Contestant, Refused
 from bench.contestants.aici import Aici
-from bench.contestants.grammar_cases import Arena, Controllers
+from bench.contestants.fuel import Fuel
+from bench.contestants.grammar_cases import Arena, Controllers, tokenized
 from bench.contestants.native import Xgrammar
 from bench.contestants.race import steps
 from bench.inputs.vocabularies import vocabulary
 from bench.measurement.local_worker import LocalWorker, load_for_guests
 from pyaici.bundled import find_controller
+from tests.controllers.runners.fuel import metered_host
+from tests.controllers.runners.host import Vocab
 
 ENGINES = ("aici", "llguidance", "xgrammar")
 #: a long limit, so that slow masks show in the figures; and only the template in use is kept
@@ -28,9 +33,14 @@ _CALIBRATIONS = 1001
 class SchemaEngine:
     """Answers are dictionaries for JSON. Times are pairs: ns of wall clock and of the thread's CPU time."""
 
-    def __init__(self, make: Callable[[Any], Contestant], arena: Arena) -> None:
-        self._make, self._arena = make, arena
-        self._eos = arena.natives.vocabulary.eos
+    def __init__(
+        self,
+        make: Callable[[Any], Contestant],
+        tokens: Callable[[str], Sequence[int]],
+        end_tokens: Sequence[int],
+    ) -> None:
+        """`make` makes a contestant for a schema, `tokens` tokenizes a text."""
+        self._make, self._tokens, self._end_tokens = make, tokens, end_tokens
         self._contestant: Contestant | None = None
         # reading the clock of a thread takes as long as a cached mask
         self._clock_ns = round(statistics.median(_timed(lambda: None)[1] for _ in range(_CALIBRATIONS)))
@@ -39,31 +49,35 @@ class SchemaEngine:
         """Returns the times as "compile", or the reason of a refusal as "refused"."""
         self._contestant = contestant = self._make(schema)
         try:
-            return {"compile": self._without_clock(_timed(contestant.compile))}
+            times = self._without_clock(_timed(contestant.compile))
         except (Refused, ValueError) as error:
             return {"refused": str(error)}
+        return {"compile": times} | ({"fuel": contestant.fuel} if isinstance(contestant, Fuel) else {})
 
     def walk(self, text: str) -> dict[str, Any]:
         """Walks through a text, until a token is not allowed.
 
         Returns the times of the start as "start", of the mask before each token as "wall" and "cpu", and
-        whether the engine takes the text as "taken". If the engine fails, "error" has the reason.
+        whether the engine takes the text as "taken". "fuel" has the fuel of each mask, if it is counted. If
+        the engine fails, "error" has the reason.
         """
         contestant = self._contestant
         assert contestant is not None
         wall: list[int] = []
         cpu: list[int] = []
         found: dict[str, Any] = {"wall": wall, "cpu": cpu, "taken": False}
-        tokens = self._arena.tokens(text)
+        tokens = self._tokens(text)
         try:
             found["start"] = self._without_clock(_timed(contestant.reset))
             for token, step in zip((*tokens, None), steps(contestant, tokens), strict=True):
                 if token is None:
-                    found["taken"] = not step.row or any(step.allows(eos) for eos in self._eos)
+                    found["taken"] = not step.row or any(map(step.allows, self._end_tokens))
                     break
                 times = self._without_clock((step.wall_ns, step.cpu_ns))
                 wall.append(times[0])
                 cpu.append(times[1])
+                if isinstance(contestant, Fuel):
+                    found.setdefault("fuel", []).append(contestant.fuel)
                 if not step.allows(token):
                     break
         except (Refused, AiciError, RuntimeError) as error:
@@ -95,10 +109,33 @@ def schema_engine(name: str, size: str) -> Iterator[SchemaEngine]:
             "llguidance": arena.llguidance_schema,
             "xgrammar": lambda schema: Xgrammar.of_schema(arena.natives, schema),
         }
-        engine = SchemaEngine(makers[name], arena)
-        engine.compile({"type": "object"})  # the module is compiled, and the tokenizers are built
-        engine.walk("{}")
-        yield engine
+        yield _used_once(SchemaEngine(makers[name], arena.tokens, words.eos))
+
+
+@contextmanager
+def fuel_engine(size: str) -> Iterator[SchemaEngine]:
+    """Makes our engine with fuel, with the vocabulary of this size."""
+    words = vocabulary(size)
+    loaded = load_for_guests(words, masks_only=True)
+    vocab = Vocab(words.tokens, special=list(words.special), eos=list(words.eos))
+    with metered_host() as host:
+        program = host.compile(find_controller("json_schema").read_bytes())
+        made: list[Fuel] = []
+
+        def make(schema: Any) -> Fuel:
+            while made:
+                made.pop().close()
+            made.append(Fuel(program, vocab, json.dumps(schema)))
+            return made[-1]
+
+        yield _used_once(SchemaEngine(make, partial(tokenized, loaded), words.eos))
+
+
+def _used_once(engine: SchemaEngine) -> SchemaEngine:
+    """Has the engine do what it does only once: compile a module, or build a tokenizer."""
+    engine.compile({"type": "object"})
+    engine.walk("{}")
+    return engine
 
 
 def _timed(call: Callable[[], object]) -> tuple[int, int]:

@@ -16,6 +16,8 @@ PHASES = {"cold": 0, "second": 1, "tenth": REQUESTS - 1}
 #: limits of a call, s: compiling, a text, the work between two requests, finding more texts
 COMPILE_SECONDS = 3.0
 _WALK_SECONDS, _IDLE_SECONDS, _TEXTS_SECONDS = 60.0, 60.0, 20.0
+#: characters of a text in a result
+_MOST_TEXT = 1000
 
 
 @contextmanager
@@ -34,7 +36,7 @@ class Trial:
         """Returns what was measured, for JSON. `number`: of the case, decides which engine begins.
 
         "phases" are those whose text is new to the schema. For each engine: "refused" (the reason), or
-        "compile", "idle_ms" and the walks of each phase; and "outcome".
+        "compile", "idle_ms" and the walks of each phase; and "outcome", with the "wrong" text.
         """
         texts = self._find_texts(case)
         order = requests(texts)
@@ -99,6 +101,7 @@ class Trial:
                 result["refused"] = problem
                 return "failed"
             if walk["taken"] != (text in case.valid):
+                result["wrong"] = text[:_MOST_TEXT]
                 return "valid text refused" if text in case.valid else "invalid text accepted"
         result["kib"] = self._engines[name].grown_kib
         return "pass"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,8 @@ from bench.inputs.schemas import real_schemas
 _LARGEST = 16 << 20
 #: generated values for each of our own schemas, valid and invalid
 _TESTS = 2
+#: seeds that are tried for them
+_SEEDS = 6
 
 
 class BrokenFile(ValueError):
@@ -84,13 +86,19 @@ def write_own(folder: Path, every: int) -> None:
         published = ((sample.name.replace("/", "---"), sample.schema) for sample in real_schemas(every))
         samples = chain(samples, published)
     for name, schema in samples:
-        tests = []
-        for seed in range(_TESTS):
-            for valid, make in ((True, valid_instance), (False, invalid_instance)):
-                with suppress(NoInstance):
-                    tests.append({"valid": valid, "data": make(schema, seed)})
+        tests = [*_tests(schema, True, valid_instance), *_tests(schema, False, invalid_instance)]
         data = {"description": name, "schema": schema, "tests": tests}
         (folder / f"{name.removesuffix('.json')}.json").write_text(json.dumps(data))
+
+
+def _tests(schema: Any, valid: bool, make: Callable[[Any, int], Any]) -> list[dict[str, Any]]:
+    """Returns tests with different values, as far as any are found."""
+    found: list[dict[str, Any]] = []
+    for seed in range(_SEEDS):
+        with suppress(NoInstance):
+            test = {"valid": valid, "data": make(schema, seed)}
+            found += [test] if test not in found else []
+    return found[:_TESTS]
 
 
 def more_texts(schema: Any, known: list[str], count: int) -> list[str]:

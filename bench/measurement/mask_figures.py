@@ -8,16 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jsonschema import Draft202012Validator
 from numpy.typing import NDArray
 
 from bench.contestants.schema_trial import PHASES
 from bench.report import Report
 
 OURS, PEER, SLOW_PEER = "aici", "llguidance", "xgrammar"
+#: our engine, with its work counted instead of timed
+FUEL = "fuel"
 _PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9}
 #: positions of tokens in a text, from 1: the name of a range, and its end
 _POSITIONS = {"1": 1, "2": 2, "3-7": 7, "8-15": 15, "16-63": 63, "64-": 1 << 40}
-_MOST_REASONS = 20
+_MOST_REASONS, _MOST_NAMES = 20, 100
 #: for ratios, the clock of the thread: other load on the machine does not change it
 _CLOCK = "cpu"
 
@@ -31,12 +34,16 @@ class MaskFigures:
         self.engines = engines
         self.schemas = 0
         self.outcomes: dict[str, Counter[str]] = {name: Counter() for name in engines}
+        #: engine -> outcome -> names of schemas, and the text or reason; not of those that pass
+        self.failures: dict[str, dict[str, dict[str, str]]] = {name: defaultdict(dict) for name in engines}
         self.reasons: dict[str, Counter[str]] = {name: Counter() for name in engines}
         self._compile: dict[str, list[tuple[int, int] | None]] = {name: [] for name in engines}
         self._starts: dict[str, list[tuple[int, int]]] = {name: [] for name in engines}
         self._kib: dict[str, list[float]] = {name: [] for name in engines}
         self._idle_ms: list[float] = []
         self._template_kib: list[float] = []
+        self._fuel: dict[str, list[int]] = defaultdict(list)
+        self._compile_fuel: list[int] = []
         #: (engine, phase, clock) -> the masks of each text
         self._masks: dict[tuple[str, str, str], list[Times]] = defaultdict(list)
         #: (peer, phase, clock) -> ours and theirs, where both computed the mask of the same token
@@ -49,11 +56,17 @@ class MaskFigures:
         for name in self.engines:
             found = result["engines"][name]
             self.outcomes[name][found["outcome"]] += 1
+            if len(known := self.failures[name][found["outcome"]]) < _MOST_NAMES:
+                known[result["name"]] = found.get("wrong") or found.get("refused", "")
             if "refused" in found:
                 self.reasons[name][reason_group(found["refused"])] += 1
             self._compile[name].append(tuple(found["compile"]) if "compile" in found else None)
             if "kib" in found:
                 self._kib[name].append(found["kib"])
+        fuel = result["engines"].get(FUEL, {})
+        self._compile_fuel += [fuel["fuel"]] if "fuel" in fuel else []
+        for phase, walk in fuel.get("phases", {}).items():
+            self._fuel[phase] += walk.get("fuel", [])
         ours = result["engines"][OURS]
         if "idle_ms" in ours:
             self._idle_ms.append(ours["idle_ms"])
@@ -86,6 +99,10 @@ class MaskFigures:
             self._report_engine(report, name)
         report.details |= {
             "outcomes": {name: dict(found) for name, found in self.outcomes.items()},
+            "failures": {
+                name: {outcome: names for outcome, names in its.items() if outcome != "pass"}
+                for name, its in self.failures.items()
+            },
             "refusals": {
                 name: dict(found.most_common(_MOST_REASONS)) for name, found in self.reasons.items()
             },
@@ -100,6 +117,7 @@ class MaskFigures:
         if self._idle_ms:
             report.figure("maskbench.aici.builder_ms", float(np.mean(self._idle_ms)), "ms")
             report.figure("maskbench.aici.template_kib", float(np.median(self._template_kib)), "KiB")
+        self._report_fuel(report)
         self._report_ratios(report)
 
     def _report_engine(self, report: Report, name: str) -> None:
@@ -121,6 +139,16 @@ class MaskFigures:
             report.figure(f"{prefix}.grown_mb", max(self._kib[name]) / 1024, "MiB")
         report.figure(f"{prefix}.pass_pct", self._share(name, "pass"), "%")
         report.figure(f"{prefix}.compiled_pct", 100 - self._share(name, "refused"), "%")
+
+    def _report_fuel(self, report: Report) -> None:
+        """Reports thousands of units of fuel."""
+        for what, units in (*self._fuel.items(), ("compile", self._compile_fuel)):
+            if units:
+                name = f"maskbench.fuel.{what}"
+                report.samples(name, [one / 1e3 for one in units], "kfuel")
+                report.figure(f"{name}.mean", float(np.mean(units)) / 1e3, "kfuel")
+                report.figure(f"{name}.p50", float(np.percentile(units, 50)) / 1e3, "kfuel")
+                report.figure(f"{name}.p99", float(np.percentile(units, 99)) / 1e3, "kfuel")
 
     def _report_ratios(self, report: Report) -> None:
         for phase in PHASES:
@@ -166,17 +194,19 @@ class MaskFigures:
 def reason_group(message: str) -> str:
     """Returns what many messages have in common: without places, names and numbers.
 
-    Only the first line and the first of several reasons count.
+    Only the first of several reasons counts: the first line with a JSON pointer, or else the first line.
     """
-    line = re.split(r"\n|; #", message.strip())[0]
+    lines = message.strip().splitlines() or [""]
+    line = next((line for line in lines if line.startswith("#")), lines[0])
     line = re.sub(r"(#|\B)(/[^\s:;,]+)+", _keyword, line)
     line = re.sub(r"\"[^\"]*\"|'[^']*'|`[^`]*`", "…", line)
     return re.sub(r"\d+(\.\d+)?", "N", line)[:160]
 
 
 def _keyword(place: re.Match[str]) -> str:
-    """Returns the keyword at the end of a JSON pointer."""
-    return f"#/…/{place[0].rpartition('/')[2]}"
+    """Returns a JSON pointer of which only the keyword at its end is left."""
+    last = place[0].rpartition("/")[2]
+    return f"#/…/{last}" if last in Draft202012Validator.VALIDATORS else "#/…"
 
 
 def _sides(pairs: Iterable[tuple[Times, Times]]) -> tuple[list[Times], list[Times]]:

@@ -14,11 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bench.contestants.schema_engine import ENGINES, schema_engine
+from bench.contestants.schema_engine import ENGINES, fuel_engine, schema_engine
 from bench.contestants.schema_trial import Trial, text_maker
 from bench.inputs.maskbench import BrokenFile, choose, read_case, write_own
 from bench.measurement.child import Child
-from bench.measurement.mask_figures import MaskFigures
+from bench.measurement.mask_figures import FUEL, MaskFigures
 from bench.measurement.resumable import ResumableResults
 from bench.report import CannotRunError, Report, describe_machine
 from pyaici.bundled import find_controller
@@ -71,8 +71,11 @@ def run(
         size = _QUICK_SIZE if report.quick else _SIZE
         about = _about(str(data.resolve()) if data else "own schemas", paths, size)
         results = ResumableResults(folder / "maskbench.part.jsonl", about)
-        children = {name: stack.enter_context(closing(Child(schema_engine, name, size))) for name in ENGINES}
-        trial = Trial(children, stack.enter_context(closing(Child(text_maker))))
+        children = {name: Child(schema_engine, name, size) for name in ENGINES}
+        children |= {FUEL: Child(fuel_engine, size), "texts": Child(text_maker)}
+        for child in children.values():
+            stack.enter_context(closing(child))
+        trial = Trial(children, children.pop("texts"))
         broken = _measure(trial, paths, results)
     report.details["broken_files"] = broken
     report.figure("maskbench.broken_files", len(broken), "files")

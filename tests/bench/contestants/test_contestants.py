@@ -13,7 +13,7 @@ from bench.contestants import Contestant, Refused
 from bench.contestants.aici import Aici
 from bench.contestants.grammar_cases import Controllers
 from bench.contestants.native import Kbnf, Llguidance, Natives, OutlinesCore, Xgrammar
-from bench.contestants.race import RaceError, race, walk
+from bench.contestants.race import RaceError, race, steps, walk
 from bench.inputs.vocabularies import vocabulary
 from bench.measurement.local_worker import LocalWorker, load_for_guests
 
@@ -100,3 +100,17 @@ def test_forbidden_token_of_the_text_is_an_error(makers: Makers) -> None:
     with pytest.raises(RaceError, match="aici does not allow token 2 of 3"):
         walk(contestant, tokens_of(makers, "a3a"))  # where the text can only end
     assert len(walk(contestant, tokens_of(makers, TEXT))) == len(TEXT)
+
+
+def test_masks_stay_the_same_when_tables_are_filled_between_texts(makers: Makers) -> None:
+    contestant = makers.all["aici"]("[a-z]+[0-9]([A-Za-z ,.]{0,80}[0-9]){0,9}")
+    assert isinstance(contestant, Aici)
+    contestant.compile()
+    tokens, rows, sizes = tokens_of(makers, TEXT), [], []
+    for _ in range(3):
+        contestant.reset()
+        rows.append([step.row for step in steps(contestant, tokens)])
+        sizes.append(contestant.template_bytes)
+        contestant.idle()
+    assert rows[0] == rows[1] == rows[2] and len(rows[0]) == len(tokens) + 1
+    assert sizes[1] > sizes[0], "the template has more tables"
