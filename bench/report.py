@@ -126,8 +126,11 @@ class Report:
         units = list(dict.fromkeys(figure.unit for figure in self.figures))
         sampled = list(dict.fromkeys(unit for unit, _ in self._samples.values()))
         count = len(units) + len(sampled)
-        height = sum(1 + 0.3 * sum(f.unit == unit for f in self.figures) for unit in units) + 3 * len(sampled)
-        canvas, grid = pyplot.subplots(count, 1, figsize=(9, height), squeeze=False, layout="constrained")
+        heights = [1 + 0.3 * sum(f.unit == unit for f in self.figures) for unit in units]
+        heights += [3.0] * len(sampled)
+        canvas, grid = pyplot.subplots(
+            *(count, 1), figsize=(9, sum(heights)), height_ratios=heights, squeeze=False, layout="constrained"
+        )
         for axes, unit in zip(grid[: len(units), 0], units, strict=True):
             _bars(axes, [figure for figure in self.figures if figure.unit == unit], unit)
         for axes, unit in zip(grid[len(units) :, 0], sampled, strict=True):

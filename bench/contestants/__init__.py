@@ -44,3 +44,7 @@ class Contestant(ABC):
     def idle(self) -> None:
         """Ends a text and does what a service does before the next request with the grammar: here nothing."""
         return
+
+    def close(self) -> None:
+        """Frees what only this contestant needs: here nothing. Only `compile` may follow."""
+        return

@@ -72,6 +72,10 @@ class Aici(Contestant):
         if found:
             self._warm(found, LEARN_PART)
 
+    def close(self) -> None:
+        self._end()
+        self._template = None
+
     @property
     def template_bytes(self) -> int:
         """Bytes of the template, which all sequences share."""

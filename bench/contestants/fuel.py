@@ -80,7 +80,6 @@ class Fuel(Contestant):
             self._template.learn(found)
 
     def close(self) -> None:
-        """Frees the guests."""
         self._end()
         if self._template is not None:
             self._template.instance.close()

@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,7 @@ class SchemaEngine:
 
     def compile(self, schema: Any) -> dict[str, Any]:
         """Returns the times as "compile", or the reason of a refusal as "refused"."""
+        self.close()
         self._contestant = contestant = self._make(schema)
         try:
             times = self._without_clock(_timed(contestant.compile))
@@ -93,6 +94,12 @@ class SchemaEngine:
             found["template_kib"] = self._contestant.template_bytes / 1024
         return found
 
+    def close(self) -> None:
+        """Frees the schema."""
+        if self._contestant is not None:
+            self._contestant.close()
+            self._contestant = None
+
     def _without_clock(self, times: tuple[int, int]) -> tuple[int, int]:
         return times[0], max(times[1] - self._clock_ns, 0)
 
@@ -109,7 +116,8 @@ def schema_engine(name: str, size: str) -> Iterator[SchemaEngine]:
             "llguidance": arena.llguidance_schema,
             "xgrammar": lambda schema: Xgrammar.of_schema(arena.natives, schema),
         }
-        yield _used_once(SchemaEngine(makers[name], arena.tokens, words.eos))
+        with closing(SchemaEngine(makers[name], arena.tokens, words.eos)) as engine:
+            yield _used_once(engine)
 
 
 @contextmanager
@@ -120,15 +128,12 @@ def fuel_engine(size: str) -> Iterator[SchemaEngine]:
     vocab = Vocab(words.tokens, special=list(words.special), eos=list(words.eos))
     with metered_host() as host:
         program = host.compile(find_controller("json_schema").read_bytes())
-        made: list[Fuel] = []
 
         def make(schema: Any) -> Fuel:
-            while made:
-                made.pop().close()
-            made.append(Fuel(program, vocab, json.dumps(schema)))
-            return made[-1]
+            return Fuel(program, vocab, json.dumps(schema))
 
-        yield _used_once(SchemaEngine(make, partial(tokenized, loaded), words.eos))
+        with closing(SchemaEngine(make, partial(tokenized, loaded), words.eos)) as engine:
+            yield _used_once(engine)
 
 
 def _used_once(engine: SchemaEngine) -> SchemaEngine:

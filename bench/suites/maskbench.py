@@ -56,7 +56,7 @@ def run(
     builder's work between them.
 
     Writes a line for each schema to maskbench.jsonl in `folder`. A run that was interrupted goes on when the
-    same command is repeated. Raises CannotRunError if there are no schemas.
+    same command is repeated, or one with another limit. Raises CannotRunError if there are no schemas.
     """
     with ExitStack() as stack:
         if data is None:
@@ -69,7 +69,7 @@ def run(
         except FileNotFoundError as error:
             raise CannotRunError(str(error)) from error
         size = _QUICK_SIZE if report.quick else _SIZE
-        about = _about(str(data.resolve()) if data else "own schemas", paths, size)
+        about = _about(str(data.resolve()) if data else "own schemas", seed or 0, size)
         results = ResumableResults(folder / "maskbench.part.jsonl", about)
         children = {name: Child(schema_engine, name, size) for name in ENGINES}
         children |= {FUEL: Child(fuel_engine, size), "texts": Child(text_maker)}
@@ -79,7 +79,8 @@ def run(
         broken = _measure(trial, paths, results)
     report.details["broken_files"] = broken
     report.figure("maskbench.broken_files", len(broken), "files")
-    MaskFigures(ENGINES, results).report(report)
+    names = {path.stem for path in paths}
+    MaskFigures(ENGINES, (its for its in results if its["name"] in names)).report(report)
     results.path.rename(folder / "maskbench.jsonl")
 
 
@@ -99,18 +100,19 @@ def _measure(trial: Trial, paths: Sequence[Path], results: ResumableResults) -> 
                         print(f"skipped: {error}", file=sys.stderr)
                 progress.advance(bar)
         except KeyboardInterrupt:
-            done = f"{len(results.names)} of {len(paths)} schemas are measured"
+            measured = sum(path.stem in results.names for path in paths)
+            done = f"{measured} of {len(paths)} schemas are measured"
             print(f"{done}; the same command goes on from {results.path}", file=sys.stderr)
             raise
     return broken
 
 
-def _about(data: str, paths: Sequence[Path], size: str) -> dict[str, Any]:
+def _about(data: str, seed: int, size: str) -> dict[str, Any]:
     """Describes what a result depends on: a run goes on only from results of the same kind."""
     packages = describe_machine()["packages"]
     return {
         "data": data,
-        "files": hashlib.sha256("\n".join(path.name for path in paths).encode()).hexdigest(),
+        "seed": seed,
         "vocabulary": size,
         "json_schema": hashlib.sha256(find_controller("json_schema").read_bytes()).hexdigest(),
         **{name: packages.get(name) for name in ("wasmtime", *ENGINES[1:])},

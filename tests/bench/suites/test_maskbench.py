@@ -89,11 +89,13 @@ def test_interrupted_run_goes_on(
     command = ["maskbench", "--data", str(data), "--out", str(tmp_path / "out")]
     assert main(command) == INTERRUPTED
     assert "2 of 3 schemas are measured; the same command goes on" in capsys.readouterr().err
+    assert main([*command, "--seed", "1"]) == 0, "another choice of schemas begins anew"
+    assert len(measured) == 6
+    measured.clear()
+    assert main(command) == INTERRUPTED
     assert main(command) == 0
     assert sorted(measured) == ["a", "b", "c", "interrupted"]
     assert "maskbench.schemas 3 schemas" in capsys.readouterr().out.splitlines()
-    assert main([*command, "--limit", "1"]) == 0, "another choice of schemas begins anew"
-    assert len(measured) == 5
 
 
 def test_folder_without_schemas_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
