@@ -66,7 +66,9 @@ class Child:
 
     def _running(self) -> multiprocessing.process.BaseProcess:
         if self._process is None:
-            context = multiprocessing.get_context("spawn")
+            context = multiprocessing.get_context("forkserver")
+            # imports take longer than all else; this has an effect only before the first child
+            context.set_forkserver_preload([self._enter.__module__])
             self._pipe, other = context.Pipe()
             self._process = context.Process(
                 target=_serve, args=(other, self._enter, self._arguments), daemon=True
