@@ -6,17 +6,20 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
 from aicirt.ipc.names import sweep_orphans
+from aicirt.system.silence import Silence
 from bench.measurement.memory import resident_kib
 
 #: until the child is ready: it loads engines and a vocabulary, perhaps on a busy machine
 _START_SECONDS = 120.0
 #: for a child that has nothing to do
 _CLOSE_SECONDS = 5.0
+#: between two looks at the time that a call takes
+_POLL_SECONDS = 0.05
 
 
 class ChildError(RuntimeError):
@@ -56,7 +59,9 @@ class Child:
         return resident_kib(self.pid) - self._ready_kib
 
     def call(self, method: str, *arguments: Any, seconds: float) -> Any:
-        """Calls a method. Raises CallTimeout, or ChildDied (also if the method raises an exception)."""
+        """Calls a method. Raises CallTimeout, or ChildDied (also if the method raises an exception).
+
+        Time for which the child lacks a processor does not count."""
         self._running()
         return self._ask((method, arguments), method, seconds)
 
@@ -80,13 +85,15 @@ class Child:
         return self._process
 
     def _ask(self, message: Any, what: str, seconds: float) -> Any:
-        assert self._pipe is not None
+        assert self._pipe is not None and self._process is not None
         try:
             if message is not None:
                 self._pipe.send(message)
-            if not self._pipe.poll(seconds):
-                self._end(0)
-                raise CallTimeout(f"{what} took more than {seconds:g} s")
+            silence = Silence(self._process.pid or 0)
+            while not self._pipe.poll(min(seconds, _POLL_SECONDS)):
+                if silence.seconds() >= seconds:
+                    self._end(0)
+                    raise CallTimeout(f"{what} took more than {seconds:g} s")
             return self._pipe.recv()
         except (EOFError, ConnectionError):
             status = self._end(_CLOSE_SECONDS)
@@ -113,11 +120,8 @@ def _serve(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     os.dup2(2, 1)  # the parent's output is for figures
-    with enter(*arguments) as target:
+    with enter(*arguments) as target, suppress(EOFError, ConnectionError):  # the parent has gone
         pipe.send(None)
         while True:
-            try:
-                method, values = pipe.recv()
-            except EOFError:
-                return
+            method, values = pipe.recv()
             pipe.send(getattr(target, method)(*values))
