@@ -98,6 +98,20 @@ def test_interrupted_run_goes_on(
     assert "maskbench.schemas 3 schemas" in capsys.readouterr().out.splitlines()
 
 
+def test_own_schemas_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Case] = []
+
+    def trial(self: Trial, case: Case, number: int) -> dict[str, Any]:
+        measured.append(case)
+        return {"name": case.name, "phases": [], "engines": {name: {"outcome": "pass"} for name in ENGINES}}
+
+    monkeypatch.setattr(Trial, "run", trial)
+    assert main(["maskbench", "--quick", "--limit", "2", "--out", str(tmp_path)]) == 0
+    assert len(measured) == 2
+    for case in measured:
+        assert case.name.startswith("own_") and case.valid and case.invalid
+
+
 def test_folder_without_schemas_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["maskbench", "--data", str(tmp_path)]) == CANNOT_RUN
     assert f"{tmp_path} has no JSON files: give the folder maskbench/data" in capsys.readouterr().err
