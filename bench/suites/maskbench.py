@@ -14,11 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from bench.contestants.mask_figures import FUEL, MaskFigures
 from bench.contestants.schema_engine import ENGINES, fuel_engine, schema_engine
 from bench.contestants.schema_trial import Trial, text_maker
 from bench.inputs.maskbench import BrokenFile, choose, read_case, write_own
 from bench.measurement.child import Child
-from bench.measurement.mask_figures import FUEL, MaskFigures
 from bench.measurement.resumable import ResumableResults
 from bench.report import CannotRunError, Report, describe_machine
 from pyaici.bundled import find_controller

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.measurement.mask_figures import MaskFigures, reason_group
+from bench.contestants.mask_figures import MaskFigures, reason_group
 from bench.report import Report
 
 ENGINES = ("aici", "llguidance", "xgrammar")
