@@ -81,7 +81,8 @@ class MaskFigures:
 
     def _add_walks(self, phase: str, walks: Mapping[str, Any]) -> None:
         for name, walk in walks.items():
-            self._starts[name].append(tuple(walk["start"]))
+            if "start" in walk:  # a start may fail
+                self._starts[name].append(tuple(walk["start"]))
         for clock in ("wall", "cpu"):
             times = {name: np.asarray(walk[clock], np.int64) for name, walk in walks.items()}
             for name, its in times.items():

@@ -37,8 +37,14 @@ def add_options(parser: argparse._ArgumentGroup) -> None:
         help="folder with schemas in MaskBench's layout: maskbench/data of guidance-ai/jsonschemabench "
         "(default: own schemas, and some of PyPI packages)",
     )
-    parser.add_argument("--limit", type=int, help="measure only so many schemas, chosen by --seed")
+    parser.add_argument("--limit", type=_count, help="measure only so many schemas, chosen by --seed")
     parser.add_argument("--seed", type=int, help="decides the order of schemas (default: 0)")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of schemas: 1 or more is expected")
+    return int(text)
 
 
 def run(

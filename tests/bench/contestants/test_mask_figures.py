@@ -40,7 +40,7 @@ RESULTS: list[dict[str, Any]] = [
         "engines": {
             "aici": REFUSED,
             "llguidance": passed(9, cold=walk(500), tenth=walk(500)),
-            "xgrammar": passed(900, cold=walk(1), tenth=walk(1)),
+            "xgrammar": passed(900, cold=walk(1), tenth={"wall": [], "cpu": [], "error": "no"}),
         },
     },
     {

@@ -117,6 +117,13 @@ def test_folder_without_schemas_is_an_error(tmp_path: Path, capsys: pytest.Captu
     assert f"{tmp_path} has no JSON files: give the folder maskbench/data" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", "many"])
+def test_invalid_limit_is_an_error(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["maskbench", f"--limit={limit}"])
+    assert f"{limit!r} is not a number of schemas: 1 or more is expected" in capsys.readouterr().err
+
+
 def test_help_of_the_suite_has_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["maskbench", "--help"])
