@@ -126,21 +126,25 @@ class Worker:
         gc.disable()
         gc.freeze()  # permanent objects need no scan while guests wait
         while self.running:
-            self._placement.leave(client.from_client.writer_cpu for client in self.clients.values())
-            called = not self._bell.rung
-            called = self._bell.wait(self._timeout()) and called
-            self._placement.restore()
-            # armed during all work, because guests may run in any part of it
-            with self.ticker:
-                busy = self._serve()
-                if called and not busy:
-                    busy = self._expect_step()
-                while (busy or self._listener.dismiss()) and self.running:
-                    busy = self._serve()
+            self.run_round()
             if gc.get_count()[0] > _GARBAGE:
                 gc.collect()
         for number in list(self.clients):
             self.detach(number)
+
+    def run_round(self) -> None:
+        """Waits for the bell or a deadline, then serves until there is nothing left to do."""
+        self._placement.leave(client.from_client.writer_cpu for client in self.clients.values())
+        called = not self._bell.rung
+        called = self._bell.wait(self._timeout()) and called
+        self._placement.restore()
+        # armed during all work, because guests may run in any part of it
+        with self.ticker:
+            busy = self._serve()
+            if called and not busy:
+                busy = self._expect_step()
+            while (busy or self._listener.dismiss()) and self.running:
+                busy = self._serve()
 
     def detach(self, number: int) -> None:
         """Frees a client that has gone, and keeps its counters."""

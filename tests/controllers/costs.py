@@ -8,11 +8,10 @@ is disabled, so that each token has a mask.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,12 +29,10 @@ from pyaici.bundled import find_grammar
 from tests.controllers.conftest import CONTROLLERS
 from tests.controllers.runners.fuel import MeteredGuest, metered_host, used
 from tests.controllers.runners.host import EVERYTHING, Host, Vocab
+from tests.counts import Counts
 
-FILE = Path(__file__).with_name("costs.json")
-#: part by which a cost may differ from the committed one
-TOLERANCE = 0.02
-#: cost below which a single mask may differ by more: it is hardly more than a look-up
-_SMALL = 20_000
+#: a mask below `small` is hardly more than a look-up
+COSTS = Counts(Path(__file__).with_name("costs.json"), "tests.controllers.costs", small=20_000)
 
 
 @dataclass(frozen=True)
@@ -191,50 +188,5 @@ def measure() -> dict[str, Any]:
     return found
 
 
-def committed() -> dict[str, Any]:
-    """Returns the costs in the file."""
-    return json.loads(FILE.read_text()) if FILE.exists() else {}
-
-
-def differences(found: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each cost that differs by more than TOLERANCE: of init, of all masks, of a mask."""
-    lines = [f"{name}: no longer measured" for name in known.keys() - found.keys()]
-    for name, costs in found.items():
-        if name not in known:
-            lines.append(f"{name}: new")
-            continue
-        old = known[name]
-        pairs = [("init", costs["init"], old["init"])]
-        pairs.append(("all masks", sum(costs["masks"]), sum(old["masks"])))
-        if "again" in costs and "again" in old:
-            pairs.append(("again", costs["again"], old["again"]))
-        singles = zip(costs["masks"], old["masks"], strict=False)
-        pairs += [(f"mask {i}", new, was) for i, (new, was) in enumerate(singles) if max(new, was) > _SMALL]
-        for what, new, was in pairs:
-            if abs(new - was) > TOLERANCE * was:
-                lines.append(f"{name}: {what} {new:,} instead of {was:,} ({new / was - 1:+.1%})")
-        if len(costs["masks"]) != len(old["masks"]):
-            lines.append(f"{name}: {len(costs['masks'])} masks instead of {len(old['masks'])}")
-    return lines
-
-
-def _text(costs: Mapping[str, Any]) -> str:
-    """Returns the file's text, with one case a line."""
-    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(it)}" for name, it in costs.items()) + "\n}\n"
-
-
-def main() -> int:
-    """Prints what differs from the file; returns 1 if something does and the file was not written."""
-    parser = argparse.ArgumentParser(prog="python -m tests.controllers.costs", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="update costs.json")
-    options = parser.parse_args()
-    found = measure()
-    lines = differences(found, committed())
-    print(*lines, sep="\n")
-    if options.write:
-        FILE.write_text(_text(found))
-    return int(bool(lines) and not options.write)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(COSTS.main(measure, __doc__))
