@@ -108,11 +108,33 @@ class Placement:
         return [self.address.worker, self.address.generation, self.template]
 
 
+@dataclass(slots=True)
+class Copy:
+    """A copy of a sequence that a worker has been asked for."""
+
+    parent: int
+    link: WorkerLink
+    #: the worker's answer, once it has come
+    answer: list[Any] | None = None
+
+
 class WorkerLink:
     """Segment, doorbells and rows shared with one worker process."""
 
-    def __init__(self, number: int, index: int, generation: int, pid: int, bell: str, layout: Layout) -> None:
-        """Creates the segment and doorbells. Raises WorkerDiedError if the process has ended, SpaceError."""
+    def __init__(
+        self,
+        number: int,
+        index: int,
+        generation: int,
+        pid: int,
+        bell: str,
+        layout: Layout,
+        copies: dict[int, Copy] | None = None,
+    ) -> None:
+        """Creates the segment and doorbells. Raises WorkerDiedError if the process has ended, SpaceError.
+
+        `copies`: those that the client has asked for, by number, which its links share.
+        """
         #: unique among the live links of this client
         self.number = number
         self.index = index
@@ -139,8 +161,7 @@ class WorkerLink:
             undo.pop_all()
         self._woken = 0.0
         self._messages: list[list[Any]] = []
-        #: the answers for copies that have been asked for, by the copy's number; None if not there yet
-        self._copies: dict[int, list[Any] | None] = {}
+        self._copies: dict[int, Copy] = {} if copies is None else copies
         #: sequences here whose controllers have pre_process or post_process, as the flags that skip them
         self.exports: dict[int, int] = {}
         #: of these, the sequences whose next step calls pre_process or post_process
@@ -245,8 +266,8 @@ class WorkerLink:
         Raises the error for which the worker has dropped this client. Raises ProtocolError, now and at every
         later call, if the worker has sent an invalid message.
         """
-        if kind == CLONED and (answer := self._copies.get(number)) is not None:
-            return answer
+        if kind == CLONED and (copy := self._copies.get(number)) is not None and copy.answer is not None:
+            return copy.answer
         for at, message in enumerate(self._messages):
             if message[OPERATION] == kind and message[SUBJECT] == number:
                 return self._messages.pop(at)
@@ -270,9 +291,11 @@ class WorkerLink:
                 self.dead = True
                 problem = error_from_wire(message[NOTICE_ERROR])
                 raise problem if isinstance(problem, RuntimeFailure) else RuntimeFailure(problem.message)
-            if message[OPERATION] == CLONED and message[SUBJECT] in self._copies:
-                self._copies[message[SUBJECT]] = message
-                continue
+            if message[OPERATION] == CLONED:
+                copy = self._copies.get(message[SUBJECT])
+                if copy is not None and copy.link is self:
+                    copy.answer = message
+                    continue
             unasked += 1
             self._keep(message)
         raise ProtocolError(f"it has sent {MAX_UNASKED} messages that were not requested")
@@ -335,13 +358,9 @@ class WorkerLink:
             raise problem
 
     def send_clone(self, seq: int, child: int) -> None:
-        """Asks the worker to copy a sequence; `expect_clone` or `forget_clone` must follow."""
+        """Asks the worker to copy a sequence; `expect_clone` must follow."""
         self.send(Clone(CLONE, seq, child))
-        self._copies[child] = None
-
-    def forget_clone(self, child: int) -> None:
-        """Drops the answer for a copy that nobody waits for any more."""
-        self._copies.pop(child, None)
+        self._copies[child] = Copy(seq, self)
 
     def expect_clone(self, child: int, seconds: float | None) -> bool:
         """Waits for the copy, at most so long; returns whether it is there.
@@ -359,7 +378,7 @@ class WorkerLink:
                     self._check_alive()
                 if left <= 0:
                     return False
-        self.forget_clone(child)
+        del self._copies[child]
         assert message is not None
         _, _, error, *_ = message
         if error is not None:
@@ -473,7 +492,7 @@ class Links:
     ) -> WorkerLink:
         num_rows, num_dense = self._rows
         layout = Layout(vocab_size, num_rows=num_rows, num_dense=num_dense)
-        link = WorkerLink(self._number(), *key, address.pid, address.bell, layout)
+        link = WorkerLink(self._number(), *key, address.pid, address.bell, layout, self._live.copying)
         try:
             self._control.call(
                 "attach",

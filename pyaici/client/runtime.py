@@ -366,7 +366,6 @@ class Runtime:
             )
         child = self._live.fresh_number()
         link.send_clone(seq, child)
-        self._live.copying[child] = seq, link
         return child
 
     def cloned(self, child: int, seconds: float | None = 0.0) -> bool:
@@ -374,17 +373,16 @@ class Runtime:
 
         If so, or if it raises the error for which there is no copy, it must not be called again.
         """
-        if child not in self._live.copying:
+        copy = self._live.copying.get(child)
+        if copy is None:
             raise UnknownSequenceError(f"no sequence is being copied to {child}")
-        seq, link = self._live.copying[child]
         try:
-            if not link.expect_clone(child, seconds):
+            if not copy.link.expect_clone(child, seconds):
                 return False
         except AiciError:
             self.free([child])
             raise
-        del self._live.copying[child]
-        self._live.inherit(seq, [child])
+        self._live.inherit(copy.parent, [child])
         return True
 
     def clone_each(self, seqs: Collection[int]) -> dict[int, int]:

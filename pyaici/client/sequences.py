@@ -9,7 +9,7 @@ from operator import itemgetter
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
 from aicirt.contract.errors import ClosedError, RuntimeFailure, UnknownSequenceError
 from aicirt.contract.messages import FREE, Free, StepInput
-from pyaici.client.link import WorkerLink
+from pyaici.client.link import Copy, WorkerLink
 
 #: the sequence of a StepInput
 SEQ = itemgetter(0)
@@ -24,8 +24,8 @@ class Sequences(dict[int, WorkerLink]):
         super().__init__()
         #: sequences whose clones can take steps that are discarded
         self.repeatable: set[int] = set()
-        #: copies that have been asked for: their parents and links
-        self.copying: dict[int, tuple[int, WorkerLink]] = {}
+        #: copies that have been asked for, by number
+        self.copying: dict[int, Copy] = {}
         self._numbers = itertools.count(1)
         self._closed = False
 
@@ -78,11 +78,10 @@ class Sequences(dict[int, WorkerLink]):
         by_link: dict[WorkerLink, list[int]] = {}
         if self.copying:
             seqs = set(seqs)
-            for child, (parent, its_link) in list(self.copying.items()):
-                if child in seqs or parent in seqs:
+            for child, copy in list(self.copying.items()):
+                if child in seqs or copy.parent in seqs:
                     del self.copying[child]
-                    its_link.forget_clone(child)
-                    by_link.setdefault(its_link, []).append(child)
+                    by_link.setdefault(copy.link, []).append(child)
         for seq in seqs:
             link = self.pop(seq, None)
             if link is not None:
