@@ -16,6 +16,8 @@ from aicirt.ipc.ring import HEADER_BYTES, Ring
 from aicirt.system.shortage import describe
 
 _LINE = 64
+#: the largest generation
+_LAST = 0xFFFFFFFF
 
 
 def _aligned(n: int, to: int = _LINE) -> int:
@@ -202,17 +204,18 @@ class RowPool:
                 f"all {len(self._private)} {self._kind} rows of this client are in use; release rows, "
                 "or request more when you attach"
             )
-        row = self._free.pop()
-        generation = self._advance(row)
+        row, private = self._free.pop(), self._private
+        private[row] = self._published[row] = generation = private[row] + 1 & _LAST
         return row, generation, self._address + row * self._stride
 
     def give_back(self, row: int, generation: int) -> None:
         """Frees a row. Raises ProtocolError if the row is not in use under that generation."""
-        if not 0 <= row < len(self._private):
+        private = self._private
+        if not 0 <= row < len(private):
             raise ProtocolError(f"there is no {self._kind} row {row}")
-        if self._private[row] != generation or not generation & 1:
+        if private[row] != generation or not generation & 1:
             raise ProtocolError(f"{self._kind} row {row} is not in use under generation {generation}")
-        self._advance(row)
+        private[row] = self._published[row] = generation + 1 & _LAST
         self._free.append(row)
 
     @property
@@ -223,8 +226,3 @@ class RowPool:
     def release(self) -> None:
         """Releases the memory so that its mapping can be closed."""
         self._published.release()
-
-    def _advance(self, row: int) -> int:
-        generation = (self._private[row] + 1) & 0xFFFFFFFF
-        self._private[row] = self._published[row] = generation
-        return generation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
@@ -13,6 +14,8 @@ from aicirt.wasm.instance import Instance
 #: offsets in a frame, in 64-bit words: one argument, the result, trap pointer, error pointer
 _ARG, _RESULT = raw.VAL_OF // 8, (raw.VAL_SIZE + raw.VAL_OF) // 8
 _TRAP, _ERROR = raw.VAL_SIZE // 4, raw.VAL_SIZE // 4 + 1
+#: stands for the fiber of a guest in its first slice, which most calls do not outlast
+_FIRST_SLICE: Any = object()
 
 
 class _Frame:
@@ -33,6 +36,65 @@ class _Frame:
 _spare: list[_Frame] = []
 
 
+def begin(instance: Instance, export: int, limit_ns: int, arg: int = 0) -> int | Fiber:
+    """Runs the first slice of a call; returns its result as an unsigned int, or the call if it goes on.
+
+    `arg` is ignored by functions without parameters. Raises as `Fiber` and `Fiber.poll` do.
+    """
+    engine = instance.engine
+    if instance.failed or instance.fiber is not None or engine.running is not None:
+        raise instance.not_callable()
+    program = instance.program
+    frame = _spare.pop() if _spare else _Frame()
+    words = frame.words
+    words[_ARG], words[_RESULT] = arg, 0
+    future = raw.func_call_async(
+        instance.context,
+        instance._handles[export] or instance.handle(export),
+        frame.address,
+        program.arity[export],
+        frame.result,
+        program.results[export],
+        frame.trap,
+        frame.error,
+    )
+    instance.fiber = _FIRST_SLICE
+    instance.export = export
+    instance.limit_ns = limit_ns
+    instance.used_ns = 0
+    instance.host_ns = program.host_ns[export]
+    instance.ran = True
+    # charging begins at the first tick or host call: see Engine.check_time
+    engine.clock_start = -1
+    raw.set_epoch_deadline(instance.context, 1)
+    engine.running = instance
+    done = raw.future_poll(future)
+    engine.running = None
+    if not done or engine.interrupted:
+        fiber = instance.fiber = Fiber._after_a_slice(instance, frame, future)
+        if engine.interrupted:
+            engine.raise_interrupt()
+        if engine.clock_start >= 0:  # else charging has not begun
+            engine.charge(instance)
+        return fiber
+    instance.fiber = None
+    raw.future_delete(future)
+    return _result(instance, frame)
+
+
+def _result(instance: Instance, frame: _Frame) -> int:
+    """Returns the result of a call that is done, or raises its error; the frame can be used again."""
+    if instance.used_ns:  # as in `Instance.call`, a short call saves the system call
+        instance.engine.charge(instance)
+    words = frame.words
+    _spare.append(frame)
+    trap, error = words[_TRAP], words[_ERROR]
+    if trap or error:
+        words[_TRAP] = words[_ERROR] = 0
+        raise instance.failure(error, trap)
+    return words[_RESULT] & 0xFFFFFFFF
+
+
 class Fiber:
     """A call of `export` in progress; the guest does not run before the first `poll`.
 
@@ -40,7 +102,7 @@ class Fiber:
     `limit_ms` limits the CPU time of all slices together; None = the export's own limit.
     """
 
-    __slots__ = ("_frame", "_future", "_polled", "done", "instance", "result")
+    __slots__ = ("_call", "_frame", "_future", "done", "instance", "result")
 
     def __init__(
         self, instance: Instance, export: int, args: Sequence[int] = (), limit_ms: float | None = None
@@ -55,27 +117,19 @@ class Fiber:
         self.done = False
         #: the function's result as an unsigned int, once `done`
         self.result = 0
-        self._polled = False
-        self._frame = frame = _spare.pop() if _spare else _Frame()
-        words = frame.words
-        if args:
-            words[_ARG] = args[0] & 0xFFFFFFFF
-        words[_RESULT] = words[_TRAP] = words[_ERROR] = 0
-        self._future: int | None = raw.func_call_async(
-            instance.context,
-            instance.handle(export),
-            frame.address,
-            arity,
-            frame.result,
-            program.results[export],
-            frame.trap,
-            frame.error,
-        )
+        limit = program.limit_ns[export] if limit_ms is None else int(limit_ms * 1e6)
+        #: arguments of `begin`; None once the call has begun or has been abandoned
+        self._call: tuple[int, int, int] | None = export, limit, args[0] & 0xFFFFFFFF if args else 0
+        self._frame: _Frame | None = None
+        self._future: int | None = None
         instance.fiber = self
-        instance.callback = program.callbacks[export]
-        instance.limit_ns = program.limit_ns[export] if limit_ms is None else int(limit_ms * 1e6)
-        instance.used_ns = 0
-        instance.host_ns = program.host_ns[export]
+
+    @classmethod
+    def _after_a_slice(cls, instance: Instance, frame: _Frame, future: int) -> Fiber:
+        fiber = cls.__new__(cls)
+        fiber.instance, fiber.done, fiber.result, fiber._call = instance, False, 0, None
+        fiber._frame, fiber._future = frame, future
+        return fiber
 
     def poll(self) -> bool:
         """Runs one slice (to the end, or for about one tick); returns whether the call is done.
@@ -84,39 +138,40 @@ class Fiber:
         """
         instance = self.instance
         engine = instance.engine
-        if self._future is None:
+        if self._future is None and self._call is None:
             raise RuntimeFailure("the call has already ended")
         if engine.running is not None:
             raise RuntimeFailure("a guest is running: host functions cannot run other guests")
-        if self._polled:
-            poll = raw.future_poll_unlocked
-            engine.clock_start = time.thread_time_ns()
-            engine.excluded_ns = 0
-        else:
-            # charging begins at the first tick or host call: see Engine.check_time
-            self._polled = True
-            poll = raw.future_poll
-            engine.clock_start = -1
+        if self._call is not None:
+            return self._begin(*self._call)
         instance.ran = True
         raw.set_epoch_deadline(instance.context, 1)
+        engine.clock_start = time.thread_time_ns()
+        engine.excluded_ns = 0
         engine.running = instance
-        done: bool = poll(self._future)
+        done: bool = raw.future_poll_unlocked(self._future)
         engine.running = None
         if engine.interrupted:
             engine.raise_interrupt()
         if not done:
-            if engine.clock_start >= 0:  # else charging has not begun
-                engine.charge(instance)
-            return False
-        if instance.used_ns:  # as in `Instance.call`, a short call saves the system call
             engine.charge(instance)
-        words = self._frame.words
-        self.result, trap, error = words[_RESULT] & 0xFFFFFFFF, words[_TRAP], words[_ERROR]
-        self._end()
-        if trap or error:
-            raise instance.failure(error, trap)
+            return False
+        frame = self._end()
+        assert frame is not None
+        self.result = _result(instance, frame)
         self.done = True
         return True
+
+    def _begin(self, export: int, limit_ns: int, arg: int) -> bool:
+        self._call = self.instance.fiber = None
+        outcome = begin(self.instance, export, limit_ns, arg)
+        if isinstance(outcome, int):
+            self.result = outcome
+            self.done = True
+            return True
+        self._frame, self._future = outcome._frame, outcome._future
+        self.instance.fiber = self
+        return False
 
     def run(self) -> int:
         """Polls until the call is done and returns the result."""
@@ -126,12 +181,14 @@ class Fiber:
 
     def cancel(self) -> None:
         """Abandons the call. The guest is then in an unknown state and can only be closed."""
-        if self._future is not None:
-            self._end()
+        if self._future is not None or self._call is not None:
+            if (frame := self._end()) is not None:
+                _spare.append(frame)
             self.instance.failed = True
 
-    def _end(self) -> None:
-        future, self._future = self._future, None
-        self.instance.fiber = None
-        raw.future_delete(future)
-        _spare.append(self._frame)
+    def _end(self) -> _Frame | None:
+        future, frame = self._future, self._frame
+        self._future = self._frame = self._call = self.instance.fiber = None
+        if future is not None:
+            raw.future_delete(future)
+        return frame

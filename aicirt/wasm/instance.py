@@ -12,7 +12,7 @@ from aicirt.contract.errors import MemoryLimitError, ModuleError, ResultError, R
 from aicirt.settings import WASM_PAGE
 from aicirt.wasm import failure, raw, snapshot
 from aicirt.wasm.engine import TRAP_WORD
-from aicirt.wasm.memory import LEAST_BYTES, PAGE, page_faults
+from aicirt.wasm.memory import PAGE, page_faults
 from aicirt.wasm.module.rewrite import MEMORY
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
 
@@ -41,10 +41,10 @@ class Instance:
         "_memory",
         "base",
         "base_image",
-        "callback",
         "clock_ns",
         "context",
         "engine",
+        "export",
         "failed",
         "fiber",
         "forks",
@@ -90,9 +90,9 @@ class Instance:
         self.failed = False
         #: the unfinished asynchronous call, if any
         self.fiber: Fiber | None = None
-        #: name, CPU limit and CPU use of the current call, and extra CPU time left to slow host functions.
-        #: `host_ns` is below 0 by the part of the guest's own time that they have used
-        self.callback = ""
+        #: function, CPU limit and CPU use of the current call, and extra CPU time left to slow host
+        #: functions. `host_ns` is below 0 by the part of the guest's own time that they have used
+        self.export = -1
         self.limit_ns = 0
         self.used_ns = 0
         self.host_ns = 0
@@ -135,7 +135,6 @@ class Instance:
         self._externs = ctypes.create_string_buffer(raw.INSTANCE_SIZE + count * raw.EXTERN_SIZE)
         address = ctypes.addressof(self._externs)
         raw.set_epoch_deadline(self.context, 1)
-        self.callback = "instantiation"
         measured = program.num_instances < MEASURED_INSTANCES
         faults = page_faults() if measured else 0
         error = raw.instance_pre_instantiate(program.pre, self.context, address, engine.trap_address)
@@ -237,17 +236,25 @@ class Instance:
             found = self._handles[export] = self.extern(export, self.program.names[export])
         return found
 
+    @property
+    def callback(self) -> str:
+        """The name of the function of the current or last call, for errors."""
+        return "instantiation" if self.export < 0 else self.program.callbacks[self.export]
+
     def start(self) -> None:
         """Runs the start function and `_initialize`, each within `Limits.init_ms`."""
         for export in (Export.START, Export.INITIALIZE):
             if self.program.has[export]:
                 self.call(export)
 
-    def call(self, export: int, arg: int = 0, limit_ns: int | None = None) -> int:
+    def call(
+        self, export: int, arg: int = 0, limit_ns: int | None = None, *, right_after: bool = False
+    ) -> int:
         """Runs an exported function to its end and returns its result as an unsigned int (0 if it has none).
 
-        `limit_ns` is CPU time; None = the export's own limit. The ticker must be armed: without it, an
-        endless loop is never interrupted.
+        `limit_ns` is CPU time; None = the export's own limit. `right_after`: the guest's last call has just
+        ended, so that its first tick is still to come, or has come between the two. The ticker must be armed:
+        without it, an endless loop is never interrupted.
 
         Raises `TrapError`, `MemoryLimitError`, any exception of a host function, or `TimeLimitError`, also
         if the function passed its limit just before it returned.
@@ -256,17 +263,17 @@ class Instance:
         if self.failed or self.fiber is not None or engine.running is not None:
             raise self.not_callable()
         function = self._handles[export] or self.handle(export)
-        program = self.program
         self.ran = True
-        self.callback = program.callbacks[export]
-        self.limit_ns = program.limit_ns[export] if limit_ns is None else limit_ns
+        self.export = export
+        self.limit_ns = self.program.limit_ns[export] if limit_ns is None else limit_ns
         self.used_ns = 0
         self.host_ns = 0  # others wait for synchronous calls: host functions get no extra time
         engine.clock_start = -1
         engine.running = self
         words = engine.words
         words[0] = arg
-        raw.set_epoch_deadline(self.context, 1)
+        if not right_after:
+            raw.set_epoch_deadline(self.context, 1)
         error = raw.func_call(self.context, function, engine.words_address, 4, engine.trap_address)
         engine.running = None
         if engine.interrupted:
@@ -367,7 +374,7 @@ class Instance:
             self.view = memoryview(b"")
             reaper, own = self.engine.reaper, self.size - self.shared_bytes
             self.size = self._changed_bytes = 0
-            if reaper is None or own < LEAST_BYTES:
+            if reaper is None:
                 raw.store_delete(store)
             else:
                 reaper.free(store, own)

@@ -12,7 +12,7 @@ from aicirt.settings import MOST_FINDINGS, MOST_FOUND_BYTES
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.hostapi import GuestContext
-from aicirt.worker.results import check_span
+from aicirt.worker.results import check_span, too_small
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
@@ -131,7 +131,7 @@ def _read(instance: Instance, address: int) -> bytes:
     check_span(instance, address, _FOUND_SIZE, "aici_found_result")
     size, data, length = _FOUND.unpack_from(instance.view, address)
     if size < _FOUND_SIZE:
-        raise ResultError(f"aici_found_result: size is {size}, at least {_FOUND_SIZE} needed")
+        raise too_small("aici_found_result", size, _FOUND_SIZE)
     if length > MOST_FOUND_BYTES:
         raise ResultError(f"aici_found_result: {length} bytes; the limit is {MOST_FOUND_BYTES}")
     check_span(instance, data, length, "data")

@@ -256,8 +256,8 @@ class Request:
         return None
 
 
-#: ns. The thread's clock has been read during a longer call, which is charged by that clock
-_LOOKED_AT_NS = int(2 * TICK_MS * 1e6)
+#: ns. The thread's clock has been read during a longer call, which is charged by that clock: `used_time`
+LOOKED_AT_NS = int(2 * TICK_MS * 1e6)
 
 
 def used_time(since_ns: int, now_ns: int, charged_ns: int) -> int:
@@ -267,7 +267,7 @@ def used_time(since_ns: int, now_ns: int, charged_ns: int) -> int:
     thread's clock, plus the time before the first reading of that clock.
     """
     used = now_ns - since_ns
-    return used if used < _LOOKED_AT_NS else min(used, charged_ns + _LOOKED_AT_NS)
+    return used if used < LOOKED_AT_NS else min(used, charged_ns + LOOKED_AT_NS)
 
 
 class StepShares:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,6 +63,8 @@ _memmove, _differ = _libc.memmove, _libc.memcmp
 _memmove.argtypes = _differ.argtypes = [ctypes.c_void_p] * 3
 _memmove.restype = None
 _NEG_INF = -math.inf
+#: returns a Sample of a tuple of its fields, without a call of a Python function
+_sample: Callable[[tuple[Any, ...]], Sample] = partial(tuple.__new__, Sample)
 
 
 def read_pre(instance: Instance, address: int) -> tuple[int, int]:
@@ -72,12 +76,14 @@ def read_pre(instance: Instance, address: int) -> tuple[int, int]:
         check_span(instance, address, _PRE_SIZE, "aici_pre_result")
     size, verb, forks = _PRE.unpack_from(instance.view, address)
     if size < _PRE_SIZE:
-        raise ResultError(f"aici_pre_result: size is {size}, at least {_PRE_SIZE} needed")
+        raise too_small("aici_pre_result", size, _PRE_SIZE)
+    if verb < FORK:
+        return verb, forks
     if verb > FORK:
         raise ResultError(f"aici_pre_result: verb {verb} is not STOP, CONTINUE, SUSPEND or FORK")
-    if verb == FORK and forks < 2:
+    if forks < 2:
         return (CONTINUE if forks else STOP), 1
-    return verb, forks
+    return FORK, forks
 
 
 def read_post(instance: Instance, address: int) -> int:
@@ -86,7 +92,7 @@ def read_post(instance: Instance, address: int) -> int:
         check_span(instance, address, _POST_SIZE, "aici_post_result")
     size, verb = _POST.unpack_from(instance.view, address)
     if size < _POST_SIZE:
-        raise ResultError(f"aici_post_result: size is {size}, at least {_POST_SIZE} needed")
+        raise too_small("aici_post_result", size, _POST_SIZE)
     if verb > CONTINUE:
         raise ResultError(f"aici_post_result: verb {verb} is not STOP or CONTINUE")
     return verb  # type: ignore[no-any-return]
@@ -124,53 +130,59 @@ class RowWriter:
         """
         instance = seq.instance
         if address + _MID_SIZE > instance.size:
-            view, place = memoryview(_at_the_end(instance, address)), 0
+            fields = _MID.unpack(_at_the_end(instance, address))
         else:
-            view, place = instance.view, address
-        (size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff, flags) = (
-            _MID.unpack_from(view, place)
+            fields = _MID.unpack_from(instance.view, address)
+        size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff, flags = (
+            fields
         )
         if size < _MID_SIZE:
             if size < _OLD_MID_SIZE:
-                raise ResultError(f"aici_mid_result: size is {size}, at least {_OLD_MID_SIZE} needed")
+                raise too_small("aici_mid_result", size, _OLD_MID_SIZE)
             flags = 0
         seq.flags = _known(flags, seq) if flags else 0
         if verb == SAMPLE:
             if top_k:
                 top_k = min(top_k, seq.context.capabilities.get(CAP_TOP_K, 0))
             wanted = _temperature(temperature) if temperature else None
-            row, generation, count = self._row(seq, kind, row, row_len, default)
+            if kind == ROW_BITMASK:
+                row, generation = self._mask(instance, row, row_len)
+                count = 0
+            else:
+                row, generation, count = self._other_row(seq, kind, row, row_len, default)
             seq.has_row = True
-            return Sample(seq.id, SAMPLE, kind, row, generation, count, default, wanted, top_k)
+            return _sample((seq.id, SAMPLE, kind, row, generation, count, default, wanted, top_k))
         if verb == STOP:
             return Bare(seq.id, STOP)
         if verb == SPLICE:
             return self._splice(seq, backtrack, ff_tokens, num_ff)
         raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE or SPLICE")
 
-    def _row(self, seq: Sequence, kind: int, row: int, row_len: int, default: float) -> tuple[int, int, int]:
-        instance, layout = seq.instance, self._layout
-        if kind == ROW_BITMASK:
-            nbytes = self._mask_bytes
-            if row_len < self._mask_words:
-                raise ResultError(
-                    f"aici_mid_result: row_len is {row_len} words; {self._mask_words} cover the vocabulary"
-                )
-            if row + nbytes > instance.size:
-                check_span(instance, row, nbytes, "row")
-            number, generation, target = self._rows.take()
-            _memmove(target, instance.base + row, nbytes)
-            if self._tail != _ALL_BITS:
-                ctypes.c_uint32.from_address(target + nbytes - 4).value &= self._tail
-            if not _differ(target, self._zeros_address, nbytes):
-                self._rows.give_back(number, generation)
-                raise _nothing_allowed()
-            return number, generation, 0
+    def _mask(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
+        nbytes = self._mask_bytes
+        if row_len < self._mask_words:
+            raise ResultError(
+                f"aici_mid_result: row_len is {row_len} words; {self._mask_words} cover the vocabulary"
+            )
+        if row + nbytes > instance.size:
+            check_span(instance, row, nbytes, "row")
+        number, generation, target = self._rows.take()
+        _memmove(target, instance.base + row, nbytes)
+        if self._tail != _ALL_BITS:
+            ctypes.c_uint32.from_address(target + nbytes - 4).value &= self._tail
+        if not _differ(target, self._zeros_address, nbytes):
+            self._rows.give_back(number, generation)
+            raise _nothing_allowed()
+        return number, generation
+
+    def _other_row(
+        self, seq: Sequence, kind: int, row: int, row_len: int, default: float
+    ) -> tuple[int, int, int]:
         if kind == ROW_ALL:
             return 0, 0, 0
         if kind == ROW_TOKEN:
-            if row >= layout.vocab_size:
-                raise ResultError(f"aici_mid_result: token {row} is not below {layout.vocab_size}")
+            if row >= self._layout.vocab_size:
+                raise ResultError(f"aici_mid_result: token {row} is not below {self._layout.vocab_size}")
             return row, 0, 0
         if kind == ROW_SAME:
             if not seq.has_row:
@@ -276,6 +288,11 @@ def check_span(instance: Instance, address: int, length: int, what: str) -> None
         instance.check(address, length)  # the memory may have grown
     except ResultError as error:
         raise ResultError(f"{what}: {error.message}", field=what, **error.detail) from None
+
+
+def too_small(what: str, size: int, least: int) -> ResultError:
+    """Returns the error for a result whose own size leaves out fields."""
+    return ResultError(f"{what}: size is {size}, at least {least} needed")
 
 
 def _count_empty(seq: Sequence) -> None:

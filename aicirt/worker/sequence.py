@@ -216,15 +216,15 @@ class Sequence:
         Returns (verb, number of forks). Raises any ControllerError.
         """
         instance = self.instance
-        flags = self.flags
-        self.flags = 0
+        flags, self.flags = self.flags, 0
         self.critical_ns = 0
         left = self.allowance_ns + self._refill_ns
         if left > self._saved_ns:
             left = self._saved_ns
         self.allowance_ns = left
+        called = self.changed and self._has_post and not flags & MID_SKIP_POST
         try:
-            if self.changed and self._has_post and not flags & MID_SKIP_POST:
+            if called:
                 verb = read_post(instance, instance.call(_POST, 0, left))
                 if instance.used_ns:
                     self.critical_ns = instance.used_ns
@@ -236,7 +236,7 @@ class Sequence:
             if flags & MID_SKIP_PRE:
                 self.request.suspended_rounds = 0
                 return CONTINUE, 1
-            verb, forks = read_pre(instance, instance.call(_PRE, 0, left))
+            verb, forks = read_pre(instance, instance.call(_PRE, 0, left, right_after=called))
             if instance.used_ns:
                 self.critical_ns += instance.used_ns
         except GuestExit:

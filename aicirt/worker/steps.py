@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.abi import CONTINUE, ERROR, FORK, LATE, STOP, SUSPEND, Export
+from aicirt.contract.abi import CONTINUE, ERROR, EXPORTS, FORK, LATE, STOP, SUSPEND, Export
 from aicirt.contract.errors import (
     AiciError,
     LateError,
@@ -21,6 +21,7 @@ from aicirt.contract.messages import (
     INPUT_SEQ,
     MID,
     PRE,
+    RESULT_VERB,
     VERDICT_SEQ,
     VERDICT_VERB,
     Bare,
@@ -30,11 +31,11 @@ from aicirt.contract.messages import (
     StepRequest,
 )
 from aicirt.settings import MOST_LAST_BYTES, MOST_REPORTED_BYTES
-from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.fiber import Fiber, begin
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.memory import LOOK_SECONDS
-from aicirt.worker.owners import StepShares, used_time
+from aicirt.worker.owners import LOOKED_AT_NS, StepShares, used_time
 from aicirt.worker.scheduling import Work
 from aicirt.worker.sequence import Sequence
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from aicirt.worker.owners import Request, Variables
 
 _MID = int(Export.MID)
+_MID_NAME = EXPORTS[Export.MID][0]
 _LOOK_NS = int(LOOK_SECONDS * 1e9)
 #: multiple of `step_grace_ms` for a worker without results, which may not have had a core yet
 _WITHOUT_RESULTS = 10
@@ -178,7 +180,9 @@ class StepWork:
                     verb, count = seq.critical()
                 finally:
                     begun, at = at, clock()
-                    used = used_time(begun, at, seq.critical_ns)
+                    used = at - begun
+                    if used >= LOOKED_AT_NS:
+                        used = used_time(begun, at, seq.critical_ns)
                     # not below 0: on a busy machine the call may have seemed long
                     seq.allowance_ns = seq.allowance_ns - used if seq.allowance_ns > used else 0
                     if shared:
@@ -292,7 +296,9 @@ class StepWork:
         worker = self._worker
         shares = StepShares(worker.owners, worker.settings.owner_critical_ms, worker.limits.step_deadline_ms)
         shared, over_at, clock = shares.shared, shares.over_at, time.monotonic_ns
-        memory = worker.memory
+        memory, engine, arrived = worker.memory, worker.engine, self._arrived
+        # a call beyond its time for one step is late, which is allowed for some steps in a row
+        limit_ns = int(engine.limits.mid_ms * (worker.limits.max_late_steps + 1) * 1e6)
         at = look_at = clock()
         for seq in seqs:
             if at >= look_at:
@@ -300,65 +306,76 @@ class StepWork:
                 at = clock()
                 look_at = at + _LOOK_NS
             owner = seq.request.owner
-            self._mid(seq, at_once=at < over_at and (not shared or shares.has_time(owner)))
+            if seq.outcome is not None:  # mid_process was late and has ended since
+                value, error = seq.outcome
+                seq.outcome = None
+                self._ended(seq, value, error)
+            elif seq.mid is not None:
+                self._late_already.append(seq)
+                self._wait_for(seq)
+            else:
+                try:
+                    if self._pressed or at >= over_at or (shared and not shares.has_time(owner)):
+                        self._go_on(seq, Fiber(seq.instance, _MID, (), limit_ns / 1e6))
+                    else:  # runs the first slice at once, as most calls need no other
+                        call = begin(seq.instance, _MID, limit_ns)
+                        if isinstance(call, int):
+                            arrived(seq, call)
+                        else:
+                            self._pressed = engine.wanted()
+                            self._go_on(seq, call)
+                except Exception as error:
+                    self._ended(seq, None, error)
             begun, at = at, clock()
             if shared:
                 shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
 
-    def _mid(self, seq: Sequence, *, at_once: bool) -> None:
-        """Begins mid_process; `at_once`: runs the first slice, as most calls need no other."""
-        if seq.outcome is not None:  # mid_process was late and has ended since
-            value, error = seq.outcome
-            seq.outcome = None
-            self._ended(seq, value, error)
-            return
-        if seq.mid is not None:
-            self._late_already.append(seq)
-        else:
-            limits = seq.request.limits
-            # a call beyond its time for one step is late, which is allowed for some steps in a row
-            hard_limit = seq.instance.engine.limits.mid_ms * (limits.max_late_steps + 1)
-            try:
-                fiber = Fiber(seq.instance, _MID, (), hard_limit)
-                if at_once and not self._pressed:
-                    if fiber.poll():
-                        self._ended(seq, fiber.result, None)
-                        return
-                    self._pressed = self._worker.engine.wanted()
-            except Exception as error:
-                self._ended(seq, None, error)
-                return
-            seq.mid = Work(seq.request.owner_name, fiber, partial(_finished, seq), partial(_sliced, seq))
-            self._worker.agenda.add(seq.mid)
+    def _go_on(self, seq: Sequence, fiber: Fiber) -> None:
+        """Leaves the rest of a mid_process to the agenda."""
+        seq.mid = Work(seq.request.owner_name, fiber, partial(_finished, seq), partial(_sliced, seq))
+        self._worker.agenda.add(seq.mid)
+        self._wait_for(seq)
+
+    def _wait_for(self, seq: Sequence) -> None:
+        """Waits for the end of a mid_process in progress."""
         self._waiting[seq.id] = seq
         earlier, seq.waits_in = seq.waits_in, self
         if earlier is not None:  # the engine has abandoned that step: this one does not get its results
             earlier.leave(seq)
 
+    def _arrived(self, seq: Sequence, address: int) -> None:
+        """Records the result of a mid_process that has returned."""
+        if seq.final:
+            self._stopped(seq)
+            return
+        try:
+            result = self._client.writer.read_mid(seq, address)
+        except AiciError as error:
+            self._ended(seq, None, error)
+            return
+        seq.late_steps = 0
+        self._results.append(result)
+        if seq.flags:
+            self._flags.append([seq.id, seq.flags])
+        if result[RESULT_VERB] == STOP:
+            self._end(seq, None)
+        elif seq.context.log.waiting:
+            self._logs.append([seq.id, seq.context.log.take()])
+
+    def _stopped(self, seq: Sequence) -> None:
+        self._results.append(Bare(seq.id, STOP))
+        self._end(seq, None)
+
     def _ended(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
         """Records the result of a mid_process that has returned or failed."""
-        if seq.final and error is None:
-            error = GuestExit("the engine has ended the sequence")
-        if error is None and value is not None:
-            try:
-                result = self._client.writer.read_mid(seq, value)
-            except AiciError as refused:
-                error = refused
-            else:
-                seq.late_steps = 0
-                self._results.append(result)
-                if seq.flags:
-                    self._flags.append([seq.id, seq.flags])
-                if result.verb == STOP:
-                    self._end(seq, None)
-                elif seq.context.log.waiting:
-                    self._logs.append([seq.id, seq.context.log.take()])
-                return
-        if isinstance(error, GuestExit):
-            self._results.append(Bare(seq.id, STOP))
-            self._end(seq, None)
+        if error is None:
+            assert value is not None
+            self._arrived(seq, value)
             return
-        if isinstance(error, TimeLimitError) and error.message.startswith("aici_mid_process"):
+        if isinstance(error, GuestExit):
+            self._stopped(seq)
+            return
+        if isinstance(error, TimeLimitError) and error.detail.get("callback") == _MID_NAME:
             error = TimeLimitError(f"{error.message}: {_time_allowed(seq)}", **error.detail)
         failure = error if isinstance(error, AiciError) else RuntimeFailure(f"mid_process failed: {error!r}")
         self._results.append(Bare(seq.id, ERROR, self._end(seq, failure)))
@@ -413,10 +430,10 @@ class StepWork:
             self._results.append(Bare(seq.id, LATE))
             return
         error = LateError(
-            f"aici_mid_process was not ready in {seq.late_steps} steps in a row, in which it used "
+            f"{_MID_NAME} was not ready in {seq.late_steps} steps in a row, in which it used "
             f"{seq.instance.used_ns / 1e6:.0f} ms of CPU time: {_time_allowed(seq)}",
             limit=allowed,
-            callback="aici_mid_process",
+            callback=_MID_NAME,
         )
         self._results.append(Bare(seq.id, ERROR, self._end(seq, error)))
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aicirt.ipc.segment import Segment
 
 # looking up an Enum member costs as much as everything else that a usual row needs
-_BITMASK, _SAMPLE = RowKind.BITMASK, Verb.SAMPLE
+_BITMASK, _DENSE, _SAMPLE = RowKind.BITMASK, RowKind.DENSE, Verb.SAMPLE
 #: the errors that reading an invalid message may raise
 NONSENSE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
 #: the least number of fields of each kind of message; more may follow
@@ -60,7 +60,7 @@ class Row:
     """A constraint on the next token.
 
     Arrays are views of shared memory, valid until the next result for the same sequence, or until it
-    is freed.
+    is freed. Rows may be shared: do not change them.
     """
 
     kind: RowKind
@@ -196,16 +196,9 @@ def _are_ints(values: list[Any]) -> bool:
 # -- rows ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Held:
-    """A row that sequences hold; `number` is -1 if the row takes no space in the segment."""
-
-    number: int
-    generation: int
-    dense: bool
-    row: Row
-    #: number of sequences that may ask for it again: a fork and its parent share it
-    holders: int = 1
+#: a row that a sequence holds: its number (-1 if it takes no space in the segment), its generation, whether
+#: it is dense, and the row
+Held = tuple[int, int, bool, Row]
 
 
 class SegmentRows:
@@ -215,12 +208,14 @@ class SegmentRows:
         #: sequences whose last row was declined: "the same row" of theirs is unknown here
         self._declined: set[int] = set()
         self._held: dict[int, Held] = {}
+        #: further holders of a row (number, whether it is dense), which a fork and its parent both hold
+        self._shared: dict[tuple[int, bool], int] = {}
         self._released: tuple[list[int], list[int]] = ([], [])
         memory, layout = segment.memory, segment.layout
         rows = np.frombuffer(memory, np.uint32, layout.num_rows * layout.row_bytes // 4, layout.rows)
         self._rows = rows.reshape(layout.num_rows, layout.row_bytes // 4)
-        #: a view of each mask: making one takes longer than everything else that a usual row needs
-        self._masks = list(self._rows[:, : layout.mask_words])
+        #: each mask as a row: making one takes longer than everything else that a usual row needs
+        self._masks = [Row(_BITMASK, bits) for bits in self._rows[:, : layout.mask_words]]
         dense = np.frombuffer(memory, np.float32, layout.num_dense * layout.dense_bytes // 4, layout.dense)
         self._dense = list(dense.reshape(layout.num_dense, layout.dense_bytes // 4)[:, : layout.vocab_size])
         self._vocab_size = layout.vocab_size
@@ -242,23 +237,26 @@ class SegmentRows:
         Raises ProtocolError, or one of `NONSENSE`, if the message is invalid.
         """
         seq, _, kind, number, generation, entries, default, temperature, top_k = fields
-        if temperature is not None or top_k != 0:
+        plain = temperature is None and top_k == 0
+        if not plain:
             check_sampling(temperature, top_k)
         if type(generation) is not int:
             raise ProtocolError("a row has an invalid generation")
         held = self._held.get(seq)
-        if kind == ROW_SAME:
-            if held is None or seq in self._declined:
-                problem = f"sequence {seq} reuses a row from a step whose results were not fetched"
-                return MidResult(Verb.ERROR, error=ProtocolError(problem))
-            row = held.row
-            if row.temperature != temperature or row.top_k != top_k:
-                row = replace(row, temperature=temperature, top_k=top_k)
-            return MidResult(_SAMPLE, row)
         if kind == _BITMASK:
             if number < 0:
                 raise ProtocolError(f"a mask has the invalid row number {number}")
-            row = Row(_BITMASK, self._masks[number], temperature=temperature, top_k=top_k)
+            row = self._masks[number]
+            if not plain:
+                row = replace(row, temperature=temperature, top_k=top_k)
+        elif kind == ROW_SAME:
+            if held is None or seq in self._declined:
+                problem = f"sequence {seq} reuses a row from a step whose results were not fetched"
+                return MidResult(Verb.ERROR, error=ProtocolError(problem))
+            row = held[3]
+            if row.temperature != temperature or row.top_k != top_k:
+                row = replace(row, temperature=temperature, top_k=top_k)
+            return MidResult(_SAMPLE, row)
         else:
             row = self._other_row(kind, number, entries, default)
             row.temperature, row.top_k = temperature, top_k
@@ -268,7 +266,7 @@ class SegmentRows:
             self._release(held)
         if self._declined:
             self._declined.discard(seq)
-        self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row)
+        self._held[seq] = number, generation, kind == _DENSE, row
         return MidResult(_SAMPLE, row)
 
     def decline(self, entry: list[Any]) -> None:
@@ -287,8 +285,9 @@ class SegmentRows:
         """Has a child hold its parent's row too: both may ask for it again."""
         held = self._held.get(parent)
         if held is not None:
-            held.holders += 1
-            self._held[child] = held
+            number, _, dense, _ = self._held[child] = held
+            if number >= 0:
+                self._shared[number, dense] = self._shared.get((number, dense), 0) + 1
 
     def forget(self, seq: int) -> None:
         """Releases the row of a sequence that has ended."""
@@ -305,9 +304,14 @@ class SegmentRows:
         self._dense.clear()
 
     def _release(self, held: Held) -> None:
-        held.holders -= 1
-        if held.holders == 0 and held.number >= 0:
-            self._released[held.dense].extend((held.number, held.generation))
+        number, generation, dense, _ = held
+        if number < 0:
+            return
+        if self._shared and (others := self._shared.pop((number, dense), 0)):
+            if others > 1:
+                self._shared[number, dense] = others - 1
+            return
+        self._released[dense].extend((number, generation))
 
     def _other_row(self, kind: int, number: int, entries: int, default: float) -> Row:
         if kind == RowKind.ALL:

@@ -36,6 +36,7 @@ from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout
 from aicirt.system.files import Descriptor
 from aicirt.wasm import Export, engine, host, raw
+from aicirt.wasm.memory import Reaper
 from aicirt.worker.client import Client
 from aicirt.worker.templates import Template
 from bench.inputs.vocabularies import synthetic
@@ -213,7 +214,10 @@ class Pair:
         self._undo.callback(local.ticker.arm)
         never = engine._TimerSpec(1000, 0, 1000, 0)
         _Bell.pair = self
+        reaper = Reaper()
+        self._undo.callback(reaper.stop)
         for target, name, value in (
+            (local.engine, "reaper", reaper),
             (link, "Doorbell", _Bell),
             (runtime, "Control", lambda *_: _Supervisor(self)),
             (local.ticker, "_on", never),
