@@ -31,6 +31,7 @@ class Program:
     __slots__ = (
         "arity",
         "callbacks",
+        "critical_ns",
         "engine",
         "global_names",
         "has",
@@ -83,6 +84,9 @@ class Program:
         self.limit_ns = tuple(int(ms.get(e, limits.init_ms) * 1e6) for e in Export)
         #: extra CPU time in ns for slow host functions in a call, by `Export`
         self.host_ns = tuple(int(limits.mid_host_ms * 1e6) if e == Export.MID else 0 for e in Export)
+        #: CPU time in ns for PRE and POST: added in each step, and the most that a sequence saves
+        added = limits.pre_ms * self.has[Export.PRE] + limits.post_ms * self.has[Export.POST]
+        self.critical_ns = int(added * 1e6), int(max(added, limits.critical_saved_ms) * 1e6)
         #: nonzero pages (offset, bytes) of a fresh memory; None until they are first needed
         self.initial_runs: list[tuple[int, int]] | None = None
         #: the most memory that making an instance took, and how many were measured: see `count_instance`

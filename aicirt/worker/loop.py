@@ -96,6 +96,8 @@ class Worker:
         self.findings = Findings(self.templates, self.memory, self.agenda)
         #: the sandbox of this process, for `health`
         self.walls: dict[str, Any] = {}
+        #: engine, whether the tokenizer is exact, and result of the last `guest_capabilities`
+        self._capabilities: tuple[list[list[int]] | None, bool, dict[int, int]] = None, False, {}
         self._bell = bell
         self._listener = listener
         self._placement = Placement()
@@ -169,11 +171,18 @@ class Worker:
         return sum((client.counters for client in self.clients.values()), self.past)
 
     def guest_capabilities(self, engine: list[list[int]], vocabulary: LoadedVocabulary) -> dict[int, int]:
-        """Returns the engine's capabilities and those that the runtime adds."""
+        """Returns the engine's capabilities and those that the runtime adds.
+
+        Sequences of the same engine share the result.
+        """
+        known, exact, capabilities = self._capabilities
+        if known == engine and exact == vocabulary.exact:
+            return capabilities
         capabilities = {number: int(value) for number, value in engine}
         capabilities[CAP_TOP_K] = min(capabilities.get(CAP_TOP_K, 0), self.limits.max_top_k)
         capabilities[CAP_TOKENIZER] = int(vocabulary.exact)
         capabilities[CAP_MAX_FORKS] = self.limits.max_forks
+        self._capabilities = engine, vocabulary.exact, capabilities
         return capabilities
 
     # -- the loop --------------------------------------------------------------------------------

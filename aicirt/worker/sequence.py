@@ -125,11 +125,9 @@ class Sequence:
         self._has_pre, self._has_post = has[_PRE], has[_POST]
         #: whether `critical` calls anything
         self.has_critical = self._has_pre or self._has_post
-        limits = instance.engine.limits
-        per_step = limits.pre_ms * self._has_pre + limits.post_ms * self._has_post
         #: CPU time (ns) for pre_process and post_process: added per step, most that is saved, and left
-        self._refill_ns = int(per_step * 1e6)
-        self._saved_ns = self.allowance_ns = int(max(per_step, limits.critical_saved_ms) * 1e6)
+        self._refill_ns, self._saved_ns = instance.program.critical_ns
+        self.allowance_ns = self._saved_ns
         #: CPU time (ns) of both in the current step, as far as it was measured
         self.critical_ns = 0
         #: the owner had used its share of the last step: the input is delivered, but post_process and

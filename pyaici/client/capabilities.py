@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from aicirt.contract.abi import (
@@ -38,8 +39,8 @@ class Capabilities:
     hold_end: bool = True
 
     def to_wire(self) -> list[list[int]]:
-        """Returns [[number in aici.h, value], ...]."""
-        return [[number, int(getattr(self, name))] for number, name in _NUMBERS.items()]
+        """Returns [[number in aici.h, value], ...], which the caller must not change."""
+        return _wire(self)
 
     @classmethod
     def from_wire(cls, pairs: list[list[int]]) -> Capabilities:
@@ -59,6 +60,12 @@ _NUMBERS = {
     CAP_DENSE: "dense",
     CAP_HOLD_END: "hold_end",
 }
+
+
+@lru_cache(maxsize=64)
+def _wire(capabilities: Capabilities) -> list[list[int]]:
+    return [[number, int(getattr(capabilities, name))] for number, name in _NUMBERS.items()]
+
 
 #: for an engine with its own generation loop
 ALL = Capabilities()
