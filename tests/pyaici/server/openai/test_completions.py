@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import openai
 import pytest
 
@@ -289,6 +292,26 @@ def test_failing_controller_is_an_error(client: openai.OpenAI, stream: bool) -> 
         answer = client.completions.create(model=MODEL, prompt="x", extra_body=extra, stream=stream)
         if stream:
             list(answer)
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+def test_error_in_a_stream_comes_before_its_end(client: openai.OpenAI, path: str) -> None:
+    """An error after the first event is no status: the client raises, and a raw reader sees both events."""
+    prompt: dict[str, Any] = {"prompt": "x"}
+    if path != "completions":
+        prompt = {"messages": [{"role": "user", "content": "x"}]}
+    body = {"model": MODEL, **prompt, "stream": True, "controller": "guest", "controller_arg": "mid_trap"}
+    body["stream_options"] = {"include_usage": True}
+    with pytest.raises(openai.APIError, match="trap") as raised:
+        list(
+            client.post(f"/{path}", body=body, cast_to=object, stream=True, stream_cls=openai.Stream[object])
+        )
+    assert not isinstance(raised.value, openai.APIStatusError)
+    raw = client.post(f"/{path}", body=body, cast_to=str)
+    *chunks, failed, end = [line for line in raw.splitlines() if line.startswith("data: ")]
+    assert end == "data: [DONE]" and "trap" in json.loads(failed[6:])["error"]["message"]
+    for chunk in chunks:
+        assert [choice["finish_reason"] for choice in json.loads(chunk[6:])["choices"]] == [None]
 
 
 def test_neutral_values_of_unsupported_fields_are_accepted(client: openai.OpenAI) -> None:
