@@ -10,8 +10,12 @@ from pyaici.tokens.pieces import components
 from pyaici.tokens.vocabulary import TokenizerBlob
 
 
-def tokenizers_blob(spec: dict[str, Any], special: Collection[int]) -> TokenizerBlob:
+def tokenizers_blob(
+    spec: dict[str, Any], special: Collection[int], marks: Collection[str] = ()
+) -> TokenizerBlob:
     """Returns the blob of a parsed tokenizer.json; `special` are the ids of its special tokens.
+
+    `marks`: texts of added tokens that are text, whatever the file says.
 
     Removes every part that changes the text (Unicode normal forms, lower case, a prepended space), and
     every part that encoding does not need (decoder, post-processor, truncation). Special tokens stay,
@@ -22,7 +26,9 @@ def tokenizers_blob(spec: dict[str, Any], special: Collection[int]) -> Tokenizer
         "version": spec.get("version", "1.0"),
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(token, special, renamed) for token in spec.get("added_tokens") or []],
+        "added_tokens": [
+            _added_token(token, special, marks, renamed) for token in spec.get("added_tokens") or []
+        ],
         "normalizer": _sequence("normalizers", _normalizers(spec)),
         "pre_tokenizer": _sequence("pretokenizers", _pre_tokenizers(spec)),
         "post_processor": None,
@@ -32,9 +38,11 @@ def tokenizers_blob(spec: dict[str, Any], special: Collection[int]) -> Tokenizer
     return TokenizerBlob("tokenizers", json.dumps(blob, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _added_token(token: dict[str, Any], special: Collection[int], renamed: dict[str, str]) -> dict[str, Any]:
+def _added_token(
+    token: dict[str, Any], special: Collection[int], marks: Collection[str], renamed: dict[str, str]
+) -> dict[str, Any]:
     content = renamed.get(token["content"], token["content"])
-    is_special = bool(token["special"]) or token["id"] in special
+    is_special = (bool(token["special"]) and content not in marks) or token["id"] in special
     # A token that consumes the spaces around it would not have the same bytes as the text it matches.
     return {**token, "content": content, "special": is_special, "lstrip": False, "rstrip": False}
 

@@ -7,6 +7,7 @@ from typing import Any
 from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.blob import tokenizers_blob
 from pyaici.tokens.companion import Companion
+from pyaici.tokens.markup import markup
 from pyaici.tokens.pieces import piece_rule
 from pyaici.tokens.vocabulary import Vocabulary, tokens_by_id
 
@@ -22,16 +23,18 @@ def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) 
     text = {token: rule(piece) for piece, token in pieces.items()}
     special: dict[int, str] = {}
     ids = dict(pieces)
-    for token, content, is_special in _added(spec, companion):
+    added = _added(spec, companion)
+    marks = markup([content for _, content, _ in added]) - {*companion.roles.values()}
+    for token, content, is_special in added:
         ids[content] = token
-        if is_special:
+        if is_special and content not in marks:
             special[token] = content
         elif pieces.get(content) != token:
             # It is not a piece of the model: the tokenizer matches its literal text.
             text[token] = content.encode()
     if unk is not None:
         special.setdefault(unk[0], unk[1])
-    for content in {*companion.roles.values(), *companion.special}:
+    for content in {*companion.roles.values(), *companion.special} - marks:
         if content in ids:
             special[ids[content]] = content
 
@@ -46,7 +49,7 @@ def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) 
         unk=roles.get("unk", unk[0] if unk else None),
         vocab_size=max(len(tokens), companion.vocab_size or 0),
         name=name,
-        tokenizer=tokenizers_blob(spec, special),
+        tokenizer=tokenizers_blob(spec, special, marks),
     )
     return companion.configure(vocabulary)
 

@@ -17,7 +17,7 @@ from aicirt.contract import errors
 from pyaici.build import build_controller
 from pyaici.server.apis.cpc.requests import CertificateFields, CpcRequest, CpcResponse
 from pyaici.server.apis.openai.requests import _NEUTRAL, Constrained
-from pyaici.server.apis.openai.tools import FORMATS
+from pyaici.server.apis.openai.tool_formats import FORMATS
 from pyaici.server.apis.run.routes import RunRequest
 from pyaici.server.apis.sampling import SamplingFields
 from pyaici.server.http.users import Role, UserFile
@@ -242,7 +242,9 @@ def test_list_of_refused_fields_is_complete() -> None:
 
 def test_table_of_tool_formats_is_complete() -> None:
     shown = {
-        row[0].strip("`"): row[1].strip("`") for row in rows(section("openai.md", "Tools")) if "`" in row[0]
+        row[0].strip("`"): row[1].strip("`").replace("¦", "|")
+        for row in rows(section("openai.md", "Tools"))
+        if "`" in row[0]
     }
     assert shown == {name: form.write([("now", {})]).replace("\n", r"\n") for name, form in FORMATS.items()}
 

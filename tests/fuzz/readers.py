@@ -231,7 +231,7 @@ def openai() -> Reader:
     from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
     from pyaici.server.apis.openai.reader import AnswerReader
     from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
-    from pyaici.server.apis.openai.tools import FORMATS
+    from pyaici.server.apis.openai.tool_formats import FORMATS
     from pyaici.server.apis.text import read_json
     from pyaici.server.http.errors import ApiError
 
@@ -248,7 +248,8 @@ def openai() -> Reader:
             constraint(chat, chat.response_format)
             functions = _functions(chat)
             for form in forms if functions else ():
-                tool_grammar(form, functions, starts[0], required=True, parallel=True)
+                if form.supports(functions):
+                    tool_grammar(functions, form, starts[0], required=True, parallel=True)
             schema_grammar(data.decode("utf-8", "replace"), starts[1])
         text = data.decode("utf-8", "replace")
         with contextlib.suppress(ValueError):

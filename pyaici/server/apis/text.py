@@ -47,6 +47,16 @@ def read_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def split_json(text: str) -> tuple[Any, str]:
+    """Returns the JSON value that a text begins with, as `read_json` does, and what follows it and blanks."""
+    bare = text.lstrip()
+    try:
+        _, end = json.JSONDecoder().raw_decode(bare)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return read_json(bare[:end]), bare[end:].lstrip()
+
+
 def _refuse(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 

@@ -48,6 +48,20 @@ def test_tokens_added_to_the_tokenizer_object(tmp_path: Path) -> None:
     assert size in worker(b"a<tool>b<pad>")
 
 
+def test_marks_of_tool_calls_are_text() -> None:
+    """A grammar can ask for them only if they have bytes; half of a set is something else."""
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_json("smollm2").parent)
+    size = len(tokenizer)
+    names = ["[TOOL_CALLS]", "[ARGS]", "<|tool_call|>", "<｜tool▁sep｜>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": names})
+    known = load_vocabulary(tokenizer, vocab_size=size + 64)
+    assert known.tokens[size : size + 2] == [b"[TOOL_CALLS]", b"[ARGS]"]
+    assert {known.special_names.get(token) for token in range(size, size + 4)} == {None, *names[2:]}
+    worker = load_tokenizer(known.tokenizer.kind, known.tokenizer.data, known.tokens)
+    tokens = worker(b"a[TOOL_CALLS]now[ARGS]{}<|tool_call|>")
+    assert {size, size + 1} < set(tokens) and max(tokens) == size + 1
+
+
 def test_a_tokenizer_that_is_a_python_file_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,8 @@ from pyaici.server.apis.fields import argument_text
 from pyaici.server.apis.openai.constraints import constraint
 from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.apis.openai.requests import ToolChoice
-from pyaici.server.apis.openai.tools import HERMES, TemplateTools, ToolFormat, template_tools
+from pyaici.server.apis.openai.tool_formats import HERMES
+from pyaici.server.apis.openai.tools import TemplateTools, template_tools
 from pyaici.server.apis.sampling import sampling
 from pyaici.server.apis.stops import Protected
 from pyaici.server.apis.text import read_json
@@ -20,6 +21,7 @@ from pyaici.server.service import ControllerCall, Job
 
 if TYPE_CHECKING:
     from pyaici.server.apis.openai.requests import ChatRequest, Function, Message
+    from pyaici.server.apis.openai.tool_format import ToolFormat
     from pyaici.server.http.users import User
     from pyaici.server.models import ServedModel
 
@@ -186,10 +188,7 @@ def _message(message: Message, known: TemplateTools) -> dict[str, Any]:
     ]
     if known.writes_calls:
         if calls:
-            wire["tool_calls"] = [
-                {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-                for call_id, name, arguments in calls
-            ]
+            wire |= known.message(message.text, calls)
         if role == "tool":
             wire["tool_call_id"] = known.form.call_id(message.tool_call_id)
         return wire

@@ -11,7 +11,7 @@ from pyaici.server.apis.thinking import END_OF_THINKING, THINK
 
 if TYPE_CHECKING:
     from pyaici.server.apis.openai.requests import Function
-    from pyaici.server.apis.openai.tools import ToolFormat
+    from pyaici.server.apis.openai.tool_format import ToolFormat
 
 
 _TEXT = r"TEXT: /(.|\n)*/"
@@ -100,8 +100,10 @@ def tool_grammar(
         return _grammar(f"start: {before}first_call {more}", first_call, *calling, *rules, *again, *text)
     calls = "(before_call call)*" if several else "(before_call call)?"
     end = "TEXT" if several else "END"
+    # without an end marker nothing may follow the calls
+    answer = f"{calls} {end}" if form.end else f"(before_call call | {end})"
     lines = [
-        f"start: {before}{calls} {end}",
+        f"start: {before}{answer}",
         f"before_call[lazy]: TEXT {lark_text(form.begin)}",
         *calling,
         *rules,

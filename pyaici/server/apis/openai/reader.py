@@ -10,7 +10,7 @@ from pyaici.server.apis.stops import MarkerScanner
 
 if TYPE_CHECKING:
     from pyaici.server.apis.openai.grammar import Start
-    from pyaici.server.apis.openai.tools import ToolFormat
+    from pyaici.server.apis.openai.tool_format import ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,12 @@ class AnswerReader:
     def _call(self, last: bool) -> list[Part]:
         assert self._form is not None
         end = self._form.end
+        if not end:  # the rest of the answer is calls
+            if not last:
+                return []
+            body, self._held, self._state = self._held, "", "content"
+            calls = self._calls(body)
+            return self._chunk("content", self._form.begin + body) if calls is None else calls
         first = at = self._held.find(end)
         # a text in an argument may contain the marker
         while at >= 0 and (calls := self._calls(self._held[:at])) is None:

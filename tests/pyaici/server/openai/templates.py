@@ -112,6 +112,10 @@ _DEEPSEEK = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<｜Assistant｜><think>\\n' }}{%- endif %}"""
 
+_FENCED_CALL = (
+    "'function<｜tool▁sep｜>' + call.function.name + '\\n```json\\n' + call.function.arguments + '\\n```'"
+)
+
 _GEMMA = """\
 {{- bos_token }}
 {%- for message in messages %}
@@ -145,6 +149,71 @@ def _chatml(call: str, how: str) -> str:
     return _TOOLS.replace("HOW", how) + _CHATML.replace("CALL", call)
 
 
+_PHI4_MINI = """\
+{%- for message in messages %}
+{%- set tools = '<|tool|>' + message.tools + '<|/tool|>' if message.tools is string else '' %}
+{{- '<|' + message.role + '|>' + message.content + tools + '<|end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"""
+
+_COMMAND_R7B = """\
+{{- bos_token }}
+{%- if tools %}
+{{- '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Write an action. These are the tools:\\n' }}
+{%- for tool in tools %}{{- tool.function | tojson }}{%- endfor %}{{- '<|END_OF_TURN_TOKEN|>' }}
+{%- endif %}
+{%- for message in messages %}
+{%- if message.role == 'assistant' and message.tool_calls %}
+{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_ACTION|>[\\n' }}
+{%- for call in message.tool_calls %}
+{{- '    {"tool_call_id": "' ~ loop.index0 ~ '", "tool_name": "' + call.function.name }}
+{{- '", "parameters": ' + call.function.arguments | tojson + '}' }}
+{%- if not loop.last %}{{- ',\\n' }}{%- endif %}
+{%- endfor %}
+{{- '\\n]<|END_ACTION|><|END_OF_TURN_TOKEN|>' }}
+{%- elif message.role == 'tool' %}
+{{- '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|><|START_TOOL_RESULT|>' + message.content }}
+{{- '<|END_TOOL_RESULT|><|END_OF_TURN_TOKEN|>' }}
+{%- else %}
+{%- set who = {'system': 'SYSTEM', 'user': 'USER', 'assistant': 'CHATBOT'}[message.role] %}
+{{- '<|START_OF_TURN_TOKEN|><|' + who + '_TOKEN|>' + message.content + '<|END_OF_TURN_TOKEN|>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{%- endif %}"""
+
+_LLAMA4 = """\
+{{- bos_token }}
+{%- if tools %}
+{{- '<|header_start|>system<|header_end|>\\n\\nYou may call these:\\n' }}
+{%- for tool in tools %}{{- tool | tojson(indent=4) }}{%- endfor %}{{- '<|eot|>' }}
+{%- endif %}
+{%- for message in messages %}
+{%- set role = 'ipython' if message.role == 'tool' else message.role %}
+{{- '<|header_start|>' + role + '<|header_end|>\\n\\n' }}
+{%- if message.tool_calls %}CALLS
+{%- else %}{{- message.content }}
+{%- endif %}
+{{- '<|eot|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|header_start|>assistant<|header_end|>\\n\\n' }}{%- endif %}"""
+
+_JSON_CALLS = """\
+{{- '<|python_start|>' + message.content + '<|python_end|>' }}
+{%- for call in message.tool_calls %}
+{{- '{"name": "' + call.function.name + '", "parameters": ' + call.function.arguments | tojson + '}' }}
+{%- endfor %}"""
+
+_PYTHON_CALLS = """\
+{{- '[' }}
+{%- for call in message.tool_calls %}
+{{- call.function.name + '(' }}
+{%- for key, value in call.function.arguments.items() %}
+{{- key + '=' + value | tojson }}{%- if not loop.last %}{{- ', ' }}{%- endif %}
+{%- endfor %}
+{{- ')' }}{%- if not loop.last %}{{- ', ' }}{%- endif %}
+{%- endfor %}
+{{- ']' }}"""
+
 #: by the names in docs/openai.md
 TEMPLATES = {
     "Qwen2.5": _chatml(_QWEN_CALL, _HOW_QWEN),
@@ -154,15 +223,15 @@ TEMPLATES = {
     "Mistral-Nemo": _MISTRAL.replace("CALLS", _NEMO_CALLS, 1).replace("BLANK", ""),
     "Mistral-Small-3.1": _MISTRAL.replace("CALLS", _NEMO_CALLS, 1).replace("BLANK", " "),
     "Mistral-Small-3.2": _MISTRAL.replace("CALLS", _ARGS_CALLS, 1),
-    "DeepSeek-R1": _DEEPSEEK.replace(
-        "CALL",
-        "'function<｜tool▁sep｜>' + call.function.name + '\\n```json\\n' "
-        "+ call.function.arguments + '\\n```'",
-    ),
+    "DeepSeek-R1": _DEEPSEEK.replace("CALL", _FENCED_CALL),
     "DeepSeek-V3.1": _DEEPSEEK.replace(
         "CALL", "call.function.name + '<｜tool▁sep｜>' + call.function.arguments"
     ),
     "Gemma-2": _GEMMA,
+    "Phi-4-mini": _PHI4_MINI,
+    "Command-R7B": _COMMAND_R7B,
+    "Llama-4": _LLAMA4.replace("CALLS", _JSON_CALLS),
+    "Llama-4 with calls in Python": _LLAMA4.replace("CALLS", _PYTHON_CALLS),
     "SmolLM2": _SMOLLM2 + _CHATML.replace("CALL", ""),
     "SmolLM3": _SMOLLM3.replace("HOW", _HOW_QWEN),
 }

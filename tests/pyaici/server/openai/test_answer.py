@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pyaici.server.apis.openai.answer import ChatAnswer
 from pyaici.server.apis.openai.grammar import Reasoning, Start
-from pyaici.server.apis.openai.tools import HERMES, ToolFormat
+from pyaici.server.apis.openai.tool_format import ToolFormat
+from pyaici.server.apis.openai.tool_formats import HERMES
 from pyaici.server.apis.text import TextDelta, TextToken
 
 

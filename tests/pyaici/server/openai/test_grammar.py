@@ -15,15 +15,20 @@ from pyaici.bundled import find_controller
 from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
 from pyaici.server.apis.openai.requests import Function
-from pyaici.server.apis.openai.tools import (
+from pyaici.server.apis.openai.tool_format import ToolFormat
+from pyaici.server.apis.openai.tool_formats import (
+    COMMAND_R7B,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
     FORMATS,
     GLM4,
     HERMES,
     LLAMA3,
     MISTRAL,
+    MISTRAL_ARGS,
+    PYTHONIC,
     QWEN3_CODER,
     SMOLLM2,
-    ToolFormat,
 )
 from tests.controllers.grammars.vocabularies import byte_vocab
 from tests.controllers.grammars.walk import Controller
@@ -88,7 +93,11 @@ _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
     "smollm2": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
     # the first character decides whether the answer is a call
     "llama3": (_FREELY | {"thought and call"}, {"call"}),
-    "mistral": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
+    "pythonic": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
+    **{
+        name: (_FREELY | {"two", "thought and call"}, {"call", "two"})
+        for name in ("mistral", "mistral_args", "phi4_mini", "command_r7b", "deepseek_v3", "deepseek_v31")
+    },
     "qwen3_coder": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
     "glm4": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
 }
@@ -170,10 +179,8 @@ TYPED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("form", [QWEN3_CODER, GLM4], ids=["qwen3_coder", "glm4"])
-def test_arguments_between_tags_follow_their_schemas(
-    form: ToolFormat, lark: Callable[[str], Controller]
-) -> None:
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_arguments_follow_their_schemas(form: ToolFormat, lark: Callable[[str], Controller]) -> None:
     functions = [Function(name="weather", parameters=TYPED), Function(name="now")]
     assert form.supports(functions)
     controller = lark(tool_grammar(functions, form, FREE, required=True, parallel=False))
@@ -181,6 +188,8 @@ def test_arguments_between_tags_follow_their_schemas(
         ({"city": "Oslo"}, True),
         ({"city": "1"}, True),
         ({"city": "a < b\n</tool_call>", "unit": "C", "days": [1, 2], "exact": True}, True),
+        ({"city": 'a"]\n```', "days": []}, True),
+        ({"city": "Oslo", "days": [1], "exact": False}, True),
         ({"city": "Oslo", "unit": "K"}, False),
         ({"city": "Oslo", "days": [10]}, False),
         ({"city": "Oslo", "exact": "yes"}, False),
@@ -192,11 +201,52 @@ def test_arguments_between_tags_follow_their_schemas(
         if good:
             call = Call("weather", json.dumps(values, ensure_ascii=False))
             assert _read(form.bound(functions), FREE, list(text)) == [call]
-    for keyword in ({"pattern": "a"}, {"maxLength": 3}, {"format": "date"}):
-        schema = {"type": "object", "properties": {"a": {"type": "string", **keyword}}}
-        assert not form.supports([Function(name="f", parameters=schema)])
+
+
+@pytest.mark.parametrize("form", [QWEN3_CODER, GLM4, PYTHONIC], ids=["qwen3_coder", "glm4", "pythonic"])
+def test_arguments_on_their_own_need_schemas_of_their_own(form: ToolFormat) -> None:
     assert not form.supports([Function(name="f", parameters={"anyOf": [TYPED]})])
     assert not form.supports([Function(name="f", parameters={"type": "object", "required": ["a"]})])
+    for keyword in ({"pattern": "a"}, {"maxLength": 3}, {"format": "date"}):
+        schema = {"type": "object", "properties": {"a": {"type": "string", **keyword}}}
+        assert form.supports([Function(name="f", parameters=schema)]) == (form is PYTHONIC)
+    for name, key in (("get-time", "a"), ("f", "no name")):
+        function = Function(name=name, parameters={"type": "object", "properties": {key: {}}})
+        assert form.supports([function]) == (form is not PYTHONIC)
+
+
+def test_optional_arguments_and_words_of_python(lark: Callable[[str], Controller]) -> None:
+    values: dict[str, Any] = {
+        "a": {"type": ["integer", "null"]},
+        "b": {"type": "boolean"},
+        "c": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "d": {"type": "integer"},
+        "e": {"type": "array", "items": {"type": "boolean"}},
+    }
+    schema = {"type": "object", "properties": values, "required": ["d"]}
+    loose = {"type": "object", "properties": values}
+    functions = [Function(name="f", parameters=schema), Function(name="g.h", parameters=loose)]
+    controller = lark(tool_grammar(functions, PYTHONIC, FREE, required=True, parallel=True))
+    for text, found in (
+        ("[f(d=1)]", [("f", {"d": 1})]),
+        ("[f(a=None, d=1)]", [("f", {"a": None, "d": 1})]),
+        ("[f(b=True, d=1, e=[true])]", [("f", {"b": True, "d": 1, "e": [True]})]),
+        ('[f(a=2, b=False, c="None", d=1), g.h()]',
+         [("f", {"a": 2, "b": False, "c": "None", "d": 1}), ("g.h", {})]),
+        ("[g.h(c=None), g.h(e=[])]", [("g.h", {"c": None}), ("g.h", {"e": []})]),
+        ("[f()]", None),
+        ("[f(b=True)]", None),
+        ("[f(d=1, b=True)]", None),
+        ("[f(b=true, d=1)]", None),
+        ("[f(d=True)]", None),
+        ("[f(, d=1)]", None),
+        ("[f(d=1,)]", None),
+        ("[f(d=1) g.h()]", None),
+        ("[]", None),
+    ):  # fmt: skip
+        assert controller.accepts(text) == (found is not None), text
+        if found is not None:
+            assert PYTHONIC.read(text) == found
 
 
 @settings(max_examples=60, deadline=None)
@@ -237,7 +287,24 @@ def test_reading_does_not_depend_on_the_pieces(
         (SMOLLM2, FREE, "<tool_call>[]</tool_call>", []),
         (LLAMA3, FREE, "Hello {", [TextChunk("content", "Hello {")]),
         (MISTRAL, FREE, "[", [TextChunk("content", "[")]),
-        (MISTRAL, FREE, ' [{"name": "now", "arguments": {}}]', [Call("now", "{}")]),
+        (MISTRAL, FREE, 'x[TOOL_CALLS] [{"name": "now", "arguments": {}, "id": "123456789"}]',
+         [TextChunk("content", "x"), Call("now", "{}")]),
+        (MISTRAL_ARGS, FREE, '[TOOL_CALLS]now[ARGS]{"a": "[ARGS]"}[TOOL_CALLS]now[ARGS]{}',
+         [Call("now", '{"a": "[ARGS]"}'), Call("now", "{}")]),
+        (MISTRAL_ARGS, FREE, "[TOOL_CALLS]now[ARGS]{}x", [TextChunk("content", "[TOOL_CALLS]now[ARGS]{}x")]),
+        (MISTRAL_ARGS, FREE, '[TOOL_CALLS]now[ARGS]{"a', [TextChunk("content", '[TOOL_CALLS]now[ARGS]{"a')]),
+        (COMMAND_R7B, FREE, '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "now", '
+         '"parameters": {}}\n]<|END_ACTION|>', [Call("now", "{}")]),
+        (DEEPSEEK_V3, FREE, DEEPSEEK_V3.write([("now", {}), ("now", {"a": "\n```<｜tool▁calls▁end｜>"})]),
+         [Call("now", "{}"), Call("now", '{"a": "\\n```<｜tool▁calls▁end｜>"}')]),
+        (DEEPSEEK_V31, FREE,
+         "a<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
+         [TextChunk("content", "a"), Call("now", "{}")]),
+        (DEEPSEEK_V31, FREE, "<｜tool▁calls▁begin｜>now{}<｜tool▁calls▁end｜>",
+         [TextChunk("content", "<｜tool▁calls▁begin｜>now{}<｜tool▁calls▁end｜>")]),
+        (PYTHONIC, FREE, "[now(), f(a=1)]", [Call("now", "{}"), Call("f", '{"a": 1}')]),
+        (PYTHONIC, FREE, "[now()] x", [TextChunk("content", "[now()] x")]),
+        (PYTHONIC, FREE, "[now(a=)]", [TextChunk("content", "[now(a=)]")]),
         (SMOLLM2, FREE, SMOLLM2.write([("now", {"a": "</tool_call>"})]) + " b",
          [Call("now", '{"a": "</tool_call>"}'), TextChunk("content", "b")]),
         (HERMES, FREE, '<tool_call>\n{"name": "now", "arguments": {"a": "\\ud800"}}\n</tool_call>',
