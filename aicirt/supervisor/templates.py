@@ -80,6 +80,8 @@ class Templates:
         self._adopted: dict[tuple[int, bytes], _Adopted] = {}
         #: evicted templates
         self.counters: Counter[str] = Counter()
+        #: builds that were begun, and calls of `build` that found a template or a build under way
+        self._begun = self._found = 0
         self._renewals: set[asyncio.Task[None]] = set()
         #: called with each new template
         self.on_built: Callable[[Built], None] | None = None
@@ -101,7 +103,10 @@ class Templates:
         """
         digest = _digest(module, arg, vocabulary.id, capabilities, owner)
         task = self._built.get(digest)
-        if task is None:
+        if task is not None:
+            self._found += 1
+        else:
+            self._begun += 1
             coroutine = self._build(digest, module, arg, vocabulary, capabilities, owner)
             task = self._built[digest] = asyncio.get_running_loop().create_task(coroutine)
             task.add_done_callback(lambda task: self._settle_built(digest, task))
@@ -173,13 +178,15 @@ class Templates:
         return True
 
     def stats(self) -> dict[str, int]:
-        """Returns the number of templates, of warmed ones among them, and the bytes of all."""
+        """Returns numbers of templates, warmed ones, builds and reuses, and the bytes of all templates."""
         kept = [task.result() for task in self._built.values() if _succeeded(task)]
         return {
             "kept": len(kept),
             "warm": sum(built.warmth > 0 for built in kept),
             "learned": sum(built.learned > 0 for built in kept),
             "bytes": sum(built.nbytes for built in kept),
+            "builds": self._begun,
+            "hits": self._found,
         }
 
     def forget(self, worker: WorkerProcess, number: int | None = None) -> None:

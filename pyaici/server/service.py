@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -103,6 +104,7 @@ class Service:
                 raise from_aici(error, job.controller.param if job.controller else None) from None
             except ValueError as error:
                 raise bad_request(str(error)) from None
+            stream.on_gap = self.metrics.gap.observe
             controlled = job.controller is not None
             self.metrics.started(controlled)
             try:
@@ -155,7 +157,9 @@ class Service:
         """Holds a place for a running request inside the block; callers take turns. Raises ApiError."""
         if not self.engine.alive:
             raise self.engine.gone()
+        start = time.perf_counter()
         async with self._turns.turn(user.caller):
+            self.metrics.queue.observe(time.perf_counter() - start)
             yield
 
     def end_requests(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +88,14 @@ class Watcher(Collector):
             yield from self._runtime(self._health)
 
     def _engine(self) -> Iterator[Metric]:
-        stats = self._service.model.engine.stats
+        model = self._service.model
+        build = GaugeMetricFamily("aici_build_info", "what is served", labels=("version", "model", "engine"))
+        version = importlib.metadata.version("pyaici")
+        build.add_metric([version, model.name, type(model.engine).__name__], 1)
+        yield build
+        waiting = len(self._service.waiting_room)
+        yield GaugeMetricFamily("aici_waiting_requests", "requests that wait for their turn", waiting)
+        stats = model.engine.stats
         for name, text, value in (
             ("aici_engine_steps", "steps of the engine", stats.steps),
             ("aici_engine_sampled_tokens", "tokens that were sampled", stats.sampled),
@@ -95,6 +104,10 @@ class Watcher(Collector):
             ("aici_engine_forks", "forks of sequences", stats.forks),
         ):
             yield CounterMetricFamily(name, text, value)
+        reused = getattr(stats, "reused", None)
+        if reused is not None:  # only for an engine that has its own cache
+            text = "tokens of prompts that the cache had"
+            yield CounterMetricFamily("aici_engine_reused_tokens", text, reused)
         seconds = getattr(stats, "seconds", None)
         if seconds is not None:  # only for an engine that times its phases
             phases = CounterMetricFamily(
@@ -112,9 +125,17 @@ class Watcher(Collector):
         live = sum(worker.get("sequences", 0) for worker in workers)
         yield GaugeMetricFamily("aici_live_sequences", "sequences with a controller", live)
         yield GaugeMetricFamily("aici_modules", "stored controllers", health["modules"])
-        yield GaugeMetricFamily(
-            "aici_templates", "controllers that are kept ready with an argument", health["templates"]["kept"]
-        )
+        templates = health["templates"]
+        for name, text, kind in (
+            ("aici_templates", "controllers that are kept ready with an argument", "kept"),
+            ("aici_warm_templates", "of these, the ones that have prepared masks", "warm"),
+        ):
+            yield GaugeMetricFamily(name, text, templates[kind])
+        for name, text, kind in (
+            ("aici_template_builds", "controllers that have read an argument", "builds"),
+            ("aici_template_hits", "requests whose argument had been read before", "hits"),
+        ):
+            yield CounterMetricFamily(name, text, templates[kind])
         yield GaugeMetricFamily(
             "aici_snapshot_bytes",
             "memory of snapshots",
@@ -125,6 +146,16 @@ class Watcher(Collector):
             "memory of running controllers",
             sum(worker.get("memory", {}).get("bytes", 0) for worker in workers),
         )
+        memory = [worker["memory"] for worker in workers if "memory" in worker]
+        for name, text, values in (
+            ("aici_controller_bytes_limit", "most memory of running controllers",
+             [sum(one["limit"] for one in memory)]),
+            ("aici_owner_bytes", "memory of the running controllers in a worker of the user who has the most",
+             [one["owner_bytes"] for one in memory]),
+            ("aici_owner_bytes_limit", "most memory of the running controllers in a worker of one user",
+             [one["owner_limit"] for one in memory]),
+        ):  # fmt: skip
+            yield GaugeMetricFamily(name, text, max(values, default=0))
         yield CounterMetricFamily("aici_worker_restarts", "workers that were replaced", health["restarts"])
         busy = GaugeMetricFamily(
             "aici_worker_busy", "fraction of time that a worker is busy", labels=("worker",)
@@ -137,6 +168,9 @@ class Watcher(Collector):
             "late steps, forks, and errors of controllers by code",
             labels=("event",),
         )
-        for name, count in sorted(health["counters"].items()):
+        counts = Counter({"late": 0, "forks": 0, **health["counters"]})
+        for worker in workers:  # these have counters of their own
+            counts.update(worker.get("counters", {}))
+        for name, count in sorted(counts.items()):
             events.add_metric([name], count)
         yield events

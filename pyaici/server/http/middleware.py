@@ -67,6 +67,20 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        #: time between two steps in which a request has got tokens
+        self.gap = Histogram(
+            "aici_token_gap_seconds",
+            "time between two steps in which a request got tokens",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        #: time from a request's arrival in the queue to its turn
+        self.queue = Histogram(
+            "aici_queue_seconds",
+            "time that a request waited for its turn",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         self._prepare = Histogram(
             "aici_prepare_seconds",
             "time for a controller to read its argument, or to find that it has been read before",

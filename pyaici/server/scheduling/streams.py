@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -86,6 +87,9 @@ class EngineStream:
         self.lost: WorkerDiedError | None = None
         #: the engine's number of the request
         self.number = -1
+        #: called with the seconds between two steps that have tokens; when the last of these came
+        self.on_gap: Callable[[float], None] | None = None
+        self._last_tokens = 0.0
 
     def __aiter__(self) -> EngineStream:
         return self
@@ -131,6 +135,7 @@ class EngineStream:
         if self._closed or self.error is not None:
             return
         if events:
+            self._measure(events)
             nbytes = sum(map(size, events))
             self._steps.append((events, nbytes))
             self._count(nbytes)
@@ -142,6 +147,13 @@ class EngineStream:
             self._count(-self._bytes)
             self.fail(ApiError(408, "the client read the answer too slowly", code="slow_reader"))
         self._arrived.set()
+
+    def _measure(self, events: list[Event]) -> None:
+        if self.on_gap is not None and any(isinstance(event, TokensAppended) for event in events):
+            now = time.monotonic()
+            if self._last_tokens:
+                self.on_gap(now - self._last_tokens)
+            self._last_tokens = now
 
     def fail(self, error: ApiError) -> None:
         """Ends the stream with an error, unless it has ended already; call it in the event loop."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
+from pathlib import Path
 
 from tests.pyaici.server.serving import Serving, read_events
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def test_health_and_readiness(server: Serving) -> None:
@@ -39,6 +44,8 @@ def test_metrics_count_requests_tokens_and_ends(server: Serving) -> None:
     assert grown('aici_tokens_total{origin="forced"}') >= 1
     assert grown('aici_http_requests_total{method="POST",route="/v1/run",status="200"}') == 3
     assert grown("aici_prepare_seconds_count") == 3
+    assert grown("aici_queue_seconds_count") == 3 and after["aici_waiting_requests"] == 0
+    assert grown("aici_token_gap_seconds_count") > 5 and grown("aici_token_gap_seconds_sum") > 0
     assert grown("aici_first_token_seconds_count") >= 3
     assert after['aici_live_requests{controlled="true"}'] == 0
     assert "aici_controller_bytes" in after
@@ -53,6 +60,41 @@ def test_metrics_are_valid_for_prometheus(server: Serving) -> None:
     assert answer.headers["content-type"].startswith("text/plain")
     families = list(text_string_to_metric_families(answer.text))
     assert len(families) > 15 and all(family.documentation for family in families)
+
+
+def test_dashboard_and_documentation_name_the_figures_that_there_are(server: Serving) -> None:
+    """Every query of the dashboard has a figure, with the labels that it groups by; so has every row."""
+    server.run(controller="showcase", prompt="Hello", max_tokens=60)
+    labels: dict[str, set[str]] = {}
+    forks = 'aici_controller_events_total{event="forks"}'
+    end = time.monotonic() + 60  # figures of aicirt are asked for once a second
+    while not (found := server.metrics())[forks]:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert found["aici_template_builds_total"] > 0 and found["aici_owner_bytes_limit"] > 0
+    for series in found:
+        name, _, inner = series.partition("{")
+        labels.setdefault(name, set()).update(re.findall(r'(\w+)="', inner))
+    dashboard = json.loads((DOCS / "grafana.json").read_text())
+    used = set()
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            names = re.findall(r"aici_\w+", target["expr"])
+            asked = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            asked |= set(re.findall(r"(\w+)!?=\"", target["expr"]))
+            for group in re.findall(r"by \(([^)]*)\)", target["expr"]):
+                asked |= set(group.split(", "))
+            assert names and set(names) <= labels.keys(), target
+            assert all(asked <= labels[name] for name in names), target
+            used |= {re.sub("_bucket$", "", name) for name in names}
+    table = (DOCS / "server.md").read_text().partition("### Figures")[2].partition("###")[0]
+    names = [
+        name for row in table.splitlines() for name in re.findall(r"`(aici_\w+)`", row[: row.find("|", 1)])
+    ]
+    documented = set(names)
+    known = {re.sub("_(bucket|sum|count)$", "", name) for name in labels if not name.endswith("_created")}
+    assert documented == known and len(names) == len(known)
+    assert documented - used <= {"aici_tokens_total", "aici_controller_bytes_limit", "aici_owner_bytes_limit"}
 
 
 def test_answers_have_request_ids(server: Serving) -> None:
