@@ -211,7 +211,7 @@ class Constraint : private Warmable {
         return !cache_.keeps(cursor_.key());
       };
       detail::FoundTexts texts = record_.texts(recognizer(), is_new);
-      if (texts.count() * kWorthwhile > cache_.num_kept()) return texts;
+      if (texts.count() * kWorthwhile > num_learned_) return texts;
     }
     return {};
   }
@@ -223,7 +223,7 @@ class Constraint : private Warmable {
  private:
   /// States to look at in one call of `warm`, if none of them needs an answer.
   static constexpr unsigned kStepsAtOnce = 64;
-  /// What a sequence has found is worth a new snapshot if it is more than this part of what was known.
+  /// What a sequence has found is worth a new snapshot if it is more than this part of what earlier ones have found.
   static constexpr std::size_t kWorthwhile = 8;
 
   void append_special(const Vocabulary& vocab, TokenId token) {
@@ -272,9 +272,11 @@ class Constraint : private Warmable {
     if (!warmth_.has_room_for_found(cache_)) return false;
     learned_++;
     const auto here = cursor_.state();
+    const std::size_t before = cache_.num_kept();
     const bool allowed = cursor_.append(found.text());
     if (allowed) keep_answer();
     cursor_.go_to(here);
+    num_learned_ += cache_.num_kept() - before;
     return allowed;
   }
 
@@ -326,6 +328,8 @@ class Constraint : private Warmable {
   /// The list of AICI_FOUND that `learn` reads, and the number of its texts that are done.
   std::uint64_t learning_ = 0;
   std::size_t learned_ = 0;
+  /// Number of pinned answers of such lists.
+  std::size_t num_learned_ = 0;
   /// While there is something to warm.
   decltype(detail::explorer_of<R>()) explorer_;
   [[no_unique_address]] decltype(detail::spelling_of(std::declval<const R&>())) spelling_;

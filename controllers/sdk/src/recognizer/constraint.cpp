@@ -24,7 +24,7 @@ constexpr std::size_t kMostPages = 16;
 bool Warmth::has_room(const AnswerCache& cache, unsigned times) {
   const std::size_t pages = __builtin_wasm_memory_size(0);
   if (first_pages_ == 0) first_pages_ = pages;
-  return cache.kept_bytes() < times * bytes_ && cache.num_kept() < kMostKept &&
+  return cache.kept_bytes() < times * bytes_ && cache.num_kept() < times * kMostKept &&
          pages - first_pages_ < times * kMostPages;
 }
 

@@ -144,6 +144,23 @@ def test_sequences_learn_from_each_other(
     template.instance.close()
 
 
+def test_sequences_find_what_warming_has_left(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """Warming visits states near the start, while there is room. What a sequence finds has room of its own."""
+    pattern = r"([a-z]{400}|[0-9]{900})(ab|cd){1,40}!"
+    template = Guest(program("regex"), vocab, pattern, capabilities={})
+    assert template.warm() > 100
+    for again in (False, True):
+        guest = template.fork(2)
+        guest.step()
+        for byte in b"1" * 900 + b"abcdab!":
+            guest.step([byte])
+        found = guest.found()
+        assert bool(found) != again
+        template.learn(found)
+        guest.instance.close()
+    template.instance.close()
+
+
 def test_findings_do_not_depend_on_free_text(program: Callable[[str], Program], vocab: Vocab) -> None:
     """Texts that a pattern does not distinguish lead to the same findings."""
     texts = [b'"abc" 1234', b'"the 12 tags" 9876', b'"" 0000']
