@@ -35,6 +35,15 @@ def test_long_counts(engine: Engine, schema: dict[str, Any], least: int, most: i
             assert engine.accepts(json.dumps("a" * size)) == (least <= size <= most), size
 
 
+def test_states_repeat_without_an_upper_bound(engine: Engine) -> None:
+    """Longer than a parser has states: without maxLength, characters are counted up to minLength only."""
+    engine.compile({"type": "string", "minLength": 2, "pattern": "b"})
+    for begin in ("", "b"):
+        text = json.dumps(begin + "xé\n" * 10_000, ensure_ascii=False)
+        assert engine.accepts(text[:-1] + 'b"') and engine.accepts(text) == bool(begin)
+    assert not engine.accepts('"b"') and engine.accepts('"bb"')
+
+
 def test_text_after_a_counted_part(engine: Engine) -> None:
     engine.compile({"type": "string", "pattern": r"^<[\s\S]*>$", "minLength": 2000, "maxLength": 4000})
     for size in (1999, 2000, 3999, 4000, 4001):

@@ -17,7 +17,7 @@ std::optional<Counted> Counted::make(regex::Regex regex, bool escapes) {
 
 std::optional<Counted> Counted::between(std::uint32_t least, std::uint32_t most) const {
   if (least > shape_->places[kFirst].rest && !shape_->stretches) return std::nullopt;
-  if (most >= kMostStates / shape_->places.size()) return std::nullopt;
+  if ((most == kUnlimited ? least : most) >= kMostStates / shape_->places.size()) return std::nullopt;
   Counted counted(shape_);
   counted.least_ = least, counted.most_ = most;
   return counted;
@@ -112,12 +112,13 @@ bool Counted::Shape::can_stretch() const {
 
 bool Counted::lives(PlaceId place, std::uint32_t count) const {
   const Place& at = shape_->places[place];
-  return count <= most_ && at.rest <= most_ - count && (count >= least_ || !at.ways.empty());
+  return count <= most_ && at.rest != kFar && at.rest <= most_ - count && (count >= least_ || !at.ways.empty());
 }
 
 Counted::State Counted::append(State state, std::uint8_t byte) const {
   const PlaceId from = place_of(state), to = shape_->next[std::size_t{from} << 8 | byte];
-  const std::uint32_t count = count_of(state) + begins(shape_->places[from].escape, byte);
+  std::uint32_t count = count_of(state) + begins(shape_->places[from].escape, byte);
+  if (most_ == kUnlimited) count = std::min(count, least_);
   return to != kNowhere && lives(to, count) ? count * static_cast<State>(shape_->places.size()) + to : 0;
 }
 
@@ -133,7 +134,7 @@ Signature Counted::loop_signature(State state, std::uint32_t* length) const {
   if (most_ - count <= shape_->farthest || at.escape != 0) return 0;
   const std::uint32_t loop = shape_->regex.loop_length(at.regex);
   if (count < least_ && loop != kUnlimited) return 0;  // the text may end before the minimum
-  *length = std::min(loop, most_ - count - shape_->farthest);
+  *length = most_ == kUnlimited ? loop : std::min(loop, most_ - count - shape_->farthest);
   return shape_->regex.loop_signature(at.regex);
 }
 

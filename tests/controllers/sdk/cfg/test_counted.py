@@ -9,6 +9,7 @@ import pytest
 
 from tests.controllers.sdk.cfg.engine import Engine, Refused, counted, lit
 
+UNLIMITED = 0xFFFFFFFF
 #: characters in their spelling
 UNITS = ("a", "b", "é", r"\n", r"\u001f", r"\\")
 TEXTS = ["".join(units) for size in range(6) for units in itertools.product(UNITS, repeat=size)]
@@ -50,7 +51,9 @@ def test_every_short_text(engine: Engine, pattern: str, most: int) -> None:
     check(engine, pattern, 0, most)
 
 
-@pytest.mark.parametrize(("least", "most"), [(3, 6), (5, 5), (5, 7), (7, 7), (6, 4)])
+@pytest.mark.parametrize(
+    ("least", "most"), [(3, 6), (5, 5), (5, 7), (7, 7), (6, 4), (3, UNLIMITED), (6, UNLIMITED)]
+)
 @pytest.mark.parametrize("pattern", STRETCHING)
 def test_a_lower_bound(engine: Engine, pattern: str, least: int, most: int) -> None:
     check(engine, pattern, least, most)
@@ -73,6 +76,14 @@ def test_long_texts(engine: Engine) -> None:
     engine.make(counted(1000, 1_000_000, r'"[a-z]+(?::[a-z]+)*"') + lit("."))
     assert engine.accepts(f'"{"a" * 998}".') and engine.alive(f'"{"a" * 997}"') is False
     assert engine.accepts(f'"{"a" * 5_000}".')
+
+
+def test_states_repeat_without_an_upper_bound(engine: Engine) -> None:
+    """Longer than the scanner has states; the recognizer drops none within a text."""
+    engine.make(counted(5, UNLIMITED, PATTERNS[3]))
+    assert engine.accepts('"a' + "x" * 50_000 + 'b"') and engine.failure() is None
+    assert engine.state('"axxxxx') == engine.state('"axxxxxxxxx')
+    assert not engine.alive('"ab"') and engine.accepts('"axb"')
 
 
 def test_no_text_is_short_enough(engine: Engine) -> None:

@@ -1,7 +1,8 @@
 // counted.hpp - the texts of a regular expression with a number of characters between two bounds.
 //
 // The expanded product of a pattern and a length is large. Counted keeps both side by side: the place in the regex, and
-// the number of characters so far. A state is alive if an end can be reached from it with an allowed number of
+// the number of characters so far. Without an upper bound it counts no further than to the lower one, so that states
+// repeat. A state is alive if an end can be reached from it with an allowed number of
 // characters. All bounds share the tables that do not depend on them.
 #pragma once
 
@@ -22,9 +23,9 @@ class Counted {
   /// Returns the texts of any length, or nothing if the regex has too many states. With `escapes`, the texts are in
   /// JSON's spelling, and an escape such as \n or \u001f is one character.
   static std::optional<Counted> make(regex::Regex regex, bool escapes);
-  /// Returns the texts with `least` to `most` characters. Returns nothing if the bounds are too large, or if the
-  /// distance to the nearest end does not decide about a lower bound: from a place in (..)*, not all lengths are
-  /// possible.
+  /// Returns the texts with `least` to `most` characters; `most` may be kUnlimited. Returns nothing if the bounds are too
+  /// large, or if the distance to the nearest end does not decide about a lower bound: from a place in
+  /// (..)*, not all lengths are possible.
   std::optional<Counted> between(std::uint32_t least, std::uint32_t most) const;
 
   /// Returns whether there is no text.

@@ -24,7 +24,8 @@ cfg::Expr Emitter::string(const Branch& branch) {
     std::optional<Expr> expr;
     if (language->counted) {
       const std::uint32_t quotes = quotes_inside ? 2 : 0;
-      expr = counted_pattern(whole, language->least + quotes, language->most + quotes, &problem);
+      const std::uint32_t most = language->most == kUnlimited ? kUnlimited : language->most + quotes;
+      expr = counted_pattern(whole, language->least + quotes, most, &problem);
     } else {
       expr = pattern_except(whole, branch.not_strings, !quotes_inside, &problem);
     }

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kWrittenOut = 16;
 /// The same for a repetition with something after it; such a pattern is counted as a whole.
 constexpr std::uint32_t kLongWrittenOut = 1024;
-/// Maximum length to count; a larger maxLength is replaced by this.
+/// Maximum length to count; a larger maxLength is replaced by this. Without one, lengths up to minLength are counted.
 constexpr std::uint32_t kMostLength = 1'000'000;
 /// Maximum lengths to try where a length is combined with a pattern; the first one that works is used.
 constexpr std::uint32_t kTriedLengths[] = {1024, 256, 64};
@@ -126,7 +126,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
   const bool may_count_both = may_count && lengths == Lengths::kCounted;
   const auto count = [&](std::string pattern, std::uint32_t low, std::uint32_t high) {
     out.pattern = std::move(pattern), out.counted = true;
-    out.least = low, out.most = std::min(high, kMostLength);
+    out.least = low, out.most = high == kUnlimited ? high : std::min(high, kMostLength);
     return out;
   };
   if (good.empty() && bad.empty()) {
