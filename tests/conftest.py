@@ -27,6 +27,7 @@ LONGEST = (
     "tests/docs/test_server_pages.py",
     "tests/pyaici/engines/batching/test_program.py",
     "tests/controllers/regex/test_controller.py",
+    "tests/controllers/exactness",
     "tests/controllers/lark/test_lexemes.py",
     "tests/bench/suites",
     "tests/bench/campaigns",

@@ -40,6 +40,10 @@ def main(argv: list[str] | None = None) -> int:
         "--only", type=int, metavar="CASE", help="run one case alone, to reproduce its failure"
     )
     parser.add_argument(
+        "--engine", action="append", default=[], help="exactness: check only this engine (can be repeated)"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="exactness: number of processes (default: 1)")
+    parser.add_argument(
         "--out",
         type=Path,
         default=ROOT / "bench" / "results",
@@ -49,12 +53,30 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.campaign is None:
         parser.print_help()
         return 0
+    module = importlib.import_module(f"bench.campaigns.{arguments.campaign}")
+    engines = getattr(module, "ENGINES", ())
+    if not engines and (arguments.engine or arguments.jobs != 1):
+        parser.error(f"--engine and --jobs are for the campaign exactness, not for {arguments.campaign}")
+    if unknown := sorted(set(arguments.engine) - set(engines)):
+        parser.error(f"there is no engine {unknown[0]}: choose from {', '.join(engines)}")
+    if arguments.jobs < 1:
+        parser.error("--jobs must be at least 1")
     words = [arguments.campaign, f"--seed {arguments.seed}"]
+    words += [f"--engine {name}" for name in arguments.engine]
     words += [f"--{name} {value:g}" for name in ("count", "seconds") if (value := getattr(arguments, name))]
     report = Report(arguments.campaign, command=f"./scripts/campaign.sh {' '.join(words)}")
     folder = arguments.out / "failures"
-    campaign = Campaign(report, arguments.seed, arguments.count, arguments.seconds, folder, arguments.only)
-    importlib.import_module(f"bench.campaigns.{arguments.campaign}").run(campaign)
+    campaign = Campaign(
+        report,
+        arguments.seed,
+        arguments.count,
+        arguments.seconds,
+        folder,
+        arguments.only,
+        tuple(arguments.engine),
+        arguments.jobs,
+    )
+    module.run(campaign)
     campaign.figure("failures", campaign.failures, "cases", target=0)
     campaign.figure("seconds", campaign.elapsed, "s")
     print(f"wrote {report.write_data(arguments.out)}", file=sys.stderr)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.report import Report
@@ -36,12 +36,21 @@ class Campaign:
     folder: Path
     #: number of the only case to run; None = all
     only: int | None = None
+    #: of `exactness`: the selected engines, and the number of processes
+    engines: tuple[str, ...] = ()
+    jobs: int = 1
+    #: the engine to which these cases belong
+    part: str = ""
     done: int = 0
     failures: int = 0
     #: outcome -> number of cases
     outcomes: Counter[str] = field(default_factory=Counter)
     begun: float = field(default_factory=time.monotonic)
     _reported: float = 0.0
+
+    def part_for(self, engine: str) -> Campaign:
+        """Returns a campaign of the cases of one engine, with the same report."""
+        return replace(self, part=engine, done=0, failures=0, outcomes=Counter(), begun=time.monotonic())
 
     @property
     def over(self) -> bool:
@@ -94,7 +103,7 @@ class Campaign:
         if self.failures > _MOST_FILES:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        stem = f"{self.report.suite}-{self.seed}-{case}"
+        stem = "-".join(filter(None, (self.report.suite, self.part, f"{self.seed}-{case}")))
         if data:
             kept = self.folder / f"{stem}{suffix}"
             kept.write_bytes(data)
@@ -106,8 +115,10 @@ class Campaign:
 
     def again(self, case: int) -> str:
         """Returns the command that runs this case alone."""
-        return f"./scripts/campaign.sh {self.report.suite} --seed {self.seed} --only {case}"
+        engine = f" --engine {self.part}" if self.part else ""
+        return f"./scripts/campaign.sh {self.report.suite}{engine} --seed {self.seed} --only {case}"
 
     def figure(self, name: str, value: float, unit: str, *, target: float | None = None) -> None:
         """Adds a figure to the report, named after the campaign."""
-        self.report.figure(f"{self.report.suite}.{name}", value, unit, target=target)
+        names = filter(None, (self.report.suite, self.part, name))
+        self.report.figure(".".join(names), value, unit, target=target)

@@ -7,6 +7,7 @@ what is tested.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -128,6 +129,19 @@ Expr = Terminal | Call | Sequence | Choice | Repeat
 Grammar = dict[str, Expr]
 
 
+def terminals_of(grammar: Grammar) -> set[Terminal]:
+    """Returns the terminals of all rules."""
+
+    def inside(expr: Expr) -> Iterator[Terminal]:
+        if isinstance(expr, Terminal):
+            yield expr
+        elif not isinstance(expr, Call):
+            for part in (expr.part,) if isinstance(expr, Repeat) else expr.parts:
+                yield from inside(part)
+
+    return {terminal for expr in grammar.values() for terminal in inside(expr)}
+
+
 def literal(of: str) -> Terminal:
     return Terminal("text", text(of), of)
 
@@ -140,6 +154,12 @@ def random_regex(rng: random.Random, alphabet: str, depth: int = 2) -> Regex:
         return star(random_regex(rng, alphabet, depth - 1))
     parts = [random_regex(rng, alphabet, depth - 1) for _ in range(2)]
     return alt(*parts) if sort == 1 else cat(*parts)
+
+
+def random_terminals(rng: random.Random, letters: str) -> list[Terminal]:
+    """Returns texts and regular expressions over three letters."""
+    texts = [literal(t) for t in rng.sample(["", "a", "b", "ab", "ba", "abc", "cc"], 4)]
+    return [*texts, *(Terminal("regex", random_regex(rng, letters)) for _ in range(3))]
 
 
 def random_expr(rng: random.Random, names: list[str], terminals: list[Terminal], depth: int) -> Expr:

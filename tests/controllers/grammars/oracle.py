@@ -7,7 +7,7 @@ means that some text goes on so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from tests.controllers.grammars.expressions import (
@@ -26,9 +26,12 @@ from tests.controllers.grammars.expressions import (
     star,
 )
 
-#: symbols are bytes (int) or names of rules (anything else)
+#: symbols are bytes or other terminals (int), or names of rules (anything else)
 _Symbol = Hashable
-_Item = tuple[Hashable, tuple[_Symbol, ...], int, int]
+Rules = dict[Hashable, list[tuple[_Symbol, ...]]]
+#: name of a rule, its alternative, the place in it, and the column where it began
+Item = tuple[Hashable, tuple[_Symbol, ...], int, int]
+Column = set[Item]
 
 
 @dataclass
@@ -37,12 +40,13 @@ class Plain:
 
     grammar: Grammar
     alphabet: str
-    rules: dict[Hashable, list[tuple[_Symbol, ...]]] = field(default_factory=dict)
+    rules: Rules = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, expr in self.grammar.items():
             self.rules[name] = [(self.expr(expr),)]
         self._drop_unproductive()
+        self._rename()
 
     def _named(self, name: Hashable, make: Callable[[], Iterable[tuple[_Symbol, ...]]]) -> Hashable:
         if name not in self.rules:
@@ -119,14 +123,70 @@ class Plain:
             for name, bodies in self.rules.items()
         }
 
+    def _rename(self) -> None:
+        """Gives rules that are not of the grammar short names, since names are hashed often."""
+        names = {name: name if name in self.grammar else str(i) for i, name in enumerate(self.rules)}
+        self.rules = {
+            names[name]: [tuple(s if isinstance(s, int) else names[s] for s in body) for body in bodies]
+            for name, bodies in self.rules.items()
+        }
+
+
+def close(rules: Rules, columns: list[Column] | tuple[Column, ...], begun: Iterable[Item]) -> Column:
+    """Returns the column after `columns` that begins with these items."""
+    at, column = len(columns), set(begun)
+    todo = list(column)
+    done: set[tuple[Hashable, int]] = set()
+    waiting: dict[Hashable, list[Item]] = {}
+
+    def put(item: Item) -> None:
+        if item not in column:
+            column.add(item)
+            todo.append(item)
+
+    while todo:
+        name, body, dot, origin = item = todo.pop()
+        if dot == len(body):
+            if (name, origin) in done:
+                continue
+            done.add((name, origin))
+            before = waiting.get(name, []) if origin == at else _waiting(columns[origin], name)
+            for n, b, d, o in list(before):
+                put((n, b, d + 1, o))
+        elif not isinstance(body[dot], int):
+            wanted = body[dot]
+            waiting.setdefault(wanted, []).append(item)
+            for alternative in rules[wanted]:
+                put((wanted, alternative, 0, at))
+            if (wanted, at) in done:
+                put((name, body, dot + 1, origin))
+    return column
+
+
+def _waiting(column: Column, name: Hashable) -> list[Item]:
+    return [item for item in column if item[2] < len(item[1]) and item[1][item[2]] == name]
+
+
+def first_column(rules: Rules, start: str) -> Column:
+    """Returns the column before any text; it is empty if there is no text."""
+    return close(rules, [], {("", (start,), 0, 0)} if rules[start] else set())
+
+
+def after(column: Column, symbols: Collection[Hashable]) -> set[Item]:
+    """Returns the items of a column behind one of these symbols, which are numbers."""
+    return {(n, b, d + 1, o) for n, b, d, o in column if d < len(b) and b[d] in symbols}
+
+
+def is_complete(column: Column) -> bool:
+    return any(name == "" and dot == 1 for name, _, dot, _ in column)
+
 
 class Oracle:
     """Feeds bytes; `columns` is a stack, so that tokens can be tried."""
 
     def __init__(self, grammar: Grammar, start: str, alphabet: str) -> None:
         self._rules = Plain(grammar, alphabet).rules
-        self.columns: list[set[_Item]] = []
-        self._add({("", (start,), 0, 0)} if self._rules[start] else set())
+        self.columns: list[Column] = [first_column(self._rules, start)]
 
     @property
     def has_text(self) -> bool:
@@ -134,17 +194,17 @@ class Oracle:
 
     @property
     def complete(self) -> bool:
-        return any(name == "" and dot == 1 for name, _, dot, _ in self.columns[-1])
+        return is_complete(self.columns[-1])
 
     def push(self, data: bytes) -> bool:
         """Pushes nothing if no text continues with the byte."""
         height = len(self.columns)
         for byte in data:
-            step = {(n, b, d + 1, o) for n, b, d, o in self.columns[-1] if d < len(b) and b[d] == byte}
+            step = after(self.columns[-1], (byte,))
             if not step:
                 del self.columns[height:]
                 return False
-            self._add(step)
+            self.columns.append(close(self._rules, self.columns, step))
         return True
 
     def pop(self, count: int) -> None:
@@ -157,35 +217,3 @@ class Oracle:
                 self.pop(len(token))
                 found.append(number)
         return found
-
-    def _add(self, column: set[_Item]) -> None:
-        at = len(self.columns)
-        self.columns.append(column)
-        todo = list(column)
-        done: set[tuple[Hashable, int]] = set()
-        waiting: dict[Hashable, list[_Item]] = {}
-
-        def put(item: _Item) -> None:
-            if item not in column:
-                column.add(item)
-                todo.append(item)
-
-        while todo:
-            name, body, dot, origin = item = todo.pop()
-            if dot == len(body):
-                if (name, origin) in done:
-                    continue
-                done.add((name, origin))
-                before = waiting.get(name, []) if origin == at else self._waiting(origin, name)
-                for n, b, d, o in list(before):
-                    put((n, b, d + 1, o))
-            elif not isinstance(body[dot], int):
-                wanted = body[dot]
-                waiting.setdefault(wanted, []).append(item)
-                for alternative in self._rules[wanted]:
-                    put((wanted, alternative, 0, at))
-                if (wanted, at) in done:
-                    put((name, body, dot + 1, origin))
-
-    def _waiting(self, origin: int, name: Hashable) -> list[_Item]:
-        return [item for item in self.columns[origin] if item[2] < len(item[1]) and item[1][item[2]] == name]

@@ -39,6 +39,16 @@ def texts(source: Schemas, schema: Any) -> Iterator[str]:
             return
 
 
+def walk_along(judge: Judge, rng: random.Random, source: Schemas, schema: Any) -> None:
+    """Walks at random, along valid texts, and along deviations from them."""
+    walks: list[tuple[list[int], int]] = [([], 25)]
+    for text in list(texts(source, schema))[:3]:
+        tokens = list(judge.pair.tokenize(text))
+        walks += [(tokens, 0), (tokens[: rng.randint(0, len(tokens))], 12)]
+    for tokens, further in walks:
+        judge.walk(rng, tokens, further)
+
+
 def compare_random(judge: Judge, seeds: range) -> Counter[str]:
     """Compares random schemas along valid texts and deviations from them. Returns counts of refusals."""
     refusals = Counter[str]()
@@ -50,14 +60,8 @@ def compare_random(judge: Judge, seeds: range) -> Counter[str]:
             continue
         refused = judge.compile(schema)
         refusals[" and ".join(refused) or "nobody"] += 1
-        if refused:
-            continue
-        walks: list[tuple[list[int], int]] = [([], 25)]
-        for text in list(texts(source, schema))[:3]:
-            tokens = list(judge.pair.tokenize(text))
-            walks += [(tokens, 0), (tokens[: rng.randint(0, len(tokens))], 12)]
-        for tokens, further in walks:
-            judge.walk(rng, tokens, further)
+        if not refused:
+            walk_along(judge, rng, source, schema)
     return refusals
 
 

@@ -1,106 +1,58 @@
-"""The package kbnf in a separate process, since it does not return for some grammars.
+"""Serves the package kbnf to another process: reads questions, one JSON value a line, and answers each.
 
-`python -m tests.controllers.kbnf.peer` reads a case a line and answers with a line.
+The first question is the vocabulary. A text starts a grammar, a number appends a token, null asks for a mask.
 """
 
 from __future__ import annotations
 
 import json
-import random
-import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import kbnf
 
-from tests.controllers.grammars.vocabularies import few_tokens
 
-_SECONDS = 10
+class _Server:
+    """Holds one grammar at a time, configured for correct masks: caches nothing between masks."""
 
+    def __init__(self, tokens: list[str], eos: int) -> None:
+        texts = {i: token for i, token in enumerate(tokens) if i != eos}
+        self._vocabulary = kbnf.Vocabulary({i: kbnf.Token(t.encode()) for i, t in texts.items()}, texts)
+        self._eos = eos
 
-class Step(NamedTuple):
-    """A mask, and the token taken from it, or -1. `finished`: the text had already ended."""
+    def answer(self, question: Any) -> Any:
+        if isinstance(question, str):
+            return self._begin(question)
+        if question is not None:
+            self._engine.try_accept_new_token(question)
+            return True
+        if self._engine.is_finished():
+            return [self._eos]
+        self._engine.compute_allowed_token_ids()
+        return sorted(self._engine.get_allowed_token_ids_from_last_computation())
 
-    mask: list[int]
-    token: int
-    finished: bool
-
-
-class Peer:
-    """Walks through grammars; the result is None if the package hangs, crashes or refuses the grammar."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def walk(self, grammar: str, seed: int) -> list[Step] | None:
-        if self._process is None:
-            command = [sys.executable, "-m", "tests.controllers.kbnf.peer"]
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-        assert self._process.stdin and self._process.stdout
+    def _begin(self, grammar: str) -> bool | None:
+        config = kbnf.Config()
+        options = config.engine_config
+        options.cache_enabled = options.compaction_enabled = options.rejected_token_prefix_cache_enabled = (
+            False
+        )
+        config.engine_config = options
         try:
-            print(json.dumps([grammar, seed]), file=self._process.stdin, flush=True)
-            answer = _line(self._process)
-        except (subprocess.TimeoutExpired, ValueError, BrokenPipeError):
-            self.close()
+            self._engine = kbnf.Engine(grammar, self._vocabulary, config)
+        except ValueError:
             return None
-        return None if answer is None else [Step(*step) for step in answer]
-
-    def close(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.communicate()
-        self._process = None
-
-
-def _line(process: subprocess.Popen[str]) -> Any:
-    """Reads a line from the process. Raises TimeoutExpired after the time limit of a case."""
-    import select
-
-    assert process.stdout
-    ready, _, _ = select.select([process.stdout], [], [], _SECONDS)
-    if not ready:
-        raise subprocess.TimeoutExpired("kbnf", _SECONDS)
-    return json.loads(process.stdout.readline())
-
-
-def _walk(grammar: str, seed: int) -> list[Step]:
-    """Walks in the configuration with correct masks, which caches nothing between masks."""
-    tokens = few_tokens().tokens[:-1]
-    vocabulary = kbnf.Vocabulary(
-        {i: kbnf.Token(token) for i, token in enumerate(tokens)},
-        {i: token.decode() for i, token in enumerate(tokens)},
-    )
-    config = kbnf.Config()
-    options = config.engine_config
-    options.cache_enabled = options.compaction_enabled = options.rejected_token_prefix_cache_enabled = False
-    config.engine_config = options
-    engine, rng, steps = kbnf.Engine(grammar, vocabulary, config), random.Random(seed), list[Step]()
-    for _ in range(8):
-        if engine.is_finished():
-            return [*steps, Step([], -1, True)]
-        engine.compute_allowed_token_ids()
-        mask = sorted(engine.get_allowed_token_ids_from_last_computation())
-        steps.append(Step(mask, rng.choice(mask) if mask else -1, False))
-        if not mask:
-            return steps
-        engine.try_accept_new_token(steps[-1].token)
-    return steps
+        return True
 
 
 def _main() -> None:
+    server: _Server | None = None
     for line in sys.stdin:
-        grammar, seed = json.loads(line)
-        answer: list[Step] | None
-        try:
-            answer = _walk(grammar, seed)
-        except ValueError:
-            answer = None
+        question = json.loads(line)
+        if server is None:
+            server, answer = _Server(*question), True
+        else:
+            answer = server.answer(question)
         print(json.dumps(answer), flush=True)
 
 

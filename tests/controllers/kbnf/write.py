@@ -1,6 +1,8 @@
-"""Writes grammars in KBNF."""
+"""Writes grammars in KBNF, and makes terminals of all its kinds."""
 
 from __future__ import annotations
+
+import random
 
 from tests.controllers.grammars.expressions import (
     Call,
@@ -9,10 +11,24 @@ from tests.controllers.grammars.expressions import (
     Repeat,
     Sequence,
     Terminal,
+    derive,
+    nullable,
     pattern,
+    random_regex,
+    random_terminals,
 )
 
 _MARKS = {"regex": "#", "early": "#e", "without": "#ex"}
+
+
+def kbnf_terminals(rng: random.Random, letters: str) -> list[Terminal]:
+    """Returns texts, regular expressions, and the kinds of terminals that only KBNF has."""
+    early = Terminal("early", random_regex(rng, letters))
+    without = random_regex(rng, letters)
+    while all(nullable(derive(without, letter)) for letter in letters):
+        without = random_regex(rng, letters)  # only texts of other letters would be left
+    more = [early, Terminal("without", without), Terminal("parts", text="abca")]
+    return [*random_terminals(rng, letters)[:-1], *more]
 
 
 def kbnf(grammar: Grammar) -> str:

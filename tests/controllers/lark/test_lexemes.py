@@ -9,13 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.contract.errors import ControllerFailed
-from tests.controllers.grammars.expressions import (
-    Grammar,
-    Terminal,
-    literal,
-    random_grammar,
-    random_regex,
-)
+from tests.controllers.grammars.expressions import Grammar, random_grammar, random_terminals
 from tests.controllers.grammars.properties import every_rule_has_a_text, is_left_recursive
 from tests.controllers.grammars.vocabularies import LETTERS
 from tests.controllers.grammars.walk import Controller
@@ -68,11 +62,6 @@ def test_parts_with_ignored_text_between_them_are_not_joined(grammar: Make) -> N
     assert grammar('start: "a" "b"\n%ignore " "').accepts("a b")
 
 
-def random_terminals(rng: random.Random) -> list[Terminal]:
-    texts = [literal(t) for t in rng.sample(["", "a", "b", "ab", "ba", "abc", "cc"], 4)]
-    return [*texts, *(Terminal("regex", random_regex(rng, LETTERS)) for _ in range(3))]
-
-
 def completion(made: Controller, begin: str) -> str | None:
     """Returns a complete text with this beginning, found by following the masks."""
     guest = made.start()
@@ -94,7 +83,7 @@ def test_all_short_texts_of_random_grammars(grammar: Make, seed: int) -> None:
     rng, compared = random.Random(seed), 0
     texts = ["".join(t) for n in range(5) for t in itertools.product(LETTERS, repeat=n)]
     while compared < 6:
-        rules: Grammar = random_grammar(rng, "start", random_terminals(rng))
+        rules: Grammar = random_grammar(rng, "start", random_terminals(rng, LETTERS))
         if not every_rule_has_a_text(rules) or is_left_recursive(rules):
             continue
         language = {text for text in texts if accepts(rules, "start", text)}

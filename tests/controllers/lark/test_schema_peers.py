@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 
 from aicirt.wasm import Program
+from tests.controllers.exactness.cases import NO_FORCING
+from tests.controllers.exactness.peers import Llguidance
 from tests.controllers.grammars.walk import Controller
-from tests.controllers.lark.test_peers import OPTIONS, Llguidance
 from tests.controllers.runners.host import Vocab
 
 _CHARACTERS = '<>=;abc{}[]":,-019truefalsn '
@@ -84,11 +86,13 @@ def compare(rng: random.Random, made: Controller, peer: Llguidance, text: str, *
     In a value ours are bounded, and none is in front of a comma. Where they are ignored ours may also come
     before a value, and at both ends.
     """
-    matcher, guest, same = peer.matcher(OPTIONS + text), made.start(), 0
+    assert peer.begin(LLMatcher.grammar_from_lark(NO_FORCING + text))
+    guest, same = made.start(), 0
     state, written = made.state(guest, []), b""
     for _ in range(40):
         found = {*state.tokens, peer.eos} if state.end else set(state.tokens)
-        expected = set(peer.mask(matcher))
+        expected = peer.mask()
+        assert expected is not None
         same += found == expected
         for token in found ^ expected:
             bytes_ = b"" if token == peer.eos else made.bytes_of(token)
@@ -98,7 +102,7 @@ def compare(rng: random.Random, made: Controller, peer: Llguidance, text: str, *
         if not shared:
             break
         token = rng.choice(shared)
-        assert matcher.consume_token(token)
+        peer.accept(token)
         written += made.bytes_of(token)
         state = made.state(guest, [token])
     return same

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.controllers.lr1.conftest import Grammar
-from tests.controllers.lr1.earley import Rules, accepts, next_terminals
+from tests.controllers.lr1.earley import accepts, next_terminals
+from tests.controllers.lr1.rules import as_yacc, random_rules
 from tests.controllers.runners.host import Vocab
 
 Make = Callable[[str], Grammar]
@@ -157,29 +158,6 @@ def test_a_conflict_names_the_items(grammar: Make) -> None:
     assert grammar(dangling).accepts("ificcxelsex".replace("ificc", "ifcifc"))
     assert grammar("%expect 1\n" + dangling).log() == ""
     assert "has 1 conflicts, not the 0" in grammar("%expect 0\n" + dangling).refusal()
-
-
-def random_rules(rng: random.Random) -> Rules:
-    """A few rules over the terminals a to d; every nonterminal can end."""
-    names = "STU"[: rng.randint(1, 3)]
-    rules: Rules = {}
-    for name in names:
-        alternatives = {
-            tuple(rng.choice("abcd" + names) for _ in range(rng.randint(0, 3)))
-            for _ in range(rng.randint(1, 3))
-        }
-        alternatives.add(tuple(rng.choice("abcd") for _ in range(rng.randint(0, 2))))
-        rules[name] = sorted(alternatives)
-    return rules
-
-
-def as_yacc(rules: Rules) -> str:
-    """The same in the syntax of yacc."""
-    lines = []
-    for name, alternatives in rules.items():
-        texts = [" ".join(s if s in rules else f'"{s}"' for s in a) or "%empty" for a in alternatives]
-        lines.append(f"{name}: {' | '.join(texts)} ;")
-    return "%expect 0\n%%\n" + "\n".join(lines)
 
 
 def test_random_grammars(grammar: Make) -> None:

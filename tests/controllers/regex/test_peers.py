@@ -19,11 +19,9 @@ from typing import Protocol
 import llguidance
 import outlines_core
 import pytest
-from hypothesis import HealthCheck, given, settings
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from tests.controllers.regex.engine import Engine, Refused
-from tests.controllers.regex.patterns import Pattern, patterns
+from tests.controllers.regex.engine import Engine
 
 EOS = 256
 LETTERS = "é\u212aß😀\u0301αя中\u2028"
@@ -136,19 +134,3 @@ COMMON = [
 def test_common_patterns(engine: Engine, peer: type[LlGuidance | OutlinesCore], pattern: str) -> None:
     engine.compile(pattern)
     compare(engine, peer(pattern), pattern, 12)
-
-
-@settings(
-    max_examples=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(pattern=patterns(with_properties=True))
-def test_random_patterns(engine: Engine, pattern: Pattern) -> None:
-    """llguidance alone: outlines-core makes whole automata and takes minutes for some of these."""
-    try:
-        engine.compile(pattern.ours)
-    except Refused as refused:
-        assert "no text matches" in refused.message
-        return
-    compare(engine, LlGuidance(pattern.ours), pattern.ours, 4)

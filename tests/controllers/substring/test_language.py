@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aicirt.contract.abi import STOP
 from tests.controllers.runners.host import Vocab
 from tests.controllers.substring.conftest import EOS, Substring
+from tests.controllers.substring.outputs import outputs, parts
 
 Make = Callable[[str | bytes], Substring]
 
@@ -25,27 +26,6 @@ TEXTS = st.one_of(
     st.text("abcé中乭😀\n", min_size=1, max_size=24),
     st.text(min_size=1, max_size=12),
 )
-
-
-def parts(text: str) -> set[bytes]:
-    """Returns all nonempty substrings."""
-    return {text[i:j].encode() for i in range(len(text)) for j in range(i + 1, len(text) + 1)}
-
-
-def outputs(text: str, end: str) -> set[bytes]:
-    """Returns all outputs. With a marker, an output is a part and the marker, which occurs only there."""
-    if not end:
-        return parts(text)
-    mark = end.encode()
-    found = {part + mark for part in parts(text)}
-
-    def early(output: bytes) -> bool:
-        return any(
-            output[:at] in parts(text) and output[at : at + len(mark)] == mark
-            for at in range(1, len(output) - len(mark))
-        )
-
-    return {output for output in found if not early(output)}
 
 
 def check(made: Substring, whole: set[bytes], rng: random.Random) -> None:

@@ -1,0 +1,319 @@
+"""Oracles: languages that say of every text whether it is complete, and whether some text continues it.
+
+Each is too simple to share errors with the engines. An answer None means that brute force did not decide.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import regex
+from referencing.exceptions import Unresolvable
+
+from tests.controllers.grammars.expressions import NONE, Grammar, Regex, Terminal, derive, nullable
+from tests.controllers.grammars.oracle import (
+    Column,
+    Oracle,
+    Plain,
+    Rules,
+    after,
+    close,
+    first_column,
+    is_complete,
+)
+
+#: texts that are looked at to find an end of a beginning
+_MOST_TRIED = 120
+
+
+class Language(Protocol):
+    """The texts that a controller may write."""
+
+    def complete(self, text: bytes) -> bool | None:
+        """Returns whether this is a text of the language."""
+
+    def alive(self, text: bytes) -> bool | None:
+        """Returns whether a text of the language begins so."""
+
+
+class Earley:
+    """The texts of a grammar over bytes."""
+
+    def __init__(self, grammar: Grammar, start: str, alphabet: str) -> None:
+        self._oracle, self._text = Oracle(grammar, start, alphabet), b""
+
+    def _go(self, text: bytes) -> bool:
+        same = 0
+        while same < min(len(text), len(self._text)) and text[same] == self._text[same]:
+            same += 1
+        self._oracle.pop(len(self._text) - same)
+        self._text = self._text[:same]
+        if not self._oracle.push(text[same:]):
+            return False
+        self._text = text
+        return True
+
+    def complete(self, text: bytes) -> bool:
+        return self._go(text) and self._oracle.complete
+
+    def alive(self, text: bytes) -> bool:
+        return self._oracle.has_text and self._go(text)
+
+
+class _Lexemes(Plain):
+    """Rules over terminals, which are numbers from 1 on."""
+
+    def __post_init__(self) -> None:
+        self.numbers: dict[Terminal, int] = {}
+        super().__post_init__()
+
+    def terminal(self, terminal: Terminal) -> Any:
+        number = self.numbers.setdefault(terminal, len(self.numbers) + 1)
+        bodies: list[tuple[Any, ...]] = [(), (number,)] if nullable(terminal.regex) else [(number,)]
+        return self._named(terminal, lambda: bodies)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Columns at the start of a lexeme. If it has begun, also the rests of those that are possible there."""
+
+    columns: tuple[Column, ...]
+    begun: dict[int, Regex] = field(default_factory=dict)
+
+
+class Lexed:
+    """The texts of a grammar in the dialect of Lark.
+
+    Where a lexeme begins, all that are possible are read at the same time until none of them goes on.
+    """
+
+    #: the number of ignored text
+    _IGNORED = 0
+
+    def __init__(self, grammar: Grammar, start: str, alphabet: str, ignored: Regex = NONE) -> None:
+        plain = _Lexemes(grammar, alphabet)
+        self._rules: Rules = plain.rules
+        self._regexes = {number: terminal.regex for terminal, number in plain.numbers.items()}
+        self._alphabet, self._ignored = alphabet, ignored
+        self._places: dict[str, _Place | None] = {}
+        self._alive: dict[str, bool | None] = {}
+        column = first_column(self._rules, start)
+        self._places[""] = _Place((column,)) if column else None
+
+    def _ended(self, place: _Place) -> _Place | None:
+        """Returns the place after the lexeme that has begun."""
+        ended = {number for number, rest in place.begun.items() if nullable(rest)}
+        step = after(place.columns[-1], ended)
+        if step:
+            return _Place((*place.columns, close(self._rules, place.columns, step)))
+        return _Place(place.columns) if self._IGNORED in ended else None
+
+    def _step(self, place: _Place, character: str) -> _Place | None:
+        if place.begun:
+            on = {number: derive(rest, character) for number, rest in place.begun.items()}
+            if on := {number: rest for number, rest in on.items() if rest != NONE}:
+                return _Place(place.columns, on)
+            ended = self._ended(place)
+            if ended is None:
+                return None
+            place = ended
+        numbers = {b[d] for _, b, d, _ in place.columns[-1] if d < len(b) and isinstance(b[d], int)}
+        begun = {number: derive(self._regexes[number], character) for number in numbers}  # type: ignore[index]
+        begun[self._IGNORED] = derive(self._ignored, character)
+        begun = {number: rest for number, rest in begun.items() if rest != NONE}
+        return _Place(place.columns, begun) if begun else None  # type: ignore[arg-type]
+
+    def _place(self, text: str) -> _Place | None:
+        if text not in self._places:
+            before = self._place(text[:-1])
+            self._places[text] = None if before is None else self._step(before, text[-1])
+        return self._places[text]
+
+    def complete(self, text: bytes) -> bool:
+        place = self._place(text.decode())
+        if place is not None and place.begun:
+            place = self._ended(place)
+        return place is not None and is_complete(place.columns[-1])
+
+    def alive(self, text: bytes) -> bool | None:
+        begin = text.decode()
+        if begin not in self._alive:
+            self._alive[begin] = self._find_end(begin)
+        return self._alive[begin]
+
+    def _find_end(self, begin: str) -> bool | None:
+        queue = [begin] if self._place(begin) is not None else []
+        for tried, text in enumerate(queue):
+            if self.complete(text.encode()) or self._alive.get(text):
+                return True
+            if tried == _MOST_TRIED:
+                return None
+            queue += [text + c for c in self._alphabet if self._place(text + c) is not None]
+        return False
+
+
+class Derived:
+    """The texts of a regular expression, by derivatives."""
+
+    def __init__(self, of: Regex) -> None:
+        self._rests = {b"": of}
+
+    def _rest(self, text: bytes) -> Regex:
+        if text not in self._rests:
+            self._rests[text] = derive(self._rest(text[:-1]), chr(text[-1]))
+        return self._rests[text]
+
+    def complete(self, text: bytes) -> bool:
+        return nullable(self._rest(text))
+
+    def alive(self, text: bytes) -> bool:
+        return self._rest(text) != NONE
+
+
+def _is_cut(text: bytes) -> bool | None:
+    """Returns whether the last character is cut; None if no text of UTF-8 begins so."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(text)
+        text.decode()
+    except UnicodeDecodeError as error:
+        return True if error.reason == "unexpected end of data" else None
+    return False
+
+
+def _characters(text: bytes, known: str) -> Iterable[str]:
+    """Yields the text, or texts that end its last character if that is cut."""
+    if not _is_cut(text):
+        yield text.decode()
+        return
+    for character in known:
+        data = character.encode()
+        for size in range(1, len(data)):
+            if text.endswith(data[:size]):
+                try:
+                    yield (text[:-size] + data).decode()
+                except UnicodeDecodeError:
+                    continue
+
+
+class Matched:
+    """The texts that match a pattern, as another package says. `known` has the characters of texts.
+
+    `partial` says whether a match may begin so. Without it a few continuations are tried. `open_if_empty`:
+    nothing is known about the empty text.
+    """
+
+    def __init__(
+        self,
+        fullmatch: Callable[[str], object],
+        known: str,
+        partial: Callable[[str], object] | None = None,
+        *,
+        open_if_empty: bool = False,
+    ) -> None:
+        self._fullmatch, self._known, self._partial = fullmatch, known, partial
+        self._open_if_empty = open_if_empty
+        self._alive: dict[bytes, bool | None] = {}
+
+    def _knows(self, text: str) -> bool:
+        """Returns whether there are no others, such as U+001C, which `re` alone takes for blanks."""
+        return set(text) <= set(self._known)
+
+    def complete(self, text: bytes) -> bool | None:
+        if not text and self._open_if_empty:
+            return None
+        try:
+            whole = text.decode()
+        except UnicodeDecodeError:
+            return False
+        return bool(self._fullmatch(whole)) if self._knows(whole) else None
+
+    def alive(self, text: bytes) -> bool | None:
+        if text not in self._alive:
+            self._alive[text] = self._find_end(text)
+        return self._alive[text]
+
+    def _find_end(self, text: bytes) -> bool | None:
+        cut = _is_cut(text)
+        if cut is None:
+            return False
+        wholes = list(_characters(text, self._known))
+        if not all(map(self._knows, wholes)):
+            return None
+        if self._partial is not None:
+            return True if any(self._partial(whole) for whole in wholes) else None if cut else False
+        ends = [""] + ["".join(t) for n in (1, 2) for t in itertools.product(self._known, repeat=n)]
+        return True if any(self._fullmatch(whole + end) for whole in wholes for end in ends) else None
+
+
+def matched(pattern: str, known: str, *, exact: bool) -> Matched:
+    """Returns the texts of a pattern.
+
+    `exact`: it has no anchors, so that the package `regex` decides on beginnings. Otherwise the pattern is in
+    the syntax of `re`.
+    """
+    if not exact:
+        # `\B` matches in an empty text, but not for Python before 3.14
+        return Matched(re.compile(pattern).fullmatch, known, open_if_empty=r"\B" in pattern)
+    compiled = regex.compile(pattern, regex.V0)
+    return Matched(compiled.fullmatch, known, lambda text: compiled.fullmatch(text, partial=True))
+
+
+class OraclesDiffer(Exception):
+    """Two oracles disagree about a text."""
+
+
+@dataclass(frozen=True)
+class Agreeing:
+    """Two oracles that must agree about complete texts; the first one decides on beginnings."""
+
+    first: Language
+    second: Language
+
+    def complete(self, text: bytes) -> bool | None:
+        found, other = self.first.complete(text), self.second.complete(text)
+        if None not in (found, other) and found != other:
+            raise OraclesDiffer(f"two oracles disagree about whether {text!r} is complete: {found}, {other}")
+        return found
+
+    def alive(self, text: bytes) -> bool | None:
+        return self.first.alive(text)
+
+
+class Listed:
+    """The texts are these. With `complete`, there are also others, about which it decides."""
+
+    def __init__(self, texts: Iterable[bytes], complete: Callable[[bytes], bool] | None = None) -> None:
+        self._texts = set(texts)
+        self._begun = {text[:size] for text in self._texts for size in range(len(text) + 1)}
+        self._complete = complete
+
+    def complete(self, text: bytes) -> bool:
+        return self._complete(text) if self._complete else text in self._texts
+
+    def alive(self, text: bytes) -> bool | None:
+        return text in self._begun or (None if self._complete else False)
+
+
+class Valid:
+    """The texts of JSON that are valid by `jsonschema`; whether a text begins so is not known."""
+
+    def __init__(self, is_valid: Callable[[Any], bool]) -> None:
+        self._is_valid = is_valid
+
+    def complete(self, text: bytes) -> bool | None:
+        """Returns None for valid texts: they may also be spelled, or ordered, otherwise."""
+        try:
+            return None if self._is_valid(json.loads(text)) else False
+        except ValueError:
+            return False
+        except (RecursionError, Unresolvable):
+            return None  # `jsonschema` follows a reference to itself without end
+
+    def alive(self, text: bytes) -> bool | None:
+        return None
