@@ -38,6 +38,7 @@ from aicirt.contract.messages import (
     Clone,
     Free,
     Start,
+    StepInput,
     encode,
 )
 from aicirt.ipc.cpu import ANSWER_SECONDS, SAMPLING_SECONDS, current_cpu, spin
@@ -118,6 +119,42 @@ class Copy:
     answer: list[Any] | None = None
 
 
+class Patience:
+    """Limits the wait for one answer of a worker, which may take several calls.
+
+    A worker that lacks processor time is late, so only its silence counts; but no wait is endless.
+    """
+
+    def __init__(self, link: WorkerLink, timeout: float) -> None:
+        """Begins the wait; the worker may be silent for `timeout` seconds."""
+        self._link, self._timeout = link, timeout
+        self._end = time.monotonic() + max(timeout, min(_MOST_PATIENCE * timeout, _MOST_SECONDS))
+        self._silence: Silence | None = None
+
+    def check(self, *, silent: bool) -> None:
+        """Raises RuntimeTimeoutError when the wait is over. `silent`: the worker has not rung lately."""
+        seconds = 0.0
+        if silent:
+            self._silence = self._silence or Silence(self._link.pid)
+            seconds = self._silence.seconds()
+        if seconds > self._timeout or time.monotonic() > self._end:
+            raise RuntimeTimeoutError(
+                f"worker {self._link.index} (pid {self._link.pid}) did not answer within "
+                f"{self._timeout:.0f} s"
+            )
+
+
+class Outstanding(NamedTuple):
+    """A step that a worker has not answered in time."""
+
+    step: int
+    seqs: frozenset[int]
+    #: the wait for the answer
+    patience: Patience
+    #: whether the verdicts of pre_process are missing too
+    pre: bool
+
+
 class WorkerLink:
     """Segment, doorbells and rows shared with one worker process."""
 
@@ -176,6 +213,10 @@ class WorkerLink:
         self._abandoned: set[int] = set()
         #: variables that came with discarded answers, by a sequence of the request
         self.discarded_variables: dict[int, dict[bytes, bytes]] = {}
+        #: the step that the worker has yet to answer; it gets no other one before
+        self.outstanding: Outstanding | None = None
+        #: inputs of sequences that are not in that step, which are sent after it
+        self.held: dict[int, StepInput] = {}
         self.rows = SegmentRows(self.segment)
         #: why no more messages of the worker are read; empty while they are
         self._refusal = ""
@@ -237,28 +278,40 @@ class WorkerLink:
         `look`: seconds to poll for the message before going to sleep. Raises RuntimeTimeoutError after
         `timeout` seconds of silence, and WorkerDiedError within 100 ms of the worker's death.
         """
-        ring, start, silence = self.segment.to_client, 0.0, None
-        most = max(timeout, min(_MOST_PATIENCE * timeout, _MOST_SECONDS))
+        ring, patience = self.segment.to_client, None
         while (message := self.take(kind, number)) is None:
-            if start == 0.0:
-                start = time.monotonic()
+            if patience is None:
+                patience = Patience(self, timeout)
                 # a worker on this processor can only run while this thread sleeps
                 if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
                     continue
-                # now, else each of several dead workers would cost a wait
-                self._check_alive()
-            if ring.in_pieces:
-                self._worker_bell.ring()  # there is room now for the rest of a long message
-            silent = 0.0
-            if not self.bell.wait(PEER_CHECK_SECONDS):
-                self._check_alive()
-                silence = silence or Silence(self.pid)
-                silent = silence.seconds()
-            if silent > timeout or time.monotonic() - start > most:
-                raise RuntimeTimeoutError(
-                    f"worker {self.index} (pid {self.pid}) did not answer within {timeout:.0f} s"
-                )
+            self._await(patience, PEER_CHECK_SECONDS)
         return message
+
+    def expect_within(
+        self, kind: int, number: int, patience: Patience, seconds: float, *, look: float = 0.0
+    ) -> list[Any] | None:
+        """Does the same for at most so many seconds; returns None then, unless `patience` is over."""
+        ring, end = self.segment.to_client, time.monotonic() + seconds
+        while (message := self.take(kind, number)) is None:
+            if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
+                continue
+            look = 0.0
+            left = end - time.monotonic()
+            self._await(patience, max(0.0, min(left, PEER_CHECK_SECONDS)))
+            if left <= 0:
+                return self.take(kind, number)
+        return message
+
+    def _await(self, patience: Patience, seconds: float) -> None:
+        """Waits until the worker rings. Raises WorkerDiedError, or RuntimeTimeoutError without patience."""
+        self._check_alive()
+        if self.segment.to_client.in_pieces:
+            self._worker_bell.ring()  # there is room now for the rest of a long message
+        rung = self.bell.wait(seconds)
+        if not rung:
+            self._check_alive()
+        patience.check(silent=not rung)
 
     def take(self, kind: int, number: int) -> list[Any] | None:
         """Returns the same message if it has come already, else None.
@@ -339,6 +392,17 @@ class WorkerLink:
             more = message[MID_VARIABLES] if len(message) > MID_VARIABLES else ()
             for seq, variables in more:  # each value comes only once
                 self.discarded_variables.setdefault(seq, {}).update(read_variables(variables))
+
+    def hold(self, inputs: Iterable[StepInput]) -> None:
+        """Keeps inputs that the outstanding step does not have, for `release`."""
+        assert self.outstanding is not None
+        for item in inputs:
+            if item.seq not in self.outstanding.seqs and not item.final:
+                self.held.setdefault(item.seq, item)
+
+    def release(self, inputs: Iterable[StepInput]) -> list[StepInput]:
+        """Returns the inputs of a step, with the tokens of those that were held."""
+        return [self.held.pop(item.seq, item) for item in inputs]
 
     # -- sequences ------------------------------------------------------------------------------
 
@@ -423,6 +487,7 @@ class WorkerLink:
 
     def forget(self, seq: int) -> None:
         """Drops the state of a sequence that has ended, and releases its row."""
+        self.held.pop(seq, None)
         if self.exports.pop(seq, None) is not None:
             for some in self._calls:
                 some.discard(seq)

@@ -416,12 +416,18 @@ class Runtime:
         number = next(self._steps)
         parts: list[StepPart] = []
         for link, items in self._by_link(inputs):
+            if link.outstanding is not None:
+                link.hold(items)
+                parts.append(StepPart(link, items, link.outstanding.pre, link.outstanding.step))
+                continue
+            if link.held:
+                items = link.release(items)
             critical = bool(link.critical) and not link.critical.isdisjoint(map(SEQ, items))
             if link.spared:
                 link.restore(map(SEQ, items))
             if critical and link.asleep:
                 link.wake()
-            part = StepPart(link, items, critical)
+            part = StepPart(link, items, critical, number)
             parts.append(part)
             link.last_step = number
             released = link.rows.take_released()

@@ -25,6 +25,7 @@ from aicirt.contract.messages import (
 )
 from aicirt.ipc.cpu import CRITICAL_SECONDS
 from aicirt.settings import PEER_CHECK_SECONDS
+from pyaici.client.link import Outstanding, Patience
 from pyaici.client.results import (
     NONSENSE,
     MidResult,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 #: answers come within the step's deadline; this bounds the wait for a worker that has been stopped
 STEP_TIMEOUT = 10.0
+#: a worker may delay the sequences of others for so long; then its own are late
+LATE_SECONDS = 1.0
 #: pause between two checks whether another worker has answered: as long as results wait for others
 _LOOK_SECONDS = 0.0005
 _SAMPLE, _SEQ = Verb.SAMPLE, itemgetter(INPUT_SEQ)
@@ -56,10 +59,14 @@ class StepPart:
     inputs: Sequence[StepInput]
     #: whether some controller in it runs pre_process or post_process in this step
     critical: bool
+    #: the step whose answer is awaited: an earlier one, if the worker has not answered that one yet
+    number: int
     #: set if the worker has ended or does not answer
     failure: RuntimeFailure | None = None
     #: the results of mid_process, if they came before they were asked for
     answer: list[Any] | None = None
+    #: the verdicts of pre_process are late: the sequences sit this step out
+    suspended: bool = False
 
     @property
     def seqs(self) -> list[int]:
@@ -68,6 +75,8 @@ class StepPart:
 
     def failed(self, error: Exception) -> None:
         """Records why answers are missing; after an invalid answer the worker is read no further."""
+        self.link.outstanding = None
+        self.link.held.clear()
         if isinstance(error, RuntimeFailure) and not isinstance(error, ProtocolError):
             self.failure = error
         else:
@@ -90,8 +99,9 @@ class Step:
     def wait_pre(self) -> dict[int, PreResult]:
         """Returns the results of post_process and pre_process, without sequences that just continue.
 
-        On the critical path: returns at once if no controller of the step has either. Raises RuntimeFailure
-        after `abandon`, and ClosedError if the runtime has been closed.
+        On the critical path: returns at once if no controller of the step has either. The sequences of a
+        worker that takes long are suspended, if there are others. Raises RuntimeFailure after `abandon`, and
+        ClosedError if the runtime has been closed.
         """
         if self._pre is not None:
             return self._pre
@@ -102,8 +112,11 @@ class Step:
                 continue
             if part.failure is None:
                 try:
-                    message = part.link.expect(PRE, self._number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
-                    self._read_verdicts(part, message[PRE_VERDICTS], results)
+                    if (message := self._verdicts(part)) is not None:
+                        self._read_verdicts(part, message[PRE_VERDICTS], results)
+                    else:
+                        part.suspended = True
+                        results.update((seq, PreResult(Verb.SUSPEND)) for seq in part.seqs)
                     continue
                 except (RuntimeFailure, *NONSENSE) as error:
                     part.failed(error)
@@ -114,6 +127,26 @@ class Step:
                 results[seq] = PreResult(Verb.ERROR, error=part.failure)
         self._pre = results
         return results
+
+    def _verdicts(self, part: StepPart) -> list[Any] | None:
+        """Waits for the verdicts of a part; returns None if others should not wait for them any longer."""
+        link = part.link
+        if len(self._parts) == 1:
+            message: list[Any] | None = link.expect(PRE, part.number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
+        else:
+            patience, seconds, look = self._patience(part), LATE_SECONDS, CRITICAL_SECONDS
+            if part.number != self._number:  # it has had its time, unless all others have had theirs too
+                all_late = all(other.number != self._number for other in self._parts)
+                seconds, look = PEER_CHECK_SECONDS if all_late else 0.0, 0.0
+            message = link.expect_within(PRE, part.number, patience, seconds, look=look)
+            if message is None:
+                link.outstanding = link.outstanding or Outstanding(
+                    part.number, frozenset(part.seqs), patience, pre=True
+                )
+                return None
+        if link.outstanding is not None:
+            link.outstanding = link.outstanding._replace(pre=False)
+        return message
 
     def wait(self, *, ready: bool = False) -> StepResult:
         """Returns the results of mid_process for every sequence that goes on; usually without waiting.
@@ -126,25 +159,68 @@ class Step:
         pre = self.wait_pre()
         result = StepResult({})
         waiting = self._not_there(self._parts)
-        ready = ready or len(waiting) < len(self._parts)
+        ready = ready or len(waiting) < sum(not part.suspended for part in self._parts)
         for part in self._parts:
-            if part.failure is None:
+            if part.failure is None and part.number == self._number and not part.suspended:
                 # the next step is near: the worker gets ready while the engine samples
                 self._wake(part, Due(DUE, self._number, ready) if part.answer is None else None)
         if waiting and not ready:
             self._wait_for_one(waiting)
+        if left := self._not_there(waiting):
+            self._wait_for_all(left, ready or len(left) < len(waiting))
         for part in self._parts:
             if part.failure is None:
                 try:
-                    if part.answer is None:
-                        part.answer = part.link.expect(MID, self._number, STEP_TIMEOUT)
-                    self._read_answer(part, pre, part.answer, result)
+                    if part.answer is not None:
+                        self._read_answer(part, pre, part.answer, result)
+                    if part.answer is None or part.number != self._number:
+                        self._postpone(part, pre, result)
                     continue
                 except (RuntimeFailure, *NONSENSE) as error:
                     part.failed(error)
             self._fail(part, pre, result)
         self._over = "they have been fetched already"
         return result
+
+    def _wait_for_all(self, waiting: list[StepPart], ready: bool) -> None:
+        """Waits for the remaining answers; if other sequences are ready, only for a moment.
+
+        A worker that has not answered an earlier step delays nobody again.
+        """
+        end = time.monotonic() + LATE_SECONDS
+        patience = {part.link: self._patience(part) for part in waiting}
+        for part in waiting:
+            fresh = part.number == self._number
+            self._wait_for(part, patience[part.link], max(0.0, end - time.monotonic()) if fresh else 0.0)
+        while (left := self._not_there(waiting)) and not ready and len(left) == len(waiting):
+            for part in left:
+                self._wait_for(part, patience[part.link], PEER_CHECK_SECONDS)
+        for part in left:
+            if part.link.outstanding is None:
+                part.link.outstanding = Outstanding(
+                    part.number, frozenset(part.seqs), patience[part.link], pre=False
+                )
+
+    def _patience(self, part: StepPart) -> Patience:
+        outstanding = part.link.outstanding
+        return Patience(part.link, STEP_TIMEOUT) if outstanding is None else outstanding.patience
+
+    def _wait_for(self, part: StepPart, patience: Patience, seconds: float) -> None:
+        try:
+            part.answer = part.link.expect_within(MID, part.number, patience, seconds)
+        except RuntimeFailure as error:
+            part.failed(error)
+
+    def _postpone(self, part: StepPart, pre: dict[int, PreResult], result: StepResult) -> None:
+        """Makes the sequences late that have no result, since their worker is busy with an earlier step.
+
+        The worker gets their inputs after that step. A sequence that has ended gets no more input.
+        """
+        over = [item.seq for item in part.inputs if item.final]
+        for seq in self._lost(part, pre):
+            if seq in self._live:
+                result.mid.setdefault(seq, MidResult(Verb.STOP if seq in over else Verb.LATE))
+        self._live.free(over)
 
     def _wait_for_one(self, waiting: list[StepPart]) -> None:
         """Waits until one of several parts has its answer; then notifies the other workers of the wait."""
@@ -159,9 +235,9 @@ class Step:
         """Returns the parts whose answers are still to come; takes the answers that are there."""
         left = []
         for part in parts:
-            if part.failure is None and part.answer is None:
+            if part.failure is None and part.answer is None and not part.suspended:
                 try:
-                    part.answer = part.link.take(MID, self._number)
+                    part.answer = part.link.take(MID, part.number)
                 except RuntimeFailure as error:
                     part.failed(error)
                 else:
@@ -192,6 +268,7 @@ class Step:
         link, live = part.link, self._live
         _, _, entries, logs, *more = answer
         mid, sample, vocab_size = result.mid, link.rows.sample, link.segment.layout.vocab_size
+        link.outstanding = None
         ours = set(map(_SEQ, part.inputs))
         if pre:
             ours.update([child for seq in ours if seq in pre for child in pre[seq].children])
@@ -199,6 +276,8 @@ class Step:
             seq = entry[RESULT_SEQ]
             if seq in ours and seq in live:
                 mid[seq] = sample(entry) if entry[RESULT_VERB] == _SAMPLE else self._result(entry, vocab_size)
+                if link.held:
+                    link.held.pop(seq, None)  # it was in that step after all, as a fork's child
             else:  # freed while the step was under way
                 link.rows.decline(entry)
         for seq, text in logs:
@@ -215,7 +294,7 @@ class Step:
         for seq, flags in more[1] if len(more) > 1 else ():
             if seq in ours and (found := mid.get(seq)) is not None:
                 found.hold_end, found.skip_post = bool(flags & MID_HOLD_END), bool(flags & MID_SKIP_POST)
-                link.spare(seq, self._number, flags)
+                link.spare(seq, part.number, flags)
 
     def abandon(self) -> None:
         """Ends the step without results, for example because the engine's forward pass has failed.
@@ -227,6 +306,8 @@ class Step:
             return
         for part in self._parts:
             if part.failure is None and part.answer is None:
+                if part.number != self._number:
+                    continue  # its answer is for a later step
                 with contextlib.suppress(RuntimeFailure):  # a worker that has ended needs no cleanup
                     part.link.abandon(self._number)
         self._over = "the step was abandoned"
@@ -249,11 +330,16 @@ class Step:
 
     def _fail(self, part: StepPart, pre: dict[int, PreResult], result: StepResult) -> None:
         """Ends every sequence of a failed part that was to go on, with the part's error."""
-        lost = [seq for seq in part.seqs if pre.get(seq) is None or pre[seq].verb == Verb.FORK]
-        lost += [child for seq in lost if seq in pre for child in pre[seq].children]
+        lost = self._lost(part, pre)
         for seq in lost:
             result.mid[seq] = MidResult(Verb.ERROR, error=part.failure)
         self._live.free(lost)
+
+    @staticmethod
+    def _lost(part: StepPart, pre: dict[int, PreResult]) -> list[int]:
+        """Returns the sequences of a part that were to go on."""
+        lost = [seq for seq in part.seqs if pre.get(seq) is None or pre[seq].verb == Verb.FORK]
+        return lost + [child for seq in lost if seq in pre for child in pre[seq].children]
 
     def _verdict(self, link: WorkerLink, seq: int, verb: int, payload: Any) -> PreResult:
         if verb == Verb.FORK:

@@ -60,7 +60,7 @@ class Bench:
 
     def step(self) -> Step:
         parts = [
-            StepPart(link, [StepInput(seq) for seq in seqs], True)
+            StepPart(link, [StepInput(seq) for seq in seqs], True, NUMBER)
             for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True)
         ]
         return Step(self.live, NUMBER, parts)

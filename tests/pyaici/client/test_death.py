@@ -17,6 +17,7 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import RuntimeFailure, SupervisorDiedError, UnknownSequenceError, WorkerDiedError
 from aicirt.contract.messages import StepInput
+from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
 from tests.processes import starved
 
@@ -96,6 +97,67 @@ def test_a_step_with_a_stopped_worker_times_out(guest_wasm: Path, monkeypatch: p
         assert result.mid[seq].verb == Verb.ERROR
         assert result.mid[seq].error is not None and result.mid[seq].error.code == "timeout"
         os.kill(worker["pid"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("controller", ["guest", "regex"])
+def test_others_do_not_wait_for_a_stopped_worker(
+    runtime: Runtime, controller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Makes only the sequences of the stopped worker late, or suspended if they have pre_process."""
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.05)
+    module, arg = "guest", "ok"
+    if controller == "regex":
+        module, arg = runtime.upload(find_controller("regex").read_bytes()).id, "a[bc]*|d[ef]*"
+    seqs = [runtime.instantiate(module, arg, [1, 2, 3], seed=7) for _ in range(4)]
+    player = Player(runtime)
+    assert {answer.verb for answer in player.step(*seqs).mid.values()} == {Verb.SAMPLE}
+    stopped = runtime._live.link(seqs[0])
+    slow = [seq for seq in seqs if runtime._live.link(seq) is stopped]
+    fast = [seq for seq in seqs if seq not in slow]
+    assert slow and fast
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        tokens, waits = iter(b"abcb"), Verb.SUSPEND if controller == "guest" else Verb.LATE
+        first = next(tokens)
+        inputs = [StepInput(seq, [first], sampled=True) for seq in seqs]
+        for _ in range(3):
+            answers = player.step(*inputs).mid
+            assert {answers[seq].verb for seq in fast} == {Verb.SAMPLE}
+            assert {answers[seq].verb for seq in slow} == {waits}
+            token = next(tokens)
+            inputs = [StepInput(seq, [token], sampled=True) for seq in fast] + list(map(StepInput, slow))
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    deadline = time.monotonic() + 60
+    while (answer := player.step(*slow).mid[slow[0]]).verb in (Verb.LATE, Verb.SUSPEND):
+        assert time.monotonic() < deadline
+    assert answer.verb == Verb.SAMPLE and answer.row is not None
+    if controller == "regex":  # the token of the first step has come
+        assert [token for token in b"abcdef" if answer.row.permits(token)] == list(b"bc")
+
+
+def test_a_worker_that_stays_stopped_times_out_beside_others(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.02)
+    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 0.5)
+    player = Player(runtime)
+    seqs = [player.start("ok") for _ in range(4)]
+    player.step(*seqs)
+    stopped = runtime._live.link(seqs[0])
+    slow = [seq for seq in seqs if runtime._live.link(seq) is stopped]
+    fast = [seq for seq in seqs if seq not in slow]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    deadline, steps = time.monotonic() + 60, 0
+    while (answers := player.step(*fast, *slow).mid)[slow[0]].verb == Verb.SUSPEND:
+        steps += 1
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    errors = [answers[seq].error for seq in slow]
+    assert steps > 1 and all(error is not None and error.code == "timeout" for error in errors)
+    assert {answers[seq].verb for seq in fast} == {Verb.SAMPLE}
+    assert {answer.verb for answer in player.step(*fast).mid.values()} == {Verb.SAMPLE}
+    os.kill(stopped.pid, signal.SIGKILL)
 
 
 def test_a_worker_without_processor_time_does_not_time_out(
