@@ -145,7 +145,7 @@ def test_sequences_learn_from_each_other(
 
 
 def test_sequences_find_what_warming_has_left(program: Callable[[str], Program], vocab: Vocab) -> None:
-    """Warming visits states near the start, while there is room. What a sequence finds has room of its own."""
+    """Warming visits states near the start, while there is room. What a sequence finds has its own room."""
     pattern = r"([a-z]{400}|[0-9]{900})(ab|cd){1,40}!"
     template = Guest(program("regex"), vocab, pattern, capabilities={})
     assert template.warm() > 100
