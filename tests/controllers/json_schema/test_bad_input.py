@@ -199,10 +199,17 @@ def test_large_counts(engine: Engine) -> None:
 def test_warnings_name_what_is_not_enforced(engine: Engine) -> None:
     schema = {
         "type": "array",
-        "items": {"type": "string", "format": "colour"},
+        "items": {"type": "string", "format": "colour", "maxLength": 5},
         "uniqueItems": True,
-        "minItems": 1,
+        "minItems": 2,
     }
     warnings = engine.compile(schema, warn=True)
     assert sorted(warning.partition(":")[0] for warning in warnings) == ["#/items/format", "#/uniqueItems"]
     assert engine.accepts('["a", "a"]') and not engine.accepts("[]") and not engine.accepts("[1]")
+
+
+@pytest.mark.parametrize("order", [("format", "not"), ("not", "format")])
+def test_no_text_meets_a_format_and_its_negation(engine: Engine, order: tuple[str, str]) -> None:
+    keywords = {"format": "date", "not": {"format": "date"}}
+    with pytest.raises(Refused, match=r"^#: no value meets this schema$"):
+        engine.compile({"type": "string", **{name: keywords[name] for name in order}})

@@ -188,7 +188,15 @@ void Expander::add_text(Value keyword, bool format, bool negated, Branches& bran
     if (negated) branches.clear();
     return;
   }
-  for (Branch& b : branches) b.texts.push_back({document_.text(keyword), keyword, format, negated});
+  for (Branch& b : branches) {
+    // the negation of a format is a problem, but no text meets both
+    for (const Branch::Problem& problem : b.problems)
+      if (format && document_.name(problem.where) == "format" && problem.rare &&
+          document_.text(problem.where) == document_.text(keyword))
+        b.types &= static_cast<Types>(~kString);
+    b.texts.push_back({document_.text(keyword), keyword, format, negated});
+  }
+  prune(branches);
 }
 
 void Expander::pattern(Value, Value keyword, Branches& branches) { add_text(keyword, false, false, branches); }
@@ -215,6 +223,9 @@ void Expander::not_format(Value, Value keyword, Branches& branches) {
   }
   if (format && format->pattern.empty()) return branches.clear();
   only(branches, kString);
+  for (Branch& b : branches)
+    for (const Branch::Text& text : b.texts)
+      if (text.format && !text.negated && text.text == document_.text(keyword)) b.types = 0;
   prune(branches);
   problem(branches, kString, keyword, "the negation of a text's format cannot be enforced", true);
 }
