@@ -100,6 +100,10 @@ class Engine:
     def append(self, state: int, byte: int) -> int:
         return int(self._call("probe_append", state, byte))
 
+    def compact(self, state: int) -> int:
+        """Drops states if there are many, as between two masks, and returns the state's new number."""
+        return int(self._call("probe_compact", state))
+
     def row(self, state: int) -> tuple[list[int], bool]:
         """Returns the allowed bytes, and whether the text may end."""
         at = self._call("probe_alloc", 257)

@@ -52,6 +52,7 @@ PROBE(probe_message_size) std::uint32_t probe_message_size() { return static_cas
 /// Returns the number of allowed bytes of the text, times two, plus one if the text may end after them.
 PROBE(probe_run) std::uint32_t probe_run(const std::uint8_t* text, std::uint32_t size) {
   Parser::State state = parser->initial();
+  parser->compact(&state);
   std::uint32_t i = 0;
   for (; i < size; i++) {
     const Parser::State next = parser->append(state, text[i]);
@@ -64,6 +65,11 @@ PROBE(probe_run) std::uint32_t probe_run(const std::uint8_t* text, std::uint32_t
 PROBE(probe_initial) std::uint32_t probe_initial() { return parser->initial(); }
 PROBE(probe_append) std::uint32_t probe_append(std::uint32_t state, std::uint32_t byte) {
   return parser->append(state, static_cast<std::uint8_t>(byte));
+}
+/// Forgets states if there are many. Returns the state's new number; others may have become invalid.
+PROBE(probe_compact) std::uint32_t probe_compact(std::uint32_t state) {
+  parser->compact(&state);
+  return state;
 }
 /// Sets out[byte] to 1 if the byte is allowed, and out[256] if the text may end here.
 PROBE(probe_row) void probe_row(std::uint32_t state, std::uint8_t* out) {

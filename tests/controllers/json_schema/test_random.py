@@ -80,7 +80,7 @@ def walk(engine: Engine, rng: random.Random) -> bytes | None:
         closing = [byte for byte in allowed if byte in b'"]}']
         hurry = rng.random() < (0.3 if size < 300 else 0.9)
         text.append(rng.choice(closing if closing and hurry else allowed))
-        state = engine.append(state, text[-1])
+        state = engine.compact(engine.append(state, text[-1]))
     return None
 
 

@@ -90,7 +90,7 @@ void Columns::add(Column column) {
   for (const Thread& thread : threads(columns_[column].threads)) push(thread);
 }
 
-Column Columns::join() {
+void Columns::finish_rules() {
   // where a rule ends, its callers continue
   for (std::size_t i = 0; i < next_.size(); i++) {
     const Thread thread = next_[i];
@@ -103,7 +103,27 @@ Column Columns::join() {
     return network_->exits(thread.place).only_end() && thread != Thread{kEnd, 0};
   });
   std::ranges::sort(next_);
-  const Column column = next_.empty() ? 0 : intern(next_, column_ids_, columns_, [](const Data& it) { return it.threads; });
+}
+
+Column Columns::column_of(std::span<const Thread> threads) {
+  return threads.empty() ? 0 : intern(threads, column_ids_, columns_, [](const Data& it) { return it.threads; });
+}
+
+Column Columns::join() {
+  finish_rules();
+  const Column column = column_of(next_);
+  next_.clear();
+  return column;
+}
+
+Column Columns::join(Column* arrays) {
+  *arrays = 0;
+  if (!network_->has_arrays()) return join();
+  finish_rules();
+  const auto others = std::stable_partition(next_.begin(), next_.end(),
+                                            [&](const Thread& thread) { return network_->begins_array(thread.place); });
+  *arrays = column_of({next_.begin(), others});
+  const Column column = column_of({others, next_.end()});
   next_.clear();
   return column;
 }

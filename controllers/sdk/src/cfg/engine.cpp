@@ -64,11 +64,14 @@ void Engine::go_on(Column column, Scanner::State next, std::vector<Reading>& rea
 }
 
 void Engine::begin_joined(std::vector<Reading>& readings) {
-  const Column column = columns_->join();
-  if (column == 0) return;
-  const State state = begin(column);
-  const auto begun = this->readings(state);
-  readings.insert(readings.end(), begun.begin(), begun.end());
+  Column arrays = 0;
+  if (const Column column = columns_->join(&arrays); column != 0) {
+    const State state = begin(column);
+    const auto begun = this->readings(state);
+    readings.insert(readings.end(), begun.begin(), begun.end());
+  }
+  if (arrays == 0 || array_level_ == kMostArrayLevels) return;
+  if (const State state = begin(arrays); state != 0) readings.push_back(kInArray | arrays_.begin(state));
 }
 
 Engine::State Engine::settle(std::vector<Reading>& readings) {
@@ -97,6 +100,7 @@ Engine::State Engine::append_several(State state, std::uint8_t byte) {
   // kLongest first: these readings use the columns, which then collect the ends of the others
   for (const bool longest : {true, false})
     for (const Reading reading : now) {
+      if (in_array(reading)) continue;
       const Scanner::State scanner = scanner_.append(scanner_of(reading), byte);
       if (scanner == Scanner::kDead || is_longest(reading) != longest) continue;
       if (!longest)
@@ -104,8 +108,16 @@ Engine::State Engine::append_several(State state, std::uint8_t byte) {
       else if (is_plain(scanner) || can_end(pack(column_of(reading), scanner)))
         next.push_back(pack(column_of(reading), scanner));
     }
-  const State made = settle(next);
-  return rows_[(state & ~kSeveral) << 8 | byte] = made;
+  begin_joined(next);
+  for (const Reading reading : now)
+    if (in_array(reading)) {
+      const State one = append_in_array(reading, byte);
+      const auto found = readings(one);
+      if (one != 0) next.insert(next.end(), found.begin(), found.end());
+    }
+  const State made = state_of(next);
+  if (state < kMixed) rows_[(state & ~kSeveral) << 8 | byte] = made;
+  return made;
 }
 
 Engine::State Engine::state_of(std::vector<Reading>& readings) {
@@ -115,31 +127,36 @@ Engine::State Engine::state_of(std::vector<Reading>& readings) {
   if (readings.size() == 1) return readings.front();
   Hasher hash;
   for (const Reading reading : readings) hash.add(reading);
+  const bool mixed = in_array(readings.back());
+  const State kind = mixed ? kMixed : kSeveral;
+  std::vector<Several>& all = mixed ? mixed_ : several_;
+  HashIndex& ids = mixed ? mixed_ids_ : ids_;
   const auto same = [&](std::uint32_t i) {
-    return std::ranges::equal(std::span(readings_).subspan(several_[i].first, several_[i].count), readings);
+    return std::ranges::equal(std::span(readings_).subspan(all[i].first, all[i].count), readings);
   };
-  if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return kSeveral | known;
-  if (several_.size() >= kMostSeveral) {
+  if (const std::uint32_t known = ids.find(hash.bits(), same); known != HashIndex::kNone) return kind | known;
+  if (all.size() >= (mixed ? kMostMixed : kMostSeveral)) {
     full_ = true;
     return 0;
   }
-  const auto number = static_cast<std::uint32_t>(several_.size());
-  several_.push_back({static_cast<std::uint32_t>(readings_.size()), static_cast<std::uint32_t>(readings.size())});
+  const auto number = static_cast<std::uint32_t>(all.size());
+  all.push_back({static_cast<std::uint32_t>(readings_.size()), static_cast<std::uint32_t>(readings.size())});
   readings_.insert(readings_.end(), readings.begin(), readings.end());
-  rows_.insert(rows_.end(), 256, kUnknown);
-  ids_.insert(hash.bits(), number);
-  return kSeveral | number;
+  if (!mixed) rows_.insert(rows_.end(), 256, kUnknown);
+  ids.insert(hash.bits(), number);
+  return kind | number;
 }
 
 std::span<const Engine::Reading> Engine::readings(const State& state) const {
-  if (state < kSeveral) return {&state, 1};
-  const Several& several = several_[state & ~kSeveral];
+  if (state < kSeveral || (in_array(state) && state < kMixed)) return {&state, 1};
+  const Several& several = this->several(state);
   return std::span(readings_).subspan(several.first, several.count);
 }
 
 bool Engine::accepting(State state) {
   if (state == 0) return false;
   return std::ranges::any_of(readings(state), [&](Reading reading) {
+    if (in_array(reading)) return false;
     const bool fresh = scanner_.fresh(scanner_of(reading));
     const Column column = fresh ? column_of(reading) : is_longest(reading) ? after_lexeme(reading) : 0;
     return column != 0 && columns_->accepting(column);
@@ -153,7 +170,8 @@ Engine::Loop Engine::loop(State state) {
     found.signature = scanner_.loop_signature(scanner_of(state), &found.length);
     return found;
   }
-  Several& several = several_[state & ~kSeveral];
+  if (in_array(state) && state < kMixed) return loop_in_array(position_of(state));
+  Several& several = this->several(state);
   if (!several.has_loop) {
     for (std::uint32_t i = 0; i < several.count; i++) {
       const Loop one = loop(readings_[several.first + i]);
@@ -165,34 +183,6 @@ Engine::Loop Engine::loop(State state) {
   return several.loop;
 }
 
-bool Engine::compact(State* state) {
-  const bool many = columns_->size() > kMostColumns / 4 || scanner_.size() > Scanner::kMost / 2 ||
-                    several_.size() > kMostSeveral / 4;
-  // before the first byte, everything that is missing can be built again
-  const bool anew = *state == initial_ && (full_ || columns_->failure() || scanner_.failure());
-  if (*state == 0 || (!many && !anew && bytes() < limits_.kept_bytes)) return false;
-  std::vector<Column> columns;
-  std::vector<Scanner::State> scanners;
-  const std::size_t count = readings(*state).size();
-  for (const State& kept : {*state, initial_})
-    for (const Reading reading : readings(kept)) {
-      columns.push_back(column_of(reading));
-      scanners.push_back(scanner_of(reading));
-    }
-  if (anew) full_ = false, columns_->forget_failure();
-  columns_->keep_only(columns);
-  scanner_.keep_only(scanners);
-  begin_plain();
-  begins_.clear(), ends_.clear(), can_end_.clear(), readings_.clear(), several_.clear(), rows_.clear(), ids_.clear();
-  inner_masks_.clear();
-  std::vector<Reading> now, at_start;
-  for (std::size_t i = 0; i < columns.size(); i++)
-    (i < count ? now : at_start).push_back(pack(columns[i], scanners[i]));
-  *state = state_of(now);
-  initial_ = state_of(at_start);
-  return true;
-}
-
 const char* Engine::failure() const {
   if (full_) return "the grammar has too many states for one mask";
   if (const char* problem = columns_->failure()) return problem;
@@ -202,7 +192,7 @@ const char* Engine::failure() const {
 
 std::size_t Engine::bytes() const {
   return columns_->bytes() + scanner_.bytes() + rows_.size() * sizeof(State) + readings_.size() * sizeof(Reading) +
-         (ends_.size() + can_end_.size()) * 16;
+         (ends_.size() + can_end_.size()) * 16 + arrays_.bytes() + mixed_.size() * sizeof(Several) + mixed_ids_.bytes();
 }
 
 std::optional<Parser> Parser::make(Grammar grammar, Rule start, std::string* problem, const Limits& limits) {

@@ -29,6 +29,7 @@ Engine::State Engine::append_longest(Reading from, std::uint8_t byte, Scanner::S
 /// place, in all readings, is joined in one column, so that no lexeme of it continues where another one ends.
 void Engine::end_lexemes(std::vector<Reading>& readings, std::uint8_t byte) {
   const std::size_t ended = std::erase_if(readings, [&](Reading reading) {
+    if (in_array(reading)) return false;
     const Scanner::State scanner = scanner_of(reading);
     if (!scanner_.longest(scanner) || !scanner_.accepting(scanner)) return false;
     if (scanner_.append(scanner, byte) != Scanner::kDead) return false;
@@ -37,7 +38,7 @@ void Engine::end_lexemes(std::vector<Reading>& readings, std::uint8_t byte) {
   });
   if (ended == 0) return;
   std::erase_if(readings, [&](Reading reading) {
-    if (!scanner_.fresh(scanner_of(reading))) return false;
+    if (in_array(reading) || !scanner_.fresh(scanner_of(reading))) return false;
     columns_->add(column_of(reading));
     return true;
   });

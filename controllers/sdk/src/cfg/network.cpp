@@ -36,7 +36,12 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
   exits_ = {{0, 0, 0, true}, {0, 0, 0, false}};
   entries_.assign(grammar.num_rules(), kUnknown);
   empty_rules_.resize(grammar.num_rules());
-  for (Rule rule = 0; rule < entries_.size(); rule++) empty_rules_[rule] = nullable_[grammar.body(rule)];
+  is_array_.resize(grammar.num_rules());
+  for (Rule rule = 0; rule < entries_.size(); rule++) {
+    empty_rules_[rule] = nullable_[grammar.body(rule)];
+    is_array_[rule] = grammar.items_differ(rule);
+    has_arrays_ = has_arrays_ || is_array_[rule];
+  }
   start_ = add({Node::Kind::kCall, start, kEnd});
   // each called rule once
   entries_[start] = kNowhere;

@@ -77,6 +77,10 @@ class Grammar {
   /// Defines a rule. A second definition adds an alternative.
   void define(Rule rule, Expr expr);
   Expr call(Rule rule);
+  /// Declares that the rule's texts are JSON arrays or objects without the opening bracket, and that the items of each
+  /// array, and the names of each object, must differ. The grammar must be able to complete each of them after any
+  /// item or name, with others than those before. Call the rule only after the bracket.
+  void make_items_differ(Rule rule) { rules_[rule].items_differ = true; }
 
   /// Ignores a terminal of kLongest, or a choice of several: it may stand before and after each terminal, and each
   /// call of a rule, in rules of kLongest.
@@ -93,6 +97,7 @@ class Grammar {
   std::size_t num_rules() const { return rules_.size(); }
   const std::string& name(Rule rule) const { return rules_[rule].name; }
   Lexemes lexemes(Rule rule) const { return rules_[rule].lexemes; }
+  bool items_differ(Rule rule) const { return rules_[rule].items_differ; }
   /// Returns the rule's body; never() if it is not defined.
   Expr body(Rule rule) const { return rules_[rule].body; }
   Terminals& terminals() { return terminals_; }
@@ -110,6 +115,7 @@ class Grammar {
     std::string name;
     Lexemes lexemes;
     Expr body = kNever;
+    bool items_differ = false;
   };
 
   Expr add(const Node& node);

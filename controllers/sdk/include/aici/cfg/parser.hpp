@@ -4,7 +4,9 @@
 // state within the terminal. Nearly all states have one reading: inside a terminal only the scanner moves, with one
 // load per byte. When the terminal ends, the columns give the terminals that may follow, and the answer is cached.
 // There are several readings where a terminal ends but may also continue, and where terminals of both kinds of
-// Lexemes may follow. Such states have their own numbers and rows of next states.
+// Lexemes may follow. Such states have their own numbers and rows of next states. A reading inside an array whose items
+// must differ is a position of Arrays: it knows the text so far, and has a state of the parser in which items may be
+// equal.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,7 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "aici/cfg/limits.hpp"
+#include "aici/detail/cfg/arrays.hpp"
 #include "aici/detail/cfg/columns.hpp"
 #include "aici/detail/cfg/network.hpp"
 #include "aici/detail/cfg/scanner.hpp"
@@ -45,6 +48,7 @@ class Engine {
       if (is_plain == Plain::kDead) return 0;
       return append_one(state, byte, next);
     }
+    if (state >= kInArray) return state < kMixed ? append_in_array(state, byte) : append_several(state, byte);
     const State next = rows_[(state & ~kSeveral) << 8 | byte];
     return next != kUnknown ? next : append_several(state, byte);
   }
@@ -70,8 +74,13 @@ class Engine {
   std::size_t num_columns() const { return columns_->size(); }
 
  private:
-  /// A reading is a column and a state of the scanner. So is a state with one reading; the others have kSeveral.
+  /// A reading is a column and a state of the scanner, or kInArray with a position in an array. So is a state with one
+  /// reading; the others have kSeveral or, with positions in arrays, kMixed. Those have no rows.
   static constexpr std::uint32_t kScannerMask = Scanner::kMost - 1, kSeveral = 1u << 31;
+  static constexpr std::uint32_t kInArray = kSeveral | 1u << 30, kMostPositions = 1u << 19;
+  static constexpr std::uint32_t kMixed = kInArray | 1u << 29, kMostMixed = 1u << 19;
+  /// Maximum nesting of arrays with different items. The code recurses over them.
+  static constexpr std::uint32_t kMostArrayLevels = 16;
   static constexpr std::uint32_t kMostColumns = kSeveral >> Scanner::kBits, kMostSeveral = 1u << 15;
   static constexpr State kUnknown = 0xffffffff;
   /// Of masks within terminals, most of which are kept as differences from each other.
@@ -80,6 +89,8 @@ class Engine {
   static Reading pack(Column column, Scanner::State scanner) { return column << Scanner::kBits | scanner; }
   static Column column_of(Reading reading) { return reading >> Scanner::kBits; }
   static Scanner::State scanner_of(Reading reading) { return reading & kScannerMask; }
+  static bool in_array(Reading reading) { return reading >= kInArray; }
+  static Arrays::Id position_of(Reading reading) { return reading & ~kInArray; }
 
   enum class Plain : std::uint8_t { kUnknown, kNo, kYes, kDead };
   struct Several {
@@ -103,9 +114,35 @@ class Engine {
   State begin(Column column);
   State state_of(std::vector<Reading>& readings);
   std::span<const Reading> readings(const State& state) const;
+  const Several& several(State state) const {
+    return state < kMixed ? several_[state & ~kSeveral] : mixed_[state & ~kMixed];
+  }
+  Several& several(State state) { return state < kMixed ? several_[state & ~kSeveral] : mixed_[state & ~kMixed]; }
+
+  // different_items.cpp: arrays whose items must differ
+  State append_in_array(Reading from, std::uint8_t byte);
+  State after(Arrays::Id position) const;
+  Arrays::Id step(Arrays::Id from, std::uint8_t byte);
+  bool lives(Arrays::Id position);
+  bool lives_for_sure(Arrays::Id position);
+  Loop loop_in_array(Arrays::Id position);
+
+  // compact.cpp
+  /// A reading that is kept while all others are dropped.
+  struct Kept {
+    std::size_t number;      ///< of its column and scanner
+    Arrays::Id position;     ///< or kNone
+    std::vector<Kept> inside;  ///< the readings of the position's state
+  };
+  struct Keeping {
+    std::vector<Column> columns;
+    std::vector<Scanner::State> scanners;
+  };
+  std::vector<Kept> keep(State state, Keeping& keeping) const;
+  State restore(const std::vector<Kept>& kept, const Keeping& keeping, const Arrays& old);
 
   // longest.cpp: terminals of Lexemes::kLongest
-  bool is_longest(Reading reading) const { return scanner_.longest(scanner_of(reading)); }
+  bool is_longest(Reading reading) const { return !in_array(reading) && scanner_.longest(scanner_of(reading)); }
   void end_lexemes(std::vector<Reading>& readings, std::uint8_t byte);
   /// Where both sorts of what a column allows begin; kDead where there is none.
   struct Starts {
@@ -130,10 +167,13 @@ class Engine {
   std::unordered_map<Reading, State> ends_;
   /// Of terminals of kLongest where they are not plain: can the text be brought to an end?
   std::unordered_map<Reading, bool> can_end_;
+  Arrays arrays_;
+  /// Number of arrays with different items around the one whose state is being computed.
+  std::uint32_t array_level_ = 0;
   std::vector<Reading> readings_;
-  std::vector<Several> several_;
+  std::vector<Several> several_, mixed_;
   std::vector<State> rows_;
-  HashIndex ids_;
+  HashIndex ids_, mixed_ids_;
   bool full_ = false, well_formed_;
   InnerMasks inner_masks_{kInnerBytes};
 };

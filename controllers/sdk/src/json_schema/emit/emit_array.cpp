@@ -8,6 +8,8 @@ namespace {
 
 /// Optional items are nested groups; after this many items, a new rule begins.
 constexpr std::uint32_t kNested = 50;
+/// Maximum number of objects inside each other in which a property with many values is searched.
+constexpr std::uint32_t kMostLevels = 3;
 
 }  // namespace
 
@@ -26,8 +28,51 @@ Goal Emitter::item_goal(const Branch& branch, std::uint32_t index) const {
 }
 
 cfg::Expr Emitter::array(const Branch& branch) {
-  if (branch.unique != kNone && branch.max_items > 1) return unique_array(branch);
+  if (branch.unique != kNone && branch.max_items > 1) {
+    if (const std::optional<Expr> few = array_of_few_values(branch)) return *few;
+    if (!can_always_end(branch)) {
+      problems_.unsupported(branch.unique, "different items can be enforced only for at most one required item, or if "
+                                           "there are certainly enough different values");
+      return grammar_.never();
+    }
+  }
   return branch.contains.empty() ? plain_array(branch) : counted_array(branch);
+}
+
+/// Returns those texts of an array or object, from after its opening bracket, whose items or names differ.
+cfg::Expr Emitter::different_items(Expr text) {
+  const cfg::Rule rule = grammar_.declare("different items");
+  grammar_.define(rule, text);
+  grammar_.make_items_differ(rule);
+  return grammar_.call(rule);
+}
+
+/// Returns whether an array whose items differ can be completed after any item.
+bool Emitter::can_always_end(const Branch& branch) {
+  // an item that `contains` requires has not been written before, or it would have been counted
+  if (!branch.contains.empty())
+    return branch.contains.size() == 1 && branch.contains[0].min <= 1 && branch.min_items <= 1;
+  return branch.min_items <= 1 ||
+         (last_named_item(branch) == 0 && has_many(item_goal(branch, 0), branch.min_items, kMostLevels));
+}
+
+/// Returns whether at least so many different values certainly meet the goal.
+bool Emitter::has_many(const Goal& goal, std::uint32_t least, std::uint32_t levels) {
+  const Shape& shape = expander_.use(expander_.simplify(goal));
+  ValueSet different(document_);
+  std::uint32_t count = 0;
+  for (const Value value : shape.literals) count += different.add(value);
+  if (count >= least) return true;
+  return std::ranges::any_of(shape.branches, [&](const Branch& branch) {
+    const bool plain = branch.multiples.empty() && branch.not_multiples.empty() && branch.not_numbers.empty();
+    if (branch.types & kNumber && plain && !(branch.range.low && branch.range.high)) return true;
+    if (branch.types & kString && branch.texts.empty() && branch.max_length == Branch::kNoLimit) return true;
+    if (!(branch.types & kObject) || levels == 0) return false;
+    const PropertyIndex own = index_properties(branch);
+    return std::ranges::any_of(branch.required, [&](std::string_view name) {
+      return has_many(expander_.property_goal(branch, own, name), least, levels - 1);
+    });
+  });
 }
 
 cfg::Expr Emitter::plain_array(const Branch& branch) {
@@ -64,8 +109,9 @@ cfg::Expr Emitter::plain_array(const Branch& branch) {
   }
   std::vector<Expr> all;
   if (least == 0) all.push_back(marks_.empty_array());
-  if (most > 0)
-    all.push_back(grammar_.sequence({marks_.open_array(), fixed > 0 ? first[0] : rest, tail, marks_.close_array()}));
+  const Expr inside = grammar_.sequence({fixed > 0 ? first[0] : rest, tail, marks_.close_array()});
+  const bool differ = branch.unique != kNone && most > 1;
+  if (most > 0) all.push_back(grammar_.sequence({marks_.open_array(), differ ? different_items(inside) : inside}));
   return grammar_.choice(all);
 }
 
@@ -131,12 +177,14 @@ cfg::Expr Emitter::counted_array(const Branch& branch) {
   const Expr body = grammar_.call(rules[number(0, std::vector<std::uint32_t>(kinds))]);
   bool none = branch.min_items == 0;
   for (const Branch::Contains& one : branch.contains) none = none && one.min == 0;
-  const Expr some = grammar_.sequence({marks_.open_array(), body, marks_.close_array()});
+  const Expr inside = grammar_.sequence({body, marks_.close_array()});
+  const bool differ = branch.unique != kNone && branch.max_items > 1;
+  const Expr some = grammar_.sequence({marks_.open_array(), differ ? different_items(inside) : inside});
   return none ? grammar_.choice({marks_.empty_array(), some}) : some;
 }
 
-/// Returns arrays of distinct items: one rule for each set of used values, if there are only few values.
-cfg::Expr Emitter::unique_array(const Branch& branch) {
+/// Returns arrays of different items with one rule for each set of used values; nothing if there are many values.
+std::optional<cfg::Expr> Emitter::array_of_few_values(const Branch& branch) {
   std::vector<Expr> values;
   const Goal goal = expander_.simplify(item_goal(branch, 0));
   const Shape& shape = expander_.use(goal);
@@ -150,11 +198,7 @@ cfg::Expr Emitter::unique_array(const Branch& branch) {
   }
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
-  if (!finite || values.size() > limits_.unique_values) {
-    problems_.unsupported(branch.unique, "different items can be enforced only if they have few values (at most " +
-                                             std::to_string(limits_.unique_values) + "), or for one item");
-    return grammar_.never();
-  }
+  if (!finite || values.size() > limits_.unique_values) return std::nullopt;
   std::vector<cfg::Rule> rules;
   for (std::uint32_t used = 0; used < 1u << values.size(); used++) rules.push_back(grammar_.declare("items"));
   for (std::uint32_t used = 0; used < rules.size(); used++) {

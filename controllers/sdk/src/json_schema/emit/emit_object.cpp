@@ -16,6 +16,8 @@ constexpr std::size_t kShared = 64;
 constexpr std::size_t kMostSome = 4;
 /// Maximum number of unnamed properties to count beside such constraints.
 constexpr std::uint32_t kMostRoom = 64;
+/// Maximum number of texts of each length to look at when names are counted, and maximum length.
+constexpr std::size_t kMostTexts = 64, kLongestName = 64;
 
 }  // namespace
 
@@ -206,16 +208,56 @@ cfg::Expr Emitter::free_member(const Branch& branch, Free& free, Met open, Met m
   return made->second = grammar_.choice(all);
 }
 
-/// Returns up to `room` properties that are not named, each after a comma, that meet `open` of Branch::some.
-cfg::Expr Emitter::rest_of_free(const Branch& branch, Free& free, Met open, Met kept, std::uint32_t room) {
-  const auto known = free.rests.find({{open, kept}, room});
+/// Returns whether there are certainly so many names that are not listed.
+bool Emitter::has_free_names(const Branch& branch, const Free& free, std::uint32_t least) {
+  if (!branch.names.empty()) return false;
+  std::set<std::string> listed;
+  for (const std::string_view name : free.names) {
+    std::string text;
+    append_json_string(name, &text);
+    listed.insert(text.substr(1, text.size() - 2));
+  }
+  std::uint32_t count = 0;
+  for (const std::vector<bool>& sort : free.sorts) {
+    Free one;
+    one.patterns = free.patterns, one.sorts = {sort}, one.names = free.names;
+    if (free_member(branch, one, 0, 0, 0) == grammar_.never()) continue;
+    Branch like;
+    for (std::size_t i = 0; i < sort.size(); i++)
+      like.texts.push_back({free.patterns[i].first, free.patterns[i].second, false, !sort[i]});
+    const Branch::Text* cause = nullptr;
+    std::string problem;
+    bool empty = false;
+    const auto language = strings_.language(like, Strings::Lengths::kWrittenOut, &cause, &problem);
+    auto names = language ? Strings::compile(language->pattern, &empty, &problem) : std::nullopt;
+    if (!names) continue;
+    std::vector<std::pair<regex::Regex::State, std::string>> texts{{names->initial(), ""}};
+    for (std::size_t length = 0; !texts.empty() && length < kLongestName && count < least; length++) {
+      std::vector<std::pair<regex::Regex::State, std::string>> longer;
+      for (const auto& [state, text] : texts) {
+        count += names->accepting(state) && !listed.contains(text);
+        for (unsigned byte = 0; byte < 256 && longer.size() < kMostTexts; byte++)
+          if (const auto next = names->append(state, static_cast<std::uint8_t>(byte)); !names->dead(next))
+            longer.emplace_back(next, text + static_cast<char>(byte));
+      }
+      texts = std::move(longer);
+    }
+  }
+  return count >= least;
+}
+
+/// Returns `least` to `room` properties that are not named, each after a comma, that meet `open` of Branch::some.
+cfg::Expr Emitter::rest_of_free(const Branch& branch, Free& free, Met open, Met kept, std::uint32_t least,
+                                std::uint32_t room) {
+  if (least > room) return grammar_.never();
+  const auto known = free.rests.find({{open, kept}, {least, room}});
   if (known != free.rests.end()) return known->second;
-  Expr& rest = free.rests[{{open, kept}, room}];
+  Expr& rest = free.rests[{{open, kept}, {least, room}}];
   const auto after_comma = [&](Met met) {
     const Expr member = free_member(branch, free, open, met, kept);
     return member == grammar_.never() ? member : grammar_.sequence({marks_.comma(), member});
   };
-  if (open == 0 && kept == 0) return rest = between(rule("property", after_comma(0)), 0, room);
+  if (open == 0 && kept == 0) return rest = between(rule("property", after_comma(0)), least, room);
   if (room == 0) return rest = open == 0 ? grammar_.empty() : grammar_.never();
   if (room != Branch::kNoLimit && room > kMostRoom) {
     problems_.unsupported(branch.some[0].where, "too many properties would have to be counted");
@@ -224,13 +266,14 @@ cfg::Expr Emitter::rest_of_free(const Branch& branch, Free& free, Met open, Met 
   const cfg::Rule rule = grammar_.declare("properties");
   rest = grammar_.call(rule);
   std::vector<Expr> all;
-  if (open == 0) all.push_back(grammar_.empty());
+  if (open == 0 && least == 0) all.push_back(grammar_.empty());
   for (Met met = 0; met <= open; met++) {
     if (met & ~open) continue;
     const Expr member = after_comma(met);
     if (member == grammar_.never()) continue;
     const std::uint32_t less = room == Branch::kNoLimit ? room : room - 1;
-    all.push_back(grammar_.sequence({member, rest_of_free(branch, free, open & ~met, kept | by_value(branch, met), less)}));
+    all.push_back(grammar_.sequence({member, rest_of_free(branch, free, open & ~met, kept | by_value(branch, met),
+                                                          least > 0 ? least - 1 : 0, less)}));
   }
   grammar_.define(rule, grammar_.choice(all));
   return grammar_.call(rule);
@@ -266,9 +309,14 @@ cfg::Expr Emitter::object(const Branch& branch) {
                                               : branch.max_properties == Branch::kNoLimit;
   std::vector<Expr> all;
   if (none) all.push_back(marks_.empty_object());
-  const Expr body = enough && roomy ? uncounted(members, free) : counted(branch, members, others);
+  // several properties count for a minimum only if their names differ
+  const std::uint32_t spare = branch.some.empty() ? 0 : kMostRoom;
+  const bool names_differ = !enough && branch.min_properties > 1 && branch.min_properties <= kMostRoom &&
+                            free != grammar_.never() && has_free_names(branch, others, branch.min_properties + spare);
+  const Expr body = enough && roomy ? uncounted(members, free) : counted(branch, members, others, names_differ);
+  const Expr inside = grammar_.sequence({body, marks_.close_object()});
   if (body != grammar_.never())
-    all.push_back(grammar_.sequence({marks_.open_object(), body, marks_.close_object()}));
+    all.push_back(grammar_.sequence({marks_.open_object(), names_differ ? different_items(inside) : inside}));
   return grammar_.choice(all);
 }
 
@@ -330,16 +378,15 @@ cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
   return all;
 }
 
-/// Counts members: one rule for each number of the next member, the count so far, and what is met of Branch::some. At
-/// most one unnamed property counts for the minimum, since several might have the same name.
-cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& members, Free& free) {
+/// Counts members: one rule for each number of the next member, the count so far, and what is met of Branch::some.
+/// Unless all names differ, at most one unnamed property counts for the minimum.
+cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& members, Free& free, bool names_differ) {
   const bool has_free = free_member(branch, free, 0, 0, 0) != grammar_.never();
   const auto size = static_cast<std::uint32_t>(members.size());
   const std::uint32_t least = branch.min_properties, most = branch.max_properties;
-  if (least > size + (has_free ? 1 : 0)) {
+  if (!names_differ && least > size + (has_free ? 1 : 0)) {
     if (has_free && branch.min_properties_at != kNone)
-      problems_.unsupported(branch.min_properties_at,
-                            "more than one property without a name in the schema cannot be required");
+      problems_.unsupported(branch.min_properties_at, "so many properties without a name in the schema cannot be required");
     return grammar_.never();
   }
   const Met sets = 1u << branch.some.size(), all_met = sets - 1;
@@ -358,13 +405,15 @@ cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& memb
     const std::uint32_t room = most == Branch::kNoLimit ? most : most - count;
     std::vector<Expr> all;
     if (missing == 0 && count > 0 && open == 0) all.push_back(grammar_.empty());
-    for (Met met = 0; has_free && missing <= 1 && room > 0 && met <= open; met++) {
+    const bool possible = has_free && room > 0 && (names_differ || missing <= 1);
+    for (Met met = 0; possible && met <= open; met++) {
       if (met & ~open) continue;
       const Expr member = free_member(branch, free, open, met, 0);
       if (member == grammar_.never()) continue;
       const std::uint32_t less = room == Branch::kNoLimit ? room : room - 1;
       all.push_back(grammar_.sequence({count > 0 ? marks_.comma() : grammar_.empty(), member,
-                                       rest_of_free(branch, free, open & ~met, by_value(branch, met), less)}));
+                                       rest_of_free(branch, free, open & ~met, by_value(branch, met),
+                                                    missing > 1 ? missing - 1 : 0, less)}));
     }
     row.push_back(grammar_.choice(all));
   }

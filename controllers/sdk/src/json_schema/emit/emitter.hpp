@@ -98,7 +98,10 @@ class Emitter {
   Expr array(const Branch& branch);
   Expr plain_array(const Branch& branch);
   Expr counted_array(const Branch& branch);
-  Expr unique_array(const Branch& branch);
+  std::optional<Expr> array_of_few_values(const Branch& branch);
+  Expr different_items(Expr text);
+  bool can_always_end(const Branch& branch);
+  bool has_many(const Goal& goal, std::uint32_t least, std::uint32_t levels);
   Goal item_goal(const Branch& branch, std::uint32_t index) const;
   std::uint32_t last_named_item(const Branch& branch) const;
 
@@ -115,9 +118,9 @@ class Emitter {
     std::vector<std::string_view> names;  ///< the names of other properties
     std::vector<std::pair<std::string_view, Value>> patterns;
     std::vector<std::vector<bool>> sorts;
-    /// Expressions made so far, by the last three arguments of free_member and of rest_of_free.
+    /// Expressions made so far, by the last arguments of free_member and of rest_of_free.
     std::map<std::pair<Met, std::pair<Met, Met>>, Expr> made;
-    std::map<std::pair<std::pair<Met, Met>, std::uint32_t>, Expr> rests;
+    std::map<std::pair<std::pair<Met, Met>, std::pair<std::uint32_t, std::uint32_t>>, Expr> rests;
   };
   Expr object(const Branch& branch);
   bool members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out);
@@ -125,8 +128,9 @@ class Emitter {
   Expr free_member(const Branch& branch, Free& free, Met open, Met met, Met kept);
   Expr in_any_order(const std::vector<Member>& members, Expr free);
   Expr uncounted(const std::vector<Member>& members, Expr free);
-  Expr counted(const Branch& branch, const std::vector<Member>& members, Free& free);
-  Expr rest_of_free(const Branch& branch, Free& free, Met open, Met kept, std::uint32_t room);
+  Expr counted(const Branch& branch, const std::vector<Member>& members, Free& free, bool names_differ);
+  Expr rest_of_free(const Branch& branch, Free& free, Met open, Met kept, std::uint32_t least, std::uint32_t room);
+  bool has_free_names(const Branch& branch, const Free& free, std::uint32_t least);
   Met by_value(const Branch& branch, Met met) const;
   bool may_be_named(const Goal& goal, std::string_view name);
   bool meets_name(const Branch::Some& some, std::string_view name);

@@ -36,6 +36,8 @@ class Columns {
   /// To `join` this one with others. (That must not wait for any call of this class but those of `add`.)
   void add(Column column);
   Column join();
+  /// As above, but stores in *arrays the column of all readings in which an array with different items begins here.
+  Column join(Column* arrays);
   /// The column after any text of a rule of kAnywhere that begins here and that a rule of kLongest calls; 0 if none
   /// does.
   Column after_calls(Column column);
@@ -78,6 +80,8 @@ class Columns {
   template <class Sets, class SetOf>
   std::uint32_t intern(std::span<const Thread> threads, HashIndex& ids, Sets& sets, SetOf set_of);
   void push(Thread thread);
+  void finish_rules();
+  Column column_of(std::span<const Thread> threads);
   void call(Rule rule, Place next, Frame frame);
   void enter(Network::Exits exits, Frame frame);
   void find_steps(Column column);

@@ -54,6 +54,11 @@ class Network {
   /// Returns whether the place is in a rule of Lexemes::kLongest; also true for the end of the text if the start rule
   /// is.
   bool longest(Place place) const { return places_[place].longest; }
+  /// Returns whether an array with different items begins here (Grammar::make_items_differ).
+  bool begins_array(Place place) const {
+    return places_[place].kind == Node::Kind::kCall && is_array_[places_[place].label];
+  }
+  bool has_arrays() const { return has_arrays_; }
 
  private:
   static constexpr std::uint32_t kUnknown = 0xffffffff;
@@ -88,6 +93,8 @@ class Network {
   HashIndex ids_;
   std::vector<Place> entries_;
   std::vector<bool> empty_rules_;  ///< by rule: whether it may be empty
+  std::vector<bool> is_array_;     ///< by rule: Grammar::items_differ
+  bool has_arrays_ = false;
   std::vector<std::uint32_t> ranks_;
   std::vector<Rule> by_rank_;
   std::vector<Exits> exits_;

@@ -1,0 +1,201 @@
+#include "aici/detail/cfg/arrays.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <utility>
+
+namespace aici::cfg {
+namespace {
+
+constexpr std::uint32_t kMostDepth = 64;
+/// Position::size after the name of a property.
+constexpr std::uint32_t kInValue = 0xffffffff;
+
+/// Mixes words of 64 bits.
+struct Mixer {
+  std::uint64_t state;
+
+  void add(std::uint64_t word) {
+    state = (state ^ word) * 0x9E3779B97F4A7C15ull;
+    state ^= state >> 32;
+    state *= 0xD6E8FEB86659FD93ull;
+    state ^= state >> 29;
+  }
+  void add(std::string_view text) {
+    for (const char c : text) add(static_cast<std::uint8_t>(c));
+  }
+};
+
+/// Reads a JSON value that the grammar has already accepted.
+class Hashing {
+ public:
+  explicit Hashing(std::string_view text) : text_(text) {}
+
+  std::uint64_t value(std::uint32_t depth) {
+    skip_blanks();
+    Mixer mixer{static_cast<std::uint64_t>(peek() == '-' || (peek() >= '0' && peek() <= '9') ? '0' : peek())};
+    if (peek() == '{') {
+      for (const auto& [name, value] : members(depth)) mixer.add(name), mixer.add(value);
+    } else if (peek() == '[') {
+      at_++;
+      for (skip_blanks(); at_ < text_.size() && peek() != ']'; skip_separator(',')) mixer.add(inner(depth));
+      at_++;
+    } else if (peek() == '"') {
+      mixer.add(string());
+    } else {
+      const std::size_t first = at_;
+      while (at_ < text_.size() && std::string_view(",]} \n\t\r").find(peek()) == std::string_view::npos) at_++;
+      const std::string scalar(text_.substr(first, at_ - first));
+      if (mixer.state == '0')  // -0.0 + 0.0 is 0.0
+        mixer.add(std::bit_cast<std::uint64_t>(std::strtod(scalar.c_str(), nullptr) + 0.0));
+    }
+    return mixer.state;
+  }
+
+ private:
+  using Member = std::pair<std::uint64_t, std::uint64_t>;
+
+  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  void skip_blanks() {
+    while (at_ < text_.size() && (peek() == ' ' || peek() == '\n' || peek() == '\t' || peek() == '\r')) at_++;
+  }
+  void skip_separator(char separator) {
+    skip_blanks();
+    if (peek() == separator) at_++;
+    skip_blanks();
+  }
+  std::string_view string() {
+    const std::size_t first = at_++;
+    while (at_ < text_.size() && peek() != '"') at_ += peek() == '\\' ? 2 : 1;
+    at_++;
+    return text_.substr(first, at_ - first);
+  }
+  /// Returns the hash of a value inside another one.
+  std::uint64_t inner(std::uint32_t depth) {
+    if (depth < kMostDepth) return value(depth + 1);
+    for (std::uint32_t open = 0; at_ < text_.size();) {
+      if (open == 0 && (peek() == ',' || peek() == ']' || peek() == '}')) break;
+      if (peek() == '"') {
+        string();
+        continue;
+      }
+      open += peek() == '[' || peek() == '{';
+      open -= peek() == ']' || peek() == '}';
+      at_++;
+    }
+    return 0;
+  }
+  /// Returns the members of an object by the hashes of their names. If a name occurs twice, its last value counts.
+  std::vector<Member> members(std::uint32_t depth) {
+    std::vector<Member> all;
+    at_++;
+    for (skip_blanks(); at_ < text_.size() && peek() != '}'; skip_separator(',')) {
+      Mixer name{0};
+      name.add(string());
+      skip_separator(':');
+      all.emplace_back(name.state, inner(depth));
+    }
+    at_++;
+    std::ranges::reverse(all);
+    const auto less = [](const Member& a, const Member& b) { return a.first < b.first; };
+    std::ranges::stable_sort(all, less);
+    all.erase(std::unique(all.begin(), all.end(), [](const Member& a, const Member& b) { return a.first == b.first; }),
+              all.end());
+    return all;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+std::uint32_t hash_of(Arrays::Id before, std::uint32_t last) {
+  Hasher hash;
+  hash.add(before), hash.add(last);
+  return hash.bits();
+}
+
+}  // namespace
+
+std::uint64_t hash_json(std::string_view text) { return Hashing(text).value(0); }
+
+Arrays::Id Arrays::insert(const Position& position, bool findable) {
+  const auto id = static_cast<Id>(positions_.size());
+  positions_.push_back(position);
+  if (findable) ids_.insert(hash_of(position.before, position.before == kNone ? position.state : position.byte), id);
+  return id;
+}
+
+Arrays::Id Arrays::begin(std::uint32_t state) {
+  const auto same = [&](Id id) { return at(id).before == kNone && at(id).state == state; };
+  const Id found = ids_.find(hash_of(kNone, state), same);
+  return found != kNone ? found : insert({.before = kNone, .state = state, .life = Life::kAlive}, true);
+}
+
+Arrays::Id Arrays::known(Id from, std::uint8_t byte) const {
+  return ids_.find(hash_of(from, byte), [&](Id id) { return at(id).before == from && at(id).byte == byte; });
+}
+
+Arrays::Id Arrays::add(Id from, std::uint8_t byte, std::uint32_t state) {
+  Position next = at(from);
+  next.before = from, next.state = state, next.byte = byte, next.life = Life::kUnknown;
+  const bool in_value = next.size == kInValue;
+  if (!in_value) next.size++;
+  bool ends = false;
+  if (next.quoted) {
+    next.quoted = next.escaped || byte != '"';
+    next.escaped = !next.escaped && byte == '\\';
+  } else if (byte == '"') {
+    next.quoted = true;
+  } else if (byte == '[' || byte == '{') {
+    next.depth++;
+  } else if (byte == ']' || byte == '}') {
+    next.left = next.depth == 0;
+    if (!next.left) next.depth--;
+    ends = next.left && !in_value;
+  } else if (next.depth == 0 && byte == ',' && in_value) {
+    next.size = 0;
+  } else {
+    ends = next.depth == 0 && (byte == ',' || (byte == ':' && !in_value));
+  }
+  if (ends) {
+    const std::uint64_t hash = hash_json(item(from));
+    for (Id id = next.items; id != kNone; id = items_[id].before)
+      if (items_[id].hash == hash) next.life = Life::kDead;
+    if (next.life != Life::kDead) {
+      items_.push_back({next.items, count(from) + 1, hash});
+      next.items = static_cast<Id>(items_.size() - 1);
+    }
+    next.size = byte == ':' ? kInValue : 0;
+  }
+  if (next.life != Life::kDead && (next.left || next.size == kInValue)) next.life = Life::kAlive;
+  return insert(next, true);
+}
+
+/// Returns the text of the item so far.
+std::string Arrays::item(Id id) const {
+  std::string text(at(id).size == kInValue ? 0 : at(id).size, '\0');
+  for (std::size_t i = text.size(); i-- > 0; id = at(id).before) text[i] = static_cast<char>(at(id).byte);
+  return text;
+}
+
+Arrays::Id Arrays::copy(const Arrays& from, Id id, std::uint32_t state) {
+  std::vector<std::uint64_t> hashes;
+  for (Id item = from.at(id).items; item != kNone; item = from.items_[item].before)
+    hashes.push_back(from.items_[item].hash);
+  Id items = kNone;
+  for (std::size_t i = hashes.size(); i-- > 0;) {
+    items_.push_back({items, items == kNone ? 1 : items_[items].number + 1, hashes[i]});
+    items = static_cast<Id>(items_.size() - 1);
+  }
+  // nothing is appended to the positions before: only their bytes matter
+  Id before = kNone;
+  const std::string text = from.item(id);
+  for (std::size_t i = 0; i + 1 < text.size(); i++)
+    before = insert({.before = before, .state = 0, .byte = static_cast<std::uint8_t>(text[i])}, false);
+  Position copied = from.at(id);
+  copied.before = before, copied.state = state, copied.items = items;
+  return insert(copied, false);
+}
+
+}  // namespace aici::cfg

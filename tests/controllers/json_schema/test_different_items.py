@@ -1,0 +1,164 @@
+"""`uniqueItems` with any number of values: exactly the arrays of different items can be written."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.controllers.json_schema.engine import COMPACT, FLEXIBLE, SPACED, Engine, Refused
+from tests.controllers.json_schema.orders import orders
+from tests.controllers.json_schema.schemas import Schemas
+from tests.controllers.json_schema.test_random import COUNTED, LOSSY, mentions, walk
+
+TWO = {"a": {"enum": [1, 2]}, "b": {"type": "boolean"}}
+ITEMS: list[Any] = [
+    True,
+    {"type": "string"},
+    {"type": "number"},
+    {"type": ["string", "integer"]},
+    {"type": "integer", "minimum": 1, "maximum": 12},
+    {"enum": [1, 1.5, "a", "ab", "abc", None, True, [1], {"a": 1}, [], ""]},
+    {"type": "string", "maxLength": 1, "pattern": "^[a-k]$"},
+    {"type": "object"},
+    {"type": "object", "properties": TWO, "additionalProperties": False},
+    {"type": "object", "properties": {"id": {"type": "string"}, **TWO}, "required": ["id"]},
+    {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
+    {"type": "array", "items": {"enum": [*range(10)]}, "uniqueItems": True, "minItems": 1, "maxItems": 2},
+    {"anyOf": [{"type": "array", "uniqueItems": True}, {"type": "array", "items": {"type": "integer"}}]},
+]
+
+
+def array(rng: random.Random) -> dict[str, Any]:
+    """Returns a random schema of an array with different items."""
+    items = rng.choice(ITEMS) if rng.random() < 0.7 else Schemas(rng).schema(2)
+    made: dict[str, Any] = {"type": "array", "items": items, "uniqueItems": True}
+    if rng.random() < 0.3:
+        made["prefixItems"] = [rng.choice([*ITEMS, {"const": 1}]) for _ in range(rng.randint(1, 2))]
+    if rng.random() < 0.3:
+        made["minItems"] = rng.randint(1, 3)
+    if rng.random() < 0.3:
+        made["maxItems"] = rng.randint(2, 4)
+    if rng.random() < 0.2:
+        made["contains"] = rng.choice([*ITEMS, {"const": 1}])
+    if rng.random() < 0.2:
+        made = {"anyOf": [made, {"type": "array", "items": rng.choice(ITEMS), "minItems": rng.randint(0, 3)}]}
+    return made if rng.random() < 0.7 else {"type": "object", "properties": {"a": made}, "required": ["a"]}
+
+
+def value(rng: random.Random, source: Schemas, schema: dict[str, Any]) -> Any:
+    """Returns a value of the schema; some of its items are equal."""
+    if "properties" in schema:
+        return {"a": value(rng, source, schema["properties"]["a"])}
+    if "anyOf" in schema:
+        return value(rng, source, rng.choice(schema["anyOf"]))
+    some = [source.value(schema["items"]) for _ in range(rng.randint(1, 4))]
+    first = [source.value(one) for one in schema.get("prefixItems", [])]
+    return [*first, *rng.choices(some, k=rng.randint(0, 2))] if rng.random() < 0.5 else [*first, *some]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_values(engine: Engine, seed: int) -> None:
+    """Valid values are accepted, invalid values are not in any order of their properties."""
+    counts = collections.Counter[str]()
+    for number in range(60):
+        rng = random.Random(seed * 1000 + number)
+        schema, source = array(rng), Schemas(rng)
+        try:
+            engine.compile(schema, SPACED, any_order=True)
+        except Refused:
+            counts["refused"] += 1
+            continue
+        validator = Draft202012Validator(schema)
+        for _ in range(15):
+            made = value(rng, source, schema)
+            valid = validator.is_valid(made)
+            ways = [*itertools.islice(orders(made), 20)]
+            accepted = any(engine.accepts(json.dumps(way, ensure_ascii=False)) for way in ways)
+            assert valid or not accepted, (schema, made)
+            assert accepted or not valid or mentions(schema, (*LOSSY, *COUNTED)), (schema, made)
+            counts["valid" if valid else "invalid"] += 1
+    assert counts["valid"] > 150 and counts["invalid"] > 150, counts
+    assert counts["refused"] < 20, counts
+
+
+@pytest.mark.parametrize("whitespace", [FLEXIBLE, COMPACT])
+def test_walks(engine: Engine, whitespace: int) -> None:
+    """Every text that can be written is valid, and can be completed."""
+    finished = 0
+    for number in range(40):
+        rng = random.Random(number)
+        schema = array(rng)
+        try:
+            engine.compile(schema, whitespace)
+        except Refused:
+            continue
+        validator = Draft202012Validator(schema)
+        for _ in range(4):
+            text = walk(engine, rng)
+            if text is not None:
+                finished += 1
+                assert validator.is_valid(json.loads(text)), (schema, text)
+    assert finished > 80
+
+
+@pytest.mark.parametrize(
+    ("items", "first", "second"),
+    [
+        (True, "1", "1.0"),
+        (True, "100", "1e+2"),
+        (True, "0.0", "-0"),
+        (True, "[1, 2]", "[1,\n 2.0]"),
+        (True, '{"a": 1, "b": [2]}', '{"b": [2.0], "a": 1}'),
+        (True, '{"a": 1}', '{"a": 2, "a": 1}'),
+        (True, "0.1", "0.1000000000000000000001"),
+        ({"type": "string"}, '"\\""', '"\\""'),
+    ],
+)
+def test_equal_values_in_other_spelling(engine: Engine, items: Any, first: str, second: str) -> None:
+    engine.compile({"type": "array", "items": items, "uniqueItems": True}, FLEXIBLE)
+    assert engine.accepts(f"[{first}]") and engine.accepts(f"[{second}]")
+    assert not engine.accepts(f"[{first}, {second}]")
+    assert not engine.accepts(f"[{first}, null, {second}]")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("1", "true"), ("0", "false"), ("0", '""'), ("[]", "{}"), ("[1, 2]", "[[1, 2]]"), ("null", '"null"')],
+)
+def test_different_values_of_similar_spelling(engine: Engine, first: str, second: str) -> None:
+    engine.compile({"type": "array", "uniqueItems": True})
+    assert engine.accepts(f"[{first}, {second}]")
+
+
+def test_an_item_can_always_be_completed(engine: Engine) -> None:
+    """Where all completions of an item equal earlier items, it does not begin."""
+    names = [f"{letter}{digit}" for letter in "abc" for digit in "1234"]
+    engine.compile({"type": "array", "items": {"enum": names}, "uniqueItems": True})
+    written = ", ".join(f'"{name}"' for name in names if name.startswith("a"))
+    assert engine.run(f'[{written}, "a')[0] == len(f'[{written}, "')
+    everything = ", ".join(f'"{name}"' for name in names)
+    assert engine.run(f"[{everything}, ")[0] == len(f"[{everything}")
+    assert engine.accepts(f"[{everything}]")
+
+
+def test_only_arrays_with_the_keyword_need_different_items(engine: Engine) -> None:
+    unique = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    engine.compile({"anyOf": [unique, {"type": "array", "items": {"const": "a"}, "minItems": 3}]})
+    assert engine.accepts('["a", "b"]')
+    assert engine.accepts('["a", "a", "a"]')
+    assert not engine.accepts('["a", "a"]')
+    assert not engine.accepts('["b", "b", "b"]')
+
+
+def test_long_arrays(engine: Engine) -> None:
+    engine.compile({"type": "array", "uniqueItems": True}, COMPACT)
+    items = [{"number": number, "text": "x" * 50} for number in range(300)]
+    text = json.dumps(items, separators=(",", ":"))
+    assert engine.accepts(text)
+    assert not engine.accepts(text[:-1] + "," + json.dumps(items[17], separators=(",", ":")) + "]")
