@@ -137,7 +137,7 @@ def test_different_values_of_similar_spelling(engine: Engine, first: str, second
 
 
 def test_an_item_can_always_be_completed(engine: Engine) -> None:
-    """Where all completions of an item equal earlier items, it does not begin."""
+    """An item does not begin if all its completions equal earlier items."""
     names = [f"{letter}{digit}" for letter in "abc" for digit in "1234"]
     engine.compile({"type": "array", "items": {"enum": names}, "uniqueItems": True})
     written = ", ".join(f'"{name}"' for name in names if name.startswith("a"))
