@@ -95,6 +95,16 @@ Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State
 
 Engine::State Engine::append_several(State state, std::uint8_t byte) {
   const auto all = readings(state);
+  const auto ends = [&](Reading reading) {
+    if (in_array(reading)) return false;
+    const Scanner::State scanner = scanner_of(reading);
+    const bool over = scanner_.longest(scanner) && scanner_.accepting(scanner);
+    return !over && scanner_.append(scanner, byte) == Scanner::kDead;
+  };
+  if (std::ranges::all_of(all, ends)) {  // so it is for most bytes
+    if (state < kMixed) rows_[(state & ~kSeveral) << 8 | byte] = 0;
+    return 0;
+  }
   std::vector<Reading> now(all.begin(), all.end()), next;
   end_lexemes(now, byte);
   // kLongest first: these readings use the columns, which then collect the ends of the others
