@@ -212,6 +212,13 @@ class Walk {
     return (kinds & ~above.free) == 0 && node.height() <= above.length;
   }
 
+  /// Returns whether the state above counts, and what it allows suffices for this subtree. There are many states that
+  /// count, and finding out what each of them allows would take longer.
+  bool counts(const Frame& above, const TrieNode& node) const {
+    return above.length != kUnlimited && node.byte() < 0x80 && node.height() <= above.length &&
+           (above.free >> vocab_.classes().of[node.byte()] & 1) != 0;
+  }
+
   /// Within a character no text is free. But if all characters are, what is free after them is known before.
   void carry(const Frame& above, Frame& within) {
     Signature kinds = above.free;
@@ -282,7 +289,8 @@ class Walk {
       }
       take(*node);
       if (size > 1) {
-        stack_[depth] = frame(next);
+        stack_[depth] = counts(above, *node) ? Frame{.state = next, .free = above.free, .length = above.length - 1}
+                                             : frame(next);
         if constexpr (HasWellFormed<F>)
           if (node->byte() >= 0x80 && multibyte_ == kWellFormedUtf8) carry(above, stack_[depth]);
         if constexpr (HasLoopSignature<F>) {

@@ -6,6 +6,7 @@
 // or the characters are excluded, whichever costs less. A state need not be added if it covers one in the set: if its
 // nondeterministic states include all of the other's, it allows everything that the other allows.
 #include <algorithm>
+#include <array>
 
 #include "aici/detail/regex/automaton.hpp"
 #include "subset.hpp"
@@ -47,26 +48,52 @@ std::uint32_t Automaton::weight(Signature bits) const {
 template <class Visit>
 void Automaton::each_transition(State row, Visit visit) {
   if (!built(row)) build(row);
+  // first all of them, since `visit` may build rows and move the table; most rows have few targets
+  struct Group {
+    State target;
+    Signature bits;
+  };
+  std::array<Group, 8> groups;
+  std::size_t size = 0;
+  std::vector<Group> more;
+  const auto add = [&](Signature bits, State target) {
+    for (std::size_t i = 0; i < size; i++)
+      if (groups[i].target == target) {
+        groups[i].bits |= bits;
+        return;
+      }
+    if (size < groups.size())
+      groups[size++] = {target, bits};
+    else
+      more.push_back({target, bits});
+  };
   const std::uint32_t dense = program_->alphabet.dense();
-  // By index, since `visit` may build rows and move the table.
-  for (std::uint32_t kind = 0; kind < dense; kind++) visit(kind_bits_[kind], table_[row + kHeaderWords + kind]);
+  for (std::uint32_t kind = 0; kind < dense; kind++) add(kind_bits_[kind], table_[row + kHeaderWords + kind]);
   for (std::uint32_t run = table_[row + kRuns]; runs_[run].kind != kLastKind; run++)
-    visit(kWellFormedUtf8, runs_[run].target);
+    add(kWellFormedUtf8, runs_[run].target);
+  for (std::size_t i = 0; i < size; i++) visit(groups[i].bits, groups[i].target);
+  for (const Group& group : more) visit(group.bits, group.target);
 }
 
 bool Automaton::covered(State row, const std::vector<State>& home) const {
   const auto set = set_of(row);
   return std::any_of(home.begin(), home.end(), [&](State other) {
     const auto part = set_of(other);
-    return row == other || std::includes(set.begin(), set.end(), part.begin(), part.end());
+    if (row == other) return true;
+    // most sets of states that count have other bounds
+    if (part.size() > set.size() || part.front() < set.front() || part.back() > set.back()) return false;
+    return std::includes(set.begin(), set.end(), part.begin(), part.end());
   });
 }
 
 Signature Automaton::allowed_bits(State row) {
+  if (!built(row)) build(row);
   Signature allowed = known_bits_;
-  each_transition(row, [&](Signature bits, State target) {
-    if (target == kDead) allowed &= ~bits;
-  });
+  const std::uint32_t dense = program_->alphabet.dense();
+  for (std::uint32_t kind = 0; kind < dense; kind++)
+    if (table_[row + kHeaderWords + kind] == kDead) allowed &= ~kind_bits_[kind];
+  for (std::uint32_t run = table_[row + kRuns]; runs_[run].kind != kLastKind; run++)
+    if (runs_[run].target == kDead) allowed &= ~kWellFormedUtf8;
   return allowed;
 }
 
