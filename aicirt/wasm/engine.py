@@ -304,7 +304,7 @@ class Engine:
         self.closed = False
         self._thread = threading.get_ident()
         self._segv = segv_handler()
-        #: frees closed guests later; None = `Instance.close` frees them at once
+        #: frees large guests in another thread; None = `Instance.close` frees every guest at once
         self.reaper: Reaper | None = None
         #: the guest that runs now, for callbacks
         self.running: Instance | None = None

@@ -12,7 +12,7 @@ from aicirt.contract.errors import MemoryLimitError, ModuleError, ResultError, R
 from aicirt.settings import WASM_PAGE
 from aicirt.wasm import failure, raw, snapshot
 from aicirt.wasm.engine import TRAP_WORD
-from aicirt.wasm.memory import PAGE, page_faults
+from aicirt.wasm.memory import LEAST_BYTES, PAGE, page_faults
 from aicirt.wasm.module.rewrite import MEMORY
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
 
@@ -374,7 +374,7 @@ class Instance:
             self.view = memoryview(b"")
             reaper, own = self.engine.reaper, self.size - self.shared_bytes
             self.size = self._changed_bytes = 0
-            if reaper is None:
+            if reaper is None or own < LEAST_BYTES:
                 raw.store_delete(store)
             else:
                 reaper.free(store, own)

@@ -147,16 +147,6 @@ class Worker:
                 busy = self._expect_step()
             while (busy or self._listener.dismiss()) and self.running:
                 busy = self._serve()
-        self._free_guests()
-
-    def _free_guests(self) -> None:
-        """Frees closed guests until the bell rings."""
-        reaper = self.engine.reaper
-        if reaper is not None and not self._bell.rung and reaper.free_one():
-            self.meter.begin()
-            while not self._bell.rung and reaper.free_one():
-                pass
-            self.meter.end()
 
     def detach(self, number: int) -> None:
         """Frees a client that has gone, and keeps its counters."""
