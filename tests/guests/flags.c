@@ -143,7 +143,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (what == 'f') next_pre = AICI_FORK;
     if (what == 'w') next_pre = AICI_SUSPEND;
     if (what == 'l')
-        for (volatile uint32_t i = 0; i < 500000000; i++) {
+        for (volatile uint32_t i = 0; i < 250000000; i++) {
         }
     if (what == 'o' || what == 'z') mid.size = OLD_SIZE;
     if (what == 'z') {
