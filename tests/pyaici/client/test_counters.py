@@ -239,7 +239,7 @@ def leave_results_unread(case: Case) -> None:
     client.register(VOCABULARY)
     seq = client.instantiate(case.upload(), "log_flood")
     with suppress(AiciError):
-        for number in range(200):
+        for number in range(600):
             steps.append(client.begin_step([StepInput(seq, [1] if number else [])]))
             time.sleep(0.005)
 
