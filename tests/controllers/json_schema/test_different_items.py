@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from tests.controllers.json_schema.engine import COMPACT, FLEXIBLE, SPACED, Engine, Refused
 from tests.controllers.json_schema.orders import orders
 from tests.controllers.json_schema.schemas import Schemas
-from tests.controllers.json_schema.test_random import COUNTED, LOSSY, mentions, walk
+from tests.controllers.json_schema.test_random import COUNTED, LOSSY, finished_walks, mentions
 
 TWO = {"a": {"enum": [1, 2]}, "b": {"type": "boolean"}}
 ITEMS: list[Any] = [
@@ -90,21 +90,7 @@ def test_values(engine: Engine, seed: int) -> None:
 @pytest.mark.parametrize("whitespace", [FLEXIBLE, COMPACT])
 def test_walks(engine: Engine, whitespace: int) -> None:
     """Every text that can be written is valid, and can be completed."""
-    finished = 0
-    for number in range(40):
-        rng = random.Random(number)
-        schema = array(rng)
-        try:
-            engine.compile(schema, whitespace)
-        except Refused:
-            continue
-        validator = Draft202012Validator(schema)
-        for _ in range(4):
-            text = walk(engine, rng)
-            if text is not None:
-                finished += 1
-                assert validator.is_valid(json.loads(text)), (schema, text)
-    assert finished > 80
+    assert finished_walks(engine, array, range(40), whitespace) > 80
 
 
 @pytest.mark.parametrize(

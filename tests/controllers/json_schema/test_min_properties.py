@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import json
 import random
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.controllers.json_schema.engine import COMPACT, SPACED, Engine, Refused
+from tests.controllers.json_schema.engine import SPACED, Engine, Refused
 from tests.controllers.json_schema.orders import orders
-from tests.controllers.json_schema.test_random import walk
+from tests.controllers.json_schema.test_random import finished_walks
 
 NAMES = ["a", "b", "c", "x-1", "x-2", "é", 'q"', ""]
 VALUES: list[Any] = [True, {"type": "integer"}, {"type": "string"}, {"enum": [1, "a", None]}]
@@ -65,18 +64,7 @@ def test_values(engine: Engine, seed: int) -> None:
 
 def test_walks(engine: Engine) -> None:
     """Every text that can be written is valid, and can be completed."""
-    finished = 0
-    for number in range(60):
-        rng = random.Random(number)
-        made = schema(rng)
-        try:
-            engine.compile(made, COMPACT)
-        except Refused:
-            continue
-        for text in itertools.filterfalse(lambda text: text is None, (walk(engine, rng) for _ in range(3))):
-            finished += 1
-            assert text is not None and Draft202012Validator(made).is_valid(json.loads(text)), (made, text)
-    assert finished > 80
+    assert finished_walks(engine, schema, range(60)) > 80
 
 
 def test_a_name_counts_once(engine: Engine) -> None:
