@@ -305,6 +305,8 @@ class Controlled:
     def rows(self) -> list[rows.Row]:
         """Returns what the masks do not express, for each position of a pass; empty if there is nothing."""
         answer = self.answer
+        if answer is not None and answer.verb == Verb.LATE:
+            return [rows.Row(temperature=0.0)]  # a discarded token must not advance a seeded generator
         if answer is None or (not self.guesses and not self.has_post and is_mask(answer.row)):
             return []  # nearly always
         mass = self.wants_mass

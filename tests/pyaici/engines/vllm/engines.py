@@ -75,7 +75,11 @@ class Engines:
             self.close()
         if self._llm is None:
             from vllm import LLM
+            from vllm.envs import disable_envs_cache
 
+            # an engine in this process that was not made here, such as one of docs/vllm.md, has fixed the
+            # environment
+            disable_envs_cache()
             # VLLM_CPU_KVCACHE_SPACE would override `CACHE_BYTES`
             variables = {
                 "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(multiprocess)),

@@ -240,6 +240,24 @@ def test_several_samples_repeat_with_the_same_seed_and_differ(engines: Engines, 
             )
 
 
+def test_late_answers_change_no_seeded_token(engines: Engines, tmp_path: Path) -> None:
+    """A pass whose token is discarded for want of an answer draws no random number."""
+    guest = build_controller(ACROBAT.with_name("guest.c"), tmp_path / "guest.wasm").path
+    limits = {"mid_ms": 60_000, "step_deadline_ms": 50, "max_late_steps": 1000}
+    with (
+        Daemon(workers=1, limits=limits, store=tmp_path / "store") as daemon,
+        Runtime(daemon.socket_path) as runtime,
+    ):
+        module = runtime.upload(guest).id
+        engine = steered(engines, daemon)
+        sampling = Sampling(temperature=2.0, seed=3, ignore_eos=True)
+        asked = [Request(FRANCE, module, arg, sampling, max_tokens=12) for arg in ("ok", "mid_slow 300")]
+        (quick,), (slow,) = (engine.run([request]) for request in asked)
+        assert sum(process.get("counters", {}).get("late", 0) for process in runtime.health()["workers"])
+    assert quick.tokens == slow.tokens and len({*quick.tokens} - {20}) > 2, (quick, slow)
+    engines.close()
+
+
 def test_forks_have_the_log_probabilities_of_their_parent(engines: Engines, daemon: Daemon) -> None:
     engine = steered(engines, daemon, max_num_seqs=32)
     requests = [
