@@ -78,8 +78,8 @@ class Warmth {
  public:
   explicit Warmth(std::size_t bytes) : bytes_(bytes) {}
   bool has_room(const AnswerCache& cache) { return !over_ && has_room(cache, 1); }
-  /// Returns whether there is room for answers that earlier sequences have computed, which get as much again.
-  bool has_room_for_found(const AnswerCache& cache) { return has_room(cache, 2); }
+  /// Returns whether there is room for answers that earlier sequences have computed, which get three times as much.
+  bool has_room_for_found(const AnswerCache& cache) { return has_room(cache, 4); }
   void end() { over_ = true; }
   std::size_t bytes() const { return bytes_; }
 
@@ -104,8 +104,8 @@ struct ConstraintOptions {
   /// Number of states for which `prepare` computes answers. For a recognizer with inner states (detail/inner.hpp) it
   /// is at most 1, since most of their masks are computed quickly.
   unsigned prepared_states = 4;
-  /// Memory for answers that are computed ahead, which sequences share: for those near the start of the text, and as
-  /// much again for those that earlier sequences have computed.
+  /// Memory for answers that are computed ahead, which sequences share: for those near the start of the text, and
+  /// three times as much for those that earlier sequences have computed.
   std::size_t warm_bytes = 256 << 10;
   /// Records the sequence's tokens for `found`.
   bool records = false;
@@ -224,7 +224,7 @@ class Constraint : private Warmable {
   /// States to look at in one call of `warm`, if none of them needs an answer.
   static constexpr unsigned kStepsAtOnce = 64;
   /// What a sequence has found is worth a new snapshot if it is more than this part of what earlier ones have found.
-  static constexpr std::size_t kWorthwhile = 8;
+  static constexpr std::size_t kWorthwhile = 32;
 
   void append_special(const Vocabulary& vocab, TokenId token) {
     if (vocab.is_eos(token)) {

@@ -55,19 +55,28 @@ void for_each_difference(std::span<const std::uint32_t> mask, const std::uint32_
   return count;
 }
 
+/// Keys are hashes or packed numbers of states.
+std::uint32_t hash_of(std::uint64_t key) {
+  Hasher hasher;
+  hasher.add(static_cast<std::uint32_t>(key)), hasher.add(static_cast<std::uint32_t>(key >> 32));
+  return hasher.bits();
+}
+
 std::size_t blocks(std::size_t mask_words) { return (mask_words + kBlock - 1) / kBlock; }
 
 }  // namespace
 
+const AnswerCache::Entry* AnswerCache::look_kept(std::uint64_t key) const {
+  const std::uint32_t found = kept_index_.find(hash_of(key), [&](std::uint32_t i) { return kept_[i].key == key; });
+  return found == HashIndex::kNone ? nullptr : &kept_[found];
+}
+
 AnswerCache::Entry* AnswerCache::look(std::uint64_t key) {
-  for (std::size_t i = 0; i < kept_keys_.size(); i++)
-    if (kept_keys_[i] == key) return &kept_[i];
+  if (const Entry* kept = look_kept(key)) return const_cast<Entry*>(kept);
   for (Entry& entry : entries_)
     if (entry.key == key) return &entry;
   return nullptr;
 }
-
-bool AnswerCache::keeps(std::uint64_t key) const { return std::ranges::find(kept_keys_, key) != kept_keys_.end(); }
 
 const Answer* AnswerCache::find(std::uint64_t key, TokenSet& scratch) {
   Entry* const found = look(key);
@@ -101,7 +110,7 @@ void AnswerCache::keep(std::size_t room, TokenSet& scratch) {
       unpack(entry, scratch);
       make_whole(entry, scratch);
     }
-    kept_keys_.push_back(entry.key);
+    kept_index_.insert(hash_of(entry.key), static_cast<std::uint32_t>(kept_.size()));
     kept_.push_back(std::move(entry));
   }
   entries_.clear();
@@ -130,7 +139,7 @@ void AnswerCache::put(std::uint64_t key, const Answer& answer) {
 void AnswerCache::clear() {
   entries_.clear();
   kept_.clear();
-  kept_keys_.clear();
+  kept_index_.clear();
   wholes_.clear();
   bytes_ = kept_bytes_ = 0;
 }

@@ -15,10 +15,9 @@ void fail_stuck() {
 }
 
 namespace {
-/// Each kept answer makes lookups a nanosecond slower.
-constexpr std::size_t kMostKept = 1024;
-/// Maximum growth of the memory in pages of 64 KiB, most of which are a recognizer's own states.
-constexpr std::size_t kMostPages = 16;
+/// Limits of the kept answers and of the memory's growth in pages of 64 KiB, most of which are a recognizer's own
+/// states. Tables double, so one more state can take dozens of pages, of which few are written to.
+constexpr std::size_t kMostKept = 1024, kMostPages = 64;
 }  // namespace
 
 bool Warmth::has_room(const AnswerCache& cache, unsigned times) {

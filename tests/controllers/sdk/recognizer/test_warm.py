@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 
@@ -144,15 +145,28 @@ def test_sequences_learn_from_each_other(
     template.instance.close()
 
 
-def test_sequences_find_what_warming_has_left(program: Callable[[str], Program], vocab: Vocab) -> None:
+TEXT = {"type": "string", "maxLength": 1024}
+ENTRY = {"name": TEXT, "parent": TEXT, "size": {"type": "number"}, "media_type": TEXT}
+
+
+@pytest.mark.parametrize(
+    ("controller", "argument", "text"),
+    [
+        ("regex", r"([a-z]{400}|[0-9]{900})(ab|cd){1,40}!", b"1" * 900 + b"abcdab!"),
+        # a table of its states doubles while it is warmed, by more pages than there are states
+        ("json_schema", json.dumps({"properties": ENTRY}), b'{"name":"ab","parent":"","media_type":"c/d"}'),
+    ],
+)
+def test_sequences_find_what_warming_has_left(
+    program: Callable[[str], Program], vocab: Vocab, controller: str, argument: str, text: bytes
+) -> None:
     """Warming visits states near the start, while there is room. What a sequence finds has its own room."""
-    pattern = r"([a-z]{400}|[0-9]{900})(ab|cd){1,40}!"
-    template = Guest(program("regex"), vocab, pattern, capabilities={})
+    template = Guest(program(controller), vocab, argument, capabilities={})
     assert template.warm() > 100
     for again in (False, True):
         guest = template.fork(2)
         guest.step()
-        for byte in b"1" * 900 + b"abcdab!":
+        for byte in text:
             guest.step([byte])
         found = guest.found()
         assert bool(found) != again

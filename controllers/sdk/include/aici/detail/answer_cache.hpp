@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "aici/detail/hash_index.hpp"
 #include "aici/token_set.hpp"
 #include "aici/types.hpp"
 
@@ -38,7 +39,7 @@ class AnswerCache {
   /// pinned.
   void keep(std::size_t room, TokenSet& scratch);
   /// Returns whether an answer is pinned.
-  bool keeps(std::uint64_t key) const;
+  bool keeps(std::uint64_t key) const { return look_kept(key) != nullptr; }
   bool has(std::uint64_t key) const { return const_cast<AnswerCache*>(this)->look(key) != nullptr; }
 
   /// Returns the used bytes of the budget.
@@ -71,6 +72,7 @@ class AnswerCache {
     std::unique_ptr<std::uint32_t[]> data;
   };
 
+  const Entry* look_kept(std::uint64_t key) const;
   bool is_kept(const Entry& entry) const { return &entry >= kept_.data() && &entry < kept_.data() + kept_.size(); }
   Entry* look(std::uint64_t key);
   const std::uint32_t* base_of(const Entry& entry) const;
@@ -86,7 +88,7 @@ class AnswerCache {
   std::uint32_t mask_words_ = 0;
   std::vector<Entry> entries_;
   std::vector<Entry> kept_;
-  std::vector<std::uint64_t> kept_keys_;
+  HashIndex kept_index_;
   std::vector<Whole> wholes_;  ///< those without users have no words and are reusable
   Answer found_;
 };
