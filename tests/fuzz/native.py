@@ -18,7 +18,7 @@ _SDK = ROOT / "controllers" / "sdk"
 _SANITIZERS = "address,undefined"
 _FLAGS = (
     *("-O1", "-gline-tables-only", "-std=c++20", f"-fsanitize=fuzzer-no-link,{_SANITIZERS}", "-w"),
-    *("-fno-sanitize-recover=all", "-include", str(_HERE / "guest.hpp")),
+    "-fno-sanitize-recover=all",
     *("-I", str(_SDK / "include"), "-I", str(_SDK / "src")),
 )
 #: tokens besides all single bytes, so that most texts have several tokenizations

@@ -42,7 +42,6 @@ struct Ended {
 /// The limit on a guest's memory (aicirt/settings.py), here for its allocations.
 constexpr std::ptrdiff_t kMemory = 64 << 20;
 constexpr int kSteps = 24;
-constexpr std::ptrdiff_t kPage = 65536;
 
 /// Bytes allocated since the controller began to run. Memory from before may be freed, too.
 std::ptrdiff_t allocated = 0;
@@ -143,8 +142,6 @@ void run(std::string_view choice_bytes) {
 }
 
 }  // namespace
-
-std::size_t aici_fuzz_pages() { return static_cast<std::size_t>(std::max<std::ptrdiff_t>(allocated, 0) / kPage); }
 
 namespace aici::detail {
 void link_runtime() {}

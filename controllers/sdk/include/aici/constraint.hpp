@@ -77,18 +77,18 @@ auto explorer_of() {
 class Warmth {
  public:
   explicit Warmth(std::size_t bytes) : bytes_(bytes) {}
-  bool has_room(const AnswerCache& cache) { return !over_ && has_room(cache, 1); }
+  /// `states`: bytes of the recognizer's states.
+  bool has_room(const AnswerCache& cache, std::size_t states) { return !over_ && has_room(cache, states, 1); }
   /// Returns whether there is room for answers that earlier sequences have computed, which get three times as much.
-  bool has_room_for_found(const AnswerCache& cache) { return has_room(cache, 4); }
+  bool has_room_for_found(const AnswerCache& cache, std::size_t states) { return has_room(cache, states, 4); }
   void end() { over_ = true; }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  bool has_room(const AnswerCache& cache, unsigned times);
+  bool has_room(const AnswerCache& cache, std::size_t states, unsigned times) const;
 
   std::size_t bytes_;
   bool over_ = false;
-  std::size_t first_pages_ = 0;
 };
 
 [[noreturn]] void fail_forbidden(TokenId token);
@@ -249,7 +249,7 @@ class Constraint : private Warmable {
       if (spelling_.known()) return false;
       if constexpr (detail::Reports<R>)
         if (detail::FoundTexts found = detail::FoundTexts::of_host(); !found.bytes().empty()) return learn(found);
-      if (!warmth_.has_room(cache_)) return false;
+      if (!has_room()) return false;
       if (explorer_ == nullptr) explorer_ = std::make_unique<detail::Explorer<R>>(cursor_.state());
       if (const auto* state = explorer_->next(recognizer(), kStepsAtOnce)) {
         const auto here = cursor_.state();
@@ -257,11 +257,20 @@ class Constraint : private Warmable {
         keep_answer();
         cursor_.go_to(here);
       }
-      if (!explorer_->over() && warmth_.has_room(cache_)) return true;
+      if (!explorer_->over() && has_room()) return true;
       explorer_.reset();
       warmth_.end();
     }
     return false;
+  }
+
+  bool has_room() { return warmth_.has_room(cache_, state_bytes()); }
+  /// Zero for a recognizer that does not build its states lazily.
+  std::size_t state_bytes() {
+    if constexpr (HasCompact<R>)
+      return recognizer().bytes();
+    else
+      return 0;
   }
 
   /// Finds the answer of the next state that an earlier sequence has found. Returns false after the last one.
@@ -269,7 +278,7 @@ class Constraint : private Warmable {
     if (const std::uint64_t hash = found.hash(); hash != learning_) learning_ = hash, learned_ = 0;
     for (std::size_t i = 0; i <= learned_; i++)
       if (!found.next()) return false;
-    if (!warmth_.has_room_for_found(cache_)) return false;
+    if (!warmth_.has_room_for_found(cache_, state_bytes())) return false;
     learned_++;
     const auto here = cursor_.state();
     const std::size_t before = cache_.num_kept();

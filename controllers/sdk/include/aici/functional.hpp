@@ -90,9 +90,11 @@ concept HasForcedByte = requires(F& f, typename F::State state, std::uint8_t* by
 
 /// Optional: lets a recognizer that builds its states lazily drop states that it no longer needs. Called between two
 /// masks with the current state, which may get a new number. Returns true if all other states have become invalid.
+/// `bytes` is the memory of the states.
 template <class F>
 concept HasCompact = requires(F& f, typename F::State* state) {
   { f.compact(state) } -> std::same_as<bool>;
+  { f.bytes() } -> std::convertible_to<std::size_t>;
 };
 
 /// Optional: returns why the answers so far are invalid (a limit was reached), or null. Called after each mask.

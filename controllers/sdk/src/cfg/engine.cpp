@@ -9,8 +9,8 @@ namespace aici::cfg {
 Engine::Engine(Grammar grammar, const Limits& limits)
     : grammar_(std::move(grammar)), limits_(limits), scanner_(&grammar_.terminals()), well_formed_(grammar_.terminals().well_formed()) {
   begin_plain();
-  constexpr std::size_t kUsual = 512;
-  rows_.reserve(kUsual << 8), readings_.reserve(4 * kUsual), several_.reserve(kUsual);
+  constexpr std::size_t kUsual = 8192;
+  rows_.reserve(kUsual << 8), readings_.reserve(kUsual), several_.reserve(kUsual / 8);
 }
 
 const char* Engine::start(Rule rule) {

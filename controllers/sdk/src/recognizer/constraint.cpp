@@ -15,16 +15,12 @@ void fail_stuck() {
 }
 
 namespace {
-/// Limits of the kept answers and of the memory's growth in pages of 64 KiB, most of which are a recognizer's own
-/// states. Tables double, so one more state can take dozens of pages, of which few are written to.
-constexpr std::size_t kMostKept = 1024, kMostPages = 64;
+/// Limits of the kept answers, and of the bytes of the recognizer's states.
+constexpr std::size_t kMostKept = 1024, kMostStates = 1 << 20;
 }  // namespace
 
-bool Warmth::has_room(const AnswerCache& cache, unsigned times) {
-  const std::size_t pages = __builtin_wasm_memory_size(0);
-  if (first_pages_ == 0) first_pages_ = pages;
-  return cache.kept_bytes() < times * bytes_ && cache.num_kept() < times * kMostKept &&
-         pages - first_pages_ < times * kMostPages;
+bool Warmth::has_room(const AnswerCache& cache, std::size_t states, unsigned times) const {
+  return cache.kept_bytes() < times * bytes_ && cache.num_kept() < times * kMostKept && states < times * kMostStates;
 }
 
 bool tokenizer_is_exact() { return capability(Capability::tokenizer) != 0; }

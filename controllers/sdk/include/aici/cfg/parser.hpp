@@ -244,6 +244,7 @@ class Parser {
   InnerMasks& inner_masks() { return engine_->inner_masks(); }
   /// Between masks: forgets columns and states if there are many.
   bool compact(State* state) { return engine_->compact(state); }
+  std::size_t bytes() const { return engine_->bytes(); }
   const char* failure() const { return engine_->failure(); }
 
   const Engine& engine() const { return *engine_; }

@@ -70,7 +70,7 @@ class Scanner {
  private:
   static constexpr std::uint16_t kUnknown = 0xffff;
   /// Most grammars have fewer states.
-  static constexpr std::size_t kUsual = 1024;
+  static constexpr std::size_t kUsual = 4096;
   struct Part {
     Terminal terminal;
     Terminals::State state;

@@ -71,6 +71,9 @@ class Lexer {
 
   TerminalSets& sets() { return sets_; }
   std::size_t num_states() const { return rows_.size(); }
+  std::size_t bytes() const {
+    return table_.size() * sizeof(State) + parts_.size() * sizeof(Part) + rows_.size() * sizeof(Row);
+  }
   /// Returns why the answers so far are invalid, or null.
   const char* failure() const;
 

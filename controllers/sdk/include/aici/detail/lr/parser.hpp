@@ -47,6 +47,7 @@ class Parser {
 
   /// Drops stacks, between masks, if there are many.
   bool compact(State* state) { return own_->compact(state); }
+  std::size_t bytes() const { return own_->bytes(); }
   const char* failure() const { return own_->failure(); }
 
  private:
@@ -80,6 +81,7 @@ class Parser {
     std::uint32_t append_inside(std::uint32_t state, std::uint8_t byte);
     InnerMasks& inner_masks() { return inner_masks_; }
     bool compact(State* state);
+    std::size_t bytes() const { return stacks_.bytes() + lexer_.bytes(); }
     const char* failure() const;
 
    private:

@@ -35,6 +35,9 @@ class Stacks {
   }
 
   std::size_t size() const { return nodes_.size(); }
+  std::size_t bytes() const {
+    return nodes_.size() * sizeof(Node) + steps_.size() * sizeof(Step) + ids_.bytes() + step_ids_.bytes();
+  }
   /// Drops all stacks but one; returns its new number.
   Stack keep_only(Stack stack);
 
