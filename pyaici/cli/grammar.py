@@ -92,7 +92,11 @@ def _add(
     actions: Any, name: str, run: Any, summary: str, more: str, examples: str
 ) -> argparse.ArgumentParser:
     parser = add_command(actions, name, run, summary, more=more, examples=examples)
-    parser.add_argument("file", metavar="FILE", help="the grammar file, or the name of a bundled grammar")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="the grammar file (@FILE is taken, too), or the name of a bundled grammar",
+    )
     parser.add_argument(
         "--kind",
         choices=sorted({*KINDS.values(), "regex"}),
@@ -162,8 +166,9 @@ def sample(arguments: argparse.Namespace) -> int:
 def _read(arguments: argparse.Namespace) -> tuple[str, bytes]:
     """Returns the controller's name and its argument."""
     path = Path(arguments.file)
-    if not path.exists():
-        path = find_grammar(arguments.file) or path
+    if not path.exists():  # @FILE as in `aici run --arg`
+        name = arguments.file.removeprefix("@")
+        path = find_grammar(name) or Path(name)
     kind = arguments.kind or KINDS.get(path.suffix)
     if kind is None:
         raise AiciError(

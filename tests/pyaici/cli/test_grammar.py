@@ -48,6 +48,11 @@ def test_check_prints_warnings_size_time_and_first_bytes(capsys: pytest.CaptureF
     assert lines[4:] == ['  begins   with "n", "y"']
 
 
+def test_a_file_may_be_given_as_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grammar", "check", "@answer.kbnf"]) == 0
+    assert capsys.readouterr().out.startswith("@answer.kbnf: accepted by kbnf\n")
+
+
 def test_check_reports_the_error_in_a_refused_grammar(capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.kbnf").write_text("start ::= 'a'\n  | b;")
     assert main(["grammar", "check", "bad.kbnf"]) == 1
