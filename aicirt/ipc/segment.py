@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import posix_ipc
@@ -199,24 +200,32 @@ class RowPool:
 
         Raises SpaceError if none is left.
         """
-        if not self._free:
+        private = self._private
+        try:
+            row = self._free.pop()
+        except IndexError:
             raise SpaceError(
-                f"all {len(self._private)} {self._kind} rows of this client are in use; release rows, "
+                f"all {len(private)} {self._kind} rows of this client are in use; release rows, "
                 "or request more when you attach"
-            )
-        row, private = self._free.pop(), self._private
+            ) from None
         private[row] = self._published[row] = generation = private[row] + 1 & _LAST
         return row, generation, self._address + row * self._stride
 
-    def give_back(self, row: int, generation: int) -> None:
-        """Frees a row. Raises ProtocolError if the row is not in use under that generation."""
-        private = self._private
-        if not 0 <= row < len(private):
-            raise ProtocolError(f"there is no {self._kind} row {row}")
-        if private[row] != generation or not generation & 1:
-            raise ProtocolError(f"{self._kind} row {row} is not in use under generation {generation}")
-        private[row] = self._published[row] = generation + 1 & _LAST
-        self._free.append(row)
+    def give_back(self, numbers: Sequence[int]) -> None:
+        """Frees rows; `numbers` is [row, generation, ...].
+
+        Raises ProtocolError, or ValueError for an odd number of them, if a row is not in use under that
+        generation.
+        """
+        private, published, free, count = self._private, self._published, self._free, len(self._private)
+        pairs = iter(numbers)
+        for row, generation in zip(pairs, pairs, strict=True):
+            if not 0 <= row < count:
+                raise ProtocolError(f"there is no {self._kind} row {row}")
+            if private[row] != generation or not generation & 1:
+                raise ProtocolError(f"{self._kind} row {row} is not in use under generation {generation}")
+            private[row] = published[row] = generation + 1 & _LAST
+            free.append(row)
 
     @property
     def free(self) -> int:

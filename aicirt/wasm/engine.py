@@ -158,8 +158,6 @@ class Ticker:
 #: summary of the settings that change compiled code or accepted modules; see `_config`
 CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, deterministic simd; 1"
 
-#: index in `Engine.words` of the word that receives a trap
-TRAP_WORD = 4
 #: seconds by which consecutive calls of host functions may exceed the limit
 _LOOK_SECONDS = 0.0005
 #: most CPU time that is charged between two readings of the clock. A guest needs at most one tick and the
@@ -273,23 +271,20 @@ class Engine:
         "_callback",
         "_segv",
         "_thread",
-        "_words",
         "callback_address",
         "changes",
         "clock_start",
         "closed",
         "excluded_ns",
+        "frame",
         "interrupted",
         "limits",
         "look_at",
         "pointer",
         "reaper",
         "running",
-        "trap_address",
         "wanted",
         "wasmtime",
-        "words",
-        "words_address",
     )
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -321,12 +316,9 @@ class Engine:
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._on_interrupt)
-        # argument and result of synchronous calls (4 words), and the place for their trap (1 word). Access to
-        # the view takes half as long as access to the array
-        self._words = (ctypes.c_uint64 * 5)()
-        self.words = memoryview(self._words).cast("B").cast("Q")
-        self.words_address = ctypes.addressof(self._words)
-        self.trap_address = self.words_address + 8 * TRAP_WORD
+        #: memory for the next call. All share it, since each guest's own would be out of the caches; only a
+        #: fiber that outlasts its first slice keeps it, and leaves another one here
+        self.frame = raw.Frame()
         self._callback: Any = raw.EpochCallback(self._on_epoch)
         self.callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value
 
@@ -346,11 +338,6 @@ class Engine:
                 "kill the process: call faulthandler.enable() before you create the engine"
             )
 
-    def take_trap(self) -> int:
-        """Returns the address of a synchronous call's trap, or 0; the caller frees it."""
-        trap, self.words[TRAP_WORD] = self.words[TRAP_WORD], 0
-        return trap
-
     def _on_interrupt(self, _signal: int, _frame: object) -> None:
         if self.running is None:
             raise KeyboardInterrupt
@@ -359,6 +346,7 @@ class Engine:
     def raise_interrupt(self) -> None:
         """Raises the `KeyboardInterrupt` that was deferred while a guest ran."""
         self.interrupted = False
+        self.frame = raw.Frame()  # the call may have left a trap in the old one
         raise KeyboardInterrupt
 
     def charge(self, guest: Instance) -> None:

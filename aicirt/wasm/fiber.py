@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -10,30 +9,10 @@ from typing import Any
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
 from aicirt.wasm.instance import Instance
+from aicirt.wasm.raw import ARG, ERROR, RESULT, TRAP, Frame
 
-#: offsets in a frame, in 64-bit words: one argument, the result, trap pointer, error pointer
-_ARG, _RESULT = raw.VAL_OF // 8, (raw.VAL_SIZE + raw.VAL_OF) // 8
-_TRAP, _ERROR = raw.VAL_SIZE // 4, raw.VAL_SIZE // 4 + 1
 #: stands for the fiber of a guest in its first slice, which most calls do not outlast
 _FIRST_SLICE: Any = object()
-
-
-class _Frame:
-    """The memory that wasmtime writes to during a call; it must exist until the call ends."""
-
-    __slots__ = ("_buffer", "address", "error", "result", "trap", "words")
-
-    def __init__(self) -> None:
-        self._buffer = (ctypes.c_uint64 * (_ERROR + 1))()
-        self.words = memoryview(self._buffer).cast("B").cast("Q")
-        self.address = ctypes.addressof(self._buffer)
-        self.result = self.address + raw.VAL_SIZE
-        self.trap = self.address + 8 * _TRAP
-        self.error = self.address + 8 * _ERROR
-
-
-#: frames of ended calls, for reuse: making one takes as long as a short call
-_spare: list[_Frame] = []
 
 
 def begin(instance: Instance, export: int, limit_ns: int, arg: int = 0) -> int | Fiber:
@@ -44,33 +23,25 @@ def begin(instance: Instance, export: int, limit_ns: int, arg: int = 0) -> int |
     engine = instance.engine
     if instance.failed or instance.fiber is not None or engine.running is not None:
         raise instance.not_callable()
-    program = instance.program
-    frame = _spare.pop() if _spare else _Frame()
+    context, frame = instance.context, engine.frame
     words = frame.words
-    words[_ARG], words[_RESULT] = arg, 0
-    future = raw.func_call_async(
-        instance.context,
-        instance._handles[export] or instance.handle(export),
-        frame.address,
-        program.arity[export],
-        frame.result,
-        program.results[export],
-        frame.trap,
-        frame.error,
-    )
+    words[ARG], words[RESULT] = arg, 0
+    function = instance._handles[export] or instance.handle(export)
+    future = raw.func_call_async(context, function, *frame.call_async[export])
     instance.fiber = _FIRST_SLICE
     instance.export = export
     instance.limit_ns = limit_ns
     instance.used_ns = 0
-    instance.host_ns = program.host_ns[export]
+    instance.host_ns = instance.program.host_ns[export]
     instance.ran = True
     # charging begins at the first tick or host call: see Engine.check_time
     engine.clock_start = -1
-    raw.set_epoch_deadline(instance.context, 1)
+    raw.set_epoch_deadline(context, 1)
     engine.running = instance
     done = raw.future_poll(future)
     engine.running = None
     if not done or engine.interrupted:
+        engine.frame = Frame()  # the fiber keeps this one
         fiber = instance.fiber = Fiber._after_a_slice(instance, frame, future)
         if engine.interrupted:
             engine.raise_interrupt()
@@ -82,17 +53,15 @@ def begin(instance: Instance, export: int, limit_ns: int, arg: int = 0) -> int |
     return _result(instance, frame)
 
 
-def _result(instance: Instance, frame: _Frame) -> int:
-    """Returns the result of a call that is done, or raises its error; the frame can be used again."""
+def _result(instance: Instance, frame: Frame) -> int:
+    """Returns the result of a call that is done, or raises its error."""
     if instance.used_ns:  # as in `Instance.call`, a short call saves the system call
         instance.engine.charge(instance)
     words = frame.words
-    _spare.append(frame)
-    trap, error = words[_TRAP], words[_ERROR]
-    if trap or error:
-        words[_TRAP] = words[_ERROR] = 0
-        raise instance.failure(error, trap)
-    return words[_RESULT] & 0xFFFFFFFF
+    if words[TRAP] or words[ERROR]:
+        error, words[ERROR] = words[ERROR], 0
+        raise instance.failure(error, frame.take_trap())
+    return words[RESULT] & 0xFFFFFFFF
 
 
 class Fiber:
@@ -120,12 +89,12 @@ class Fiber:
         limit = program.limit_ns[export] if limit_ms is None else int(limit_ms * 1e6)
         #: arguments of `begin`; None once the call has begun or has been abandoned
         self._call: tuple[int, int, int] | None = export, limit, args[0] & 0xFFFFFFFF if args else 0
-        self._frame: _Frame | None = None
+        self._frame: Frame | None = None
         self._future: int | None = None
         instance.fiber = self
 
     @classmethod
-    def _after_a_slice(cls, instance: Instance, frame: _Frame, future: int) -> Fiber:
+    def _after_a_slice(cls, instance: Instance, frame: Frame, future: int) -> Fiber:
         fiber = cls.__new__(cls)
         fiber.instance, fiber.done, fiber.result, fiber._call = instance, False, 0, None
         fiber._frame, fiber._future = frame, future
@@ -182,11 +151,10 @@ class Fiber:
     def cancel(self) -> None:
         """Abandons the call. The guest is then in an unknown state and can only be closed."""
         if self._future is not None or self._call is not None:
-            if (frame := self._end()) is not None:
-                _spare.append(frame)
+            self._end()
             self.instance.failed = True
 
-    def _end(self) -> _Frame | None:
+    def _end(self) -> Frame | None:
         future, frame = self._future, self._frame
         self._future = self._frame = self._call = self.instance.fiber = None
         if future is not None:

@@ -11,10 +11,10 @@ from aicirt.contract.abi import Export
 from aicirt.contract.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure
 from aicirt.settings import WASM_PAGE
 from aicirt.wasm import failure, raw, snapshot
-from aicirt.wasm.engine import TRAP_WORD
 from aicirt.wasm.memory import LEAST_BYTES, PAGE, page_faults
 from aicirt.wasm.module.rewrite import MEMORY
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
+from aicirt.wasm.raw import ARG, RESULT, TRAP
 
 if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine
@@ -35,6 +35,7 @@ class Instance:
     """
 
     __slots__ = (
+        "_block",
         "_changed_bytes",
         "_externs",
         "_handles",
@@ -132,16 +133,16 @@ class Instance:
         raw.store_epoch_callback(self.store, engine.callback_address, None, None)
         count = FIRST_GLOBAL_SLOT + len(program.global_names)
         # the C structs of this instance: wasmtime_instance_t, then one wasmtime_extern_t each
-        self._externs = ctypes.create_string_buffer(raw.INSTANCE_SIZE + count * raw.EXTERN_SIZE)
-        address = ctypes.addressof(self._externs)
+        self._block = (ctypes.c_char * (raw.INSTANCE_SIZE + count * raw.EXTERN_SIZE))()
+        self._externs = ctypes.addressof(self._block)
         raw.set_epoch_deadline(self.context, 1)
         measured = program.num_instances < MEASURED_INSTANCES
         faults = page_faults() if measured else 0
-        error = raw.instance_pre_instantiate(program.pre, self.context, address, engine.trap_address)
+        error = raw.instance_pre_instantiate(program.pre, self.context, self._externs, engine.frame.trap)
         if measured:
             program.count_instance((page_faults() - faults) * PAGE)
-        if error or engine.words[TRAP_WORD]:
-            reason = self.failure(error, engine.take_trap())
+        if error or engine.frame.words[TRAP]:
+            reason = self.failure(error, engine.frame.take_trap())
             self.close()
             raise reason
         self._memory = self.extern(MEMORY_SLOT, f"{MEMORY}0".encode())
@@ -156,9 +157,8 @@ class Instance:
 
         Raises `ModuleError` if the module has no such export.
         """
-        address = ctypes.addressof(self._externs) + raw.INSTANCE_SIZE + slot * raw.EXTERN_SIZE
-        instance = ctypes.addressof(self._externs)
-        if not raw.instance_export_get(self.context, instance, name, len(name), address):
+        address = self._externs + raw.INSTANCE_SIZE + slot * raw.EXTERN_SIZE
+        if not raw.instance_export_get(self.context, self._externs, name, len(name), address):
             raise ModuleError(f"the module does not export {name.decode()}")
         return address + raw.EXTERN_OF
 
@@ -270,22 +270,23 @@ class Instance:
         self.host_ns = 0  # others wait for synchronous calls: host functions get no extra time
         engine.clock_start = -1
         engine.running = self
-        words = engine.words
-        words[0] = arg
+        frame = engine.frame
+        words = frame.words
+        words[ARG] = arg
         if not right_after:
             raw.set_epoch_deadline(self.context, 1)
-        error = raw.func_call(self.context, function, engine.words_address, 4, engine.trap_address)
+        error = raw.func_call(self.context, function, frame.argument, 1, frame.trap)
         engine.running = None
         if engine.interrupted:
             engine.raise_interrupt()
-        if error or words[TRAP_WORD]:
-            raise self.failure(error, engine.take_trap())
+        if error or words[TRAP]:
+            raise self.failure(error, frame.take_trap())
         if self.used_ns:
             engine.charge(self)
             if self.used_ns >= self.limit_ns:
                 self.failed = True
                 raise engine.time_limit_error(self)
-        return words[0] & 0xFFFFFFFF
+        return words[ARG] & 0xFFFFFFFF
 
     def touch(self, address: int) -> None:
         """Brings the data of a call into the processor's caches, and changes nothing.
@@ -297,9 +298,9 @@ class Instance:
         raw.set_epoch_deadline(self.context, 1)
         view, size = self.view, self.size
         if self.globals:  # the first global of compiled code is the stack pointer
-            words = self.engine.words
-            raw.global_get(self.context, self.globals[0], self.engine.words_address)
-            stack = (words[raw.VAL_OF // 8] & 0xFFFFFFFF) - 16
+            frame = self.engine.frame
+            raw.global_get(self.context, self.globals[0], frame.result)
+            stack = (frame.words[RESULT] & 0xFFFFFFFF) - 16
             if 0 <= stack < size:
                 view[stack]
         if address < size:

@@ -46,7 +46,6 @@ class Program:
         "names",
         "num_instances",
         "pre",
-        "results",
         "watches_growth",
     )
 
@@ -69,7 +68,6 @@ class Program:
         # tuples indexed by `Export`: a lookup by a member of an Enum takes as long as a call
         self.callbacks = tuple(name for name, _ in EXPORTS.values())
         self.arity = tuple(len(kind.params) for _, kind in EXPORTS.values())
-        self.results = tuple(len(kind.results) for _, kind in EXPORTS.values())
         #: whether the module exports each function, by `Export`
         self.has = tuple(name in exports for name, _ in EXPORTS.values())
         limits = self.limits

@@ -12,6 +12,7 @@ from typing import Any
 
 from wasmtime import _bindings, _ffi
 
+from aicirt.contract.abi import EXPORTS
 from aicirt.contract.errors import RuntimeFailure
 
 #: size of wasmtime_extern_t and the offset of the handle inside it
@@ -94,6 +95,36 @@ increment_epoch = _function("wasmtime_engine_increment_epoch", None, _p)
 
 error_new = _function("wasmtime_error_new", _p, c_char_p)
 trap_new = _function("wasmtime_trap_new", _p, c_char_p, c_size_t)
+
+
+#: 64-bit words of a `Frame`: argument and result (each a wasmtime_val_t; a synchronous call has both in ARG),
+#: trap pointer, error pointer
+ARG, RESULT = VAL_OF // 8, (VAL_SIZE + VAL_OF) // 8
+TRAP, ERROR = VAL_SIZE // 4, VAL_SIZE // 4 + 1
+
+
+class Frame:
+    """The memory that wasmtime reads and writes during a call; it must exist until the call ends."""
+
+    __slots__ = ("_buffer", "argument", "call_async", "result", "trap", "words")
+
+    def __init__(self) -> None:
+        self._buffer = (c_uint64 * (ERROR + 1))()
+        #: access to the view takes half as long as access to the array
+        self.words = memoryview(self._buffer).cast("B").cast("Q")
+        start = ctypes.addressof(self._buffer)
+        self.argument, self.result = start + 8 * ARG, start + VAL_SIZE
+        self.trap, error = start + 8 * TRAP, start + 8 * ERROR
+        #: the last arguments of `func_call_async`, by `Export`
+        self.call_async = tuple(
+            (start, len(kind.params), self.result, len(kind.results), self.trap, error)
+            for _, kind in EXPORTS.values()
+        )
+
+    def take_trap(self) -> int:
+        """Returns the address of a trap, or 0; the caller frees it."""
+        trap, self.words[TRAP] = self.words[TRAP], 0
+        return trap
 
 
 #: offsets in bytes inside structures that wasmtime's C API does not expose: VMFuncRef.vmctx,

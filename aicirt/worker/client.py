@@ -135,12 +135,6 @@ class Client:
             pass
         return number
 
-    def release_rows(self, rows: list[int], dense: list[int]) -> None:
-        """Releases rows; each list is [row, generation, ...]. Raises ProtocolError if a row is invalid."""
-        for pool, numbers in ((self.rows, rows), (self.dense, dense)):
-            for at in range(0, len(numbers), 2):
-                pool.give_back(numbers[at], numbers[at + 1])
-
     def drop(self, seq: Sequence, findings: Findings | None = None) -> None:
         """Removes and frees a sequence. Idempotent. `findings` may take over the guest if it ended well."""
         if self.sequences.pop(seq.id, None) is not None:

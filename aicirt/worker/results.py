@@ -129,10 +129,10 @@ class RowWriter:
         Raises ResultError, EmptyMaskError, LivelockError, CapabilityError or SpaceError.
         """
         instance = seq.instance
-        if address + _MID_SIZE > instance.size:
-            fields = _MID.unpack(_at_the_end(instance, address))
-        else:
+        try:
             fields = _MID.unpack_from(instance.view, address)
+        except struct.error:
+            fields = _MID.unpack(_at_the_end(instance, address))
         size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff, flags = (
             fields
         )
@@ -171,7 +171,7 @@ class RowWriter:
         if self._tail != _ALL_BITS:
             ctypes.c_uint32.from_address(target + nbytes - 4).value &= self._tail
         if not _differ(target, self._zeros_address, nbytes):
-            self._rows.give_back(number, generation)
+            self._rows.give_back((number, generation))
             raise _nothing_allowed()
         return number, generation
 

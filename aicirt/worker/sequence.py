@@ -154,13 +154,10 @@ class Sequence:
         """
         _, tokens, backtrack, sampled, logprob, mass, top, _ = op
         count = len(tokens)
-        if count or backtrack:
-            if backtrack > self.length:
-                raise ResultError(f"{backtrack} tokens were removed from a sequence of {self.length} tokens")
-            self.length += count - backtrack
-            self.changed = True
-        else:
-            self.changed = False
+        if backtrack > self.length:
+            raise ResultError(f"{backtrack} tokens were removed from a sequence of {self.length} tokens")
+        self.length += count - backtrack
+        self.changed = count > 0 or backtrack > 0
         self.step = step = self.step + 1
         self.tokens = tokens
         if top:

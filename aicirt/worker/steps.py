@@ -107,7 +107,8 @@ class StepWork:
         """
         client, request = self._client, self._request
         client.stepped = self._going = self._critical()
-        client.release_rows(request.released_rows, request.released_dense)
+        client.rows.give_back(request.released_rows)
+        client.dense.give_back(request.released_dense)
         self._begin_mids(self._going)
         if self._waiting:
             client.steps.append(self)
@@ -151,9 +152,9 @@ class StepWork:
                 error = UnknownSequenceError(f"this worker has no sequence {op[INPUT_SEQ]}")
                 verdicts.append([op[INPUT_SEQ], ERROR, error.to_wire()])
                 continue
-            owner = seq.request.owner
-            has_time = at < over_at and (not shared or shares.has_time(owner))
             if op[INPUT_FINAL]:
+                owner = seq.request.owner
+                has_time = at < over_at and (not shared or shares.has_time(owner))
                 if not self._concluded(seq, op, has_time):
                     going.append(seq)
                 begun, at = at, clock()
@@ -169,7 +170,7 @@ class StepWork:
                     seq.flags = 0
                     going.append(seq)
                     continue
-                if not has_time:
+                if at >= over_at or (shared and not shares.has_time(seq.request.owner)):
                     seq.put_off = True
                     client.put_off.append(seq.id)
                     client.counters["late"] += 1
@@ -186,7 +187,7 @@ class StepWork:
                     # not below 0: on a busy machine the call may have seemed long
                     seq.allowance_ns = seq.allowance_ns - used if seq.allowance_ns > used else 0
                     if shared:
-                        shares.charge(owner, used)
+                        shares.charge(seq.request.owner, used)
             except AiciError as error:
                 verdicts.append([seq.id, ERROR, self._end(seq, error)])
                 continue
@@ -305,7 +306,6 @@ class StepWork:
                 memory.look()
                 at = clock()
                 look_at = at + _LOOK_NS
-            owner = seq.request.owner
             if seq.outcome is not None:  # mid_process was late and has ended since
                 value, error = seq.outcome
                 seq.outcome = None
@@ -315,7 +315,7 @@ class StepWork:
                 self._wait_for(seq)
             else:
                 try:
-                    if self._pressed or at >= over_at or (shared and not shares.has_time(owner)):
+                    if self._pressed or at >= over_at or (shared and not shares.has_time(seq.request.owner)):
                         self._go_on(seq, Fiber(seq.instance, _MID, (), limit_ns / 1e6))
                     else:  # runs the first slice at once, as most calls need no other
                         call = begin(seq.instance, _MID, limit_ns)
@@ -328,7 +328,7 @@ class StepWork:
                     self._ended(seq, None, error)
             begun, at = at, clock()
             if shared:
-                shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
+                shares.charge(seq.request.owner, used_time(begun, at, seq.instance.used_ns))
 
     def _go_on(self, seq: Sequence, fiber: Fiber) -> None:
         """Leaves the rest of a mid_process to the agenda."""

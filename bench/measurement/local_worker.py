@@ -37,7 +37,8 @@ from aicirt.settings import WorkerConfig
 from aicirt.supervisor.vocabularies import sealed_file
 from aicirt.system.files import Descriptor
 from aicirt.vocab.image import build_image
-from aicirt.wasm import Engine, Export, Fiber, Linker, Program, Ticker, host_functions
+from aicirt.wasm import Engine, Export, Linker, Program, Ticker, host_functions
+from aicirt.wasm.fiber import begin
 from aicirt.worker.client import Client
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
@@ -48,6 +49,7 @@ from pyaici.client.capabilities import ALL
 from pyaici.tokens import Vocabulary
 
 _CLIENT = 1
+_MID = int(Export.MID)
 
 
 def load_for_guests(vocabulary: Vocabulary, *, masks_only: bool = False) -> LoadedVocabulary:
@@ -239,10 +241,11 @@ class LocalWorker:
         controller's error if it fails.
         """
         step = StepInput(seq.id, tokens, backtrack, sampled, math.nan, math.nan)
-        begin = time.perf_counter()
+        before = time.perf_counter()
         seq.deliver(step)
-        result = self.client.writer.read_mid(seq, Fiber(seq.instance, Export.MID).run())
-        seconds = time.perf_counter() - begin
+        call = begin(seq.instance, _MID, seq.instance.program.limit_ns[_MID])
+        result = self.client.writer.read_mid(seq, call if isinstance(call, int) else call.run())
+        seconds = time.perf_counter() - before
         if isinstance(result, Sample):
             return Mask(seconds, result)
         return Mask(seconds, None, result.ff_tokens if isinstance(result, Splice) else ())
@@ -261,5 +264,5 @@ class LocalWorker:
         """Returns the words of a row of kind BITMASK, and releases the row."""
         start = self.layout.rows + sample.row * self.layout.row_bytes
         words = bytes(self._segment.memory[start : start + self.layout.mask_words * 4])
-        self.client.rows.give_back(sample.row, sample.generation)
+        self.client.rows.give_back((sample.row, sample.generation))
         return words

@@ -111,7 +111,7 @@ def test_row_is_not_written_while_the_client_reads_it() -> None:
             for number in range(3):
                 message = receive(requests, to_worker)
                 if message != b"none":
-                    pool.give_back(message[0], message[1])
+                    pool.give_back(message)
                 row, generation, _ = pool.take()
                 rows[row] = b"mask %d" % number
                 send(answer, to_client, bytes([row, generation]))

@@ -97,14 +97,16 @@ def test_row_is_allocated_until_it_is_given_back_once() -> None:
         pool.take()
     row, generation, _ = rows[0]
     with pytest.raises(ProtocolError):
-        pool.give_back(row, generation + 2)
-    pool.give_back(row, generation)
+        pool.give_back([row, generation + 2])
+    pool.give_back([row, generation])
     with pytest.raises(ProtocolError, match="not in use"):
-        pool.give_back(row, generation)
+        pool.give_back([row, generation])
     again, newer, _ = pool.take()
     assert again == row and newer == generation + 2
     with pytest.raises(ProtocolError, match="no mask row"):
-        pool.give_back(99, 1)
+        pool.give_back([99, 1])
+    with pytest.raises(ValueError, match="zip"):
+        pool.give_back([again])
 
 
 def test_sweep_removes_segments_of_a_zombie() -> None:
