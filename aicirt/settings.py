@@ -268,6 +268,8 @@ PEER_CHECK_SECONDS = 0.05
 RESPAWN_SECONDS = 0.1
 #: the longest such pause. A process that has lived for longer than this is replaced at once when it dies
 RESPAWN_MAX_SECONDS = 10.0
+#: ended guests of a worker that wait for others with the same argument; each takes less than 0.5 MiB
+MOST_SPARES = 32
 #: interval at which an idle worker wakes
 IDLE_WAIT_SECONDS = 0.5
 #: how long the supervisor waits for a worker to read a message, in whole seconds

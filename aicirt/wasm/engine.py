@@ -21,6 +21,7 @@ from aicirt.contract.errors import RuntimeFailure, TimeLimitError
 from aicirt.settings import FIBER_STACK, STACK_MARGIN, TICK_MS, WASM_STACK, Limits
 from aicirt.wasm import raw
 from aicirt.wasm.memory import change_finder
+from aicirt.wasm.spares import Spares
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
@@ -283,6 +284,7 @@ class Engine:
         "pointer",
         "reaper",
         "running",
+        "spares",
         "wanted",
         "wasmtime",
     )
@@ -301,6 +303,8 @@ class Engine:
         self._segv = segv_handler()
         #: frees large guests in another thread; None = `Instance.close` frees every guest at once
         self.reaper: Reaper | None = None
+        #: ended guests from which others can start again; none are kept unless their limit is raised
+        self.spares = Spares()
         #: the guest that runs now, for callbacks
         self.running: Instance | None = None
         #: thread CPU time (ns) up to which the running call has been charged; -1 = charging has not begun

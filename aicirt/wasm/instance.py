@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.abi import Export
 from aicirt.contract.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure
 from aicirt.settings import WASM_PAGE
-from aicirt.wasm import failure, raw, snapshot
+from aicirt.wasm import failure, raw, snapshot, spares
 from aicirt.wasm.memory import LEAST_BYTES, PAGE, page_faults
 from aicirt.wasm.module.rewrite import MEMORY
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aicirt.wasm.fiber import Fiber
     from aicirt.wasm.program import Program
     from aicirt.wasm.snapshot import Image, Mapping, Snapshot
+    from aicirt.wasm.spares import Shell
 
 
 #: bytes of address space that are reserved for a memory; pages beyond the memory's size do not exist
@@ -40,6 +41,7 @@ class Instance:
         "_externs",
         "_handles",
         "_memory",
+        "_origin",
         "base",
         "base_image",
         "clock_ns",
@@ -67,7 +69,7 @@ class Instance:
         "view",
     )
 
-    def __init__(self, program: Program, *, base: Snapshot | None = None) -> None:
+    def __init__(self, program: Program, *, base: Snapshot | None = None, shell: Shell | None = None) -> None:
         """Raises `MemoryLimitError` if the initial memory is over the limit.
 
         Raises `RuntimeFailure` if this process or thread cannot run guests or has no address space left.
@@ -109,10 +111,15 @@ class Instance:
         self.globals: list[int] = []
         #: address of the memory in this process (which never moves), and its size at the last `refresh`
         self.base = self.size = 0
-        self._instantiate()
+        #: the snapshot to which a spare guest may be left
+        self._origin: Snapshot | None = None
+        if shell is None:
+            self._instantiate()
+        else:
+            self._adopt(shell)
         if base:
             try:
-                base.restore(self)
+                base.restore(self, fresh=shell is None)
             except BaseException:
                 self.close()
                 raise
@@ -120,7 +127,16 @@ class Instance:
     @classmethod
     def from_snapshot(cls, base: Snapshot) -> Instance:
         """Makes a guest in the state of `base`; both share each page until the guest changes it."""
-        return cls(base.program, base=base)
+        guest = cls(base.program, base=base, shell=spares.take(base))
+        guest._origin = base
+        return guest
+
+    def part(self) -> tuple[int, tuple[Any, ...]]:
+        """Closes the guest, but leaves what wasmtime has of it to the caller: its store, and the rest."""
+        store, handles = self.store, (self._block, self._externs, self._memory, self._handles, self.globals)
+        rest = self.context, *handles, self.base, self.size, self.view
+        self._leave()
+        return store, rest
 
     def _instantiate(self) -> None:
         engine = self.engine
@@ -152,12 +168,18 @@ class Instance:
         self.base = raw.memory_data(self.context, self._memory)
         self.refresh()
 
+    def _adopt(self, shell: Shell) -> None:
+        """Takes over the parts of an ended guest, which has the memory of a new one."""
+        self.store, shell.store = shell.store, 0
+        self.context, self._block, self._externs, self._memory, self._handles, *rest = shell.parts
+        self.globals, self.base, self.size, self.view = rest
+
     def extern(self, slot: int, name: bytes) -> int:
         """Looks up an export, keeps its handle in `slot`, and returns the handle's address.
 
         Raises `ModuleError` if the module has no such export.
         """
-        address = self._externs + raw.INSTANCE_SIZE + slot * raw.EXTERN_SIZE
+        address: int = self._externs + raw.INSTANCE_SIZE + slot * raw.EXTERN_SIZE
         if not raw.instance_export_get(self.context, self._externs, name, len(name), address):
             raise ModuleError(f"the module does not export {name.decode()}")
         return address + raw.EXTERN_OF
@@ -340,13 +362,19 @@ class Instance:
             self.ran = False
             nbytes = min(self.program.limits.memory_bytes + self.shared_bytes, _ADDRESSES)
             count = self.engine.changes.count
-            # exports cannot be looked up during a call, but the handle of the called function is known
-            function = next(filter(None, self._handles), 0) or self.handle(Export.ARG)
-            start, length = raw.exception_heap(function)
+            start, length = self._exception_heap()
             self._changed_bytes = count(self.base, self.base + nbytes)
             if length:
                 self._changed_bytes += count(start, start + -(-length // PAGE) * PAGE)
         return self._changed_bytes
+
+    def _exception_heap(self) -> tuple[int, int]:
+        # exports cannot be looked up during a call, but the handle of the called function is known
+        return raw.exception_heap(next(filter(None, self._handles), 0) or self.handle(Export.ARG))
+
+    def keeps_exceptions(self) -> bool:
+        """Returns whether wasmtime has allocated memory for exceptions, which it keeps."""
+        return self._exception_heap()[1] > 0
 
     def fork_bytes(self, count: int) -> int:
         """Returns the bytes of memory that `count` forks take when they are made."""
@@ -366,23 +394,30 @@ class Instance:
             raise self.not_callable()
 
     def close(self) -> None:
-        """Cancels an unfinished call and frees the guest. Idempotent."""
+        """Cancels an unfinished call and frees the guest, or makes it a spare one. Idempotent."""
         if self.fiber is not None:
             self.fiber.cancel()
-        if self.store:
-            store, self.store = self.store, 0
-            self.failed = True
-            self.view = memoryview(b"")
-            reaper, own = self.engine.reaper, self.size - self.shared_bytes
-            self.size = self._changed_bytes = 0
-            if reaper is None or own < LEAST_BYTES:
-                raw.store_delete(store)
-            else:
-                reaper.free(store, own)
-            self.base_image = None
-            self.mappings = ()
-            self.owner = self.log = None
+        if self.store and (self._origin is None or not self.engine.spares.keep(self, self._origin)):
+            self._free()
+
+    def _free(self) -> None:
+        store, reaper, own = self.store, self.engine.reaper, self.size - self.shared_bytes
+        self._leave()
+        if reaper is None or own < LEAST_BYTES:
+            raw.store_delete(store)
+        else:
+            reaper.free(store, own)
+
+    def _leave(self) -> None:
+        """Forgets the memory of the guest, which is over."""
+        self.failed = True
+        self.view = memoryview(b"")
+        self.store = self.size = self._changed_bytes = 0
+        self.base_image = self._origin = None
+        self.mappings = ()
+        self.owner = self.log = None
 
     def __del__(self) -> None:
         if getattr(self, "store", 0):
+            self._origin = None
             self.close()

@@ -11,7 +11,7 @@ from aicirt.contract.abi import EXPORTS, REQUIRED, Export
 from aicirt.contract.errors import ModuleError, RuntimeFailure
 from aicirt.settings import Limits
 from aicirt.wasm import raw
-from aicirt.wasm.module.rewrite import GLOBAL, MEMORY, REFUSED, rewrite
+from aicirt.wasm.module.rewrite import GLOBAL, INITIALISES, MEMORY, REFUSED, rewrite
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -46,6 +46,7 @@ class Program:
         "names",
         "num_instances",
         "pre",
+        "restarts",
         "watches_growth",
     )
 
@@ -64,6 +65,8 @@ class Program:
         numbers = sorted(int(n.removeprefix(GLOBAL)) for n in exports if n.startswith(GLOBAL))
         self.global_names = tuple(f"{GLOBAL}{n}".encode() for n in numbers)
         self.watches_growth = REFUSED in exports
+        #: whether an ended guest can get the state of a new one again
+        self.restarts = INITIALISES not in exports
         self.names = tuple(name.encode() for name, _ in EXPORTS.values())
         # tuples indexed by `Export`: a lookup by a member of an Enum takes as long as a call
         self.callbacks = tuple(name for name, _ in EXPORTS.values())

@@ -25,6 +25,7 @@ from aicirt.wasm.memory import PAGE, copy_runs, map_private, nonzero
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
     from aicirt.wasm.program import Program
+    from aicirt.wasm.spares import Shell
 
 Runs = list[tuple[int, int]]
 
@@ -46,7 +47,7 @@ def read_globals(guest: Instance) -> bytes:
 
 def write_globals(guest: Instance, values: bytes) -> None:
     """Restores the globals that `read_globals` has returned. Raises `RuntimeFailure` if one cannot be set."""
-    buffer = ctypes.create_string_buffer(values, max(1, len(values)))
+    buffer = (ctypes.c_char * len(values)).from_buffer_copy(values)
     address = ctypes.addressof(buffer)
     for i, handle in enumerate(guest.globals):
         error = raw.global_set(guest.context, handle, address + i * raw.VAL_SIZE)
@@ -94,17 +95,21 @@ class Snapshot:
     size: int
     globals: bytes
     mappings: tuple[Mapping, ...]
+    #: ended guests from which others can start again
+    spares: list[Shell] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that only the snapshot takes, for a cache with a limit."""
         return self.image.stored if self.image else 0
 
-    def restore(self, guest: Instance) -> None:
-        """Sets memory and globals of a new instance."""
-        if self.size > guest.size:
-            guest.grow((self.size - guest.size) // WASM_PAGE)
-        self.map_into(guest)
+    def restore(self, guest: Instance, *, fresh: bool = True) -> None:
+        """Sets memory and globals of a new instance. Unless it is `fresh`, its memory is right already."""
+        if fresh:
+            if self.size > guest.size:
+                guest.grow((self.size - guest.size) // WASM_PAGE)
+            self.map_into(guest)
+        guest.base_image = self.image
         write_globals(guest, self.globals)
 
     def map_into(self, guest: Instance) -> None:
@@ -113,7 +118,6 @@ class Snapshot:
             map_private(guest.base, self.image.nbytes, self.image.file.fd)
         for mapping in self.mappings:
             map_private(guest.base + mapping.address, _whole_pages(mapping.nbytes), mapping.file.fd)
-        guest.base_image = self.image
 
 
 def _whole_pages(nbytes: int) -> int:
@@ -159,6 +163,7 @@ def fork(parent: Instance, count: int) -> list[Instance]:
     if _rebases(parent, _nbytes(changed)):
         state = _take(parent, changed)
         state.map_into(parent)
+        parent.base_image = state.image
         changed = []
     else:
         state = Snapshot(

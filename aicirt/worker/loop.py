@@ -38,7 +38,7 @@ from aicirt.contract.messages import (
 from aicirt.ipc.cpu import SAMPLING_SECONDS, Placement, spin
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
-from aicirt.settings import IDLE_WAIT_SECONDS, RequestLimits, WorkerSettings
+from aicirt.settings import IDLE_WAIT_SECONDS, MOST_SPARES, RequestLimits, WorkerSettings
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
 from aicirt.wasm.engine import Engine, Ticker
@@ -104,6 +104,7 @@ class Worker:
         self.ticker = ticker
         self._controls = Controls(self, control)
         engine.wanted = self._wanted
+        engine.spares.limit = MOST_SPARES
 
     @property
     def num_sequences(self) -> int:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from aicirt.wasm.module.reader import ModuleShape, Reader
 
-MEMORY_GROW = 0x40
+MEMORY_GROW, MEMORY_INIT = 0x40, 0xFC08
 #: instructions that process any number of bytes without a check of the time limit
-BULK = {0xFC08: "memory.init", 0xFC0A: "memory.copy", 0xFC0B: "memory.fill"}
+BULK = {MEMORY_INIT: "memory.init", 0xFC0A: "memory.copy", 0xFC0B: "memory.fill"}
 #: instructions that change a table. A clone would lose the change, because function references cannot be
 #: copied from one instance to another
 TABLE_MUTATORS = {

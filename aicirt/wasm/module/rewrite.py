@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from aicirt.contract.errors import ModuleError
 from aicirt.settings import Limits
-from aicirt.wasm.module.checkpoints import BULK, CHECKPOINT, MEMORY_GROW, Found, checkpoints, scan
+from aicirt.wasm.module.checkpoints import (
+    BULK,
+    CHECKPOINT,
+    MEMORY_GROW,
+    MEMORY_INIT,
+    Found,
+    checkpoints,
+    scan,
+)
 from aicirt.wasm.module.reader import ModuleShape, Reader, inspect, leb
 
 #: first bytes of the custom section with names
@@ -185,7 +193,7 @@ def _computed(what: str, number: int) -> str:
 
 
 #: changes whenever any module is rewritten or refused differently; part of the key of compiled artifacts
-REWRITER_VERSION = 8
+REWRITER_VERSION = 9
 #: prefix of the rewriter's export names
 RESERVED = "__aici_rt_"
 MEMORY = RESERVED + "memory"
@@ -194,6 +202,8 @@ GLOBAL = RESERVED + "global"
 START = RESERVED + "start"
 #: i32 global: pages that the last memory.grow was refused, 0 if it succeeded
 REFUSED = RESERVED + "refused"
+#: the memory, of a module that has memory.init: whether a data segment was dropped is part of its state
+INITIALISES = RESERVED + "initialises"
 
 _TYPE, _FUNCTION, _GLOBAL, _EXPORT, _START, _CODE = 1, 3, 6, 7, 8, 10
 #: position of each section in a module: tags come before globals, the data count before code
@@ -238,6 +248,8 @@ def rewrite(wasm: bytes, shape: ModuleShape | None = None) -> bytes:
     sections: dict[int, bytes | None] = {_START: None}
     moved = [f for f in scan(wasm, shape) if f.opcode == MEMORY_GROW or f.opcode in BULK]
     stops = list(checkpoints(wasm, shape))
+    if any(f.opcode == MEMORY_INIT for f in moved):
+        exports.append((INITIALISES, "memory", 0))
     if moved or stops:
         sections |= _change_code(wasm, shape, moved, stops)
     if _GLOBAL in sections:

@@ -1,0 +1,181 @@
+"""A guest that starts in the place of an ended one has the state of a new guest."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aicirt.contract.errors import TrapError
+from aicirt.settings import WASM_PAGE
+from aicirt.system.files import SEALS
+from aicirt.wasm import Engine, Export, Fiber, Instance
+from aicirt.wasm.memory import PAGE, PageScanner, change_finder
+from aicirt.wasm.snapshot import Snapshot
+from aicirt.wasm.spares import _MOST_CHANGED
+
+Make = Callable[..., Instance]
+#: `aici_pre_process` counts in a global, `aici_post_process` traps, `aici_init` grows the memory
+BODY = """(global $n (mut i32) (i32.const 5))
+  (data (i32.const 5000) "initial")
+  (func (export "aici_pre_process") (result i32)
+    (global.set $n (i32.add (global.get $n) (i32.const 1))) (global.get $n))
+  (func (export "aici_post_process") (result i32) unreachable)
+  (func (export "aici_init") (param i32) (result i32) (memory.grow (local.get 0)))"""
+WORDS = bytes(range(256)) * 200
+#: pages of `snapshot_of`, and then the vocabulary
+OWN_PAGES = 21
+DATA = 9 * WASM_PAGE
+
+
+@pytest.fixture(autouse=True, params=["scan", "read"])
+def spares(request: pytest.FixtureRequest, engine: Engine) -> Iterator[None]:
+    """Keeps up to two spare guests; once for each way to find changed pages."""
+    usual, engine.changes = engine.changes, change_finder(use_scan=request.param == "scan")
+    engine.spares.limit = 2
+    yield
+    engine.spares.limit = 0
+    engine.changes.close()
+    engine.changes = usual
+
+
+@pytest.fixture
+def words() -> Iterator[int]:
+    fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.write(fd, WORDS)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    yield fd
+    os.close(fd)
+
+
+@pytest.fixture
+def base(make: Make, words: int) -> Snapshot:
+    """Returns the snapshot of a guest with data of its own, memory that it has not used, and a vocabulary."""
+    guest = make(BODY)
+    guest.call(Export.INIT, OWN_PAGES - 1)
+    guest.write(DATA, b"from init")
+    guest.map_readonly(words, len(WORDS))
+    return guest.snapshot()
+
+
+def contents(guest: Instance) -> bytes:
+    return guest.read(0, guest.size)
+
+
+def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
+    new, ended = Instance.from_snapshot(base), Instance.from_snapshot(base)
+    store, (vocabulary,) = ended.store, base.mappings
+    ended.owner, ended.clock_ns, ended.forks = object(), 7, 3
+    assert ended.call(Export.PRE) == 6
+    for address in (0, 5000, 3 * WASM_PAGE, DATA, OWN_PAGES * WASM_PAGE - 1, vocabulary.address + PAGE):
+        ended.write(address, b"x")
+    ended.close()
+    assert ended.store == 0 and len(ended.view) == 0
+    again = Instance.from_snapshot(base)
+    assert again.store == store
+    assert contents(again) == contents(new) and WORDS in contents(again)
+    assert not isinstance(again.engine.changes, PageScanner) or again.changed_bytes() == 0
+    assert (again.owner, again.clock_ns, again.forks) == (None, 0, 0)
+    assert again.call(Export.PRE) == new.call(Export.PRE) == 6
+    child = again.fork()
+    assert child.call(Export.PRE) == 7 and child.read(DATA, 9) == b"from init"
+    for guest in (child, new, again):
+        guest.close()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, OWN_PAGES * WASM_PAGE + len(WORDS) - 1), st.binary(max_size=40))))
+def test_no_write_of_the_ended_guest_is_seen(base: Snapshot, writes: list[tuple[int, bytes]]) -> None:
+    ended = Instance.from_snapshot(base)
+    before, store = contents(ended), ended.store
+    for address, data in writes:
+        ended.write(address, data)
+    ended.close()
+    again = Instance.from_snapshot(base)
+    assert again.store == store and contents(again) == before
+    again.close()
+
+
+def grows(guest: Instance) -> None:
+    guest.call(Export.INIT, 1)
+
+
+def traps(guest: Instance) -> None:
+    with pytest.raises(TrapError):
+        guest.call(Export.POST)
+
+
+def is_cancelled(guest: Instance) -> None:
+    Fiber(guest, Export.PRE)
+
+
+def changes_much(guest: Instance) -> None:
+    for address in range(0, _MOST_CHANGED + 1, PAGE):
+        guest.write(address, b"x")
+
+
+@pytest.mark.parametrize("do", [grows, traps, is_cancelled, changes_much])
+def test_guest_that_cannot_have_this_state_again_is_freed(base: Snapshot, do: Callable[..., None]) -> None:
+    guest = Instance.from_snapshot(base)
+    do(guest)
+    guest.close()
+    assert not base.spares
+
+
+def test_guest_with_a_mapping_or_a_base_of_its_own_is_freed(make: Make, words: int) -> None:
+    guest = make(BODY)
+    guest.write(DATA % WASM_PAGE, b"x")
+    base = guest.snapshot()
+    mapped, forked = Instance.from_snapshot(base), Instance.from_snapshot(base)
+    mapped.map_readonly(words, len(WORDS))
+    mapped.close()
+    assert not base.spares
+    forked.base_image = guest.snapshot().image
+    forked.close()
+    assert not base.spares
+
+
+PASSIVE = """(data $d "passive")
+  (func (export "aici_post_process") (result i32)
+    (memory.init $d (i32.const 300) (i32.const 0) (i32.const 7)) (data.drop $d) (i32.const 0))"""
+#: `aici_post_process` throws an exception and keeps it in a local
+THROWS = """(tag $t (param i64))
+  (func (export "aici_post_process") (result i32) (local exnref)
+    (block $h (result i64 exnref)
+      (try_table (catch_ref $t $h) (i64.const 1) (throw $t)) unreachable)
+    (local.set 0) (drop) (ref.is_null (local.get 0)))"""
+
+
+@pytest.mark.parametrize("module", [PASSIVE, THROWS])
+def test_guest_with_state_besides_memory_and_globals_is_freed(make: Make, module: str) -> None:
+    guest = make(module)
+    guest.write(0, b"x")
+    base = guest.snapshot()
+    for _ in range(2):
+        ended = Instance.from_snapshot(base)
+        assert ended.call(Export.POST) == 0
+        ended.close()
+        assert not base.spares
+
+
+def test_number_of_spare_guests_is_limited(base: Snapshot, make: Make) -> None:
+    other = make(BODY)
+    other.write(0, b"x")
+    second = other.snapshot()
+    for snapshot in (base, second, second):
+        guests = [Instance.from_snapshot(snapshot) for _ in range(2)]
+        for guest in guests:
+            guest.close()
+    assert sum(shell.store != 0 for shell in (*base.spares, *second.spares)) <= 2
+    assert Instance.from_snapshot(second).read(0, 1) == b"x"
+    assert Instance.from_snapshot(base).read(DATA, 9) == b"from init", "its spare guests have been freed"
+
+
+def test_none_are_kept_without_a_limit(base: Snapshot, engine: Engine) -> None:
+    engine.spares.limit = 0
+    Instance.from_snapshot(base).close()
+    assert not base.spares
