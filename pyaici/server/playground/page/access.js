@@ -1,6 +1,6 @@
 // The access token: entered by the user, kept for this browser tab only, sent with every request.
 
-import { byId } from "./dom.js";
+import { byId, showText } from "./dom.js";
 
 const KEY = "aici-token";
 
@@ -35,9 +35,10 @@ export class Access {
     return this.token ? { Authorization: `Bearer ${this.token}` } : {};
   }
 
-  /** Opens the form, after the server has refused the token. */
-  ask() {
+  /** Opens the form with the reason why the server has refused the token, or asks for one. */
+  ask(reason) {
     this._box.open = true;
+    showText(byId("access-reason"), reason);
     this._field.focus();
   }
 
@@ -52,6 +53,7 @@ export class Access {
 
   _close() {
     this._box.open = false;
+    showText(byId("access-reason"), "");
     this._box.querySelector("summary").focus();
   }
 

@@ -15,6 +15,11 @@ export class Api {
     this._access = access;
   }
 
+  /** Whether requests have a token. */
+  get hasToken() {
+    return this._access.token !== "";
+  }
+
   async get(path) {
     return (await this._fetch(path, {})).json();
   }
@@ -44,7 +49,7 @@ export class Api {
     }
     if (answer.ok) return answer;
     const error = await readError(answer);
-    if (answer.status === 401) this._access.ask();
+    if (answer.status === 401) this._access.ask(error.message);
     throw error;
   }
 }

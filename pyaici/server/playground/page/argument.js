@@ -40,6 +40,14 @@ export class Argument {
     return value === "none" ? { controller: value } : { controller: value, controller_arg: this.editor.value };
   }
 
+  /** Fills in the argument or script of a request for the controller that is shown. */
+  fill({ controller_arg, script }) {
+    const text = script ? script.source : controller_arg;
+    this._set(typeof text === "string" ? text : JSON.stringify(text ?? "", null, 2));
+    byId("script-arg").value = script?.arg == null ? "" : JSON.stringify(script.arg);
+    this.accept();
+  }
+
   /** Shows the error with which the server refused the request field `param`. */
   refuse(message, param) {
     showText(byId("argument-error"), message);

@@ -23,6 +23,10 @@ export class CompleteView {
     this._editor.field.addEventListener("keydown", (event) => this._key(event));
     this._editor.field.addEventListener("blur", () => this._dismiss());
     document.addEventListener("selectionchange", () => this._moved());
+    // without this the tap would take the focus from the editor, which dismisses the grey text
+    byId("accept").addEventListener("pointerdown", (event) => event.preventDefault());
+    byId("accept").addEventListener("mousedown", (event) => event.preventDefault());
+    byId("accept").addEventListener("click", () => this._accept());
     byId("completion-parameters").addEventListener("change", () => this._dismiss());
     this._timer = 0;
     this._current = null;
@@ -70,7 +74,13 @@ export class CompleteView {
     this._current?.abort();
     this._current = null;
     this._at = -1;
-    this._editor.ghost("");
+    this._ghost("");
+  }
+
+  /** Shows the grey text, and the button that accepts it. */
+  _ghost(text) {
+    this._editor.ghost(text);
+    byId("accept").hidden = text === "";
   }
 
   /** Dismisses the completion if the cursor has moved. */
@@ -97,14 +107,14 @@ export class CompleteView {
     try {
       for await (const { addition, facts } of completion.follow()) {
         if (completion !== this._current) return;
-        this._editor.ghost(addition);
+        this._ghost(addition);
         this._figures(facts);
       }
       this._state(completion.addition ? "Tab accepts the grey text." : "The model has nothing to add here.");
       showText(byId("complete-error"), completion.problem);
     } catch (error) {
       if (error.name === "AbortError" || completion !== this._current) return;
-      this._editor.ghost("");
+      this._ghost("");
       showText(byId("complete-error"), error.message);
     }
   }

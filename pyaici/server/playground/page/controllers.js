@@ -25,6 +25,18 @@ export class Controllers {
     return this._all.find((controller) => controller.value === value) ?? NONE;
   }
 
+  /** The values of all controllers that can be selected, and the names of the bundled ones. */
+  get names() {
+    return new Set(this._all.map(({ value, interpreter }) => interpreter ?? value));
+  }
+
+  /** Selects a controller, or throws an Error if the server does not have it. */
+  choose(value) {
+    const input = [...this._list.querySelectorAll("input")].find((each) => each.value === value);
+    if (!input) throw new Error(`This server has no controller ${value}, or it needs another access token.`);
+    this._select(input);
+  }
+
   /** Loads the list from the server. Throws ApiError. */
   async load(wanted = this.chosen.value) {
     const { data, bundled } = await this._api.get("/v1/controllers");
@@ -41,6 +53,10 @@ export class Controllers {
     const inputs = [...this._list.querySelectorAll("input")];
     const first = inputs.find((input) => input.value === wanted && wanted !== "none");
     const input = first ?? inputs.find((each) => each.value === "json_schema") ?? inputs[0];
+    this._select(input);
+  }
+
+  _select(input) {
     input.checked = true;
     // scrolls only the list, not the page
     this._list.scrollTop = input.parentElement.offsetTop - this._list.clientHeight / 3;
@@ -70,6 +86,7 @@ export class Controllers {
   _showUpload(text, failed = false) {
     this._uploadStatus.textContent = text;
     this._uploadStatus.classList.toggle("failed", failed);
+    if (failed) this._uploadStatus.scrollIntoView({ block: "nearest" });
   }
 }
 

@@ -39,3 +39,18 @@ export function fieldValues(container) {
   }
   return values;
 }
+
+/** Creates an element of SVG with these attributes. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Sets the named fields inside an element. Fields without a value become empty, or get their default. */
+export function setFieldValues(container, values) {
+  for (const field of container.querySelectorAll("[name]")) {
+    field.value = values[field.name] ?? (field.type === "number" ? field.defaultValue : field.value);
+  }
+}

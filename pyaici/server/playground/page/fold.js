@@ -21,6 +21,10 @@ export class Fold {
     this._show();
   }
 
+  open() {
+    if (this._folded) this._choose(false);
+  }
+
   get _folded() {
     return this._button !== null && (this._chosen ?? this._suggested);
   }

@@ -4,9 +4,11 @@ import { make } from "./dom.js";
 import { Fold } from "./fold.js";
 import { showTaken, tokenView } from "./token_view.js";
 
-const ENDINGS = {
+/** Words for the reasons of a fork's end; the last two are the page's own: no end of the fork arrived. */
+export const ENDINGS = {
   eos: "ended", length: "token limit", stop: "stopped by its controller", error: "failed",
   cancelled: "cancelled", work: "too much backtracking", cut: "cut",
+  stopped: "stopped", interrupted: "interrupted",
 };
 
 export class LaneView {
@@ -65,6 +67,13 @@ export class LaneView {
     this._error.hidden = lane.error === null;
     this._error.textContent = lane.error?.message ?? "";
     this._showLog(lane.log);
+  }
+
+  /** Unfolds the lane, scrolls to it, and gives it the focus. */
+  reveal() {
+    this.fold.open();
+    this.element.firstElementChild.scrollIntoView({ block: "nearest" });
+    this.element.querySelector("button.fold")?.focus({ preventScroll: true });
   }
 
   _showLog(log) {

@@ -26,6 +26,20 @@ export class Prompt {
     };
   }
 
+  /** Fills in the prompt of a request, or its messages. */
+  fill({ prompt, messages }) {
+    const kind = messages ? "chat" : "text";
+    byId("prompt-kind").querySelector(`[value=${kind}]`).checked = true;
+    this._switch();
+    if (messages) this._messages.replaceChildren();
+    for (const { role, content } of messages ?? []) {
+      const field = this._add("user");
+      field.value = String(content);
+      if (ROLES.includes(role)) field.parentElement.querySelector("select").value = role;
+    }
+    if (!messages) this._text.value = String(prompt ?? "");
+  }
+
   get _isChat() {
     return byId("prompt-kind").querySelector("input:checked").value === "chat";
   }

@@ -2,11 +2,17 @@
 
 import { Argument } from "./argument.js";
 import { Controllers } from "./controllers.js";
-import { byId, describe, fieldValues, make, showText } from "./dom.js";
+import { byId, fieldValues, setFieldValues, showText } from "./dom.js";
+import { Examples } from "./examples.js";
 import { Figures } from "./figures.js";
 import { ForkTree } from "./fork_tree.js";
+import { History } from "./history.js";
 import { Prompt } from "./prompt.js";
+import { scriptValue } from "./scripts.js";
+import { asCurl, asLink, asPython, copy, linkedInputs } from "./share.js";
+import { Timeline } from "./timeline.js";
 import { Transcript } from "./transcript.js";
+import { Variables } from "./variables.js";
 
 export class RunView {
   constructor(api) {
@@ -17,6 +23,12 @@ export class RunView {
     this._controllers.onchange = (controller) => this._argument.show(controller);
     this._tree = new ForkTree(byId("forks"), byId("details"));
     this._figures = new Figures(byId("figures"));
+    this._timeline = new Timeline(byId("timeline"), byId("timeline-caption"));
+    this._variables = new Variables(byId("variables"));
+    this._history = new History(byId("history"));
+    this._history.onpick = (inputs) => this._fill(inputs);
+    this._examples = new Examples();
+    this._examples.onpick = (inputs) => this._fill(inputs) && this._form.requestSubmit();
     /** AbortController of the current run; null if there is none */
     this._abort = null;
     this._form = byId("run-form");
@@ -29,16 +41,30 @@ export class RunView {
     document.querySelector(".story .choice").addEventListener("change", (event) => {
       byId("story").dataset.colour = event.target.value;
     });
+    byId("copy-curl").addEventListener("click", () => this._copy((inputs) => asCurl(inputs, api.hasToken)));
+    byId("copy-python").addEventListener("click", () => this._copy((inputs) => asPython(inputs, api.hasToken)));
+    byId("copy-link").addEventListener("click", () => this._copy(asLink));
+    try {
+      /** the inputs in the address, which the first list of controllers that has theirs fills in */
+      this._linked = linkedInputs();
+    } catch (error) {
+      this._linkError = error;
+    }
   }
 
-  /** Loads the list of controllers. */
+  /** Loads the list of controllers, then fills in the inputs that the page's address has. */
   async load() {
     showText(byId("run-error"), "");
     try {
       await this._controllers.load();
     } catch (error) {
       this._fail(error);
+      return;
     }
+    this._examples.show(this._controllers.names);
+    if (this._linkError) this._fail(this._linkError);
+    if (this._linked && this._fill(this._linked)) this._linked = null;
+    this._linkError = null;
   }
 
   _key(event) {
@@ -51,38 +77,71 @@ export class RunView {
     }
   }
 
-  _request() {
-    return {
-      ...this._argument.wire,
-      ...this._prompt.wire,
-      ...fieldValues(byId("parameters")),
-      top_logprobs: 5,
-      details: true,
-    };
+  /** The inputs of a run: what a request to `POST /v1/run` has of them. */
+  get _inputs() {
+    return { ...this._argument.wire, ...this._prompt.wire, ...fieldValues(byId("parameters")) };
+  }
+
+  /** Fills in the inputs of an example, a link or an earlier run. Returns whether the server has their controller. */
+  _fill(inputs) {
+    try {
+      this._controllers.choose(inputs.script ? scriptValue(inputs.script.language) : (inputs.controller ?? "none"));
+    } catch (error) {
+      this._fail(error);
+      return false;
+    }
+    showText(byId("run-error"), "");
+    this._argument.fill(inputs);
+    this._prompt.fill(inputs);
+    setFieldValues(byId("parameters"), inputs);
+    return true;
+  }
+
+  async _copy(write) {
+    const news = byId("copy-news");
+    try {
+      const text = write(this._inputs);
+      if (text === null) throw new Error("Too long for a link.");
+      await copy(text);
+      news.textContent = "Copied.";
+    } catch (error) {
+      news.textContent = error.message;
+    }
   }
 
   async _run() {
     this._abort = new AbortController();
     const transcript = new Transcript();
     this._begin();
+    let inputs = null;
     try {
-      const request = this._request();
+      inputs = this._inputs;
+      const request = { ...inputs, top_logprobs: 5, details: true };
       for await (const { data } of this._api.events("/v1/run", request, this._abort.signal)) {
         this._showStatus("Running …", "running");
-        this._tree.update(transcript.take(data), transcript.vocabulary);
-        this._figures.update(transcript);
-        showVariables(transcript.variables);
+        this._show(transcript, transcript.take(data));
       }
-      this._showStatus(ending(transcript), "done");
+      this._showStatus(ending(transcript), transcript.failed ? "failed" : "done");
       const failed = [...transcript.lanes.values()].find((lane) => lane.error);
       if (failed) this._argument.failed(failed.error.message, request);
     } catch (error) {
-      if (error.name === "AbortError") this._showStatus("Stopped.", "stopped");
+      const stopped = error.name === "AbortError";
+      this._show(transcript, transcript.interrupt(stopped ? "stopped" : "interrupted"));
+      if (stopped) this._showStatus("Stopped.", "stopped");
       else this._fail(error);
     } finally {
       this._abort = null;
       this._showRunning(false);
+      const { textContent, dataset } = byId("run-state");
+      if (inputs) this._history.add(inputs, textContent, dataset.state, transcript.text);
     }
+  }
+
+  _show(transcript, lanes) {
+    this._tree.update(lanes, transcript);
+    this._figures.update(transcript);
+    this._timeline.show(transcript.times);
+    this._variables.show(transcript.variables);
   }
 
   /** Shows whether a run is in progress. */
@@ -94,10 +153,12 @@ export class RunView {
 
   _begin() {
     this._showRunning(true);
+    this._examples.hide();
     this._tree.clear();
     this._figures.begin();
+    this._timeline.clear();
     this._argument.accept();
-    showVariables({});
+    this._variables.clear();
     showText(byId("run-error"), "");
     this._showStatus("Waiting for the server …", "running");
     if (matchMedia("(max-width: 760px)").matches) byId("story").scrollIntoView();
@@ -128,16 +189,4 @@ function ending({ lanes, timing }) {
   const seconds = timing?.seconds == null ? "" : ` in ${timing.seconds.toFixed(2)} s`;
   if (failed === 0) return `Finished${seconds}.`;
   return lanes.size === 1 ? `Failed${seconds}.` : `Finished${seconds}; ${failed} of ${lanes.size} forks failed.`;
-}
-
-function showVariables(variables) {
-  const box = byId("variables");
-  const rows = Object.entries(variables).map(([name, value]) => [
-    name,
-    typeof value === "string" ? value : `${value.base64} (base64)`,
-  ]);
-  const list = make("dl", { className: "facts" });
-  describe(list, rows);
-  box.replaceChildren(make("h2", {}, "Variables"), list);
-  box.hidden = rows.length === 0;
 }

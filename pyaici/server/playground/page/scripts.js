@@ -1,6 +1,6 @@
 // Scripts in Python and JavaScript as entries of the list of controllers; each starts with a working example.
 
-const PYTHON = `from aici import *
+export const PYTHON = `from aici import *
 
 
 async def main():
@@ -42,11 +42,16 @@ export function languageOf(fileName) {
   return SCRIPTS.find(({ suffixes }) => suffixes.includes(suffix))?.language;
 }
 
+/** Returns the value of a language's entry in the list of controllers. */
+export function scriptValue(language) {
+  return `script ${language}`;
+}
+
 /** Returns the entries for these bundled controllers; a language whose interpreter was not built has none. */
 export function scriptChoices(bundled) {
   const built = new Set(bundled.map(({ name }) => name));
   return SCRIPTS.filter(({ interpreter }) => built.has(interpreter)).map((script) => ({
     // no tag has a space
-    value: `script ${script.language}`, description: "a controller that you write here", takesArgument: true, ...script,
+    value: scriptValue(script.language), description: "a controller that you write here", takesArgument: true, ...script,
   }));
 }

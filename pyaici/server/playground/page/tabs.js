@@ -10,7 +10,7 @@ export class Tabs {
       button.addEventListener("click", () => this._show(button));
       button.addEventListener("keydown", (event) => this._move(event));
     }
-    const wanted = buttons.find((button) => nameOf(button) === location.hash.slice(1));
+    const wanted = buttons.find((button) => nameOf(button) === location.hash.slice(1).split("?")[0]);
     if (wanted) queueMicrotask(() => this._show(wanted));
   }
 

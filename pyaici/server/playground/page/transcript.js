@@ -1,11 +1,15 @@
 // The transcript of a run from the events of `POST /v1/run`: the pieces of each fork, including backtracked ones.
 
+import { ApiError } from "./api.js";
+
 /** One fork. A piece is {kind, text, tokens, taken} and, if sampled, {logprob, top, allowed}. Pieces that it begins
  *  with have no tokens. */
 class Lane {
-  constructor(index, parent) {
+  constructor(index, parent, born) {
     this.index = index;
     this.parent = parent;
+    /** the step of the run in which the fork began */
+    this.born = born;
     this.pieces = [];
     this.log = "";
     this.suspended = false;
@@ -67,23 +71,47 @@ export class Transcript {
     this.usage = null;
     this.timing = null;
     this.vocabulary = 0;
-    this._steps = 0;
+    this.steps = 0;
+    /** the times of steps in seconds, as the server measured them: {step, control} */
+    this.times = [];
   }
 
-  /** Reads an event of the stream and returns the lanes that it changes. */
+  /** Reads an event of the stream and returns the lanes that it changes. Throws ApiError if the run has failed. */
   take(event) {
+    if (event.object === "error") throw new ApiError(0, event.error.message, event.error);
     if (event.object === "initial-run") {
       this.vocabulary = event.vocab_size;
       return [];
     }
     Object.assign(this.variables, event.variables);
     this.usage = event.usage;
-    this._steps += 1;
+    this.steps += 1;
+    if (event.object === "run" && event.timing) {
+      this.times.push({ step: event.timing.step_s, control: event.timing.control_s });
+    }
     if (event.object === "run.end") {
       this.timing = event.timing;
       return event.forks.map((fork) => this._end(fork));
     }
     return event.forks.map((fork) => this._follow(fork));
+  }
+
+  /** Ends all forks that have not ended, for this reason, and returns them: no more events will come. */
+  interrupt(reason) {
+    const open = [...this.lanes.values()].filter((lane) => !lane.finish);
+    for (const lane of open) this._finish(lane, { finish_reason: reason });
+    return open;
+  }
+
+  /** Whether a fork has failed. */
+  get failed() {
+    return [...this.lanes.values()].some((lane) => lane.error);
+  }
+
+  /** The text of the first fork after the prompt. */
+  get text() {
+    const pieces = this.lanes.get(0)?.pieces ?? [];
+    return pieces.filter(({ kind, taken }) => kind !== "prompt" && !taken).map((piece) => piece.text).join("");
   }
 
   _follow(fork) {
@@ -103,7 +131,7 @@ export class Transcript {
   _laneOf({ index, parent, text, pieces }) {
     let lane = this.lanes.get(index);
     if (!lane) {
-      lane = new Lane(index, parent ?? null);
+      lane = new Lane(index, parent ?? null, this.steps);
       this.lanes.set(index, lane);
       if (parent !== undefined) {
         const from = this.lanes.get(parent);
@@ -124,7 +152,7 @@ export class Transcript {
 
   _finish(lane, fork) {
     lane.finish = fork.finish_reason;
-    lane.lived = Math.min(lane.lived, this._steps);
+    lane.lived = Math.min(lane.lived, this.steps);
     lane.error = fork.error ?? null;
     lane.suspended = false;
   }

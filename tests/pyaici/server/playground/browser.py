@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
+from tests.fetch import npm_file
+
 #: names in distributions; Playwright's own download is not used, scripts/browser.sh fetches Debian's
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ARGUMENTS = [
@@ -74,4 +76,15 @@ def accessible_nodes(page: Page) -> list[dict[str, Any]]:
         {"role": node["role"]["value"], "name": node.get("name", {}).get("value", "")}
         for node in nodes
         if not node.get("ignored") and "role" in node
+    ]
+
+
+def violations(page: Page) -> list[str]:
+    """Returns what axe finds on a page, with the elements: contrast, names, roles, and its other rules."""
+    page.evaluate(npm_file("axe-core", "axe.min.js").read_text() + "\n;null")
+    found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+    return [
+        f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
+from tests.pyaici.server.playground.browser import violations
 from tests.pyaici.server.playground.page import Open
 from tests.pyaici.server.serving import Serving
 
@@ -70,6 +71,25 @@ def test_tab_accepts_a_completion(open_page: Open, server: Serving) -> None:
     expect(code).to_be_focused()
     page.keyboard.press("Control+Z")
     expect(code).to_have_value(before)
+
+
+def test_completion_is_accepted_by_touch(open_page: Open, server: Serving) -> None:
+    page = open_page(width=390, height=844, has_touch=True, is_mobile=True)
+    before = "def hello_world():\n    pri"
+    code, _, answer = _complete(page, server, before)
+    button = page.get_by_role("button", name="Accept")
+    button.tap()
+    expect(code).to_have_value(before + answer["suggestion"].removeprefix("pri"))
+    expect(code).to_be_focused()
+    expect(page.locator("#code .ghost")).to_have_count(0)
+    expect(button).to_be_hidden()
+
+
+def test_complete_is_accessible(open_page: Open, server: Serving) -> None:
+    page = open_page()
+    _complete(page, server, "def hello_world():\n    pri")
+    expect(page.locator("#code .ghost")).to_have_count(1)
+    assert violations(page) == []
 
 
 def test_shown_sampler_is_always_the_selected_one(open_page: Open, server: Serving) -> None:

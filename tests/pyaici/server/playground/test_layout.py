@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -41,6 +43,33 @@ def test_prompt_is_visible_next_to_run_and_stop(open_page: Open) -> None:
     for field in (page.get_by_role("textbox", name="Message").last, page.get_by_label("max_tokens")):
         field.focus()
         assert _box(field)[1] < _box(button)[0] and _is_on_top(field)
+
+
+def test_list_of_controllers_shows_several_entries(open_page: Open) -> None:
+    page = open_page(height=800)
+    whole = page.locator("#controllers").evaluate(
+        "(list) => { const { top, bottom } = list.getBoundingClientRect();"
+        " return [...list.querySelectorAll('label')].map((one) => one.getBoundingClientRect())"
+        "  .filter((box) => box.top >= top && box.bottom <= bottom).length; }"
+    )
+    assert whole >= 5
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_reason_of_a_refused_upload_is_in_sight(
+    open_page: Open, tokens: dict[str, str], tmp_path: Path, width: int, height: int
+) -> None:
+    page = open_page(expected={400}, width=width, height=height)
+    page.get_by_text("Access token").click()
+    page.get_by_role("textbox", name="Token").fill(tokens["ada"])
+    page.get_by_role("button", name="Use", exact=True).click()
+    page.get_by_label("max_tokens").focus()  # the fields have scrolled
+    (tmp_path / "wrong.wasm").write_bytes(b"no module")
+    page.get_by_label("Upload", exact=True).set_input_files(tmp_path / "wrong.wasm")
+    news = page.locator("#upload-news")
+    expect(news).to_contain_text("Uploading wrong.wasm failed")
+    expect(news).to_be_in_viewport(ratio=1)
+    assert _is_on_top(news)
 
 
 def test_narrow_screen_scrolls_to_the_result_of_a_run(open_page: Open) -> None:

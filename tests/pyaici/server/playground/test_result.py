@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import expect
 
 from tests.pyaici.server.playground.page import Open, choose, lane, run
@@ -74,7 +76,9 @@ def test_many_forks_are_folded_except_the_longest_lived(open_page: Open) -> None
     run(page)
     lanes = page.locator(".lane")
     folded = page.locator(".lane.folded")
-    assert lanes.count() > 8 and 0 < lanes.count() - folded.count() <= 3
+    assert lanes.count() > 4 and 0 < lanes.count() - folded.count() <= 3
+    tree = page.get_by_role("group", name="Map of the forks")
+    assert tree.get_by_role("button").count() == lanes.count()
     heights = folded.evaluate_all("all => all.map((one) => one.offsetHeight)")
     assert max(heights) < 45
     cut = folded.filter(has=page.locator(".token.shared:not(.taken) .early")).first
@@ -89,6 +93,10 @@ def test_many_forks_are_folded_except_the_longest_lived(open_page: Open) -> None
     expect(button).to_have_attribute("aria-expanded", "false")
     button.press("Enter")
     expect(button).to_have_attribute("aria-expanded", "true")
+    button.press("Enter")
+    tree.get_by_role("button", name=re.compile(rf"{name}, from fork \d+, \d+ tokens: stopped")).click()
+    expect(button).to_have_attribute("aria-expanded", "true")
+    expect(button).to_be_focused()
     expect(one.locator(".token.prompt")).to_be_visible()
     expect(one.locator(".log")).to_be_visible()
     button.press("Enter")
@@ -96,3 +104,58 @@ def test_many_forks_are_folded_except_the_longest_lived(open_page: Open) -> None
     # anywhere on the card
     one.click(position={"x": 4, "y": 4})
     expect(button).to_have_attribute("aria-expanded", "true")
+
+
+def test_long_and_binary_variables_are_folded(open_page: Open) -> None:
+    page = open_page()
+    page.evaluate(
+        "async () => {"
+        " const { Variables } = await import('/playground/variables.js');"
+        " window.variables = new Variables(document.getElementById('variables'));"
+        " variables.show({ short: 'a\\nb', long: 'x'.repeat(300), lines: 'y\\n'.repeat(9),"
+        "  binary: { base64: '/////w==' } }); }"
+    )
+    box = page.get_by_role("region", name="Variables")
+    rows = {str(row.locator("dt").text_content()): row.locator("dd") for row in box.locator("dl > div").all()}
+    expect(rows["short"]).to_have_text("a\nb")
+    expect(rows["short"].locator("details")).to_have_count(0)
+    for name, summary, text in [
+        ("long", "(300 characters)", "x" * 300),
+        ("lines", "(18 characters, 10 lines)", "y\n" * 9),
+        ("binary", "binary, 4 bytes", "/////w=="),
+    ]:
+        expect(rows[name].locator("summary")).to_contain_text(summary)
+        expect(rows[name].locator("pre")).to_be_hidden()
+        assert rows[name].locator("pre").text_content() == text
+    rows["long"].locator("summary").click()
+    expect(rows["long"].locator("pre")).to_be_visible()
+    # a new value leaves it open
+    page.evaluate("variables.show({ long: 'z'.repeat(300) })")
+    expect(rows["long"].locator("pre")).to_have_text("z" * 300)
+    expect(rows["long"].locator("pre")).to_be_visible()
+
+
+def test_times_of_steps_are_plotted(open_page: Open) -> None:
+    page = open_page()
+    choose(page, "regex", "[0-9]{12}")
+    run(page)
+    plot = page.get_by_role("img", name="Time of")
+    expect(plot).to_have_accessible_name(
+        re.compile(
+            r"Time of \d+ steps: median .* ms, of which controllers and masks took .* ms; longest .* ms"
+        )
+    )
+    steps = plot.locator(".bar-step").count()
+    assert steps >= lane(page, 0).locator(".token.sampled").count() > 1
+    assert plot.locator(".bar-control").count() == steps
+    # an engine that does not measure the controllers' part, and more steps than there is room for
+    page.evaluate(
+        "async () => {"
+        " const { Timeline } = await import('/playground/timeline.js');"
+        " const byId = (id) => document.getElementById(id);"
+        " new Timeline(byId('timeline'), byId('timeline-caption'))"
+        "  .show(Array.from({ length: 300 }, (_, at) => ({ step: at / 1000, control: null }))); }"
+    )
+    expect(plot).to_have_count(1)
+    expect(plot).to_have_accessible_name("Time of the last 160 of 300 steps: median 150 ms; longest 299 ms")
+    assert (plot.locator(".bar-step").count(), plot.locator(".bar-control").count()) == (160, 0)

@@ -171,10 +171,43 @@ def _history(random: random.Random) -> tuple[list[Any], list[str]]:
 def test_error_of_a_controller_is_shown_in_its_lane(open_page: Open) -> None:
     page = open_page()
     choose(page, "guest", "mid_trap")
-    run(page)
+    run(page, "failed")
     expect(page.locator("#run-state")).to_contain_text("Failed")
+    bad, muted = (page.evaluate(_COLOUR, name) for name in ("--bad", "--muted"))
+    assert bad != muted
+    expect(page.locator("#run-state")).to_have_css("color", bad)
     expect(lane(page, 0).locator(".chip")).to_have_text("failed")
     expect(lane(page, 0).locator(".error")).to_contain_text("trap")
+
+
+#: a colour of the theme as browsers report it
+_COLOUR = """
+(name) => {
+  const box = document.body.appendChild(document.createElement('p'));
+  box.style.setProperty('color', `var(${name})`);
+  const colour = getComputedStyle(box).color;
+  box.remove();
+  return colour;
+}
+"""
+
+
+def test_error_in_the_middle_of_a_stream_is_shown(open_page: Open) -> None:
+    page = open_page()
+    events: list[dict[str, Any]] = [
+        {"object": "initial-run", "vocab_size": 9},
+        {
+            "object": "run",
+            "forks": [{"index": 0, "text": "ab", "pieces": [], "prompt": "x"}],
+            "usage": {"prompt_tokens": 1, "sampled_tokens": 0, "forced_tokens": 0, "backtracked_tokens": 0},
+        },
+        {"object": "error", "error": {"message": "the engine has failed", "code": "engine"}},
+    ]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    page.route("**/v1/run", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+    run(page, "failed")
+    expect(page.locator("#run-error")).to_have_text("the engine has failed")
+    expect(lane(page, 0).locator(".chip")).to_have_text("interrupted")
 
 
 def test_chat_prompt(open_page: Open, server: Serving) -> None:
@@ -206,6 +239,7 @@ def test_stop_also_ends_the_run_on_the_server(open_page: Open, server: Serving) 
         else:
             page.get_by_role("button", name="Stop").click()
         expect(page.locator("#run-state")).to_have_text("Stopped.")
+        expect(lane(page, 0).locator(".chip")).to_have_text("stopped")
         expect(page.get_by_role("button", name="Run")).to_be_enabled()
         deadline = time.monotonic() + 30
         while _live(server) > 0:

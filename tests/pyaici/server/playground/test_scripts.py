@@ -71,7 +71,7 @@ def test_place_where_a_script_fails_is_marked(open_page: Open) -> None:
         expect(number).to_have_text("2")
         expect(mark).to_have_text(marked)
         script.fill(fails)
-        run(page)
+        run(page, "failed")
         expect(lane(page, 0).locator(".error")).to_contain_text("nothing")
         assert len(str(lane(page, 0).locator(".error").text_content()).splitlines()) > 1
         expect(number).to_have_text("3")
