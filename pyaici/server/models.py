@@ -67,6 +67,8 @@ class ServedModel:
     def chat_template(self) -> str:
         """The tokenizer's template for chats, empty if it has none."""
         template = getattr(self.tokenizer, "chat_template", None)
+        if isinstance(template, dict):  # several templates by name, as Command R has
+            template = template.get("default")
         return template if isinstance(template, str) else ""
 
     @property

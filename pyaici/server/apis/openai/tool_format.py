@@ -22,6 +22,8 @@ NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": Fal
 _NUMBER = {"type": "string", "pattern": "^[0-9]{1,3}$"}
 #: ids of calls where they are short
 _NINE = re.compile("[a-zA-Z0-9]{9}")
+#: a text of JSON, or one other character
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class ToolFormat:
 
     def is_written(self, text: str, name: str, arguments: Any) -> bool:
         """Tells whether a template has written this call in this format; it may also give the call an id."""
-        call = re.escape(json.dumps(self._object(0, name, arguments), ensure_ascii=False)[:-1])
+        call = _spaced(self._object(0, name, arguments))
         listed = r"\[\s*" if self.listed else ""
         before = "|".join(map(re.escape, self.before))
         return bool(re.search(rf"(?:{before})\s*{re.escape(self.begin)}\s*{listed}{call}\s*[,}}]", text))
@@ -149,3 +151,9 @@ class ToolFormat:
             f"To call one, write exactly this, and nothing behind it:\n"
             f"{self.write([self._example])}"
         )
+
+
+def _spaced(call: Any) -> str:
+    """Returns a pattern of a JSON object without its last brace, with any blanks between its parts."""
+    parts = _PART.findall(json.dumps(call, ensure_ascii=False)[:-1])
+    return r"\s*".join(map(re.escape, parts))

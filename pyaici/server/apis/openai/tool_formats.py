@@ -106,6 +106,14 @@ COMMAND_R7B = ToolFormat(
     number_key="tool_call_id",
     listed=True,
 )
+COMMAND_R = ToolFormat(
+    "command_r",
+    "Action:\n```json\n",
+    "```",
+    name_key="tool_name",
+    arguments="parameters",
+    listed=True,
+)
 MISTRAL = ToolFormat("mistral", "[TOOL_CALLS]", "", listed=True, short_ids=True)
 MISTRAL_ARGS = NamedFormat(
     "mistral_args",
@@ -157,7 +165,7 @@ PYTHONIC = PythonicFormat("pythonic", "", "", listed=True)
 FORMATS = {
     found.name: found
     for found in (
-        *(HERMES, SMOLLM2, LLAMA3, PHI4_MINI, COMMAND_R7B, MISTRAL, MISTRAL_ARGS),
+        *(HERMES, SMOLLM2, LLAMA3, PHI4_MINI, COMMAND_R7B, COMMAND_R, MISTRAL, MISTRAL_ARGS),
         *(DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM4, PYTHONIC),
     )
 }

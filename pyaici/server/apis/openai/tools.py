@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyaici.server.apis.openai.tool_formats import FORMATS, HERMES, LLAMA3, PHI4_MINI, SMOLLM2
+from pyaici.server.apis.openai.tool_formats import (
+    COMMAND_R,
+    FORMATS,
+    HERMES,
+    LLAMA3,
+    PHI4_MINI,
+    PYTHONIC,
+    SMOLLM2,
+)
 
 if TYPE_CHECKING:
     from pyaici.server.apis.openai.tool_format import ToolFormat
@@ -26,7 +34,15 @@ _TOOL = {
 _SYSTEM = {"role": "system", "content": "probe system"}
 _ASK = {"role": "user", "content": "probe"}
 #: formats of models whose templates have no calls, by a part of the template
-_BY_MARK = {"SmolLM": SMOLLM2, "<|start_header_id|>": LLAMA3, "<|tool|>": PHI4_MINI}
+_BY_MARK = {
+    "SmolLM": SMOLLM2,
+    "<|start_header_id|>": LLAMA3,
+    "<|tool|>": PHI4_MINI,
+    # Gemma 3: Google's documentation of its calls asks for this format
+    "<start_of_image>": PYTHONIC,
+    # Command R, whose first templates take tools only in Cohere's own notation
+    "<|CHATBOT_TOKEN|>": COMMAND_R,
+}
 _ANSWER = {"role": "tool", "tool_call_id": "probe0000", "name": _NAME, "content": _RESULT}
 
 

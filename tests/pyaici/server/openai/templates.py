@@ -181,6 +181,41 @@ _COMMAND_R7B = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{%- endif %}"""
 
+_COMMAND_R = """\
+{{- bos_token }}
+{%- for message in messages %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) and message.role != 'system' %}
+{{- raise_exception('users and chatbots take turns') }}
+{%- endif %}
+{%- set who = {'system': 'SYSTEM', 'user': 'USER', 'assistant': 'CHATBOT'}[message.role] %}
+{{- '<|START_OF_TURN_TOKEN|><|' + who + '_TOKEN|>' + message.content | trim + '<|END_OF_TURN_TOKEN|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{%- endif %}"""
+
+_COMMAND_R_2024 = """\
+{{- bos_token }}
+{%- if tools %}
+{{- '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>These are the tools:\\n' }}
+{%- for tool in tools %}{{- tool.function | tojson }}{%- endfor %}{{- '<|END_OF_TURN_TOKEN|>' }}
+{%- endif %}
+{%- for message in messages %}
+{%- if message.role == 'assistant' and message.tool_calls %}
+{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' + message.content + '\\nAction:\\n```json\\n[\\n' }}
+{%- for call in message.tool_calls %}
+{{- '    {\\n        "tool_name": "' + call.function.name + '",\\n        "parameters": ' }}
+{{- call.function.arguments | tojson(indent=4) + '\\n    }' }}{%- if not loop.last %}{{- ',\\n' }}{%- endif %}
+{%- endfor %}
+{{- '\\n]```\\n<|END_OF_TURN_TOKEN|>' }}
+{%- elif message.role == 'tool' %}
+{{- '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|><results>\\n' + message.content }}
+{{- '</results><|END_OF_TURN_TOKEN|>' }}
+{%- else %}
+{%- set who = {'system': 'SYSTEM', 'user': 'USER', 'assistant': 'CHATBOT'}[message.role] %}
+{{- '<|START_OF_TURN_TOKEN|><|' + who + '_TOKEN|>' + message.content + '<|END_OF_TURN_TOKEN|>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{%- endif %}"""
+
 _LLAMA4 = """\
 {{- bos_token }}
 {%- if tools %}
@@ -228,7 +263,10 @@ TEMPLATES = {
         "CALL", "call.function.name + '<｜tool▁sep｜>' + call.function.arguments"
     ),
     "Gemma-2": _GEMMA,
+    "Gemma-3": _GEMMA.replace("message.content", "message.content | replace('IMAGE', '<start_of_image>')"),
     "Phi-4-mini": _PHI4_MINI,
+    "Command-R": _COMMAND_R,
+    "Command-R of August 2024": _COMMAND_R_2024,
     "Command-R7B": _COMMAND_R7B,
     "Llama-4": _LLAMA4.replace("CALLS", _JSON_CALLS),
     "Llama-4 with calls in Python": _LLAMA4.replace("CALLS", _PYTHON_CALLS),

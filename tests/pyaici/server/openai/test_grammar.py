@@ -17,6 +17,7 @@ from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
 from pyaici.server.apis.openai.requests import Function
 from pyaici.server.apis.openai.tool_format import ToolFormat
 from pyaici.server.apis.openai.tool_formats import (
+    COMMAND_R,
     COMMAND_R7B,
     DEEPSEEK_V3,
     DEEPSEEK_V31,
@@ -96,7 +97,10 @@ _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
     "pythonic": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
     **{
         name: (_FREELY | {"two", "thought and call"}, {"call", "two"})
-        for name in ("mistral", "mistral_args", "phi4_mini", "command_r7b", "deepseek_v3", "deepseek_v31")
+        for name in (
+            *("mistral", "mistral_args", "phi4_mini", "command_r", "command_r7b"),
+            *("deepseek_v3", "deepseek_v31"),
+        )
     },
     "qwen3_coder": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
     "glm4": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
@@ -295,6 +299,9 @@ def test_reading_does_not_depend_on_the_pieces(
         (MISTRAL_ARGS, FREE, '[TOOL_CALLS]now[ARGS]{"a', [TextChunk("content", '[TOOL_CALLS]now[ARGS]{"a')]),
         (COMMAND_R7B, FREE, '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "now", '
          '"parameters": {}}\n]<|END_ACTION|>', [Call("now", "{}")]),
+        (COMMAND_R, FREE, 'I look.\nAction:\n```json\n[\n    {\n        "tool_name": "now",\n'
+         '        "parameters": {"a": "```"}\n    }\n]```\n',
+         [TextChunk("content", "I look."), Call("now", '{"a": "```"}')]),
         (DEEPSEEK_V3, FREE, DEEPSEEK_V3.write([("now", {}), ("now", {"a": "\n```<｜tool▁calls▁end｜>"})]),
          [Call("now", "{}"), Call("now", '{"a": "\\n```<｜tool▁calls▁end｜>"}')]),
         (DEEPSEEK_V31, FREE,

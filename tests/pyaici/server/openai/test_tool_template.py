@@ -109,3 +109,13 @@ def test_schemas_apply_after_reasoning(field: str, value: Any, reasons: bool) ->
     model = byte_model(TEMPLATES["DeepSeek-R1"])
     call = plan_chat(model, ChatRequest.model_validate(body), User("eve", Role.RUN)).job.controller
     assert call is not None and (call.controller == "lark") == reasons and ("</think>" in call.arg) == reasons
+
+
+def test_default_of_several_templates_counts() -> None:
+    """Command R has one for tools, too, which takes them only in Cohere's own notation."""
+    model = byte_model(TEMPLATES["Command-R"])
+    tools = "{% for tool in tools %}{{ tool.parameter_definitions.items() }}{% endfor %}"
+    model.tokenizer.chat_template = {"default": TEMPLATES["Command-R"], "tool_use": tools}
+    plan, prompt = _plan(model, ASK)
+    assert plan.form is not None and plan.form.name == "command_r"
+    assert "You may call functions." in prompt and prompt.count("What time is it") == 1
