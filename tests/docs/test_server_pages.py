@@ -242,7 +242,7 @@ def test_list_of_refused_fields_is_complete() -> None:
 
 def test_table_of_tool_formats_is_complete() -> None:
     shown = {
-        row[0].strip("`"): row[1].strip("`").replace("¦", "|")
+        row[0].strip("`"): row[1].strip("`").strip().replace("¦", "|")
         for row in rows(section("openai.md", "Tools"))
         if "`" in row[0]
     }
