@@ -103,7 +103,8 @@ class ServerSettings(BaseSettings):
         ge=1024,
         description="tokens of the key-value cache (default: llama, which allocates them at the start: two "
         "contexts of the model, at most an eighth of the free memory; hf, where each request reserves as "
-        "many as the longest one: what 40 % of the free memory holds, 64 % on a GPU)",
+        "many as the longest one: what 40 % of the free memory holds, 64 % on a GPU; not for "
+        "models without such a cache, e.g. Mamba)",
     )
     threads: int = Field(
         1, ge=1, le=256, description="threads of the model (llama); more than idle processors make it slow"

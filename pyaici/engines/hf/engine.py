@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyaici.engines.batching.budget import Budget
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.hf.cache import cache_limit
+from pyaici.engines.hf.recurrent import RecurrentRunner, keeps_states
 from pyaici.engines.hf.runner import ModelRunner, check_model
 from pyaici.tokens import load_vocabulary
 
@@ -46,22 +47,26 @@ class HfEngine(BatchingEngine):
 
         `cache_tokens`: most tokens of the key-value cache, at least 1024; each running sequence takes as much
         room as the longest. "auto" means as many as a share of the free memory holds; None means no limit.
-        Requests wait until there is room for them. Sequences that end give their memory back.
+        Requests wait until there is room for them. Sequences that end give their memory back. Models whose
+        layers have states, such as Mamba, accept only "auto" and None, since their sequences do not grow.
 
         Raises ValueError for a model that cannot be run (see `ModelRunner`), and VocabularyError for a
         tokenizer whose bytes are unknown.
         """
-        runner = ModelRunner(model)
+        runner = RecurrentRunner(model) if keeps_states(model) else ModelRunner(model)
         check_model(model, runner)
         if vocabulary is None:
             eos = getattr(model.generation_config, "eos_token_id", None)
             vocabulary = load_vocabulary(tokenizer, vocab_size=runner.num_logits, eos=eos)
-        cache = runner.cache
-        cache.limit = cache_limit(cache_tokens, runner.device, cache.token_bytes)
-        budget = Budget(cache.limit, uniform=True)
         keep_tokens = _KEPT_TEXTS * runner.max_tokens
-        if cache.limit is not None:
-            keep_tokens = min(keep_tokens, cache.limit // 4)
+        if isinstance(runner, RecurrentRunner):
+            budget = Budget(None, uniform=False, most_sequences=runner.most_sequences(cache_tokens))
+        else:
+            cache = runner.cache
+            cache.limit = cache_limit(cache_tokens, runner.device, cache.token_bytes)
+            budget = Budget(cache.limit, uniform=True)
+            if cache.limit is not None:
+                keep_tokens = min(keep_tokens, cache.limit // 4)
         super().__init__(
             runner, vocabulary, tokenizer, runtime, keep=keep, budget=budget, keep_tokens=keep_tokens
         )

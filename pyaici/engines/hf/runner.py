@@ -16,6 +16,8 @@ from pyaici.engines.hf.device_sampler import DeviceSampler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyaici.engines.hf.recurrent import RecurrentRunner
+
 
 #: layer types of the library whose attention is a mask over earlier positions
 _WINDOWS = {
@@ -103,19 +105,16 @@ def split(rows: Sequence[tuple[T, int]], pass_cost: int) -> list[list[T]]:
     return groups
 
 
-class ModelRunner:
-    """A causal language model of the library together with a `SlotCache` for it."""
+class HfRunner:
+    """A causal language model of the library."""
 
     def __init__(self, model: Any) -> None:
-        """Raises ValueError if models of this kind cannot be run with ragged rows."""
         text = model.config.get_text_config()
         self._model = model.eval()
-        self._masks = AttentionMasks(model.config)
         self._last_only = "logits_to_keep" in inspect.signature(model.forward).parameters
         self.device: torch.device = model.device
         #: the fixed cost of a forward pass, in tokens
         self.pass_cost = PASS_COST.get(self.device.type, PASS_COST["cuda"])
-        self.cache = SlotCache(text.num_hidden_layers)
         self._on_cpu = self.device.type == "cpu"
         self.sampler: Sampler = NumpySampler() if self._on_cpu else DeviceSampler()
         #: see `Runner`; measured on a CPU only: a GPU is still working when a pass returns
@@ -127,6 +126,16 @@ class ModelRunner:
         self.num_logits: int = text.vocab_size if head is None else head.weight.shape[0]
         #: largest number of tokens of one sequence
         self.max_tokens: int = getattr(text, "max_position_embeddings", None) or 1 << 30
+
+
+class ModelRunner(HfRunner):
+    """A causal language model of the library together with a `SlotCache` for it."""
+
+    def __init__(self, model: Any) -> None:
+        """Raises ValueError if models of this kind cannot be run with ragged rows."""
+        super().__init__(model)
+        self._masks = AttentionMasks(model.config)
+        self.cache = SlotCache(model.config.get_text_config().num_hidden_layers)
 
     @torch.no_grad()
     def run(self, feeds: Sequence[Feed]) -> list[Line]:
@@ -197,8 +206,14 @@ class ModelRunner:
 MIN_COSINE = 0.97
 
 
+def cosine(got: Line, want: Line) -> float:
+    """Returns the cosine between two lines of logits, each centred."""
+    one, other = torch.as_tensor(got).float(), torch.as_tensor(want).float()
+    return torch.cosine_similarity(one - one.mean(), other - other.mean(), dim=0).item()
+
+
 @torch.no_grad()
-def check_model(model: Any, runner: ModelRunner) -> None:
+def check_model(model: Any, runner: ModelRunner | RecurrentRunner) -> None:
     """Checks that the model supports ragged rows.
 
     Feeds two rows of different lengths in two steps, and compares the logits with those of plain passes over
@@ -213,12 +228,11 @@ def check_model(model: Any, runner: ModelRunner) -> None:
     for slot in slots:
         runner.cache.free(slot)
     for tokens, line in zip((long, short), ragged, strict=True):
-        got = torch.as_tensor(line)
         ids = torch.tensor([tokens], device=runner.device)
-        want = model(input_ids=ids, use_cache=False).logits[0, -1].float()
-        cosine = torch.cosine_similarity(got - got.mean(), want - want.mean(), dim=0).item()
-        if not cosine >= MIN_COSINE:
+        similarity = cosine(line, model(input_ids=ids, use_cache=False).logits[0, -1])
+        if not similarity >= MIN_COSINE:
             raise ValueError(
                 f"{type(model).__name__} computes wrong logits for rows of different lengths (cosine "
-                f"similarity {cosine:.3f}): it ignores the given masks or positions, so it is not supported"
+                f"similarity {similarity:.3f}): it ignores the given masks or positions, so it is not "
+                "supported"
             )
