@@ -104,6 +104,10 @@ class Engine:
         """Drops states if there are many, as between two masks, and returns the state's new number."""
         return int(self._call("probe_compact", state))
 
+    def memory(self) -> int:
+        """Returns the size of the module's memory in bytes."""
+        return self._memory.data_len(self._store)
+
     def row(self, state: int) -> tuple[list[int], bool]:
         """Returns the allowed bytes, and whether the text may end."""
         at = self._call("probe_alloc", 257)

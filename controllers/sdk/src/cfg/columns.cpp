@@ -135,7 +135,7 @@ void Columns::call(Rule rule, Place next, Frame frame) {
     called_.push_back(network_->rank(rule));
     std::ranges::push_heap(called_, std::greater());
   }
-  if (!network_->exits(next).only_end()) {
+  if (!network_->is_tail(next)) {
     callers.push_back({next, frame});
   } else if (frame == 0) {
     callers.push_back({kEnd, 0});
@@ -225,11 +225,26 @@ void Columns::keep_only(std::span<Column> kept) {
   for (const Column column : kept) need(columns_[column].threads);
   for (std::size_t i = frames_.size(); i-- > 1;)
     if (needed[i]) need(frames_[i]);
+  std::vector<Place> made;
+  const auto note = [&](Set set) {
+    for (const Thread& thread : threads(set))
+      if (network_->is_made(thread.place)) made.push_back(thread.place);
+  };
+  for (const Column column : kept) note(columns_[column].threads);
+  for (std::size_t i = 1; i < frames_.size(); i++)
+    if (needed[i]) note(frames_[i]);
+  std::ranges::sort(made);
+  made.erase(std::unique(made.begin(), made.end()), made.end());
+  std::vector<Place> new_places = made;
+  network_->keep_only(new_places);
+  const auto new_place = [&](Place place) {
+    return network_->is_made(place) ? new_places[std::ranges::lower_bound(made, place) - made.begin()] : place;
+  };
   std::vector<Frame> renamed(frames_.size());
   std::vector<Thread> set;
   const auto rename = [&](Set from) {
     set.clear();
-    for (const Thread& thread : threads(from)) set.push_back({thread.place, renamed[thread.frame]});
+    for (const Thread& thread : threads(from)) set.push_back({new_place(thread.place), renamed[thread.frame]});
   };
   for (std::size_t i = 1; i < frames_.size(); i++)
     if (needed[i]) rename(frames_[i]), renamed[i] = fresh.frame(set);

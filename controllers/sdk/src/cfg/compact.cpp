@@ -36,7 +36,7 @@ bool Engine::compact(State* state) {
                     several_.size() > kMostSeveral / 4 || mixed_.size() > kMostMixed / 4 ||
                     arrays_.size() > kMostPositions / 4;
   // before the first byte, everything that is missing can be built again
-  const bool anew = *state == initial_ && (full_ || columns_->failure() || scanner_.failure());
+  const bool anew = *state == initial_ && (full_ || columns_->failure() || network_.failure() || scanner_.failure());
   if (*state == 0 || (!many && !anew && bytes() < limits_.kept_bytes)) return false;
   Keeping keeping;
   const std::vector<Kept> now = keep(*state, keeping), at_start = keep(initial_, keeping);

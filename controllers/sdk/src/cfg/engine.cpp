@@ -196,12 +196,13 @@ Engine::Loop Engine::loop(State state) {
 const char* Engine::failure() const {
   if (full_) return "the grammar has too many states for one mask";
   if (const char* problem = columns_->failure()) return problem;
+  if (const char* problem = network_.failure()) return problem;
   if (const char* problem = scanner_.failure()) return problem;
   return grammar_.terminals().failure();
 }
 
 std::size_t Engine::bytes() const {
-  return columns_->bytes() + scanner_.bytes() + rows_.size() * sizeof(State) + readings_.size() * sizeof(Reading) +
+  return network_.bytes() + columns_->bytes() + scanner_.bytes() + rows_.size() * sizeof(State) + readings_.size() * sizeof(Reading) +
          (ends_.size() + can_end_.size()) * 16 + arrays_.bytes() + mixed_.size() * sizeof(Several) + mixed_ids_.bytes();
 }
 

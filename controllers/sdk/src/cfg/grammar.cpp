@@ -1,5 +1,6 @@
 #include "aici/cfg/grammar.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace aici::cfg {
@@ -116,6 +117,11 @@ Expr Grammar::repeat(Expr expr, std::uint32_t least, std::uint32_t most) {
   return add({Kind::kRepeat, expr, 0, least, most});
 }
 
+Expr Grammar::any_order(AnyOrder order) {
+  orders_.push_back(std::move(order));
+  return add({Kind::kAnyOrder, static_cast<std::uint32_t>(orders_.size() - 1)});
+}
+
 Rule Grammar::declare(std::string_view name) {
   rules_.push_back({std::string(name), lexemes_});
   return static_cast<Rule>(rules_.size() - 1);
@@ -131,6 +137,14 @@ void Grammar::ignore(Expr expr) {
   if (node.kind == Kind::kChoice) ignore(node.a), ignore(node.b);
 }
 
+std::optional<AnyOrder> Grammar::possible(const AnyOrder& order, const std::vector<bool>& productive) const {
+  AnyOrder some = order;
+  const auto has_text = [&](const AnyOrder::Part& part) { return productive[rules_[part.rule].body]; };
+  std::erase_if(some.parts, [&](const AnyOrder::Part& part) { return !part.required && !has_text(part); });
+  if (some.parts.empty() || !std::ranges::all_of(some.parts, has_text) || !some.feasible(some.none())) return std::nullopt;
+  return some;
+}
+
 std::vector<bool> Grammar::solve(bool only_empty) const {
   // for each expression, its users: they are examined again when it joins the set
   std::vector<std::uint32_t> first(nodes_.size() + 2);
@@ -141,6 +155,8 @@ std::vector<bool> Grammar::solve(bool only_empty) const {
       if (both || node.kind == Kind::kRepeat) visit(node.a, e);
       if (both) visit(node.b, e);
       if (node.kind == Kind::kCall) visit(rules_[node.a].body, e);
+      if (node.kind == Kind::kAnyOrder)
+        for (const AnyOrder::Part& part : orders_[node.a].parts) visit(rules_[part.rule].body, e);
     }
   };
   each_use([&](Expr used, Expr) { first[used + 2]++; });
@@ -148,6 +164,15 @@ std::vector<bool> Grammar::solve(bool only_empty) const {
   std::vector<Expr> users(first.back());
   each_use([&](Expr used, Expr user) { users[first[used + 1]++] = user; });
   std::vector<bool> in(nodes_.size());
+  const auto has_order = [&](const AnyOrder& order) {
+    if (!only_empty) return possible(order, in).has_value();
+    // a single part, since separators are not empty
+    for (std::size_t i = 0; i < order.parts.size(); i++) {
+      AnyOrder::Written written = order.none();
+      if (in[rules_[order.parts[i].rule].body] && order.add(i, &written) && order.complete(written)) return true;
+    }
+    return false;
+  };
   std::vector<Expr> found;
   const auto look = [&](Expr e) {
     const Node& node = nodes_[e];
@@ -157,6 +182,7 @@ std::vector<bool> Grammar::solve(bool only_empty) const {
                     : node.kind == Kind::kSequence ? in[node.a] && in[node.b]
                     : node.kind == Kind::kChoice   ? in[node.a] || in[node.b]
                     : node.kind == Kind::kRepeat   ? node.least == 0 || in[node.a]
+                    : node.kind == Kind::kAnyOrder ? has_order(orders_[node.a])
                                                    : false;
     if (!is || in[e]) return;
     in[e] = true;

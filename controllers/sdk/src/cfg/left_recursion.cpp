@@ -18,7 +18,13 @@ class Network::Copies {
       left_.pop_back();
       Node node = network_.places_[from];
       if (node.kind == Node::Kind::kNowhere) continue;
-      node.a = find(node.a, at_end);
+      if (is_set(node.kind)) {
+        const Order order = network_.orders_[node.label];
+        node.label = static_cast<std::uint32_t>(network_.orders_.size());
+        network_.orders_.push_back({order.parts, find(order.next, at_end)});
+      } else {
+        node.a = find(node.a, at_end);
+      }
       if (node.kind == Node::Kind::kSplit) node.b = find(node.b, at_end);
       network_.places_[to] = node;
     }

@@ -1,6 +1,7 @@
 #include "aici/detail/cfg/network.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace aici::cfg {
@@ -50,18 +51,24 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
     const Rule rule = left.back();
     left.pop_back();
     const std::size_t before = places_.size();
+    const std::size_t orders = parts_.size();
     enter(rule);
     entries_[rule] = build(grammar.body(rule), kEnd, 0);
+    const auto need = [&](Rule called) {
+      if (entries_[called] != kUnknown) return;
+      entries_[called] = kNowhere;
+      left.push_back(called);
+    };
+    for (std::size_t i = orders; i < parts_.size(); i++)
+      for (const AnyOrder::Part& part : parts_[i].parts) need(part.rule);
     for (std::size_t i = before; i < places_.size(); i++)
-      if (places_[i].kind == Node::Kind::kCall && entries_[places_[i].label] == kUnknown) {
-        entries_[places_[i].label] = kNowhere;
-        left.push_back(places_[i].label);
-      }
+      if (places_[i].kind == Node::Kind::kCall) need(places_[i].label);
   }
   for (Place& entry : entries_)
     if (entry == kUnknown) entry = kNowhere;
   if (problem_ == nullptr) remove_left_recursion();
   grammar_ = nullptr;
+  built_places_ = places_.size(), built_edges_ = edges_.size(), built_written_ = written_.size();
   return problem_;
 }
 
@@ -87,6 +94,47 @@ Place Network::add(Node node) {
   return place;
 }
 
+/// Returns the place before or after a part, where these parts have been written.
+Place Network::add_set(Node::Kind kind, std::uint32_t order, const AnyOrder::Written& written, bool longest) {
+  Hasher hash;
+  hash.add(static_cast<std::uint32_t>(kind)), hash.add(order), hash.add(longest);
+  for (const std::uint32_t word : written) hash.add(word);
+  const auto same = [&](Place i) {
+    const Node& node = places_[i];
+    return node.kind == kind && node.label == order && node.longest == longest &&
+           std::equal(written.begin(), written.end(), written_.begin() + node.a);
+  };
+  if (const std::uint32_t known = set_ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
+  const Place place = open();
+  if (problem_ != nullptr) return kNowhere;
+  places_[place] = {kind, order, static_cast<Place>(written_.size()), kNowhere, longest};
+  written_.insert(written_.end(), written.begin(), written.end());
+  set_ids_.insert(hash.bits(), place);
+  return place;
+}
+
+AnyOrder::Written Network::written(const Node& node) const {
+  const auto first = written_.begin() + node.a;
+  return {first, first + static_cast<std::ptrdiff_t>(parts_[orders_[node.label].parts].none().size())};
+}
+
+void Network::keep_only(std::span<Place> kept) {
+  struct Set {
+    Node node;
+    AnyOrder::Written written;
+  };
+  std::vector<Set> sets;
+  for (const Place place : kept) sets.push_back({places_[place], written(places_[place])});
+  places_.resize(built_places_), exits_.resize(built_places_), written_.resize(built_written_);
+  edges_.resize(built_edges_);
+  for (Exits& exits : exits_)
+    if (exits.first != kUnknown && exits.last > built_edges_) exits.first = kUnknown;
+  set_ids_.clear(), seen_at_.clear();
+  problem_ = nullptr;
+  for (std::size_t i = 0; i < kept.size(); i++)
+    kept[i] = add_set(sets[i].node.kind, sets[i].node.label, sets[i].written, sets[i].node.longest);
+}
+
 Place Network::split(Place a, Place b) {
   if (a == b || b == kNowhere) return a;
   return a == kNowhere ? b : add({Node::Kind::kSplit, 0, a, b});
@@ -107,6 +155,14 @@ Place Network::build(Expr expr, Place next, std::uint32_t depth) {
       return add({Node::Kind::kCall, node.a, next});
     case Kind::kRepeat:
       return build_repeat(node, next, depth);
+    case Kind::kAnyOrder: {
+      const std::optional<AnyOrder> order = grammar_->possible(grammar_->order(node.a), productive_);
+      if (!order) return kNowhere;
+      parts_.push_back(*order);
+      parts_.back().separator = grammar_->node(order->separator).a;
+      orders_.push_back({static_cast<std::uint32_t>(parts_.size() - 1), next});
+      return add_set(Node::Kind::kBeforePart, static_cast<std::uint32_t>(orders_.size() - 1), order->none(), longest_);
+    }
     case Kind::kSequence: {
       const std::vector<Expr> parts = parts_of(*grammar_, expr, Kind::kSequence);
       for (std::size_t i = parts.size(); i-- > 0;) next = build(parts[i], next, depth + 1);
@@ -163,15 +219,15 @@ void Network::store(Place place, std::vector<Edge> terminals, std::vector<Edge> 
 
 void Network::find_exits(Place place) {
   std::vector<Place> seen;
-  seen_at_.resize(places_.size());
   const auto visit = [&](Place next) {
+    if (next >= seen_at_.size()) seen_at_.resize(places_.size());
     if (seen_at_[next] != place) seen_at_[next] = place, seen.push_back(next);
   };
   visit(place);
   std::vector<Edge> terminals, calls;
   bool ends = false;
   for (std::size_t i = 0; i < seen.size(); i++) {
-    const Node& node = places_[seen[i]];
+    const Node node = places_[seen[i]];
     switch (node.kind) {
       case Node::Kind::kEnd:
         ends = true;
@@ -188,6 +244,32 @@ void Network::find_exits(Place place) {
       case Node::Kind::kSplit:
         visit(node.b), visit(node.a);
         break;
+      case Node::Kind::kBeforePart: {
+        const AnyOrder& order = parts_[orders_[node.label].parts];
+        const AnyOrder::Written before = written(node);
+        for (std::size_t part = 0; part < order.parts.size(); part++) {
+          AnyOrder::Written after = before;
+          if (!order.add(part, &after)) continue;
+          const Rule rule = order.parts[part].rule;
+          const Place next = add_set(Node::Kind::kAfterPart, node.label, after, node.longest);
+          calls.push_back({rule, next});
+          if (empty_rules_[rule]) visit(next);
+        }
+        break;
+      }
+      case Node::Kind::kAfterPart: {
+        const AnyOrder& order = parts_[orders_[node.label].parts];
+        const AnyOrder::Written before = written(node);
+        if (order.complete(before)) visit(orders_[node.label].next);
+        bool more = false;
+        for (std::size_t part = 0; !more && part < order.parts.size(); part++) {
+          AnyOrder::Written after = before;
+          more = order.add(part, &after);
+        }
+        if (more)
+          terminals.push_back({order.separator, add_set(Node::Kind::kBeforePart, node.label, before, node.longest)});
+        break;
+      }
     }
   }
   store(place, std::move(terminals), std::move(calls), ends);

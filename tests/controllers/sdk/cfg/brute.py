@@ -100,9 +100,45 @@ def repeated(part: Part, least: int, more: int | None) -> Part:
     return Part(e.repeat(part.expr, least, None if more is None else least + more), texts)
 
 
+def in_any_order(members: list[e.Member], least: int, most: int | None, once: bool, first: int) -> Part:
+    def texts(known: list[Texts]) -> Texts:
+        found: set[str] = set()
+        left = [("", list[e.Member]())]
+        while left:
+            text, written = left.pop()
+            repeated = sum(one.repeats for one in written)
+            counted = len(written) - repeated + (min(repeated, 1) if once else repeated)
+            if written and counted >= least and all(one in written for one in members if one.required):
+                found.add(text)
+            for one in members:
+                if (one in written and not one.repeats) or len(written) == most:
+                    continue
+                begin = text + "a" if written else text
+                left += [
+                    (begin + more, [*written, one])
+                    for more in known[one.rule - first]
+                    if len(begin + more) <= LONGEST
+                ]
+        return frozenset(found)
+
+    return Part(e.any_order("a", *members, least=least, most=most, once=once), texts)
+
+
+def orders(rules: int, first: int) -> st.SearchStrategy[Part]:
+    """Different rules in any order, with `a` between them."""
+    kinds = st.sampled_from([{}, {}, {"required": True}, {"repeats": True}])
+
+    def members(chosen: list[tuple[int, dict[str, bool]]]) -> list[e.Member]:
+        return [e.Member(first + rule, **kind) for rule, kind in chosen]
+
+    some = st.lists(st.tuples(st.integers(0, rules - 1), kinds), min_size=1, unique_by=lambda it: it[0])
+    counts = st.tuples(st.integers(0, 3), st.none() | st.integers(1, 4), st.booleans())
+    return st.tuples(some.map(members), counts).map(lambda it: in_any_order(it[0], *it[1], first))
+
+
 def parts(rules: int, first: int) -> st.SearchStrategy[Part]:
     return st.recursive(
-        terminals() | calls(rules, first),
+        terminals() | calls(rules, first) | orders(rules, first),
         lambda inner: st.one_of(
             st.lists(inner, min_size=1, max_size=3).map(sequence),
             st.lists(inner, min_size=2, max_size=3).map(choice),

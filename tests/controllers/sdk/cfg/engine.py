@@ -69,6 +69,26 @@ def repeat(part: Expr, least: int, most: int | None = None) -> Expr:
     return Expr(f"{part.words} p:{least}:{'' if most is None else most}")
 
 
+@dataclass(frozen=True)
+class Member:
+    """A rule that is one of the parts of `any_order`."""
+
+    rule: int
+    required: bool = False
+    repeats: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.rule}{'!' if self.required else ''}{'*' if self.repeats else ''}"
+
+
+def any_order(
+    separator: str, *members: Member, least: int = 0, most: int | None = None, once: bool = False
+) -> Expr:
+    """Members in any order; with `once`, those that repeat count once, all together, for `least`."""
+    number = "" if most is None else most
+    return Expr(f"{lit(separator).words} o:{least}:{number}:{once:d}:{','.join(map(str, members))}")
+
+
 class Engine(Probe):
     """Holds one grammar, which `make` replaces. Classes of bytes apply to grammars made later."""
 

@@ -4,6 +4,7 @@
 // A number followed by "=" is that of a rule that is read anywhere, independent of the others.
 //   l:HEX r:HEX e:HEX s:HEX x:HEX,HEX,..   a literal, a regex, an early regex, substrings, a regex except texts
 //   n:MOST:HEX                             a regex with at most MOST characters
+//   o:LEAST:MOST:ONCE:1!,2*,3              rules in any order, after the separator; ! is required, * repeats
 //   c:RULE  q:N  a:N  p:LEAST:MOST         a call; sequence or choice of N; repetition, MOST may be empty
 #include <cstdint>
 #include <cstdlib>
@@ -88,6 +89,13 @@ Expr expression(Grammar& grammar, const std::vector<Rule>& rules, std::span<cons
     } else if (word[0] == 'p') {
       const auto bounds = split(rest, ':');
       stack.back() = grammar.repeat(stack.back(), number(bounds[0]), number(bounds[1]));
+    } else if (word[0] == 'o') {
+      const auto fields = split(rest, ':');
+      AnyOrder order{.separator = stack.back(), .least = number(fields[0]), .most = number(fields[1])};
+      order.repeats_count_once = fields[2] == "1";
+      for (const auto part : split(fields[3], ','))
+        order.parts.push_back({rules[number(part)], part.back() == '!', part.back() == '*'});
+      stack.back() = grammar.any_order(std::move(order));
     } else if (word[0] == 'q' || word[0] == 'a') {
       const std::size_t first = stack.size() - number(rest);
       const std::span parts(stack.data() + first, number(rest));
@@ -136,7 +144,9 @@ PROBE(probe_make) std::uint32_t probe_make(const char* text, std::uint32_t size,
   std::size_t most = 0;
   for (const auto line : lines)
     for (const auto word : split(line, ' '))
-      if (word.starts_with("c:")) most = std::max<std::size_t>(most, number(word.substr(2)));
+      if (word.starts_with("o:")) {
+        for (const auto part : split(split(word, ':').back(), ',')) most = std::max<std::size_t>(most, number(part));
+      } else if (word.starts_with("c:")) most = std::max<std::size_t>(most, number(word.substr(2)));
   const Lexemes usual = grammar.lexemes();
   const auto enter = [&](bool anywhere) { grammar.set_lexemes(anywhere ? Lexemes::kAnywhere : usual); };
   std::vector<bool> anywhere(lines.size() + most);

@@ -36,6 +36,31 @@ using Rule = std::uint32_t;
 
 inline constexpr std::uint32_t kNoLimit = 0xffffffff;
 
+/// One or more parts in any order, with a separator between them. A part occurs once, unless it repeats.
+struct AnyOrder {
+  struct Part {
+    Rule rule;
+    bool required = false, repeats = false;
+  };
+  std::vector<Part> parts;
+  /// A terminal.
+  Expr separator;
+  /// The number of parts.
+  std::uint32_t least = 0, most = kNoLimit;
+  /// Whether parts that repeat count at most once, all together, for `least`.
+  bool repeats_count_once = false;
+
+  /// The parts that have been written: a bit for each one, then how often parts that repeat have been.
+  using Written = std::vector<std::uint32_t>;
+  Written none() const { return Written(parts.size() / 32 + 2); }
+  /// Returns whether the text may end after these parts.
+  bool complete(const Written& written) const;
+  /// Returns whether the text can be completed after these parts.
+  bool feasible(const Written& written) const;
+  /// Adds a part; returns false if it may not follow.
+  bool add(std::size_t part, Written* written) const;
+};
+
 class Grammar {
  public:
   explicit Grammar(Lexemes lexemes = Lexemes::kAnywhere);
@@ -72,6 +97,9 @@ class Grammar {
   /// rule of its own.
   Expr repeat(Expr expr, std::uint32_t least, std::uint32_t most);
 
+  /// Parts in any order. The parser makes a state for each set of parts that a text has, when it first needs it.
+  Expr any_order(AnyOrder order);
+
   /// Adds a nonterminal. The name is only for messages.
   Rule declare(std::string_view name);
   /// Defines a rule. A second definition adds an alternative.
@@ -87,9 +115,9 @@ class Grammar {
   void ignore(Expr terminal);
 
   struct Node {
-    enum class Kind : std::uint8_t { kEmpty, kNever, kTerminal, kCall, kSequence, kChoice, kRepeat };
+    enum class Kind : std::uint8_t { kEmpty, kNever, kTerminal, kCall, kSequence, kChoice, kRepeat, kAnyOrder };
     Kind kind;
-    /// kTerminal, kCall: its number in `a`. kSequence, kChoice: two expressions. kRepeat: one in `a`, and the counts.
+    /// kTerminal, kCall, kAnyOrder: its number in `a`. kSequence, kChoice: two expressions. kRepeat: one in `a`, and the counts.
     std::uint32_t a = 0, b = 0, least = 0, most = 0;
     bool operator==(const Node&) const = default;
   };
@@ -100,10 +128,13 @@ class Grammar {
   bool items_differ(Rule rule) const { return rules_[rule].items_differ; }
   /// Returns the rule's body; never() if it is not defined.
   Expr body(Rule rule) const { return rules_[rule].body; }
+  const AnyOrder& order(std::uint32_t number) const { return orders_[number]; }
   Terminals& terminals() { return terminals_; }
   const Terminals& terminals() const { return terminals_; }
   const std::vector<Terminal>& ignored() const { return ignored_; }
 
+  /// Returns an order without the parts that have no text; nothing if it then has no text itself.
+  std::optional<AnyOrder> possible(const AnyOrder& order, const std::vector<bool>& productive) const;
   /// Returns, for each expression, whether it has a text.
   std::vector<bool> productive() const { return solve(false); }
   /// Returns, for each expression, whether it has the empty text.
@@ -137,6 +168,7 @@ class Grammar {
   std::vector<std::string> literals_;
   HashIndex literal_ids_;
   std::vector<Named> rules_;
+  std::vector<AnyOrder> orders_;
   std::vector<Terminal> ignored_;
 };
 

@@ -24,10 +24,6 @@ struct Limits {
   std::uint32_t names = 10'000;
   /// Maximum number of rules that count written properties or items.
   std::uint32_t counted_states = 20'000;
-  /// Maximum number of named properties of an object whose order is free; there is a rule for each set of them.
-  std::uint32_t ordered_names = 8;
-  /// Maximum number of these rules. Further objects have the order of the schema.
-  std::uint32_t ordered_states = 4'096;
   /// Maximum number of values of an enumeration with unique items; all their sets are expanded.
   std::uint32_t unique_values = 8;
   /// Maximum number of digits of a number that is compared with others.

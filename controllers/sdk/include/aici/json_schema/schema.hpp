@@ -27,7 +27,7 @@ enum class Whitespace : std::uint8_t {
 /// The order in which the properties of an object are written.
 enum class Order : std::uint8_t {
   kSchema,  ///< that of the schema
-  kAny,     ///< any order for objects with few named properties (Limits::ordered_names), else that of the schema
+  kAny,     ///< any order, except in objects some property of which must violate a schema
 };
 
 struct Options {

@@ -18,6 +18,7 @@ constexpr std::size_t kMostSome = 4;
 constexpr std::uint32_t kMostRoom = 64;
 /// Maximum number of texts of each length to look at when names are counted, and maximum length.
 constexpr std::size_t kMostTexts = 64, kLongestName = 64;
+constexpr const char* kTooManyUnnamed = "so many properties without a name in the schema cannot be required";
 
 }  // namespace
 
@@ -313,49 +314,36 @@ cfg::Expr Emitter::object(const Branch& branch) {
   const std::uint32_t spare = branch.some.empty() ? 0 : kMostRoom;
   const bool names_differ = !enough && branch.min_properties > 1 && branch.min_properties <= kMostRoom &&
                             free != grammar_.never() && has_free_names(branch, others, branch.min_properties + spare);
-  const Expr body = enough && roomy ? uncounted(members, free) : counted(branch, members, others, names_differ);
+  const bool any_order = order_ == Order::kAny && branch.some.empty() && members.size() + (free != grammar_.never()) > 1;
+  const Expr body = any_order         ? in_any_order(branch, members, free, names_differ)
+                    : enough && roomy ? uncounted(members, free)
+                                      : counted(branch, members, others, names_differ);
   const Expr inside = grammar_.sequence({body, marks_.close_object()});
   if (body != grammar_.never())
     all.push_back(grammar_.sequence({marks_.open_object(), names_differ ? different_items(inside) : inside}));
   return grammar_.choice(all);
 }
 
-/// Returns one or more members in any order with commas between them, with a rule for each set of written members.
-cfg::Expr Emitter::in_any_order(const std::vector<Member>& members, Expr free) {
-  const bool has_free = free != grammar_.never();
-  const std::uint32_t sets = 1u << members.size();
-  ordered_states_ += sets;
-  std::uint32_t required = 0;
-  std::vector<Expr> properties;
-  for (std::size_t i = 0; i < members.size(); i++) {
-    required |= static_cast<std::uint32_t>(members[i].required) << i;
-    properties.push_back(rule("property", members[i].ways[0].second));
-  }
-  const Expr other = has_free ? rule("property", free) : free;
-  std::vector<cfg::Rule> rests;
-  for (std::uint32_t written = 0; written < sets; written++) rests.push_back(grammar_.declare("properties"));
-  const auto next = [&](std::uint32_t written) {
-    std::vector<Expr> all;
-    for (std::size_t i = 0; i < members.size(); i++)
-      if (!(written >> i & 1)) all.push_back(grammar_.sequence({properties[i], grammar_.call(rests[written | 1u << i])}));
-    if (has_free) all.push_back(grammar_.sequence({other, grammar_.call(rests[written])}));
-    return grammar_.choice(all);
+/// Returns one or more members in any order with commas between them.
+cfg::Expr Emitter::in_any_order(const Branch& branch, const std::vector<Member>& members, Expr free, bool names_differ) {
+  cfg::AnyOrder order{.separator = marks_.comma(), .least = branch.min_properties, .most = branch.max_properties};
+  const auto add = [&](Expr expr, bool required, bool repeats) {
+    const cfg::Rule rule = grammar_.declare("property");
+    grammar_.define(rule, expr);
+    order.parts.push_back({rule, required, repeats});
   };
-  for (std::uint32_t written = 0; written < sets; written++) {
-    std::vector<Expr> all;
-    if ((required & ~written) == 0) all.push_back(grammar_.empty());
-    all.push_back(grammar_.sequence({marks_.comma(), next(written)}));
-    grammar_.define(rests[written], grammar_.choice(all));
-  }
-  return next(0);
+  for (const Member& member : members) add(member.ways[0].second, member.required, false);
+  if (free != grammar_.never()) add(free, false, true);
+  order.repeats_count_once = !names_differ;
+  if (order.feasible(order.none())) return grammar_.any_order(std::move(order));
+  if (free != grammar_.never() && branch.min_properties_at != kNone)
+    problems_.unsupported(branch.min_properties_at, kTooManyUnnamed);
+  return grammar_.never();
 }
 
 /// Returns one or more members with commas between them. Members before the first required member are followed by a
 /// comma, and members after it are preceded by one. If no member is required, any member can be the first.
 cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
-  if (order_ == Order::kAny && members.size() + (free != grammar_.never()) > 1 && members.size() <= limits_.ordered_names &&
-      ordered_states_ + (1u << members.size()) <= limits_.ordered_states)
-    return in_any_order(members, free);
   const bool has_free = free != grammar_.never();
   const Expr more_free =
       has_free ? rule("properties", grammar_.star(grammar_.sequence({marks_.comma(), free}))) : grammar_.empty();
@@ -386,7 +374,7 @@ cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& memb
   const std::uint32_t least = branch.min_properties, most = branch.max_properties;
   if (!names_differ && least > size + (has_free ? 1 : 0)) {
     if (has_free && branch.min_properties_at != kNone)
-      problems_.unsupported(branch.min_properties_at, "so many properties without a name in the schema cannot be required");
+      problems_.unsupported(branch.min_properties_at, kTooManyUnnamed);
     return grammar_.never();
   }
   const Met sets = 1u << branch.some.size(), all_met = sets - 1;

@@ -126,7 +126,7 @@ class Emitter {
   bool members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out);
   bool sort_free(const Branch& branch, Free* free);
   Expr free_member(const Branch& branch, Free& free, Met open, Met met, Met kept);
-  Expr in_any_order(const std::vector<Member>& members, Expr free);
+  Expr in_any_order(const Branch& branch, const std::vector<Member>& members, Expr free, bool names_differ);
   Expr uncounted(const std::vector<Member>& members, Expr free);
   Expr counted(const Branch& branch, const std::vector<Member>& members, Free& free, bool names_differ);
   Expr rest_of_free(const Branch& branch, Free& free, Met open, Met kept, std::uint32_t least, std::uint32_t room);
@@ -148,8 +148,6 @@ class Emitter {
   /// Write strings without quotes and escapes.
   bool plain_;
   Order order_;
-  /// Number of rules for sets of written properties so far.
-  std::uint32_t ordered_states_ = 0;
   Marks marks_;
   std::map<Goal, Expr> known_;
   std::map<std::string, Expr> patterns_;

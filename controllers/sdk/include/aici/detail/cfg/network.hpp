@@ -31,7 +31,7 @@ class Network {
   struct Exits {
     std::uint32_t first, calls, last;
     bool ends;  ///< whether the rule may end here
-    /// Returns whether only the end is possible, so that a call here is a tail call.
+    /// Returns whether only the end is possible.
     bool only_end() const { return ends && first == last; }
   };
 
@@ -44,6 +44,8 @@ class Network {
     if (exits_[place].first == kUnknown) find_exits(place);
     return exits_[place];
   }
+  /// Returns whether a call that continues here is a tail call. Sets of parts are not examined.
+  bool is_tail(Place next) { return !is_set(places_[next].kind) && exits(next).only_end(); }
   /// Returns the exits of a rule's first place, without its end: callers skip an empty rule by themselves.
   const Exits& entry(Rule rule) { return exits(entries_[rule]); }
   const Edge& edge(std::uint32_t number) const { return edges_[number]; }
@@ -60,18 +62,39 @@ class Network {
   }
   bool has_arrays() const { return has_arrays_; }
 
+  /// Returns whether the place was made while a text was read, for a set of parts (Grammar::any_order).
+  bool is_made(Place place) const { return place >= built_places_; }
+  /// Drops all such places except those in `kept`, which get new numbers.
+  void keep_only(std::span<Place> kept);
+  /// Returns the size of such places.
+  std::size_t bytes() const {
+    return (places_.size() - built_places_) * (sizeof(Node) + sizeof(Exits) + sizeof(Place)) + written_.size() * 4 +
+           (edges_.size() - built_edges_) * sizeof(Edge) + set_ids_.bytes();
+  }
+  const char* failure() const { return problem_; }
+
  private:
   static constexpr std::uint32_t kUnknown = 0xffffffff;
   struct Node {
-    enum class Kind : std::uint8_t { kEnd, kNowhere, kTerminal, kCall, kSplit };
+    enum class Kind : std::uint8_t { kEnd, kNowhere, kTerminal, kCall, kSplit, kBeforePart, kAfterPart };
     Kind kind;
-    std::uint32_t label = 0;
-    Place a = kNowhere, b = kNowhere;  ///< next places; a split leads to both
+    std::uint32_t label = 0;  ///< a terminal, a rule, or a number in `orders_`
+    /// Next places; a split leads to both. Of kBeforePart and kAfterPart: the number in `written_` of what is written.
+    Place a = kNowhere, b = kNowhere;
     bool longest = false;
     bool operator==(const Node&) const = default;
   };
 
+  /// Parts in any order, and what follows them.
+  struct Order {
+    std::uint32_t parts;  ///< number in `parts_`
+    Place next;
+  };
+  static bool is_set(Node::Kind kind) { return kind == Node::Kind::kBeforePart || kind == Node::Kind::kAfterPart; }
+
   Place add(Node node);
+  Place add_set(Node::Kind kind, std::uint32_t order, const AnyOrder::Written& written, bool longest);
+  AnyOrder::Written written(const Node& node) const;
   void enter(Rule rule) { longest_ = grammar_->lexemes(rule) == Lexemes::kLongest; }
   Place open();
   Place build(Expr expr, Place next, std::uint32_t depth);
@@ -98,6 +121,13 @@ class Network {
   std::vector<std::uint32_t> ranks_;
   std::vector<Rule> by_rank_;
   std::vector<Exits> exits_;
+  /// Without the parts that have no text. The separators are numbers of terminals.
+  std::vector<AnyOrder> parts_;
+  std::vector<Order> orders_;
+  std::vector<std::uint32_t> written_;
+  HashIndex set_ids_;
+  /// Sizes after `build`; what follows is made while texts are read.
+  std::size_t built_places_ = 0, built_edges_ = 0, built_written_ = 0;
   std::vector<Place> seen_at_;  ///< the place for which `find_exits` has last visited each place
   std::vector<Edge> edges_;
   Place start_ = kNowhere;

@@ -1,0 +1,125 @@
+"""Objects whose properties come in any order."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.controllers.json_schema.engine import SPACED, Engine, Refused
+from tests.controllers.json_schema.orders import orders
+from tests.controllers.json_schema.schemas import ObjectSchemas, Schemas
+from tests.controllers.json_schema.test_min_properties import NAMES
+from tests.controllers.json_schema.test_min_properties import schema as counted_schema
+from tests.controllers.json_schema.test_random import walk
+from tests.controllers.json_schema.values import LOSSY, mentions
+
+#: objects with these keywords may keep the order of the schema: some property must violate a schema
+NEGATED = ("not", "oneOf", "if")
+
+
+def ways(value: Any) -> list[str]:
+    """Returns texts of the value with its properties in different orders."""
+    return [json.dumps(way, ensure_ascii=False) for way in itertools.islice(orders(value), 60)]
+
+
+def test_values(engine: Engine) -> None:
+    """Valid values are accepted in every order of their properties, invalid values in none."""
+    counts = collections.Counter[str]()
+    for seed in range(250):
+        rng = random.Random(seed)
+        source = (Schemas if seed % 2 else ObjectSchemas)(rng)
+        schema = source.schema()
+        if mentions(schema, (*LOSSY, *NEGATED)):
+            continue
+        try:
+            engine.compile(schema, SPACED, any_order=True)
+        except Refused:
+            continue
+        validator = Draft202012Validator(schema)
+        for _ in range(10):
+            value = source.value(schema)
+            valid = validator.is_valid(value)
+            accepted = sum(map(engine.accepts, ways(value)))
+            # values of enumerations are written in one order
+            some = 1 if mentions(schema, ("enum",)) else len(ways(value))
+            assert accepted >= some if valid else not accepted, (schema, value)
+            counts["valid" if valid else "invalid"] += 1
+    assert counts["valid"] > 300 and counts["invalid"] > 150, counts
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_counted_values(engine: Engine, seed: int) -> None:
+    counts = collections.Counter[str]()
+    for number in range(150):
+        rng = random.Random(seed * 1000 + number)
+        schema = counted_schema(rng)
+        if mentions(schema, NEGATED):
+            continue
+        validator = Draft202012Validator(schema)
+        try:
+            engine.compile(schema, SPACED, any_order=True)
+        except Refused as refused:
+            counts["unsatisfiable" if "no value meets" in str(refused) else "refused"] += 1
+            continue
+        for _ in range(8):
+            names = rng.sample(NAMES, rng.randint(0, 4))
+            value = {name: rng.choice([0, 1, "a", None]) for name in names}
+            valid = validator.is_valid(value)
+            assert sum(map(engine.accepts, ways(value))) == (len(ways(value)) if valid else 0), (
+                schema,
+                value,
+            )
+            counts["valid" if valid else "invalid"] += 1
+        text = walk(engine, rng)
+        assert text is None or validator.is_valid(json.loads(text)), (schema, text)
+    assert counts["valid"] > 50 and counts["invalid"] > 150, counts
+    assert counts["refused"] < 30, counts
+
+
+def many(size: int) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {f"v{i}": {"type": "null"} for i in range(size)},
+        "required": ["v0", f"v{size - 1}"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize("size", [2, 9, 33, 400])
+def test_many_properties(engine: Engine, size: int) -> None:
+    names = [f"v{i}" for i in range(size)]
+    engine.compile(many(size), any_order=True)
+    for seed in range(3):
+        random.Random(seed).shuffle(names)
+        assert engine.accepts(json.dumps(dict.fromkeys(names)))
+        text = ", ".join(f'"{name}": null' for name in names)
+        for again in (names[0], names[-1]):
+            assert not engine.accepts(f'{{{text}, "{again}": null}}')
+        missing = [name for name in names if name != "v0"]
+        assert not engine.accepts(json.dumps(dict.fromkeys(missing)))
+    engine.compile(many(size))
+    assert not engine.accepts(json.dumps(dict.fromkeys(reversed([f"v{i}" for i in range(size)]))))
+
+
+def test_sets_of_a_long_text_are_forgotten(engine: Engine) -> None:
+    """Each object of the text has other names in another order."""
+    engine.compile({"type": "array", "items": many(24)}, any_order=True)
+    rng = random.Random(1)
+    state, used = engine.initial(), 0
+    for number in range(1500):
+        names = ["v0", "v23", *rng.sample([f"v{i}" for i in range(1, 23)], rng.randint(6, 22))]
+        rng.shuffle(names)
+        for byte in (("[" if number == 0 else ", ") + json.dumps(dict.fromkeys(names))).encode():
+            state = engine.append(state, byte)
+            assert state, number
+        state = engine.compact(state)
+        if number == 300:
+            used = engine.memory()
+    assert engine.memory() < 1.2 * used
+    assert engine.row(engine.append(state, ord("]"))) == ([], True)
