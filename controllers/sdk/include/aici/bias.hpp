@@ -95,6 +95,13 @@ Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples],
                       const Signature (&after_blank)[sizeof kSamples], Signature blank);
 
 template <class F>
+ByteSet next_bytes(F& f, typename F::State state) {
+  if constexpr (HasNextBytes<F>)
+    return f.next_bytes(state);
+  else
+    return ByteSet::all();
+}
+template <class F>
 Signature loop_signature(F& f, typename F::State state) {
   if constexpr (HasLoopSignature<F>)
     return f.loop_signature(state);
@@ -164,7 +171,14 @@ class Walk {
     }
     kinds = start_with(vocab_, kinds, bits_);
     Start start(vocab_, kinds, (kinds & ~stack_[0].free) != 0 || stack_[0].length != kUnlimited, multibyte_);
-    run(vocab_.nodes() + 1, vocab_.nodes() + vocab_.num_nodes(), start, on_exit);
+    sparse_ = kinds == 0 && stack_[0].free == 0;
+    if (!sparse_) {
+      run(vocab_.nodes() + 1, vocab_.nodes() + vocab_.num_nodes(), start, on_exit);
+      return;
+    }
+    const ByteSet next = next_bytes(f_, state);
+    for (const TrieNode& node : Children(vocab_.nodes()))
+      if (next.has(node.byte())) run(&node, &node + node.subtree_size(), start, on_exit);
   }
 
   /// Adds the tokens at and below `node`, where the state above it is `state`. Calls `on_exit` as `all` does.
@@ -174,6 +188,9 @@ class Walk {
     Start start(vocab_, 0, false, multibyte_);
     run(node, node + node->subtree_size(), start, on_exit);
   }
+
+  /// Returns whether it costs less to repeat the walk than to keep its result.
+  bool was_short() const { return sparse_ && entered_ < kShort; }
 
   /// Adds the tokens that are not in the trie, and special tokens, once the other tokens are known.
   void rest(State state) {
@@ -195,6 +212,7 @@ class Walk {
   }
 
  private:
+  static constexpr std::uint32_t kShort = 64;
   struct Frame {
     State state;
     Signature free;
@@ -287,6 +305,7 @@ class Walk {
         node += size;
         continue;
       }
+      entered_++;
       take(*node);
       if (size > 1) {
         stack_[depth] = counts(above, *node) ? Frame{.state = next, .free = above.free, .length = above.length - 1}
@@ -313,16 +332,20 @@ class Walk {
   const Vocabulary& vocab_;
   /// Kinds of the bytes from 0x80 on in allowed texts.
   Signature multibyte_ = kWellFormedUtf8 | kOtherBytes;
+  /// Whether the walk began with no tokens, and how many nodes it has entered.
+  bool sparse_ = false;
+  std::uint32_t entered_ = 0;
   Frame stack_[kMaxDepth + 1];
 };
 
-/// Sets `out` to the mask within an inner state, by a walk, and caches it. Returns the exits.
+/// Sets `out` to the mask within an inner state, by a walk, and caches it unless it is cheap. Returns the exits.
 template <HasInner F>
 std::vector<Exit> walk_inner(F& f, std::uint32_t inner, TokenSet& out) {
   typename F::Inner inside = f.inside();
   std::vector<Exit> exits;
-  Walk<typename F::Inner>(inside, out.data()).all(inner, add_to(exits));
-  f.inner_masks().put(inner, out, exits);
+  Walk<typename F::Inner> walk(inside, out.data());
+  walk.all(inner, add_to(exits));
+  if (!walk.was_short()) f.inner_masks().put(inner, out, exits);
   return exits;
 }
 

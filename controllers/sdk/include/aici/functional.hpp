@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "aici/detail/byte_set.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/types.hpp"
 
@@ -80,6 +81,12 @@ concept HasMultibyteSignature = HasLoopSignature<F> && requires(F& f, typename F
 template <class F>
 concept HasWellFormed = HasLoopSignature<F> && requires(const F& f) {
   { f.well_formed() } -> std::same_as<bool>;
+};
+
+/// Optional: returns the bytes that may follow, and perhaps others. It saves the walk from trying all of them.
+template <class F>
+concept HasNextBytes = requires(F& f, typename F::State state) {
+  { f.next_bytes(state) } -> std::convertible_to<const ByteSet&>;
 };
 
 /// Optional: if exactly one byte is possible and the text may not end here, stores it and returns true.

@@ -93,15 +93,33 @@ Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State
   return at->second;
 }
 
+/// Fills in the bytes that end all readings of a state, as most bytes do.
+void Engine::narrow(State state) {
+  several(state).narrow = true;
+  ByteSet next;
+  for (const Reading reading : readings(state)) {
+    if (may_end_lexeme(reading)) return;
+    next.add(scanner_.next_bytes(scanner_of(reading)));
+  }
+  State* const row = rows_.data() + ((state & ~kSeveral) << 8);
+  std::fill_n(row, 256, State{0});
+  next.for_each([&](std::uint8_t byte) { row[byte] = kUnknown; });
+}
+
+/// Returns whether a byte that continues no terminal may be allowed.
+bool Engine::may_end_lexeme(Reading reading) const {
+  if (in_array(reading)) return true;
+  const Scanner::State scanner = scanner_of(reading);
+  return scanner_.longest(scanner) && scanner_.accepting(scanner);
+}
+
 Engine::State Engine::append_several(State state, std::uint8_t byte) {
   const auto all = readings(state);
+  if (state < kMixed && !several(state).narrow) narrow(state);
   const auto ends = [&](Reading reading) {
-    if (in_array(reading)) return false;
-    const Scanner::State scanner = scanner_of(reading);
-    const bool over = scanner_.longest(scanner) && scanner_.accepting(scanner);
-    return !over && scanner_.append(scanner, byte) == Scanner::kDead;
+    return !may_end_lexeme(reading) && scanner_.append(scanner_of(reading), byte) == Scanner::kDead;
   };
-  if (std::ranges::all_of(all, ends)) {  // so it is for most bytes
+  if (std::ranges::all_of(all, ends)) {
     if (state < kMixed) rows_[(state & ~kSeveral) << 8 | byte] = 0;
     return 0;
   }

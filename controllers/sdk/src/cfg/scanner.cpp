@@ -50,7 +50,23 @@ Scanner::State Scanner::start(std::span<const Terminal> terminals) {
   return intern(true, next_, {});
 }
 
+/// Fills in a row as far as it is easy: most bytes cannot follow within a name or a number. Where known names differ from
+/// an unknown one, its row has the same states for all other bytes.
+void Scanner::narrow(State state) {
+  ByteSet next, differ;
+  for (const Part& part : std::span(parts_).subspan(rows_[state].first, rows_[state].count))
+    terminals_->add_next_bytes(part.terminal, part.state, next);
+  const State similar = without_names(state, differ);
+  std::uint16_t* const row = table_.data() + (state << 8);
+  const std::uint16_t* const known = table_.data() + (similar << 8);
+  std::fill_n(row, 256, std::uint16_t{kDead});
+  next.for_each([&](std::uint8_t b) { row[b] = similar != kDead && !differ.has(b) ? known[b] : kUnknown; });
+  rows_[state].narrow = true;
+  rows_[state].next = next;
+}
+
 Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
+  if (!next_bytes(state).has(byte)) return kDead;
   next_.clear(), next_accepted_.clear();
   const Row from = rows_[state];
   for (std::uint32_t i = 0; i < from.count; i++) {

@@ -129,6 +129,21 @@ Terminals::State Terminals::without_names(Terminal terminal, State state, ByteSe
   return state;
 }
 
+void Terminals::add_next_bytes(Terminal terminal, State state, ByteSet& bytes) const {
+  if (const auto* literal = std::get_if<Literal>(&all_[terminal])) {
+    if (state <= literal->size()) bytes.add(static_cast<std::uint8_t>((*literal)[state - 1]));
+    return;
+  }
+  const auto* pattern = std::get_if<Pattern>(&all_[terminal]);
+  const auto* except = std::get_if<Except>(&all_[terminal]);
+  if (pattern != nullptr && state != kStopped)
+    pattern->regex.add_next_bytes(state, bytes);
+  else if (except != nullptr)
+    except->regex().add_next_bytes(except->regex_state(state), bytes);
+  else if (pattern == nullptr)
+    bytes.add(ByteSet::all());
+}
+
 const char* Terminals::failure() const {
   for (const auto& one : all_) {
     const auto* pattern = std::get_if<Pattern>(&one);

@@ -14,40 +14,40 @@ constexpr std::size_t kBlock = 2048;
 /// A mask with at least kLong differences is stored whole from its kOften-th use on, if there is room.
 constexpr std::uint32_t kOften = 3, kLong = 256;
 
-constexpr std::size_t kAtOnce = 128;
-/// In place of the empty mask, so that the loops below have no condition and become vector instructions.
-const std::uint32_t no_tokens[kAtOnce] = {};
+/// Numbers of words that are compared at once, by vector instructions. Most groups of similar masks are equal.
+constexpr std::size_t kGroup = 64, kPart = 8;
+/// In place of a group of the empty mask.
+const std::uint32_t no_tokens[kGroup] = {};
 
-/// Counts the tokens in which a mask differs from `base` (null: the empty mask). Stops counting above `most`.
-std::uint32_t differences(std::span<const std::uint32_t> mask, const std::uint32_t* base, std::uint32_t most) {
-  std::uint32_t count = 0;
-  for (std::size_t from = 0; from < mask.size() && count <= most; from += kAtOnce) {
-    const std::uint32_t* const words = mask.data() + from;
-    const std::uint32_t* const others = base != nullptr ? base + from : no_tokens;
-    const std::size_t size = std::min(kAtOnce, mask.size() - from);
-    for (std::size_t w = 0; w < size; w++) count += static_cast<std::uint32_t>(__builtin_popcount(words[w] ^ others[w]));
-  }
-  return count;
+template <std::size_t size>
+bool differ(const std::uint32_t* words, const std::uint32_t* others) {
+  std::uint32_t any = 0;
+  for (std::size_t w = 0; w < size; w++) any |= words[w] ^ others[w];
+  return any != 0;
 }
 
-/// Calls `visit` with the number of each word that differs from `base` (null: the empty mask), and the differences.
+/// Calls `visit` with the number of each word that differs from `base` (null: the empty mask), and the differences,
+/// until it returns false.
 template <class Visit>
 void for_each_difference(std::span<const std::uint32_t> mask, const std::uint32_t* base, Visit visit) {
-  constexpr std::size_t kGroup = 16;  // most groups of similar masks are equal
   for (std::size_t from = 0; from < mask.size(); from += kGroup) {
     const std::uint32_t* const words = mask.data() + from;
     const std::uint32_t* const others = base != nullptr ? base + from : no_tokens;
     const std::size_t size = std::min(kGroup, mask.size() - from);
-    std::uint32_t any = size != kGroup;
-    for (std::size_t w = 0; w < kGroup && size == kGroup; w++) any |= words[w] ^ others[w];
-    for (std::size_t w = 0; any != 0 && w < size; w++)
-      if (const std::uint32_t bits = words[w] ^ others[w]; bits != 0) visit(from + w, bits);
+    if (size == kGroup && !differ<kGroup>(words, others)) continue;
+    for (std::size_t part = 0; part < size; part += kPart) {
+      if (part + kPart <= size && !differ<kPart>(words + part, others + part)) continue;
+      for (std::size_t w = part; w < std::min(part + kPart, size); w++)
+        if (const std::uint32_t bits = words[w] ^ others[w]; bits != 0 && !visit(from + w, bits)) return;
+    }
   }
 }
 
-/// Counts the differences in a few words.
+/// Number of words, about, of a sample. With kManySamples differences in them, a mask has too many to be packed.
+constexpr std::size_t kSamples = 64, kManySamples = 48;
+
+/// Counts the differences in a sample.
 [[gnu::noinline]] std::uint32_t sampled_differences(std::span<const std::uint32_t> mask, const std::uint32_t* base) {
-  constexpr std::size_t kSamples = 64;
   const std::size_t step = mask.size() / kSamples + 1;
   std::uint32_t count = 0;
   for (std::size_t w = step / 2; w < mask.size(); w += step)
@@ -155,7 +155,7 @@ AnswerCache::Entry AnswerCache::pack(std::span<const std::uint32_t> mask) {
   // A few words show the likest base well enough: comparing all of them would cost more than a few more differences.
   std::uint32_t fewest = sampled_differences(mask, nullptr);
   const auto compare = [&](const std::uint32_t* words, Base base, std::uint32_t whole) {
-    const std::uint32_t count = sampled_differences(mask, words);
+    const std::uint32_t count = fewest != 0 ? sampled_differences(mask, words) : 0;
     if (count >= fewest) return;
     fewest = count;
     entry.base = base;
@@ -164,22 +164,27 @@ AnswerCache::Entry AnswerCache::pack(std::span<const std::uint32_t> mask) {
   compare(vocabulary().text_mask(), Base::text, 0);
   for (std::uint32_t i = 0; i < wholes_.size(); i++)
     if (wholes_[i].users != 0) compare(wholes_[i].words.get(), Base::whole, i);
-  // a mask with more differences is stored whole, as a base for others
-  const std::uint32_t* const base = base_of(entry);
-  entry.count = differences(mask, base, static_cast<std::uint32_t>(mask.size() / 2));
-  const std::size_t words = blocks(mask.size()) + (entry.count + 1) / 2;
-  if (words * 4 > mask.size()) {
+  const std::size_t first = blocks(mask.size()), most = mask.size() / 4;  // words
+  const auto whole = [&] {  // as a base for others
     keep_whole(&entry, mask);
-    return entry;
-  }
-  entry.data_words = static_cast<std::uint32_t>(words);
-  entry.data.reset(new std::uint32_t[words]());
-  auto* places = reinterpret_cast<std::uint16_t*>(entry.data.get() + blocks(mask.size()));
-  for_each_difference(mask, base, [&](std::size_t word, std::uint32_t bits) {
-    entry.data[word / kBlock] += static_cast<std::uint32_t>(__builtin_popcount(bits));
-    for (; bits != 0; bits &= bits - 1)
-      *places++ = static_cast<std::uint16_t>(word * 32 + static_cast<std::uint32_t>(__builtin_ctz(bits)));
+    return std::move(entry);
+  };
+  if (fewest > kManySamples) return whole();
+  std::unique_ptr<std::uint32_t[]> data(new std::uint32_t[most + 16]);
+  std::fill_n(data.get(), first, 0u);
+  auto* const places = reinterpret_cast<std::uint16_t*>(data.get() + first);
+  for_each_difference(mask, base_of(entry), [&](std::size_t word, std::uint32_t bits) {
+    for (; bits != 0; bits &= bits - 1) {
+      data[word / kBlock]++;
+      places[entry.count++] = static_cast<std::uint16_t>(word * 32 + static_cast<std::uint32_t>(__builtin_ctz(bits)));
+    }
+    return first + (entry.count + 1) / 2 <= most;
   });
+  const std::size_t words = first + (entry.count + 1) / 2;
+  if (words > most) return whole();
+  entry.data_words = static_cast<std::uint32_t>(words);
+  entry.data.reset(new std::uint32_t[words]);
+  std::memcpy(entry.data.get(), data.get(), words * kWord);
   if (entry.base == Base::whole) wholes_[entry.whole].users++;
   return entry;
 }

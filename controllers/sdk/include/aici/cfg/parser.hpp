@@ -95,12 +95,14 @@ class Engine {
   enum class Plain : std::uint8_t { kUnknown, kNo, kYes, kDead };
   struct Several {
     std::uint32_t first, count;
-    bool has_loop = false;
+    bool has_loop = false, narrow = false;
     Loop loop{0, kUnlimited};
   };
 
   State append_one(Reading from, std::uint8_t byte, Scanner::State next);
   State append_several(State state, std::uint8_t byte);
+  void narrow(State state);
+  bool may_end_lexeme(Reading reading) const;
   Plain plain(Scanner::State scanner) { return static_cast<Plain>(scanner_.note(scanner)); }
   void set_plain(Scanner::State scanner, Plain plain) { scanner_.note(scanner) = static_cast<std::uint8_t>(plain); }
   void begin_plain();
@@ -209,6 +211,10 @@ class Inside {
     return length;
   }
   bool well_formed() const { return engine_.well_formed(); }
+  ByteSet next_bytes(State state) {
+    const bool may_end = engine_.scanner().longest(state) && engine_.scanner().accepting(state);
+    return may_end ? ByteSet::all() : engine_.scanner().next_bytes(state);
+  }
   State similar(State state, ByteSet& differ) { return engine_.scanner().without_names(state, differ); }
 
  private:
@@ -260,6 +266,6 @@ Parser make_or_fail(Grammar grammar, Rule start);
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
 static_assert(HasCompact<Parser> && HasFailure<Parser> && HasInner<Parser>);
-static_assert(HasWellFormed<Parser> && HasWellFormed<Inside> && HasSimilar<Inside>);
+static_assert(HasWellFormed<Parser> && HasWellFormed<Inside> && HasSimilar<Inside> && HasNextBytes<Inside>);
 
 }  // namespace aici::cfg

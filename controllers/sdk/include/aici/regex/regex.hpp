@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "aici/detail/byte_set.hpp"
 #include "aici/detail/regex/automaton.hpp"
 #include "aici/functional.hpp"
 #include "aici/regex/error.hpp"
@@ -59,6 +60,8 @@ class Regex {
   std::uint32_t loop_length(State state) const { return automaton_->loop_length(state); }
   /// An expression is over characters.
   bool well_formed() const { return true; }
+  /// Adds the bytes that may follow, and perhaps others from 0x80 on.
+  void add_next_bytes(State state, ByteSet& bytes) const { automaton_->add_next_bytes(state, bytes); }
   bool forced_byte(State state, std::uint8_t* byte) const { return automaton_->forced_byte(state, byte); }
 
   /// Set when the automaton has reached Limits::automaton_bytes; answers since then are too strict.

@@ -13,11 +13,16 @@ Automaton::Automaton(std::unique_ptr<Program> program, const Limits& limits)
       steps_(program_->alphabet.steps()),
       kind_bits_below_(program_->alphabet.kind_bits_below()),
       num_dense_(program_->alphabet.dense()),
-      stride_(kHeaderWords + num_dense_) {
+      stride_(kHeaderWords + num_dense_),
+      ascii_bytes_(num_dense_) {
   for (std::uint32_t b = 0; b < 256; b++) {
     const Kind kind = b < 0x80 ? program_->alphabet.ascii(static_cast<std::uint8_t>(b)) : Kind{0};
     slot_[b] = static_cast<std::uint8_t>(b < 0x80 ? kHeaderWords + kind : kBeyondAscii);
+    if (b < 0x80) ascii_bytes_[kind].add(static_cast<std::uint8_t>(b));
   }
+  for (std::uint32_t kind = 0; kind < program_->alphabet.size(); kind++)
+    if (kind >= num_dense_ || program_->alphabet.beyond_ascii(static_cast<Kind>(kind)))
+      live_beyond_ascii_ |= Alphabet::kind_bit(kind);
   start_over();
   const StateSet start = stepper_->start();
   if (!start.empty()) initial_ = intern(start);
@@ -124,6 +129,14 @@ bool Automaton::forced_byte(State state, std::uint8_t* byte) {
     *byte = static_cast<std::uint8_t>(b);
   }
   return found;
+}
+
+void Automaton::add_next_bytes(State state, ByteSet& bytes) {
+  if (state >= kInside) return bytes.add_beyond_ascii();
+  if (!built(state)) build(state);
+  for (std::uint32_t kind = 0; kind < num_dense_; kind++)
+    if (table_[state + kHeaderWords + kind] != kDead) bytes.add(ascii_bytes_[kind]);
+  if ((table_[state + kLive] & live_beyond_ascii_) != 0) bytes.add_beyond_ascii();
 }
 
 bool Automaton::compact(State* state) {

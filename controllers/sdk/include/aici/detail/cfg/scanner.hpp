@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "aici/detail/byte_set.hpp"
 #include "aici/detail/cfg/terminals.hpp"
 #include "aici/detail/hash_index.hpp"
 
@@ -58,6 +59,12 @@ class Scanner {
     return rows_[state].multibyte;
   }
 
+  /// The bytes that may follow, and perhaps others.
+  const ByteSet& next_bytes(State state) {
+    if (!rows_[state].narrow) narrow(state);
+    return rows_[state].next;
+  }
+
   /// A byte that the caller stores with a state; 0 at first.
   std::uint8_t& note(State state) { return notes_[state]; }
 
@@ -82,11 +89,15 @@ class Scanner {
     bool fresh, longest, has_loop = false;
     Signature loop = 0, multibyte = 0;
     std::uint32_t loop_length = kUnlimited;
+    /// Whether `next` is known; the row of the table then has only these bytes to find out.
+    bool narrow = false;
+    ByteSet next;
   };
 
   State append_slowly(State state, std::uint8_t byte);
   State intern(bool fresh, std::span<const Part> parts, std::span<const Terminal> accepted);
   void find_loop(State state);
+  void narrow(State state);
 
   Terminals* terminals_;
   std::vector<Part> parts_;

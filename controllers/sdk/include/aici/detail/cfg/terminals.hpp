@@ -74,6 +74,8 @@ class Terminals {
   Signature multibyte_signature(Terminal terminal, State state) const;
   /// Returns whether all texts of all terminals are well-formed UTF-8.
   bool well_formed() const;
+  /// Adds the bytes that may continue the terminal, and perhaps others.
+  void add_next_bytes(Terminal terminal, State state, ByteSet& bytes) const;
   /// Returns a state that continues like this one, or kDead if nothing continues, but for texts that begin with a byte
   /// of `differ`, to which it adds. It is fit for more states than this one: the known names that differ from an
   /// unknown one, for example, are left out.

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "aici/detail/byte_set.hpp"
 #include "aici/detail/hash_index.hpp"
 #include "aici/detail/regex/alphabet.hpp"
 #include "aici/detail/regex/kind_sets.hpp"
@@ -76,6 +77,7 @@ class Automaton {
     return loop_signature(state) ? table_[state + kLoopLength] : kUnlimited;
   }
   bool forced_byte(State state, std::uint8_t* byte);
+  void add_next_bytes(State state, ByteSet& bytes);
   void set_byte_classes(ByteClasses classes);
 
   bool exhausted() const { return exhausted_; }
@@ -150,6 +152,9 @@ class Automaton {
   const std::uint32_t* kind_bits_below_;
   std::uint32_t num_dense_, stride_;
   std::uint8_t slot_[256];
+  /// The ASCII characters of each kind, and the bits of kLive of the kinds that have others.
+  std::vector<ByteSet> ascii_bytes_;
+  std::uint32_t live_beyond_ascii_ = 0;
   std::vector<State> table_;
   std::vector<NfaId> arena_;
   std::vector<Run> runs_;
