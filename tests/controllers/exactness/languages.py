@@ -86,6 +86,10 @@ class _Place:
     columns: tuple[Column, ...]
     begun: dict[int, Regex] = field(default_factory=dict)
 
+    def key(self) -> tuple[Any, ...]:
+        """Returns a key that is equal only for equal places, as long as both exist."""
+        return (*map(id, self.columns), frozenset(self.begun.items()))
+
 
 class Lexed:
     """The texts of a grammar in the dialect of Lark.
@@ -109,10 +113,13 @@ class Lexed:
     def _ended(self, place: _Place) -> _Place | None:
         """Returns the place after the lexeme that has begun."""
         ended = {number for number, rest in place.begun.items() if nullable(rest)}
-        step = after(place.columns[-1], ended)
-        if step:
-            return _Place((*place.columns, close(self._rules, place.columns, step)))
-        return _Place(place.columns) if self._IGNORED in ended else None
+        step, columns = after(place.columns[-1], ended), place.columns
+        if not step:
+            return _Place(columns) if self._IGNORED in ended else None
+        column = close(self._rules, columns, step)
+        if self._IGNORED in ended:
+            column |= columns[-1]
+        return _Place((*columns, column))
 
     def _step(self, place: _Place, character: str) -> _Place | None:
         if place.begun:
@@ -149,12 +156,18 @@ class Lexed:
 
     def _find_end(self, begin: str) -> bool | None:
         queue = [begin] if self._place(begin) is not None else []
+        seen = set()
         for tried, text in enumerate(queue):
             if self.complete(text.encode()) or self._alive.get(text):
                 return True
             if tried == _MOST_TRIED:
                 return None
-            queue += [text + c for c in self._alphabet if self._place(text + c) is not None]
+            for longer in (text + c for c in self._alphabet):
+                place = self._place(longer)
+                # more ignored text leads to the same place
+                if place is not None and (key := place.key()) not in seen:
+                    seen.add(key)
+                    queue.append(longer)
         return False
 
 

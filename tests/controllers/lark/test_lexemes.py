@@ -9,7 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.contract.errors import ControllerFailed
-from tests.controllers.grammars.expressions import Grammar, random_grammar, random_terminals
+from tests.controllers.exactness.languages import Lexed
+from tests.controllers.grammars.expressions import (
+    Grammar,
+    cat,
+    characters,
+    random_grammar,
+    random_terminals,
+    star,
+)
 from tests.controllers.grammars.properties import every_rule_has_a_text, is_left_recursive
 from tests.controllers.grammars.vocabularies import LETTERS
 from tests.controllers.grammars.walk import Controller
@@ -60,6 +68,57 @@ def test_ignored_text_separates_lexemes_and_is_not_part_of_them(grammar: Make) -
 
 def test_parts_with_ignored_text_between_them_are_not_joined(grammar: Make) -> None:
     assert grammar('start: "a" "b"\n%ignore " "').accepts("a b")
+
+
+BLANK = "\n%ignore / +/"
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "expected"),
+    [
+        ('start: "a" ("b" "c" | /b.*/ "z") | "d"' + BLANK, "", b" d"),
+        ('start: "x" /[b ]+/ "b" | "y"' + BLANK, "", b" y"),
+        ('start: "x" (A | B "!") \nA: / +y/\nB: / [ y]*/' + BLANK, "x", b" "),
+        ('start: "<" /[^>]+/ ">" | /[a-z ]+/ "z" | "." "z"' + BLANK, "", b" .<"),
+        ('start: /b+/ "b" | /[^ab]+/ "a"' + BLANK, "b", b" b"),
+    ],
+)
+def test_ignored_text_may_not_be_all_that_can_follow(
+    grammar: Make, text: str, before: str, expected: bytes
+) -> None:
+    """A blank ends most lexemes, but not those that contain it, and may begin a lexeme that never ends."""
+    state = grammar(text).after(before)
+    assert state is not None and state.next == expected
+
+
+def test_a_grammar_whose_texts_never_end_is_refused(grammar: Make) -> None:
+    assert "allows no token here" in grammar('start: "a" ("b" "c" | /b.*/ "z")' + BLANK).refusal()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_token_leads_to_the_end_of_a_text(grammar: Make, seed: int) -> None:
+    """Random grammars whose terminals contain the blanks that they ignore."""
+    rng, letters, decided = random.Random(seed), "ab ", 0
+    while decided < 60:
+        rules = random_grammar(rng, "start", random_terminals(rng, letters))
+        space = characters(" ")
+        language = Lexed(rules, "start", LETTERS + " ", cat(space, star(space)))
+        made, text = grammar(lark(rules) + BLANK), ""
+        try:
+            made.start()
+        except ControllerFailed:
+            assert not language.alive(b""), lark(rules)
+            continue
+        for _ in range(5):
+            state = made.after(text)
+            assert state is not None and state.end == language.complete(text.encode())
+            for letter in LETTERS + " ":
+                alive = language.alive((text + letter).encode())
+                decided += alive is not None
+                assert alive in (None, letter.encode() in state.next), (lark(rules), text, letter)
+            if not state.next:
+                break
+            text += chr(rng.choice(state.next))
 
 
 def completion(made: Controller, begin: str) -> str | None:

@@ -44,8 +44,8 @@ bool Engine::compact(State* state) {
   columns_->keep_only(keeping.columns);
   scanner_.keep_only(keeping.scanners);
   begin_plain();
-  begins_.clear(), ends_.clear(), can_end_.clear(), readings_.clear(), several_.clear(), rows_.clear(), ids_.clear();
-  mixed_.clear(), mixed_ids_.clear();
+  begins_.clear(), ends_.clear(), can_end_.clear(), exits_.clear(), loops_.clear(), readings_.clear();
+  several_.clear(), rows_.clear(), ids_.clear(), mixed_.clear(), mixed_ids_.clear();
   inner_masks_.clear();
   const Arrays old = std::exchange(arrays_, {});
   *state = restore(now, keeping, old);

@@ -16,6 +16,7 @@ Engine::Engine(Grammar grammar, const Limits& limits)
 const char* Engine::start(Rule rule) {
   if (const char* problem = network_.build(grammar_, rule, limits_)) return problem;
   columns_ = std::make_unique<Columns>(&network_, &grammar_, limits_);
+  if (!grammar_.ignored().empty()) find_blank();
   initial_ = begin(columns_->initial());
   return failure();
 }
@@ -48,7 +49,8 @@ Engine::State Engine::begin(Column column) {
 
 bool Engine::is_plain(Scanner::State scanner) {
   if (plain(scanner) == Plain::kUnknown) {
-    const bool yes = scanner_.longest(scanner) ? is_separable(scanner) : !scanner_.accepting(scanner);
+    const bool yes = scanner_.longest(scanner) ? separable_ && exit_of(scanner) != Scanner::kDead
+                                               : !scanner_.accepting(scanner);
     set_plain(scanner, yes ? Plain::kYes : Plain::kNo);
   }
   return plain(scanner) == Plain::kYes;
@@ -196,6 +198,7 @@ Engine::Loop Engine::loop(State state) {
   if (state == 0) return found;
   if (state < kSeveral) {
     found.signature = scanner_.loop_signature(scanner_of(state), &found.length);
+    if (is_longest(state) && found.signature != 0 && !loop_lives(state, found.signature)) found.signature = 0;
     return found;
   }
   if (in_array(state) && state < kMixed) return loop_in_array(position_of(state));
@@ -211,6 +214,8 @@ Engine::Loop Engine::loop(State state) {
   return several.loop;
 }
 
+Engine::Loop Engine::inner_loop(Scanner::State scanner) { return loop(pack(0, scanner)); }
+
 const char* Engine::failure() const {
   if (full_) return "the grammar has too many states for one mask";
   if (const char* problem = columns_->failure()) return problem;
@@ -220,8 +225,9 @@ const char* Engine::failure() const {
 }
 
 std::size_t Engine::bytes() const {
-  return network_.bytes() + columns_->bytes() + scanner_.bytes() + rows_.size() * sizeof(State) + readings_.size() * sizeof(Reading) +
-         (ends_.size() + can_end_.size()) * 16 + arrays_.bytes() + mixed_.size() * sizeof(Several) + mixed_ids_.bytes();
+  return network_.bytes() + columns_->bytes() + scanner_.bytes() + rows_.size() * sizeof(State) +
+         readings_.size() * sizeof(Reading) + (ends_.size() + can_end_.size() + exits_.size() + loops_.size()) * 16 +
+         arrays_.bytes() + mixed_.size() * sizeof(Several) + mixed_ids_.bytes();
 }
 
 std::optional<Parser> Parser::make(Grammar grammar, Rule start, std::string* problem, const Limits& limits) {

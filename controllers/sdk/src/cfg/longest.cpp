@@ -52,68 +52,175 @@ Engine::Starts Engine::starts(Column column) {
   return found;
 }
 
-/// Returns whether ignored text can follow a lexeme that continues from here. If so, everything can follow that the
-/// column after the lexeme allows.
-bool Engine::is_separable(Scanner::State first) {
-  constexpr std::size_t kMostSeen = 256;
-  if (first == Scanner::kDead || grammar_.ignored().empty()) return false;
-  std::vector<Terminal> ignored = grammar_.ignored();
-  std::ranges::sort(ignored);
-  const Scanner::State blank = scanner_.start(ignored);
-  std::vector<Scanner::State> seen{first};
-  for (std::size_t at = 0; at < seen.size(); at++) {
-    if (seen.size() > kMostSeen) return true;  // too far to search: assume yes
-    if (plain(seen[at]) == Plain::kYes) return true;
-    const bool complete = scanner_.accepting(seen[at]);
-    for (unsigned byte = 0; byte < 256; byte++) {
-      const Scanner::State next = scanner_.append(seen[at], static_cast<std::uint8_t>(byte));
-      if (next != Scanner::kDead) {
-        if (std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
-      } else if (complete && scanner_.append(blank, static_cast<std::uint8_t>(byte)) != Scanner::kDead) {
+namespace {
+
+/// Maximum number of states of the scanner in one search for the end of a lexeme.
+constexpr std::size_t kMostStates = 256;
+/// Maximum number of states of the scanner of all terminals; larger grammars take the slow way.
+constexpr std::size_t kMostOfAll = 4096;
+
+}  // namespace
+
+/// Returns whether a text of the terminal in which no lexeme ends early, and after which the blank ends the lexeme,
+/// begins with a byte that ends `blank`. If so, adds that byte to the first bytes.
+bool Engine::find_separable(Scanner& all, Scanner::State start, Scanner::State blank, Terminal terminal) {
+  struct Visit {
+    Scanner::State state;
+    std::uint8_t first;
+  };
+  std::vector<Visit> seen{{start, 0}};
+  std::unordered_set<Scanner::State> known;
+  for (std::size_t at = 0; at < seen.size() && seen.size() <= kMostStates; at++) {
+    const Visit here = seen[at];
+    for (unsigned i = 0; i < 256; i++) {
+      const auto byte = static_cast<std::uint8_t>(i);
+      if (at == 0 && all.append(blank, byte) != Scanner::kDead) continue;
+      const Scanner::State next = all.append(here.state, byte);
+      if (!all.reads(next, terminal) || !known.insert(next).second) continue;
+      const std::uint8_t first = at == 0 ? byte : here.first;
+      const auto accepted = all.accepted(next);
+      if (std::ranges::find(accepted, terminal) != accepted.end() && all.append(next, *blank_) == Scanner::kDead) {
+        firsts_.add(first);
         return true;
       }
+      seen.push_back({next, first});
     }
   }
   return false;
 }
 
-/// Returns whether a text can be completed from this reading. Two adjacent lexemes may be read as one, so a text
-/// that the column allows may be impossible. This searches for a complete text.
+/// Finds a byte of ignored text that separates lexemes, and whether it does so for all terminals of the grammar: each
+/// has a text that the byte ends, and that can follow the byte, even if all terminals compete. Then a text of the rules
+/// can be completed wherever a lexeme ends before that byte.
+void Engine::find_blank() {
+  std::vector<Terminal> terminals;
+  const Terminals& known = grammar_.terminals();
+  for (Terminal terminal = 0; terminal < known.size(); terminal++)
+    if (known.longest(terminal)) terminals.push_back(terminal);
+  const auto is_ignored = [&](Terminal terminal) {
+    return std::ranges::find(grammar_.ignored(), terminal) != grammar_.ignored().end();
+  };
+  Scanner all(&grammar_.terminals());
+  const Scanner::State start = all.start(terminals);
+  for (unsigned i = 0; i < 256 && !separable_; i++) {
+    const auto byte = static_cast<std::uint8_t>((i + ' ') % 256);
+    const Scanner::State blank = all.append(start, byte);
+    if (std::ranges::none_of(all.accepted(blank), is_ignored)) continue;
+    blank_ = byte, firsts_ = {};
+    separable_ = std::ranges::all_of(terminals, [&](Terminal terminal) {
+      return all.size() <= kMostOfAll && (is_ignored(terminal) || find_separable(all, start, blank, terminal));
+    });
+  }
+}
+
+/// Returns the next state of the scanner in which a lexeme is complete and ends before the blank, or before whatever
+/// may follow; kDead if there is none nearby.
+Scanner::State Engine::exit_of(Scanner::State first) {
+  if (first == Scanner::kDead || !blank_) return Scanner::kDead;
+  const auto [known, is_new] = exits_.try_emplace(first, Scanner::kDead);
+  if (!is_new) return known->second;
+  std::vector<Scanner::State> seen{first};
+  for (std::size_t at = 0; at < seen.size() && seen.size() <= kMostStates; at++) {
+    const Scanner::State state = seen[at];
+    bool ends = separable_;  // before all first bytes
+    for (unsigned i = 0; i < 256; i++) {
+      const auto byte = static_cast<std::uint8_t>(i);
+      const Scanner::State next = scanner_.append(state, byte);
+      if (next == Scanner::kDead) continue;
+      ends = ends && !firsts_.has(byte);
+      if (std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
+    }
+    ends = ends || scanner_.append(state, *blank_) == Scanner::kDead;
+    if (ends && scanner_.accepting(state)) return exits_[first] = state;
+  }
+  return Scanner::kDead;
+}
+
+/// Returns whether a text can be completed from this reading. Two adjacent lexemes may be read as one, and a lexeme may
+/// compete with another that never ends, so a text that the column allows may be impossible. This searches for a
+/// complete text.
 bool Engine::can_end(Reading first) {
-  constexpr std::size_t kMostSeen = 256;
   if (const auto known = can_end_.find(first); known != can_end_.end()) return known->second;
-  std::vector<Reading> seen{first};
+  if (const Scanner::State exit = exit_of(scanner_of(first)); exit != Scanner::kDead) {
+    // the search from the blank that follows serves all lexemes before it
+    const Column after = after_lexeme(pack(column_of(first), exit));
+    const Scanner::State blank = after != 0 ? scanner_.append(starts(after).lexemes, *blank_) : Scanner::kDead;
+    const Reading behind = pack(after, blank);
+    if (blank != Scanner::kDead && behind != first && search_end(behind)) return can_end_[first] = true;
+  }
+  return search_end(first);
+}
+
+bool Engine::search_end(Reading first) {
+  constexpr std::size_t kMostSeen = 512;
+  struct Visit {
+    Reading reading;
+    std::size_t before;
+  };
+  if (const auto known = can_end_.find(first); known != can_end_.end()) return known->second;
+  std::vector<Visit> seen{{first, 0}};
   std::unordered_set<Reading> known{first};
+  std::size_t at = 0;
   const auto visit = [&](Column column, Scanner::State next) {
     if (next == Scanner::kDead) return false;
     const Reading reading = pack(column, next);
     if (is_plain(next)) return true;
     if (const auto found = can_end_.find(reading); found != can_end_.end()) return found->second;
-    if (known.insert(reading).second) seen.push_back(reading);
+    if (known.insert(reading).second) seen.push_back({reading, at});
     return seen.size() > kMostSeen;  // too far to search: assume yes
   };
-  for (std::size_t at = 0; at < seen.size(); at++) {
-    const Column column = column_of(seen[at]), after = after_lexeme(seen[at]);
-    if (after != 0 && columns_->accepting(after)) return can_end_[first] = true;
+  const auto found_end = [&] {
+    for (std::size_t i = at; i != 0; i = seen[i].before) can_end_[seen[i].reading] = true;
+    return can_end_[first] = true;
+  };
+  for (; at < seen.size(); at++) {
+    const Reading reading = seen[at].reading;
+    const Column column = column_of(reading), after = after_lexeme(reading);
+    if (after != 0 && columns_->accepting(after)) return found_end();
     const auto [calls, lexemes] = after != 0 ? starts(after) : Starts{};
     bool called = false;
     for (unsigned byte = 0; byte < 256; byte++) {
       const auto b = static_cast<std::uint8_t>(byte);
-      const Scanner::State next = scanner_.append(scanner_of(seen[at]), b);
+      const Scanner::State next = scanner_.append(scanner_of(reading), b);
       const bool found = next != Scanner::kDead ? visit(column, next) : visit(after, scanner_.append(lexemes, b));
-      if (found) return can_end_[first] = true;
+      if (found) return found_end();
       called = called || (next == Scanner::kDead && scanner_.append(calls, b) != Scanner::kDead);
     }
     // a called rule whose lexemes may be anywhere ends, and then what follows the call begins
     for (Column behind = called ? columns_->after_calls(after) : 0; behind != 0; behind = columns_->after_calls(behind)) {
-      if (columns_->accepting(behind) || seen.size() > kMostSeen) return can_end_[first] = true;
+      if (columns_->accepting(behind) || seen.size() > kMostSeen) return found_end();
       const Reading start = pack(behind, starts(behind).lexemes);
       if (!known.insert(start).second) break;
-      seen.push_back(start);
+      seen.push_back({start, at});
     }
   }
-  for (const Reading none : seen) can_end_[none] = false;
+  for (const Visit& none : seen) can_end_[none.reading] = false;
   return false;
+}
+
+/// Returns whether a text can be completed after any bytes of these kinds that continue the lexeme. Of column 0:
+/// whatever the column is.
+bool Engine::loop_lives(Reading first, Signature signature) {
+  if (const auto known = loops_.find(first); known != loops_.end()) return known->second == signature;
+  const Column column = column_of(first);
+  std::vector<Scanner::State> seen{scanner_of(first)};
+  for (std::size_t at = 0; at < seen.size(); at++)
+    for (unsigned i = 0; i < 256; i++) {
+      const auto byte = static_cast<std::uint8_t>(i);
+      if ((grammar_.terminals().kinds(byte) & signature) == 0) continue;
+      const Scanner::State next = scanner_.append(seen[at], byte);
+      if (next == Scanner::kDead || std::ranges::find(seen, next) != seen.end()) continue;
+      if (seen.size() > kMostStates || !(is_plain(next) || (column != 0 && can_end(pack(column, next))))) {
+        loops_[first] = 0;
+        return false;
+      }
+      seen.push_back(next);
+    }
+  for (const Scanner::State state : seen) {
+    std::uint32_t length = kUnlimited;
+    if (scanner_.loop_signature(state, &length) == signature) loops_[pack(column, state)] = signature;
+  }
+  return true;
 }
 
 }  // namespace aici::cfg

@@ -88,6 +88,12 @@ Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
   return next;
 }
 
+bool Scanner::reads(State state, Terminal terminal) const {
+  const auto parts = std::span(parts_).subspan(rows_[state].first, rows_[state].count);
+  return std::ranges::find(accepted(state), terminal) != accepted(state).end() ||
+         std::ranges::find(parts, terminal, &Part::terminal) != parts.end();
+}
+
 Scanner::State Scanner::silent(State state) {
   if (!accepting(state)) return state;
   const Row& row = rows_[state];

@@ -38,6 +38,7 @@ Terminal Terminals::add_counted(Counted counted) {
 }
 
 void Terminals::set_byte_classes(ByteClasses classes) {
+  classes_ = classes.of;
   for (auto& one : all_) {
     if (auto* pattern = std::get_if<Pattern>(&one)) pattern->regex.set_byte_classes(classes);
     if (auto* except = std::get_if<Except>(&one)) except->regex().set_byte_classes(classes);

@@ -19,6 +19,7 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "aici/cfg/limits.hpp"
+#include "aici/detail/byte_set.hpp"
 #include "aici/detail/cfg/arrays.hpp"
 #include "aici/detail/cfg/columns.hpp"
 #include "aici/detail/cfg/network.hpp"
@@ -67,6 +68,8 @@ class Engine {
     std::uint32_t length;
   };
   Loop loop(State state);
+  /// The loop of a state of the scanner, in any column.
+  Loop inner_loop(Scanner::State scanner);
 
   bool compact(State* state);
   const char* failure() const;
@@ -153,8 +156,12 @@ class Engine {
   Starts starts(Column column);
   State append_longest(Reading from, std::uint8_t byte, Scanner::State next);
   Column after_lexeme(Reading reading);
-  bool is_separable(Scanner::State scanner);
+  void find_blank();
+  bool find_separable(Scanner& all, Scanner::State start, Scanner::State blank, Terminal terminal);
+  Scanner::State exit_of(Scanner::State scanner);
   bool can_end(Reading reading);
+  bool loop_lives(Reading reading, Signature signature);
+  bool search_end(Reading first);
 
   Grammar grammar_;
   Limits limits_;
@@ -169,6 +176,14 @@ class Engine {
   std::unordered_map<Reading, State> ends_;
   /// Of terminals of kLongest where they are not plain: can the text be brought to an end?
   std::unordered_map<Reading, bool> can_end_;
+  /// A byte of ignored text, and whether it separates all terminals; the first bytes of texts that can follow it.
+  std::optional<std::uint8_t> blank_;
+  bool separable_ = false;
+  ByteSet firsts_;
+  /// By state of the scanner: the next one that a lexeme may leave, or kDead.
+  std::unordered_map<Scanner::State, Scanner::State> exits_;
+  /// By reading, and by state of the scanner in any column: the signature of its loop if the loop has no dead end.
+  std::unordered_map<Reading, Signature> loops_;
   Arrays arrays_;
   /// Number of arrays with different items around the one whose state is being computed.
   std::uint32_t array_level_ = 0;
@@ -199,16 +214,13 @@ class Inside {
   bool leaves(State state) const { return state == kLeaving; }
   bool special_allowed(State, SpecialToken) const { return false; }
   Signature loop_signature(State state) {
-    std::uint32_t length = kUnlimited;
-    return leaves(state) ? 0 : engine_.scanner().loop_signature(state, &length);
+    return leaves(state) ? 0 : engine_.inner_loop(state).signature;
   }
   Signature multibyte_signature(State state) {
     return leaves(state) ? 0 : engine_.scanner().multibyte_signature(state);
   }
   std::uint32_t loop_length(State state) {
-    std::uint32_t length = kUnlimited;
-    if (!leaves(state)) engine_.scanner().loop_signature(state, &length);
-    return length;
+    return leaves(state) ? kUnlimited : engine_.inner_loop(state).length;
   }
   bool well_formed() const { return engine_.well_formed(); }
   ByteSet next_bytes(State state) {

@@ -40,6 +40,8 @@ class Scanner {
   std::span<const Terminal> accepted(State state) const {
     return {accepted_.data() + rows_[state].first_accepted, rows_[state].num_accepted};
   }
+  /// Returns whether this terminal is complete, or may become complete.
+  bool reads(State state, Terminal terminal) const;
   /// Returns whether a byte may follow.
   bool goes_on(State state) const { return rows_[state].count != 0; }
   /// As Terminals::without_names; kDead if names besides the known ones are not possible.

@@ -56,6 +56,11 @@ class Terminals {
 
   /// Sets the byte classes that `loop_signature` needs.
   void set_byte_classes(ByteClasses classes);
+  /// Returns the kinds of bytes that this byte may belong to; 0 before `set_byte_classes`.
+  Signature kinds(std::uint8_t byte) const {
+    if (byte >= 0x80) return kWellFormedUtf8 | kOtherBytes;
+    return classes_ != nullptr ? Signature{1} << classes_[byte] : 0;
+  }
 
   std::size_t size() const { return all_.size(); }
   bool early(Terminal terminal) const {
@@ -95,6 +100,7 @@ class Terminals {
 
   std::vector<std::variant<Literal, Pattern, Substrings, Except, Counted>> all_;
   std::vector<bool> longest_;
+  const std::uint8_t* classes_ = nullptr;
 };
 
 }  // namespace aici::cfg
