@@ -148,7 +148,7 @@ MATRIX = {
 }
 #: which units may import packages of others
 FOREIGN = {
-    "ctypes": "aicirt.ipc aicirt.sandbox aicirt.system aicirt.wasm aicirt.worker pyaici.engines.llama",
+    "ctypes": "aicirt.ipc aicirt.sandbox aicirt.system aicirt.wasm pyaici.engines.llama",
     "posix_ipc": "aicirt.ipc aicirt.worker pyaici.client",
     "wasmtime": "aicirt.wasm",
     "torch": (

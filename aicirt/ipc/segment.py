@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
 from collections.abc import Sequence
@@ -181,7 +180,7 @@ class Segment:
 class RowPool:
     """The worker's allocator for one kind of row."""
 
-    __slots__ = ("_address", "_free", "_kind", "_private", "_published", "_stride")
+    __slots__ = ("_first", "_free", "_kind", "_memory", "_private", "_published", "_stride", "_views")
 
     def __init__(self, memory: memoryview, layout: Layout, *, dense: bool) -> None:
         count = layout.num_dense if dense else layout.num_rows
@@ -189,14 +188,16 @@ class RowPool:
         start = layout.generations + 4 * first
         self._published = memory[start : start + 4 * count].cast("I")
         self._private = [0] * count  # the published copy is for the client's checks and is never read back
-        base = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if count else 0
-        self._address = base + (layout.dense if dense else layout.rows)
+        self._memory = memory
+        self._first = layout.dense if dense else layout.rows
         self._stride = layout.dense_bytes if dense else layout.row_bytes
+        #: each row's bytes, from its first use on
+        self._views: list[memoryview | None] = [None] * count
         self._free = list(range(count - 1, -1, -1))
         self._kind = "dense" if dense else "mask"
 
-    def take(self) -> tuple[int, int, int]:
-        """Takes a free row; returns (number, generation, address to write to).
+    def take(self) -> tuple[int, int, memoryview]:
+        """Takes a free row; returns (number, generation, bytes to write).
 
         Raises SpaceError if none is left.
         """
@@ -209,7 +210,12 @@ class RowPool:
                 "or request more when you attach"
             ) from None
         private[row] = self._published[row] = generation = private[row] + 1 & _LAST
-        return row, generation, self._address + row * self._stride
+        return row, generation, self._views[row] or self._view(row)
+
+    def _view(self, row: int) -> memoryview:
+        start = self._first + row * self._stride
+        view = self._views[row] = self._memory[start : start + self._stride]
+        return view
 
     def give_back(self, numbers: Sequence[int]) -> None:
         """Frees rows; `numbers` is [row, generation, ...].
@@ -235,3 +241,4 @@ class RowPool:
     def release(self) -> None:
         """Releases the memory so that its mapping can be closed."""
         self._published.release()
+        self._views.clear()

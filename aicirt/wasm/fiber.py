@@ -50,7 +50,9 @@ def begin(instance: Instance, export: int, limit_ns: int, arg: int = 0) -> int |
         return fiber
     instance.fiber = None
     raw.future_delete(future)
-    return _result(instance, frame)
+    if instance.used_ns or words[TRAP] or words[ERROR]:
+        return _result(instance, frame)
+    return words[RESULT] & 0xFFFFFFFF
 
 
 def _result(instance: Instance, frame: Frame) -> int:

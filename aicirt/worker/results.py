@@ -6,7 +6,6 @@ the field and what is allowed.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import struct
 from collections.abc import Callable
@@ -57,11 +56,8 @@ _OLD_MID_SIZE = MID_RESULT.offsets["flags"]
 #: size of an entry of a SPARSE row
 _BIAS_SIZE = BIAS.size
 _ALL_BITS = 0xFFFFFFFF
-# PyDLL keeps the interpreter's lock: releasing it costs as much as copying a mask
-_libc = ctypes.PyDLL(None)
-_memmove, _differ = _libc.memmove, _libc.memcmp
-_memmove.argtypes = _differ.argtypes = [ctypes.c_void_p] * 3
-_memmove.restype = None
+#: bytes of a mask in which a token is searched first; they fit all tokens of one byte
+_LOOK_BYTES = 32
 _NEG_INF = -math.inf
 #: returns a Sample of a tuple of its fields, without a call of a Python function
 _sample: Callable[[tuple[Any, ...]], Sample] = partial(tuple.__new__, Sample)
@@ -104,12 +100,13 @@ class RowWriter:
     __slots__ = (
         "_dense",
         "_layout",
+        "_look",
+        "_mask",
         "_mask_bytes",
         "_mask_words",
+        "_nothing",
         "_rows",
         "_tail",
-        "_zeros",
-        "_zeros_address",
     )
 
     def __init__(self, layout: Layout, rows: RowPool, dense: RowPool) -> None:
@@ -120,8 +117,10 @@ class RowWriter:
         self._dense = dense
         #: bits of the last mask word that belong to tokens
         self._tail = (1 << (layout.vocab_size - 32 * (layout.mask_words - 1))) - 1
-        self._zeros = ctypes.create_string_buffer(self._mask_bytes)
-        self._zeros_address = ctypes.addressof(self._zeros)
+        #: the bytes of a row that hold a mask, and those of them in which an earlier mask has allowed tokens
+        self._mask = slice(0, self._mask_bytes)
+        self._nothing = bytes(min(_LOOK_BYTES, self._mask_bytes))
+        self._look = slice(0, len(self._nothing))
 
     def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
         """Reads an aici_mid_result, and sets the sequence's `flags` to those of the result.
@@ -146,7 +145,7 @@ class RowWriter:
                 top_k = min(top_k, seq.context.capabilities.get(CAP_TOP_K, 0))
             wanted = _temperature(temperature) if temperature else None
             if kind == ROW_BITMASK:
-                row, generation = self._mask(instance, row, row_len)
+                row, generation = self._copied(instance, row, row_len)
                 count = 0
             else:
                 row, generation, count = self._other_row(seq, kind, row, row_len, default)
@@ -158,7 +157,7 @@ class RowWriter:
             return self._splice(seq, backtrack, ff_tokens, num_ff)
         raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE or SPLICE")
 
-    def _mask(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
+    def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
         nbytes = self._mask_bytes
         if row_len < self._mask_words:
             raise ResultError(
@@ -167,13 +166,21 @@ class RowWriter:
         if row + nbytes > instance.size:
             check_span(instance, row, nbytes, "row")
         number, generation, target = self._rows.take()
-        _memmove(target, instance.base + row, nbytes)
+        target[self._mask] = instance.view[row : row + nbytes]
         if self._tail != _ALL_BITS:
-            ctypes.c_uint32.from_address(target + nbytes - 4).value &= self._tail
-        if not _differ(target, self._zeros_address, nbytes):
+            last = target[nbytes - 4 : nbytes].cast("I")
+            last[0] &= self._tail
+        if target[self._look] == self._nothing and not self._allows(target[self._mask]):
             self._rows.give_back((number, generation))
             raise _nothing_allowed()
         return number, generation
+
+    def _allows(self, mask: memoryview) -> bool:
+        """Returns whether a mask allows a token; the next mask is expected to allow tokens near the first."""
+        first = len(mask) - len(bytes(mask).lstrip(b"\0"))
+        start = min(first, len(mask) - len(self._nothing))
+        self._look = slice(start, start + len(self._nothing))
+        return first < len(mask)
 
     def _other_row(
         self, seq: Sequence, kind: int, row: int, row_len: int, default: float
@@ -208,7 +215,8 @@ class RowWriter:
                 "Use AICI_ROW_DENSE for more"
             )
         check_span(seq.instance, row, count * _BIAS_SIZE, "row")
-        pairs = np.frombuffer(seq.instance.read(row, count * _BIAS_SIZE), dtype=np.uint32).reshape(count, 2)
+        data = seq.instance.read(row, count * _BIAS_SIZE)
+        pairs = np.frombuffer(data, dtype=np.uint32).reshape(count, 2)
         bias = pairs[:, 1].view(np.float32) if count else np.empty(0, np.float32)
         if count and int(pairs[:, 0].max()) >= layout.vocab_size:
             raise ResultError(
@@ -219,7 +227,7 @@ class RowWriter:
         if default == _NEG_INF and not (bias > _NEG_INF).any():
             raise _nothing_allowed()
         number, generation, target = self._rows.take()
-        _memmove(target, pairs.ctypes.data, count * _BIAS_SIZE)
+        target[: len(data)] = data
         return number, generation, count
 
     def _dense_row(self, seq: Sequence, row: int, row_len: int) -> tuple[int, int, int]:
@@ -227,13 +235,14 @@ class RowWriter:
         if row_len < size:
             raise ResultError(f"aici_mid_result: row_len is {row_len}; a dense row has {size} entries")
         check_span(seq.instance, row, size * 4, "row")
-        bias = np.frombuffer(seq.instance.read(row, size * 4), dtype=np.float32)
+        data = seq.instance.read(row, size * 4)
+        bias = np.frombuffer(data, dtype=np.float32)
         if not (bias < math.inf).all():
             raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
         if not (bias > _NEG_INF).any():
             raise _nothing_allowed()
         number, generation, target = self._dense.take()
-        _memmove(target, bias.ctypes.data, size * 4)
+        target[: len(data)] = data
         return number, generation, size
 
     def _splice(self, seq: Sequence, backtrack: int, address: int, count: int) -> Splice:

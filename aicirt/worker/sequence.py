@@ -75,6 +75,7 @@ class Sequence:
         "flags",
         "group",
         "has_critical",
+        "has_group",
         "has_row",
         "id",
         "instance",
@@ -140,6 +141,8 @@ class Sequence:
         self.tokens: collections.abc.Sequence[int] = ()
         #: the fork group that mid_process sees
         self.group = [number]
+        #: it consists of more than this sequence
+        self.has_group = False
         context.sequence = self
         if request.owner is not None:
             request.owner.sequences += 1
@@ -162,10 +165,9 @@ class Sequence:
         self.tokens = tokens
         if top:
             self.context.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
-        view, address = self.instance.view, self.arg_address
         _ARG.pack_into(
-            view,
-            address + 4,
+            self.instance.view,
+            self.arg_address + 4,
             self.id,
             step,
             (ARG_SAMPLED if sampled else 0) | (ARG_HAS_LOGPROB if logprob == logprob else 0),
@@ -179,9 +181,9 @@ class Sequence:
         )
         if count > 1:
             inline = array("I", tokens[1:INLINE_TOKENS]).tobytes()
-            start = address + _TOKENS + 4
-            view[start : start + len(inline)] = inline
-        if len(self.group) > 1:
+            start = self.arg_address + _TOKENS + 4
+            self.instance.view[start : start + len(inline)] = inline
+        if self.has_group:
             self.set_group([self.id])
 
     def touch(self) -> None:
@@ -192,6 +194,7 @@ class Sequence:
     def set_group(self, group: list[int]) -> None:
         """Sets the fork group that mid_process sees."""
         self.group = group
+        self.has_group = len(group) > 1
         view, address = self.instance.view, self.arg_address
         _WORD.pack_into(view, address + _NUM_GROUP, len(group))
         inline = array("I", group[:INLINE_GROUP]).tobytes()

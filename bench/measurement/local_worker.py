@@ -7,7 +7,6 @@ import math
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -67,8 +66,7 @@ def load_for_guests(vocabulary: Vocabulary, *, masks_only: bool = False) -> Load
     return loaded
 
 
-@dataclass(frozen=True)
-class Mask:
+class Mask(NamedTuple):
     """The answer of mid_process: a row, or forced tokens. `seconds` is the time that the worker took."""
 
     seconds: float

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, MID_SKIP_PRE, ROW_ALL, SAMPLE, SPLICE, STOP
-from aicirt.contract.errors import ResultError
+from aicirt.contract.abi import (
+    MID_HOLD_END,
+    MID_SKIP_POST,
+    MID_SKIP_PRE,
+    ROW_ALL,
+    ROW_BITMASK,
+    SAMPLE,
+    SPLICE,
+    STOP,
+)
+from aicirt.contract.errors import EmptyMaskError, ResultError
 from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.sequence import Sequence
 from bench.measurement.local_worker import LocalWorker, load_for_guests
@@ -75,3 +84,34 @@ def test_unknown_flags_are_refused(worker: LocalWorker, seq: Sequence, flags: in
     with pytest.raises(ResultError, match=f"flags are {flags:#x}, but version 1 has only 0x7"):
         read(worker, seq, 65536, NEW, flags)
     assert read(worker, seq, 65536, OLD, flags).verb == SAMPLE
+
+
+def read_mask(worker: LocalWorker, seq: Sequence, tokens: set[int]) -> bytes:
+    """Writes a mask that allows some tokens and reads it as the worker does; returns the row."""
+    words = worker.layout.mask_words
+    bits = sum(1 << token for token in tokens).to_bytes(4 * words, "little")
+    seq.instance.write(131072, bits)
+    data = struct.pack("<5I2f5I", NEW, SAMPLE, ROW_BITMASK, 131072, words, 0.0, 0.0, 0, 0, 0, 0, 0)
+    seq.instance.write(65536, data)
+    sample = worker.client.writer.read_mid(seq, 65536)
+    assert isinstance(sample, Sample)
+    return worker.row(sample)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sets(st.integers(0, 319), max_size=2), max_size=6))
+def test_masks_are_copied_without_bits_of_no_token_and_empty_ones_are_refused(
+    worker: LocalWorker, seq: Sequence, masks: list[set[int]]
+) -> None:
+    """The place in which a token is searched first depends on the masks before."""
+    assert worker.layout.mask_words == 10 and worker.layout.vocab_size < 320
+    for tokens in masks:
+        allowed = {token for token in tokens if token < worker.layout.vocab_size}
+        free = worker.client.rows.free
+        if allowed:
+            row = read_mask(worker, seq, tokens)
+            assert int.from_bytes(row, "little") == sum(1 << token for token in allowed)
+        else:
+            with pytest.raises(EmptyMaskError):
+                read_mask(worker, seq, tokens)
+        assert worker.client.rows.free == free
