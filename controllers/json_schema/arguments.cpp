@@ -39,12 +39,17 @@ Arguments read_arguments(std::string_view argument) {
     return found;
   }
   found.schema.parse(document.source(schema, argument), found.options.limits, &error);
+  const Value others = document.find(0, "documents");
+  for (std::uint32_t i = 0; document.is(others, Document::Kind::kObject) && i < document.count(others); i++) {
+    const Value other = document.child(others, i);
+    found.schema.append(document.name(other), document.source(other, argument), found.options.limits, &error);
+  }
   for (std::uint32_t i = 0; i < document.count(0); i++) {
     const Value member = document.child(0, i);
     const std::string_view name = document.name(member);
     const std::string_view value =
         document.is(member, Document::Kind::kString) ? document.text(member) : std::string_view();
-    if (name == "schema") continue;
+    if (name == "schema" || (name == "documents" && document.is(member, Document::Kind::kObject))) continue;
     const std::optional<Whitespace> whitespace = aici::json_schema::whitespace_named(value);
     if (name == "whitespace" && whitespace)
       found.options.whitespace = *whitespace;
@@ -56,7 +61,7 @@ Arguments read_arguments(std::string_view argument) {
       found.options.refuse_unknown_formats = value == "refuse";
     else
       aici::fail("the argument has an invalid member \"" + std::string(name) +
-                 "\": besides \"schema\" it may have \"whitespace\" (\"flexible\", \"compact\" or "
+                 "\": besides \"schema\" it may have \"documents\" (an object of schemas by their URI), \"whitespace\" (\"flexible\", \"compact\" or "
                  "\"spaced\"), \"order\" (\"schema\" or \"any\"), \"unsupported\" and \"unknown_formats\" (\"refuse\" or \"warn\")");
   }
   return found;

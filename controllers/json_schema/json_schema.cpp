@@ -1,6 +1,6 @@
 // json_schema: the output is JSON that a JSON Schema allows.
 //
-// The argument is the schema, or {"schema": ..., "whitespace": ..., "unsupported": ...} (docs/json_schema.md).
+// The argument is the schema, or {"schema": ..., "documents": ..., "whitespace": ..., ...} (docs/json_schema.md).
 #include <string_view>
 #include <vector>
 

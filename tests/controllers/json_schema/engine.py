@@ -61,8 +61,9 @@ class Engine:
         *,
         refuse_unknown_formats: bool = False,
         any_order: bool = False,
+        documents: dict[str, Any] | None = None,
     ) -> list[str]:
-        """The warnings. `schema` is text, or something that is written as JSON.
+        """The warnings. `schema` is text, or something that is written as JSON; it may refer to `documents`.
 
         Raises:
             Refused: the schema is.
@@ -70,6 +71,9 @@ class Engine:
         if isinstance(schema, str):
             schema = schema.encode()
         data = schema if isinstance(schema, bytes) else json.dumps(schema, ensure_ascii=False).encode()
+        for uri, document in (documents or {}).items():
+            name = uri.encode()
+            self._with(name + json.dumps(document).encode(), "probe_document", len(name))
         try:
             taken = self._with(
                 data, "probe_compile", whitespace, int(warn), int(refuse_unknown_formats), int(any_order)

@@ -18,11 +18,19 @@ namespace {
 
 std::optional<Parser> parser;
 std::string message;
+/// Texts of documents to which the next schema refers, by URI.
+std::vector<std::pair<std::string, std::string>> documents;
 
 }  // namespace
 
 PROBE(probe_alloc) void* probe_alloc(std::uint32_t size) { return std::malloc(size); }
 PROBE(probe_free) void probe_free(void* at) { std::free(at); }
+
+/// Adds a document to which the next schema refers.
+PROBE(probe_document)
+void probe_document(const char* text, std::uint32_t size, std::uint32_t uri_size) {
+  documents.emplace_back(std::string(text, uri_size), std::string(text + uri_size, size - uri_size));
+}
 
 /// Returns 1 if the schema is accepted; other calls use it. The message then lists the parts that are not enforced.
 PROBE(probe_compile)
@@ -35,7 +43,18 @@ std::uint32_t probe_compile(const char* schema, std::uint32_t size, std::uint32_
   options.refuse_unknown_formats = refuse_unknown_formats != 0;
   std::vector<Problem> problems;
   aici::cfg::Grammar grammar;
-  const aici::cfg::Expr all = add_schema(grammar, {schema, size}, options, &problems);
+  aici::cfg::Expr all = grammar.never();
+  if (documents.empty()) {
+    all = add_schema(grammar, {schema, size}, options, &problems);
+  } else {
+    Document document;
+    std::string error;
+    bool parsed = document.parse({schema, size}, options.limits, &error);
+    for (const auto& [uri, text] : documents) parsed = parsed && document.append(uri, text, options.limits, &error);
+    documents.clear();
+    if (!parsed) std::abort();
+    all = add_schema(grammar, document, options, &problems);
+  }
   message.clear();
   for (const Problem& problem : problems) message += problem.text() + "\n";
   if (all == grammar.never()) return 0;

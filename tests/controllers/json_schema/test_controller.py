@@ -131,6 +131,7 @@ def test_whitespace(start: Callable[[Any], Guest]) -> None:
         ("{", "the argument is not JSON: line 1, column 2"),
         ({"schema": True, "white": 1}, 'the argument has an invalid member "white": besides "schema"'),
         ({"schema": True, "whitespace": "none"}, 'an invalid member "whitespace"'),
+        ({"schema": True, "documents": [True]}, 'an invalid member "documents"'),
         ({"type": "strin"}, "the schema is refused\n#/type: one of null"),
         (
             {"schema": {"not": {"type": "array", "uniqueItems": True}, "type": "array"}},
@@ -143,6 +144,15 @@ def test_refusals(start: Callable[[Any], Guest], argument: Any, message: str) ->
     with pytest.raises(ControllerFailed) as caught:
         start(argument)
     assert message in caught.value.message
+
+
+def test_documents(start: Callable[[Any], Guest]) -> None:
+    documents = {
+        "https://a.example/b": {"type": "array", "items": {"$ref": "c"}},
+        "https://a.example/c": {"const": 1},
+    }
+    argument = {"schema": {"$ref": "https://a.example/b"}, "documents": documents}
+    assert accepts(start(argument), "[1]") and not accepts(start(argument), "[2]")
 
 
 def test_order(start: Callable[[Any], Guest]) -> None:

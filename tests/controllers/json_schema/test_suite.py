@@ -13,6 +13,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import jsonschema_specifications
 import pytest
 
 from tests.controllers.json_schema import ratchet
@@ -45,6 +46,37 @@ def suite() -> dict[str, dict[str, Any]]:
     return found
 
 
+@functools.cache
+def remotes() -> dict[str, Any]:
+    """The documents to which schemas of the suite refer, and the metaschemas, by URI."""
+    found = {
+        uri: jsonschema_specifications.REGISTRY.contents(uri) for uri in jsonschema_specifications.REGISTRY
+    }
+    with tarfile.open(pypi_source("jsonschema")) as archive:
+        for member in archive:
+            _, _, path = member.name.partition("/json/remotes/")
+            if path.endswith(".json"):
+                file = archive.extractfile(member)
+                assert file is not None
+                found[f"http://localhost:1234/{path}"] = json.load(file)
+    return found
+
+
+def documents_for(schema: Any) -> dict[str, Any]:
+    """Returns the documents whose file names occur in the schema or in one of these documents."""
+    texts, found = [json.dumps(schema)], dict[str, Any]()
+    while texts:
+        text = texts.pop()
+        for uri, document in remotes().items():
+            # each schema names its metaschema, which hardly any of them needs
+            ends = [uri, "/".join(uri.split("/")[-2:])] if "json-schema.org" in uri else []
+            needed = [f'"$ref": "{end}' for end in ends] or [uri.rpartition("/")[2]]
+            if uri not in found and any(map(text.__contains__, needed)):
+                found[uri] = document
+                texts.append(json.dumps(document))
+    return found
+
+
 def outcomes(engine: Engine, draft: str) -> dict[str, str]:
     """Returns the outcome of each group or case, by name."""
     found: dict[str, str] = {}
@@ -56,7 +88,7 @@ def outcomes(engine: Engine, draft: str) -> dict[str, str]:
                 schema = {"$schema": DIALECTS[draft], **schema}
             any_valid = any(test["valid"] for test in group["tests"])
             try:
-                engine.compile(schema)
+                engine.compile(schema, documents=documents_for(schema))
             except Refused as refused:
                 nothing = str(refused).startswith("#: no value meets this schema")
                 assert not (nothing and any_valid), where

@@ -22,7 +22,7 @@ cfg::Expr add_schema(cfg::Grammar& grammar, std::string_view schema, const Optio
   Document document;
   std::string error;
   if (!document.parse(schema, options.limits, &error)) {
-    problems->push_back({"", "the schema is not JSON: " + error, Problem::Severity::kFatal});
+    problems->push_back({"", "", "the schema is not JSON: " + error, Problem::Severity::kFatal});
     return grammar.never();
   }
   return add_schema(grammar, document, options, problems);

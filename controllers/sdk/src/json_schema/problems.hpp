@@ -39,7 +39,7 @@ class Problems {
  private:
   void add(Value where, std::string_view reason, Severity severity) {
     if (known_.insert({where, std::string(reason)}).second)
-      found_.push_back({document_.pointer(where), std::string(reason), severity});
+      found_.push_back({document_.uri(where), document_.pointer(where), std::string(reason), severity});
   }
 
   const Document& document_;

@@ -24,6 +24,13 @@ class Document {
   /// in an object, or exceeds a limit.
   bool parse(std::string_view text, const Limits& limits, std::string* error);
 
+  /// Adds another document, to which schemas refer by `uri`. Its values follow those before. Returns false as `parse`.
+  bool append(std::string_view uri, std::string_view text, const Limits& limits, std::string* error);
+  /// Returns the roots: that of the text, then those of further documents.
+  const std::vector<Value>& roots() const { return roots_; }
+  /// Returns the URI of the document that contains a value; empty for the first one.
+  const std::string& uri(Value value) const;
+
   std::size_t size() const { return nodes_.size(); }
   Kind kind(Value value) const { return nodes_[value].kind; }
   bool is(Value value, Kind kind) const { return value != kNone && nodes_[value].kind == kind; }
@@ -38,7 +45,7 @@ class Document {
   Value name_value(Value member) const { return member - 1; }
   /// Returns the member with this name, or kNone; also if `value` is kNone or not an object.
   Value find(Value value, std::string_view name) const;
-  /// Returns the array or object that contains a value; kNone for the root.
+  /// Returns the array or object that contains a value; kNone for a root.
   Value parent(Value value) const { return nodes_[value].parent; }
   /// Returns the index of a value in its parent.
   std::uint32_t position(Value value) const { return nodes_[value].position; }
@@ -66,7 +73,8 @@ class Document {
   }
 
   std::vector<Node> nodes_;
-  std::vector<Value> children_;
+  std::vector<Value> children_, roots_;
+  std::vector<std::string> uris_;
   std::string pool_;
   HashIndex members_;
 };

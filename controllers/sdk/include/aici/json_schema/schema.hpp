@@ -43,7 +43,8 @@ struct Options {
 };
 
 struct Problem {
-  std::string pointer;  ///< JSON pointer into the schema
+  std::string document;  ///< URI of the document; empty for the schema itself
+  std::string pointer;   ///< JSON pointer into the document
   std::string reason;
   enum class Severity : std::uint8_t {
     kRemark,       ///< the schema is accepted, and this part of it is ignored
@@ -53,14 +54,14 @@ struct Problem {
   Severity severity = Severity::kUnsupported;
 
   /// `#/properties/a: reason`
-  std::string text() const { return "#" + pointer + ": " + reason; }
+  std::string text() const { return document + "#" + pointer + ": " + reason; }
 };
 
 /// Returns the texts of a schema; the grammar's `never()` if the schema is refused. Stores in `problems` the reasons
 /// or, if it is accepted, the parts that are not enforced.
 cfg::Expr add_schema(cfg::Grammar& grammar, std::string_view schema, const Options& options,
                      std::vector<Problem>* problems);
-/// As above, for a schema that has been parsed.
+/// As above, for a schema that has been parsed, possibly with documents to which it refers.
 cfg::Expr add_schema(cfg::Grammar& grammar, const Document& schema, const Options& options,
                      std::vector<Problem>* problems);
 

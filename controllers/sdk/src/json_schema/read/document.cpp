@@ -1,5 +1,7 @@
 #include "aici/json_schema/document.hpp"
 
+#include <algorithm>
+
 #include "../../regex/unicode/utf8.hpp"
 
 namespace aici::json_schema {
@@ -252,6 +254,17 @@ bool DocumentParser::four_digits(std::uint32_t* number) {
 }
 
 bool Document::parse(std::string_view text, const Limits& limits, std::string* error) {
+  return append("", text, limits, error);
+}
+
+const std::string& Document::uri(Value value) const {
+  const auto after = std::upper_bound(roots_.begin(), roots_.end(), value);
+  return uris_[static_cast<std::size_t>(after - roots_.begin()) - 1];
+}
+
+bool Document::append(std::string_view uri, std::string_view text, const Limits& limits, std::string* error) {
+  roots_.push_back(static_cast<Value>(nodes_.size()));
+  uris_.emplace_back(uri);
   DocumentParser parser(text, limits, this);
   if (parser.run()) return true;
   *error = parser.error();

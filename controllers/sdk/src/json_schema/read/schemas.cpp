@@ -73,7 +73,7 @@ void Schemas::each_child(Value schema, Visit visit) const {
 }
 
 Schemas::Schemas(const Document& document) : document_(document), root_of_(document.size(), kNone) {
-  std::vector<Value> work{0};
+  std::vector<Value> work(document.roots().rbegin(), document.roots().rend());
   while (!work.empty()) {
     const Value schema = work.back();
     work.pop_back();
@@ -87,22 +87,35 @@ std::uint32_t Schemas::resource(Value value) const {
   return root_of_[value];
 }
 
+/// Returns the draft that `$schema` names: also by the address of a given document, which has a draft itself.
+Draft Schemas::draft_named(std::string_view dialect, Draft otherwise) const {
+  for (const Value root : document_.roots()) {
+    if (root == 0 || without_fragment(document_.uri(root)) != without_fragment(dialect)) continue;
+    const Value own = document_.find(root, "$schema");
+    if (document_.is(own, Kind::kString)) return draft_of(document_.text(own), otherwise);
+  }
+  return draft_of(dialect, otherwise);
+}
+
 /// Records the names and the dialect of a schema. Outer schemas come first.
 void Schemas::enter(Value schema) {
   const auto text = [&](std::string_view name) -> std::string_view {
     const Value found = document_.find(schema, name);
     return document_.is(found, Kind::kString) ? document_.text(found) : std::string_view();
   };
-  const Draft outer = schema == 0 ? Draft::k2020 : draft(schema);
-  const Draft draft = draft_of(text("$schema"), outer);
+  const bool root = document_.parent(schema) == kNone;
+  // a document without `$schema` has the dialect of the schema that refers to it
+  const Draft outer = !root ? draft(schema) : schema == 0 ? Draft::k2020 : resources_[0].draft;
+  const Draft draft = draft_named(text("$schema"), outer);
   std::string_view id = text(draft == Draft::k4 ? "id" : "$id");
   // in the older drafts, all keywords next to $ref are ignored
   if (draft <= Draft::k7 && document_.find(schema, "$ref") != kNone) id = {};
-  const std::string base = schema == 0 ? "" : resources_[resource(schema)].uri;
-  if (schema == 0 || !without_fragment(id).empty()) {
+  const std::string base(root ? without_fragment(document_.uri(schema)) : resources_[resource(schema)].uri);
+  if (root || !without_fragment(id).empty()) {
     root_of_[schema] = static_cast<std::uint32_t>(resources_.size());
     resources_.push_back({schema, resolve_uri(base, without_fragment(id)), draft});
     by_uri_.insert({resources_.back().uri, root_of_[schema]});
+    if (root && schema != 0) by_uri_.insert({base, root_of_[schema]});
   }
   const std::uint32_t here = resource(schema);
   if (draft <= Draft::k7 && id.starts_with('#') && id.size() > 1) anchors_[{here, std::string(id.substr(1))}] = schema;
@@ -126,7 +139,7 @@ Value Schemas::resolve(Value schema, std::string_view reference, std::string* pr
   if (!address.empty()) {
     const auto found = by_uri_.find(uri);
     if (found == by_uri_.end()) {
-      *problem = quoted + " refers to another document, which is not fetched: copy its schema into $defs";
+      *problem = quoted + " refers to another document, which is not fetched: give it in `documents`, or copy it into $defs";
       return kNone;
     }
     there = found->second;

@@ -22,6 +22,8 @@ class Schemas {
   const Document& document() const { return document_; }
   /// Returns the dialect of a schema.
   Draft draft(Value schema) const { return resources_[resource(schema)].draft; }
+  /// Returns whether equal references in both schemas have the same target.
+  bool share_resource(Value a, Value b) const { return resource(a) == resource(b); }
   /// Returns the target of a `$ref` in this schema. If there is none, returns kNone and sets `problem`.
   Value resolve(Value schema, std::string_view reference, std::string* problem) const;
   /// The same for `$dynamicRef` and `$recursiveRef`, if their target does not depend on the path.
@@ -44,6 +46,7 @@ class Schemas {
 
   std::uint32_t resource(Value value) const;
   void enter(Value schema);
+  Draft draft_named(std::string_view dialect, Draft otherwise) const;
   Value find_anchor(std::uint32_t resource, std::string_view name) const;
 
   const Document& document_;
