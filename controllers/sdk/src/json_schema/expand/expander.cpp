@@ -1,6 +1,7 @@
 #include "expander.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace aici::json_schema {
 namespace {
@@ -9,6 +10,8 @@ namespace {
 constexpr std::uint32_t kMostLooking = 3;
 /// When a keyword adds branches beyond this number, impossible ones are dropped before the next keyword multiplies them.
 constexpr std::size_t kManyBranches = 16;
+/// Maximum number of values of a property that may tell alternatives apart.
+constexpr std::uint32_t kMostTelling = 64;
 
 }  // namespace
 
@@ -283,8 +286,79 @@ void Expander::apply_all(Value schema, Branches& branches) {
     for (Branch& branch : branches) branch.marks.pop_back();
 }
 
+/// Returns a keyword that applies; otherwise kNone.
+Value Expander::own(Value schema, std::string_view name) const {
+  const Value member = document_.find(schema, name);
+  return member != kNone && keyword_in(schema, name) && counts(schema, member) ? member : kNone;
+}
+
+/// Returns `const`, or an `enum` that is not long; otherwise kNone.
+Value Expander::values_of(Value schema) const {
+  if (const Value constant = own(schema, "const"); constant != kNone) return constant;
+  const Value list = own(schema, "enum");
+  return document_.is(list, Kind::kArray) && document_.count(list) <= kMostTelling ? list : kNone;
+}
+
+/// Returns the first property with few values, which often tells alternatives apart; otherwise kNone.
+Value Expander::telling_property(Value schema) const {
+  const Value properties = own(schema, "properties");
+  for (std::uint32_t i = 0; document_.is(properties, Kind::kObject) && i < document_.count(properties); i++)
+    if (const Value property = document_.child(properties, i); values_of(property) != kNone) return property;
+  return kNone;
+}
+
+/// Returns whether both schemas list their values, and none is common to them.
+bool Expander::differ(Value a, Value b) const {
+  a = values_of(a), b = values_of(b);
+  if (a == kNone || b == kNone) return false;
+  const auto count = [&](Value of) { return document_.name(of) == "const" ? 1 : document_.count(of); };
+  const auto value = [&](Value of, std::uint32_t i) { return document_.name(of) == "const" ? of : document_.child(of, i); };
+  for (std::uint32_t i = 0; i < count(a); i++)
+    for (std::uint32_t k = 0; k < count(b); k++)
+      if (equal(document_, value(a, i), value(b, k))) return false;
+  return true;
+}
+
+/// Returns whether certainly no value of the branch satisfies the schema, as far as a short look at types and at
+/// properties shows.
+bool Expander::violates(const Branch& branch, Value schema) {
+  Types common = branch.types;
+  if (const Value keyword = own(schema, "type"); keyword != kNone) common &= types(keyword).value_or(kAllTypes);
+  if (common != kObject) return common == 0;
+  const Value properties = own(schema, "properties"), list = own(schema, "required");
+  std::vector<std::string_view> required;
+  for (std::uint32_t i = 0; document_.is(list, Kind::kArray) && i < document_.count(list); i++)
+    if (const Value name = document_.child(list, i); document_.is(name, Kind::kString)) required.push_back(document_.text(name));
+  const auto requires_name = [&](std::string_view name) { return std::find(required.begin(), required.end(), name) != required.end(); };
+  return std::any_of(branch.properties.begin(), branch.properties.end(), [&](const Branch::Property& property) {
+    if (property.schema == kNever) return requires_name(property.name);
+    const Value ours = schema_of(property.schema), theirs = document_.find(properties, property.name);
+    if (theirs == kNone || (values_of(theirs) == kNone && !is_negated(property.schema))) return false;
+    if (!requires_name(property.name) && !branch.requires_name(property.name)) return false;
+    return is_negated(property.schema) ? schemas_.share_resource(ours, theirs) && equal(document_, ours, theirs)
+                                       : differ(ours, theirs);
+  });
+}
+
+/// Each keyword may be violated. The property that tells alternatives apart comes first; the other ways then meet its
+/// schema. So a branch is told apart from most alternatives, instead of being combined with all ways to violate them.
 void Expander::apply_negated(Value schema, Branches& branches) {
-  Branches all;
+  const auto others = std::stable_partition(branches.begin(), branches.end(),
+                                            [&](const Branch& branch) { return !violates(branch, schema); });
+  Branches all(std::make_move_iterator(others), std::make_move_iterator(branches.end()));
+  branches.erase(others, branches.end());
+  if (branches.empty()) return branches.swap(all);
+  if (const Value property = telling_property(schema); property != kNone) {
+    Branches some = copy(branches);
+    const std::string_view name = document_.name(property);
+    each(some, [&](Branch& b) {
+      b.types &= kObject;
+      b.require(name);
+      b.properties.push_back({name, opposite(holds(property)), false});
+    });
+    append(std::move(some), all);
+    for (Branch& b : branches) b.properties.push_back({name, holds(property), false});
+  }
   for (std::uint32_t i = 0; i < document_.count(schema); i++) {
     const Value member = document_.child(schema, i);
     if (!counts(schema, member)) continue;

@@ -79,6 +79,11 @@ class Expander {
   void apply_all(Value schema, Branches& branches);
   void apply_negated(Value schema, Branches& branches);
   bool counts(Value schema, Value member) const;
+  Value own(Value schema, std::string_view name) const;
+  Value values_of(Value schema) const;
+  Value telling_property(Value schema) const;
+  bool differ(Value a, Value b) const;
+  bool violates(const Branch& branch, Value schema);
   void finish(const Goal& goal, Branches branches, Shape* shape);
   bool drop_impossible(Branch& branch);
   /// Returns a copy, or nothing with a problem if there are too many combinations.

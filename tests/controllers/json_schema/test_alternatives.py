@@ -1,0 +1,85 @@
+"""Alternatives that overlap, told apart by a property with few values."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.controllers.json_schema.engine import Engine
+from tests.controllers.json_schema.orders import orders
+
+NAMES = ("kind", "label", "size", "more")
+
+
+def alternative(kind: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"kind": {"type": "string", "enum": [kind]}, **properties},
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def schemas(rng: random.Random) -> Any:
+    """Returns a `oneOf`, or its negation, whose alternatives may lack the property that tells them apart."""
+    inside: list[Any] = [
+        {"type": "string", "minLength": 1},
+        {"type": "integer"},
+        {"enum": ["x", 1]},
+        {"const": "x"},
+    ]
+    kinds = [
+        alternative(
+            kind,
+            {name: rng.choice(inside) for name in rng.sample(NAMES[1:], rng.randint(0, 2))},
+            rng.choice([["kind"], [], ["label"], ["kind", "label"]]),
+        )
+        for kind in "abc"
+    ]
+    made: Any = {rng.choice(["oneOf", "anyOf"]): kinds}
+    return rng.choice(
+        [made, {"type": "object", "not": made}, {"if": made, "then": kinds[0], "else": kinds[1]}]
+    )
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_values(engine: Engine, seed: int) -> None:
+    counts = collections.Counter[bool]()
+    for number in range(60):
+        rng = random.Random(seed * 100 + number)
+        schema = schemas(rng)
+        validator = Draft202012Validator(schema)
+        values = [
+            {name: rng.choice(["a", "b", "d", "x", "", 1]) for name in rng.sample(NAMES, rng.randint(0, 3))}
+            for _ in range(12)
+        ]
+        if not any(map(validator.is_valid, values)):
+            continue
+        engine.compile(schema)
+        for value in values:
+            valid = validator.is_valid(value)
+            ways = itertools.islice(orders(value), 24)
+            assert any(engine.accepts(json.dumps(way)) for way in ways) == valid, (schema, value)
+            counts[valid] += 1
+    assert counts[True] > 100 and counts[False] > 200, counts
+
+
+def test_alternatives_inside_alternatives(engine: Engine) -> None:
+    """Two alternatives overlap, and seven others, of which none must hold, are inside one of them."""
+    names = [{f"{name}{i}": {"type": "string", "maxLength": i + 9} for i in range(9)} for name in "abcdefg"]
+    fields = {"oneOf": [alternative(str(i), some, ["kind"]) for i, some in enumerate(names)]}
+    one = {
+        "type": "object",
+        "properties": {"fields": {"type": "array", "items": fields}, "id": {"type": "integer"}},
+    }
+    other = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+    engine.compile({"oneOf": [one, other]})
+    for letter, name, valid in (("d", 1, True), ("a", "x", True), ("d", "x", False), ("a", 1, False)):
+        value = {"fields": [{"kind": "3", f"{letter}1": "x"}], "name": name}
+        assert any(engine.accepts(json.dumps(way)) for way in orders(value)) == valid, value
