@@ -23,6 +23,7 @@ from tests.controllers.json_schema.engine import Engine, Refused
         ({"pattern": r"^[a-z]{3,4357}$", "minLength": 3, "maxLength": 4357}, 3, 4357),
         ({"pattern": r"^a[\s\S]*a$", "minLength": 2500, "maxLength": 14_000}, 2500, 14_000),
         ({"pattern": r"^a.*a$", "maxLength": 131_072}, 2, 131_072),
+        ({"pattern": r"^$|^(\S+\s+){0,99}\S+$", "minLength": 1, "maxLength": 5000}, 1, 5000),
         ({"pattern": r"^a[a-z]{3,4357}a$", "minLength": 9, "maxLength": 4000}, 9, 4000),
     ],
     ids=json.dumps,
