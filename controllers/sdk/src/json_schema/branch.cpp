@@ -31,6 +31,13 @@ bool Branch::requires_name(std::string_view name) const {
   return std::find(required.begin(), required.end(), name) != required.end();
 }
 
+bool Branch::applies(const Items& items, std::uint32_t position, std::uint32_t met) const {
+  if (position < items.first || position >= items.end) return false;
+  for (std::uint32_t i = items.first_excuse; i < items.end_excuses; i++)
+    if (contains[i].evaluates && i < 32 && met >> i & 1) return false;
+  return true;
+}
+
 void Branch::require(std::string_view name) {
   if (!requires_name(name)) required.push_back(name);
 }

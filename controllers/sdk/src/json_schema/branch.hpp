@@ -61,6 +61,8 @@ struct Branch {
     std::uint32_t first, end;
     Atom schema;
     bool evaluates;  ///< counts for unevaluatedItems
+    /// Items that meet one of these of `contains`, if that counts for unevaluatedItems, need not satisfy the schema.
+    std::uint32_t first_excuse = 0, end_excuses = 0;
   };
   /// The number of items, from number `first` on, that must satisfy a schema.
   struct Contains {
@@ -68,6 +70,7 @@ struct Branch {
     Atom schema;
     std::uint32_t min, max;
     Value where;
+    bool evaluates = false;  ///< counts for unevaluatedItems
   };
   std::uint32_t min_items = 0, max_items = kNoLimit;
   std::vector<Items> items;
@@ -113,10 +116,10 @@ struct Branch {
 
   /// For each schema with unevaluatedItems or unevaluatedProperties that is being applied: the sizes before it.
   struct Mark {
-    std::size_t items, properties, patterns, additional;
+    std::size_t items, contains, properties, patterns, additional;
   };
   std::vector<Mark> marks;
-  void mark() { marks.push_back({items.size(), properties.size(), patterns.size(), additional.size()}); }
+  void mark() { marks.push_back({items.size(), contains.size(), properties.size(), patterns.size(), additional.size()}); }
 
   /// Sets a lower or an upper bound for numbers; if it is open, the bound itself is excluded.
   void raise(const Decimal& low, bool open);
@@ -125,6 +128,8 @@ struct Branch {
   void settle();
   void require(std::string_view name);
   bool requires_name(std::string_view name) const;
+  /// Returns whether an item at this position that meets `met` of `contains`, a set of numbers, must satisfy `items`.
+  bool applies(const Items& items, std::uint32_t position, std::uint32_t met) const;
 };
 
 }  // namespace aici::json_schema

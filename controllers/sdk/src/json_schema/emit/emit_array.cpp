@@ -20,10 +20,11 @@ std::uint32_t Emitter::last_named_item(const Branch& branch) const {
   return last;
 }
 
-Goal Emitter::item_goal(const Branch& branch, std::uint32_t index) const {
+/// Returns the goal of an item that is counted for `met` of Branch::contains.
+Goal Emitter::item_goal(const Branch& branch, std::uint32_t index, std::uint32_t met) const {
   Goal goal;
   for (const Branch::Items& items : branch.items)
-    if (index >= items.first && index < items.end) goal.push_back(items.schema);
+    if (branch.applies(items, index, met)) goal.push_back(items.schema);
   return goal;
 }
 
@@ -150,7 +151,7 @@ cfg::Expr Emitter::counted_array(const Branch& branch) {
     if (enough && at > 0) all.push_back(grammar_.empty());
     for (std::uint32_t met = 0; at < branch.max_items && met < 1u << kinds; met++) {
       std::vector<std::uint32_t> next = counts;
-      Goal goal = item_goal(branch, at);
+      Goal goal = item_goal(branch, at, met);
       bool possible = true;
       for (std::size_t k = 0; k < kinds; k++) {
         const Branch::Contains& one = branch.contains[k];

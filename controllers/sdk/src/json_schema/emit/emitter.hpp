@@ -102,7 +102,7 @@ class Emitter {
   Expr different_items(Expr text);
   bool can_always_end(const Branch& branch);
   bool has_many(const Goal& goal, std::uint32_t least, std::uint32_t levels);
-  Goal item_goal(const Branch& branch, std::uint32_t index) const;
+  Goal item_goal(const Branch& branch, std::uint32_t index, std::uint32_t met = 0) const;
   std::uint32_t last_named_item(const Branch& branch) const;
 
   // emit_object.cpp

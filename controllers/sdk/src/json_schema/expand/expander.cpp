@@ -166,7 +166,7 @@ bool Expander::drop_impossible(Branch& branch) {
     for (std::uint32_t i = 0; i < std::min(branch.min_items, 8u); i++) {
       Goal goal;
       for (const Branch::Items& items : branch.items)
-        if (i >= items.first && i < items.end) goal.push_back(items.schema);
+        if (branch.applies(items, i, 0xffffffff)) goal.push_back(items.schema);
       if (empty(goal)) {
         branch.types &= ~kArray;
         break;

@@ -78,9 +78,11 @@ void Expander::contains(Value schema, Value keyword, Branches& branches) {
     if (const Value min = document_.find(schema, "minContains"); min != kNone) least = count(min).value_or(1);
     if (const Value max = document_.find(schema, "maxContains"); max != kNone) most = count(max).value_or(most);
   }
-  if (least > 0 || most < Branch::kNoLimit)
+  const bool evaluates = !is_older(schema, Draft::k2020) && this->evaluates();
+  const bool asked = evaluates && !branches.empty() && !branches[0].marks.empty();
+  if (least > 0 || most < Branch::kNoLimit || asked)
     each(branches, [&](Branch& b) {
-      b.contains.push_back({0, holds(keyword), least, most, keyword});
+      b.contains.push_back({0, holds(keyword), least, most, keyword, evaluates});
       b.min_items = std::max(b.min_items, least);
       if (least > most) b.types &= static_cast<Types>(~kArray);
     });
@@ -138,18 +140,21 @@ void Expander::not_unique_items(Value, Value keyword, Branches& branches) {
   problem(branches, kArray, keyword, "the negation of uniqueItems cannot be enforced");
 }
 
-/// Applies to items beyond those that this schema and the schemas that it applies describe. Items that satisfy
-/// `contains` would be evaluated too, but are not treated so: valid texts may be refused, but no invalid text is
-/// allowed.
+/// Applies to items beyond those that this schema and the schemas that it applies describe, except those that meet one
+/// of their `contains`.
 void Expander::unevaluated_items(Value, Value keyword, Branches& branches) {
   if (document_.is(keyword, Kind::kTrue)) return rest_of_items(0, keyword, false, branches);
   for (Branch& b : branches) {
+    const Branch::Mark& mark = b.marks.back();
     std::uint32_t from = 0;
-    for (std::size_t i = b.marks.back().items; i < b.items.size(); i++)
+    for (std::size_t i = mark.items; i < b.items.size(); i++)
       if (b.items[i].evaluates) from = std::max(from, b.items[i].end);
     if (from == Branch::kNoLimit) continue;
-    b.items.push_back({from, Branch::kNoLimit, holds(keyword), evaluates()});
-    if (document_.is(keyword, Kind::kFalse)) b.max_items = std::min(b.max_items, from);
+    const auto first = static_cast<std::uint32_t>(mark.contains), end = static_cast<std::uint32_t>(b.contains.size());
+    bool excused = false;
+    for (std::uint32_t i = first; i < end; i++) excused = excused || b.contains[i].evaluates;
+    b.items.push_back({from, Branch::kNoLimit, holds(keyword), evaluates(), first, end});
+    if (document_.is(keyword, Kind::kFalse) && !excused) b.max_items = std::min(b.max_items, from);
   }
   prune(branches);
 }
