@@ -20,6 +20,8 @@ _SETS = (
             "<｜tool▁calls▁end｜>",
         }
     ),
+    # gpt-oss; its <|call|> and <|return|> end an answer
+    frozenset({"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"}),
 )
 
 

@@ -66,11 +66,15 @@ class ThinkingLimit:
     rest: Job
     #: the parts of the rest in which no stop string counts
     protected: Protected | None = None
+    #: the marks of thinking, and what the server writes to end it
+    begin: str = THINK
+    end: str = END_OF_THINKING
+    forced: str = _FORCED
 
     def exceeded(self, text: str, tokens: int) -> bool:
         """Returns whether an answer of so many tokens still thinks."""
-        thinks = self.inside or text.lstrip().startswith(THINK)
-        return tokens >= self.tokens and thinks and END_OF_THINKING not in text
+        thinks = self.inside or text.lstrip().startswith(self.begin)
+        return tokens >= self.tokens and thinks and self.end not in text
 
 
 async def limited_deltas(
@@ -105,9 +109,9 @@ async def limited_deltas(
                     count += delta.grown
                     if limit.exceeded(text, count):
                         break
-        forced = list(service.model.tokenizer.encode(_FORCED, add_special_tokens=False))
+        forced = list(service.model.tokenizer.encode(limit.forced, add_special_tokens=False))
         written = [TextToken(token, len(text)) for token in forced]
-        yield TextDelta(_FORCED, tokens=written, grown=len(forced))
+        yield TextDelta(limit.forced, tokens=written, grown=len(forced))
         left = None if job.max_tokens is None else job.max_tokens - count - len(forced)
         prompt = [*job.prompt, *tokens, *forced]
         if (left is not None and left <= 0) or len(prompt) >= service.model.max_context:

@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyaici.server.apis.openai.channels import ChannelReader
 from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
 from pyaici.server.apis.text import common_length
 
@@ -29,7 +30,7 @@ class ChatAnswer:
 
     def __init__(self, plan: ChatPlan) -> None:
         self._plan = plan
-        self._reader = AnswerReader(plan.start, plan.form, plan.exclusive)
+        self._reader = self._new_reader()
         #: the text as the model wrote it
         self._raw = ""
         self.content = ""
@@ -39,6 +40,11 @@ class ChatAnswer:
         self.finish: str | None = None
         self.logs = ""
 
+    def _new_reader(self) -> AnswerReader:
+        plan = self._plan
+        kind = ChannelReader if plan.start.channels else AnswerReader
+        return kind(plan.start, plan.form, plan.exclusive)
+
     def take(self, delta: TextDelta) -> MessageChange:
         """Adds a delta of the answer, which may first remove text after backtracking."""
         self.logs += delta.logs
@@ -47,7 +53,7 @@ class ChatAnswer:
         self._raw = self._raw[: len(self._raw) - delta.retracted] + delta.text
         if delta.retracted:
             # read everything again: the removed text may contain the marker that ends reasoning
-            self._reader = AnswerReader(self._plan.start, self._plan.form, self._plan.exclusive)
+            self._reader = self._new_reader()
         parts = self._reader.feed(self._raw if delta.retracted else delta.text)
         if delta.finish is not None:
             parts += self._reader.end()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyaici.server.apis.fields import argument_text
+from pyaici.server.apis.openai.channels import ANALYSIS, CHANNEL, END, FINAL, MESSAGE, NEXT, START
 from pyaici.server.apis.openai.constraints import constraint
 from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.apis.openai.requests import ToolChoice
@@ -33,6 +34,10 @@ _AFTER_REASONING = (
 )
 
 
+#: Parts of answers in channels. Calls, and preambles before them, go on to the end of the answer.
+_HEADERS = ((f"{CHANNEL}analysis", FINAL), (f"{CHANNEL}final", MESSAGE), (CHANNEL, ""), (START, ""))
+
+
 @dataclass(frozen=True, slots=True)
 class ChatPlan:
     """The plan for one chat. `form` is None if no tools may be called."""
@@ -52,6 +57,9 @@ class ChatPlan:
 
 
 def _protected(start: Start, form: ToolFormat | None) -> Protected:
+    if start.channels:
+        headers = () if start.open else _HEADERS
+        return Protected(headers)
     first = [(start.reasoning.begin, start.reasoning.end)] if start.reasoning else []
     if form is not None and not form.begin:
         first.append((form.first, ""))
@@ -69,6 +77,10 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     start = _start(model, prompt)
     form = known.form.bound(functions) if functions else None
     call, exclusive = _constraint(request, functions, form, start)
+    if start.channels and call is not None and not _reasons_first(call):
+        # the constraint is for the whole answer, so the prompt has its header
+        prompt = [*prompt, *model.tokenizer.encode(FINAL, add_special_tokens=False)]
+        start = Start(open=True, channels=True)
     job = Job(
         user,
         prompt,
@@ -80,8 +92,12 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     )
     limit = None
     if (budget := _budget(request, call, start)) is not None:
-        rest, _ = _constraint(request, functions, form, Start())
-        limit = ThinkingLimit(budget, start.open, replace(job, controller=rest), _protected(Start(), form))
+        begin = Start(channels=start.channels)
+        rest, _ = _constraint(request, functions, form, begin)
+        after = replace(job, controller=rest)
+        limit = ThinkingLimit(budget, start.open, after, _protected(begin, form))
+        if start.channels:
+            limit = replace(limit, begin=ANALYSIS, end=END, forced=END + NEXT)
     return ChatPlan(job, start, form, limit, exclusive)
 
 
@@ -221,6 +237,8 @@ def _start(model: ServedModel, prompt: list[int]) -> Start:
 
     The template may write that marker into the prompt.
     """
+    if CHANNEL in model.chat_template and MESSAGE in model.chat_template:
+        return Start(Reasoning(ANALYSIS, END), channels=True)
     reasoning = Reasoning()
     if reasoning.begin not in model.chat_template:
         return Start()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyaici.server.apis.openai.channels import ANALYSIS, END, FINAL, NEXT
 from pyaici.server.apis.openai.lark import lark_text, literal_pattern
 from pyaici.server.apis.thinking import END_OF_THINKING, THINK
 
@@ -28,13 +29,18 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The beginning of an answer. `open`: the prompt ends within reasoning."""
+    """The beginning of an answer. `open`: the prompt ends within reasoning; with channels, in the answer."""
 
     reasoning: Reasoning | None = None
     open: bool = False
+    #: the model writes in channels, as gpt-oss does
+    channels: bool = False
 
     def rules(self) -> tuple[str, list[str]]:
         """Returns (what comes before the answer itself, the rules for that)."""
+        if self.channels:
+            before, rules = self.analysis()
+            return f"{before}{lark_text(FINAL)} ", rules
         if self.reasoning is None:
             return "", []
         thought = f"thought[lazy]: TEXT {lark_text(self.reasoning.end)}"
@@ -42,6 +48,13 @@ class Start:
         if self.open:
             return "thought BLANK ", rules
         return "reasoning? ", [f"reasoning: {lark_text(self.reasoning.begin)} thought BLANK", *rules]
+
+    def analysis(self) -> tuple[str, list[str]]:
+        """Returns (optional reasoning in a channel, up to the header of the next message, its rules)."""
+        if self.reasoning is None:
+            return "", []
+        rules = [f"reasoning: {lark_text(ANALYSIS)} thought", f"thought[lazy]: TEXT {lark_text(END + NEXT)}"]
+        return "reasoning? ", rules
 
 
 def schema_grammar(schema: str, start: Start) -> str:
@@ -72,8 +85,17 @@ def tool_grammar(
     Unless calls are `required`, the answer may also contain, or be, free text. `parallel`: several calls are
     allowed. `schema`: the JSON Schema of an answer without calls; such an answer has no text beside calls.
     """
+    # a call in a channel ends the answer
+    calling = form.rules(functions, parallel=parallel and not start.channels)
+    if start.channels:
+        before, rules = start.analysis()
+        answer = "TEXT" if schema is None else f"%json {schema}"
+        final = [] if required else [f"final: {lark_text(FINAL)} {answer}"]
+        first_call = f"first_call: {lark_text(form.begin)} call"
+        text = [_TEXT] if rules or (final and schema is None) else []
+        start_rule = f"start: {before}(first_call{' | final' if final else ''})"
+        return _grammar(start_rule, first_call, *calling, *final, *rules, *text)
     before, rules = start.rules()
-    calling = form.rules(functions, parallel=parallel)
     several = parallel and not form.listed
     if schema is not None and not required:
         calls = "call" if not form.begin else "first_call"

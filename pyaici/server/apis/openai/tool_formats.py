@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyaici.server.apis.openai.argument_formats import PythonicFormat, TaggedFormat
+from pyaici.server.apis.openai.channels import CHANNEL, MESSAGE, NEXT
 from pyaici.server.apis.openai.lark import lark_text
 from pyaici.server.apis.openai.tool_format import NO_PARAMETERS, ToolFormat
 from pyaici.server.apis.text import split_json
@@ -143,6 +144,16 @@ DEEPSEEK_V31 = NamedFormat(
     after_name="<｜tool▁sep｜>",
     after_arguments="<｜tool▁call▁end｜>",
 )
+#: calls of gpt-oss, whose answers have channels: see `ChannelReader`
+HARMONY = NamedFormat(
+    "harmony",
+    f"{CHANNEL}commentary to=functions.",
+    "",
+    listed=True,
+    after_name=f" <|constrain|>json{MESSAGE}",
+    between=f"{CHANNEL}commentary to=functions.",
+    in_templates=f"{NEXT} to=functions.NAME{CHANNEL}commentary json{MESSAGE}",
+)
 QWEN3_CODER = TaggedFormat(
     "qwen3_coder",
     "<tool_call>\n",
@@ -166,6 +177,6 @@ FORMATS = {
     found.name: found
     for found in (
         *(HERMES, SMOLLM2, LLAMA3, PHI4_MINI, COMMAND_R7B, COMMAND_R, MISTRAL, MISTRAL_ARGS),
-        *(DEEPSEEK_V3, DEEPSEEK_V31, QWEN3_CODER, GLM4, PYTHONIC),
+        *(DEEPSEEK_V3, DEEPSEEK_V31, HARMONY, QWEN3_CODER, GLM4, PYTHONIC),
     )
 }

@@ -249,6 +249,33 @@ _PYTHON_CALLS = """\
 {%- endfor %}
 {{- ']' }}"""
 
+_GPT_OSS = """\
+{{- '<|start|>system<|message|>Reasoning: ' + (reasoning_effort or 'medium') + '<|end|>' }}
+{%- if tools or messages[0].role == 'system' %}
+{{- '<|start|>developer<|message|>' }}
+{%- if messages[0].role == 'system' %}{{- messages[0].content }}{%- endif %}
+{%- for tool in tools or [] %}
+{{- '\\n// ' + tool.function.description + '\\ntype ' + tool.function.name + ' = (_: ' }}
+{{- tool.function.parameters | tojson + ') => any;' }}
+{%- endfor %}
+{{- '<|end|>' }}
+{%- endif %}
+{%- set last = namespace(name='') %}
+{%- for message in messages %}
+{%- if message.role == 'assistant' and message.tool_calls %}
+{%- set call = message.tool_calls[0].function %}
+{%- set last.name = call.name %}
+{{- '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' }}
+{{- call.arguments | tojson + '<|call|>' }}
+{%- elif message.role == 'tool' %}
+{{- '<|start|>functions to=assistant<|channel|>commentary<|message|>' + message.content + '<|end|>' }}
+{%- elif message.role == 'assistant' %}
+{{- '<|start|>assistant<|channel|>final<|message|>' + message.content + '<|end|>' }}
+{%- elif message.role == 'user' %}{{- '<|start|>user<|message|>' + message.content + '<|end|>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}"""
+
 #: by the names in docs/openai.md
 TEMPLATES = {
     "Qwen2.5": _chatml(_QWEN_CALL, _HOW_QWEN),
@@ -262,6 +289,7 @@ TEMPLATES = {
     "DeepSeek-V3.1": _DEEPSEEK.replace(
         "CALL", "call.function.name + '<｜tool▁sep｜>' + call.function.arguments"
     ),
+    "gpt-oss": _GPT_OSS,
     "Gemma-2": _GEMMA,
     "Gemma-3": _GEMMA.replace("message.content", "message.content | replace('IMAGE', '<start_of_image>')"),
     "Phi-4-mini": _PHI4_MINI,

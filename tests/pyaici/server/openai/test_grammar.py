@@ -99,7 +99,7 @@ _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
         name: (_FREELY | {"two", "thought and call"}, {"call", "two"})
         for name in (
             *("mistral", "mistral_args", "phi4_mini", "command_r", "command_r7b"),
-            *("deepseek_v3", "deepseek_v31"),
+            *("deepseek_v3", "deepseek_v31", "harmony"),
         )
     },
     "qwen3_coder": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
