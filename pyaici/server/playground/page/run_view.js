@@ -86,14 +86,15 @@ export class RunView {
   _fill(inputs) {
     try {
       this._controllers.choose(inputs.script ? scriptValue(inputs.script.language) : (inputs.controller ?? "none"));
+      this._argument.fill(inputs);
+      this._prompt.fill(inputs);
+      setFieldValues(byId("parameters"), inputs);
     } catch (error) {
-      this._fail(error);
+      // a link may have anything in place of messages
+      this._fail(error instanceof TypeError ? new Error(`These inputs cannot be used: ${error.message}`) : error);
       return false;
     }
     showText(byId("run-error"), "");
-    this._argument.fill(inputs);
-    this._prompt.fill(inputs);
-    setFieldValues(byId("parameters"), inputs);
     return true;
   }
 
