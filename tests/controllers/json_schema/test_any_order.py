@@ -23,9 +23,9 @@ from tests.controllers.json_schema.values import LOSSY, mentions
 NEGATED = ("not", "oneOf", "if")
 
 
-def ways(value: Any) -> list[str]:
+def ways(value: Any, most: int = 60) -> list[str]:
     """Returns texts of the value with its properties in different orders."""
-    return [json.dumps(way, ensure_ascii=False) for way in itertools.islice(orders(value), 60)]
+    return [json.dumps(way, ensure_ascii=False) for way in itertools.islice(orders(value), most)]
 
 
 def test_values(engine: Engine) -> None:
@@ -56,7 +56,7 @@ def test_values(engine: Engine) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_counted_values(engine: Engine, seed: int) -> None:
     counts = collections.Counter[str]()
-    for number in range(150):
+    for number in range(50):
         rng = random.Random(seed * 1000 + number)
         schema = counted_schema(rng)
         if mentions(schema, NEGATED):
@@ -71,15 +71,14 @@ def test_counted_values(engine: Engine, seed: int) -> None:
             names = rng.sample(NAMES, rng.randint(0, 4))
             value = {name: rng.choice([0, 1, "a", None]) for name in names}
             valid = validator.is_valid(value)
-            assert sum(map(engine.accepts, ways(value))) == (len(ways(value)) if valid else 0), (
-                schema,
-                value,
-            )
+            texts = ways(value, 8)
+            accepted = sum(map(engine.accepts, texts))
+            assert accepted == (len(texts) if valid else 0), (schema, value)
             counts["valid" if valid else "invalid"] += 1
         text = walk(engine, rng)
         assert text is None or validator.is_valid(json.loads(text)), (schema, text)
-    assert counts["valid"] > 50 and counts["invalid"] > 150, counts
-    assert counts["refused"] < 30, counts
+    assert counts["valid"] > 20 and counts["invalid"] > 50, counts
+    assert counts["refused"] < 10, counts
 
 
 def many(size: int) -> dict[str, Any]:
@@ -109,17 +108,17 @@ def test_many_properties(engine: Engine, size: int) -> None:
 
 def test_sets_of_a_long_text_are_forgotten(engine: Engine) -> None:
     """Each object of the text has other names in another order."""
-    engine.compile({"type": "array", "items": many(24)}, any_order=True)
+    engine.compile({"type": "array", "items": many(60)}, any_order=True)
     rng = random.Random(1)
     state, used = engine.initial(), 0
-    for number in range(1500):
-        names = ["v0", "v23", *rng.sample([f"v{i}" for i in range(1, 23)], rng.randint(6, 22))]
+    for number in range(300):
+        names = ["v0", "v59", *rng.sample([f"v{i}" for i in range(1, 59)], 9)]
         rng.shuffle(names)
         for byte in (("[" if number == 0 else ", ") + json.dumps(dict.fromkeys(names))).encode():
             state = engine.append(state, byte)
             assert state, number
         state = engine.compact(state)
-        if number == 300:
+        if number == 150:
             used = engine.memory()
     assert engine.memory() < 1.2 * used
     assert engine.row(engine.append(state, ord("]"))) == ([], True)
