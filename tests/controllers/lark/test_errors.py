@@ -45,7 +45,7 @@ Make = Callable[[str | bytes], Controller]
         ('start: "a"{x}', "line 1, column 11: a repetition is {3}, {3,}, {,5} or {3,5}"),
         ('start: "a"~3..2', "line 1, column 11: this repetition is empty: its minimum is above"),
         ('start: "a"~99999', "line 1, column 12: this number is too large: at most 10000 is possible"),
-        ("start: <think>", "line 1, column 8: tokens by name or number are not supported"),
+        ("start: <think>", "line 1, column 8: the vocabulary has no token <think>: if it is text, write"),
         ("start: @other", "line 1, column 8: other grammars cannot be named here"),
         (
             'start: "a"\nstart: "b"',
@@ -66,8 +66,8 @@ Make = Callable[[str | bytes], Controller]
         ('start: "a" & "b"', "line 1, column 8: `&` is only possible in terminals"),
         ('start: ~"a"', "line 1, column 9: `~` is only possible in terminals"),
         ('start: A\nA: "a" ~', "line 2, column 4: `~` must be followed by an expression"),
-        ('start: l{"a"}\nl{x}: x', "line 1, column 9: rules with parameters are not supported: write a rule"),
-        ('start: "a"\nl{x}: x', "line 2, column 2: rules with parameters are not supported: write a rule"),
+        ('start: l{"a"}\nl{x}: x', "line 1, column 9: templates are not supported: write a rule for each"),
+        ('start: "a"\nl{x}: x', "line 2, column 2: templates are not supported: write a rule for each use"),
         (
             "%declare A\nstart: A",
             "line 1, column 1: %declare is not supported: a terminal without a definition",
@@ -87,7 +87,6 @@ Make = Callable[[str | bytes], Controller]
             "line 2, column 9: `stop` removes its text, which a grammar cannot do: suffix=",
         ),
         ("start: x\nx[max_tokens=3]: /b/", "line 2, column 3: `max_tokens` counts tokens, but a grammar"),
-        ("start: x\nx[temperature=0.5]: /b/", "line 2, column 3: `temperature` is not part of a grammar"),
         ("start: x\nx[last]: /b/", "line 2, column 3: `last` is not an attribute; allowed are lazy, suffix="),
         (
             "start: x\nx[lazy=1]: /b/",
@@ -99,6 +98,18 @@ Make = Callable[[str | bytes], Controller]
         ),
         ("start: x\nx[lazy]: y\ny: /b/", "line 2, column 10: a terminal cannot name the rule y"),
         ("start: A\nA: %json {}", "line 2, column 4: %json cannot be in a terminal"),
+        ('start: A\nA: %lark { start: "a" }', "line 2, column 4: %lark cannot be in a terminal"),
+        ('start: %lark { start: "a"', "line 1, column 14: this grammar is not closed: `}` is missing"),
+        ("start: %lark x", "line 1, column 14: a grammar in braces is expected, not `x`"),
+        ('start: "a"\n  %lark { start:\n "é" x }', "line 3, column 6: there is no rule for x"),
+        (
+            'start: %lark { start: "a" }\n%ignore " "',
+            "line 1, column 16: a nested grammar must ignore the same text as the grammar around it",
+        ),
+        (
+            'start: %lark { start: "a"\n%ignore " " }',
+            "line 2, column 1: a nested grammar must ignore the same text as the grammar around it",
+        ),
         (
             'start: %regex {"x": 1}',
             "line 1, column 8: %regex has one of substring_chars, substring_words and",
@@ -159,6 +170,15 @@ def test_ambiguous_cyclic_and_nullable_grammars(grammar: Make, text: str, good: 
 def test_terminals_that_grow_when_expanded(grammar: Make) -> None:
     doubled = "\n".join(f"T{i}: T{i + 1} T{i + 1}" for i in range(40))
     assert "too long with its terminals expanded" in grammar(f'start: T0\n{doubled}\nT40: "a"').refusal()
+
+
+def test_nested_grammars_are_few(grammar: Make) -> None:
+    deep = "start: " + '"a" %lark { start: ' * 9 + '"b"' + "}" * 9
+    many = "start: " + '"a" %lark { start: "b" } ' * 65
+    for text in (deep, many):
+        assert (
+            "there are more than 64 grammars in this one, or one is deeper than 8" in grammar(text).refusal()
+        )
 
 
 def test_nested_brackets(grammar: Make) -> None:

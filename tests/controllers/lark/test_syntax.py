@@ -58,6 +58,16 @@ Make = Callable[[str], Controller]
         ('start: S "!"\nS: %regex {"substring_chars": "héllo"}', ["él!", "!"], ["hl!"]),
         ('start: %regex {"substring_words": "one two, x"} "!"', ["one two!", " two,!", "!"], ["on!"]),
         ('start: %regex {"substring_chunks": ["ab", "c", "ab"]} "!"', ["abc!", "cab!"], ["b!", "cc!"]),
+        ('start: "a" n "b"\nn: %lark { start: "x" y\ny: Y+\nY: "z" }\ny: "q"', ["axzb"], ["axqb"]),
+        (
+            'start: x "." %lark {\n// not the end: }\nstart: x "}" /[}"]/ {1,2} %lark { start: x\n'
+            'x: "2" }\nx: "1" }'
+            '\nx: "0"',
+            ['0.1}"2', "0.1}}}2"],
+            ["0.0}}2", "0.1}}0"],
+        ),
+        ('start: "a" %lark { start: "b" "c"\n%ignore / +/ }\n%ignore / +/', ["a b c", "abc"], ["a"]),
+        ('start: %lark { start: %json {"type": "integer"} "!" } "?"', ["12!?"], ["1.5!?"]),
     ],
 )
 def test_constructs(grammar: Make, grammar_text: str, texts: list[str], others: list[str]) -> None:

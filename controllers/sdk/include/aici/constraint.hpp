@@ -196,7 +196,8 @@ class Constraint : private Warmable {
       const Answer answer = find_answer();
       if (answer.kind == Answer::Kind::stop) return MidResult::stop();
       if (answer.kind == Answer::Kind::mask)
-        return MidResult::bits(answer.words.data(), static_cast<std::uint32_t>(answer.words.size()));
+        return MidResult::bits(answer.words.data(), static_cast<std::uint32_t>(answer.words.size()))
+            .with_temperature(cursor_.temperature());
       forced_.assign(answer.words.begin(), answer.words.end());
     }
     return detail::forced(forced_);
@@ -230,6 +231,11 @@ class Constraint : private Warmable {
     if (vocab.is_eos(token)) {
       if (!may_end()) detail::fail_forbidden(token);
       ended_ = true;
+      return;
+    }
+    if (cursor_.append_token(token)) {
+      // the record lists texts only
+      if constexpr (detail::Reports<R>) records_ = false, record_.clear();
       return;
     }
     for (SpecialToken which : kSpecialTokens)
@@ -318,9 +324,9 @@ class Constraint : private Warmable {
         if (!settled_.empty()) return Answer{Answer::Kind::tokens, settled_};
       }
     }
-    cursor_.compute_bias(scratch_);
+    const bool any_special = cursor_.compute_bias(scratch_);
     if (const char* failure = cursor_.failure()) fail(failure);
-    if (eos_allowed() && !scratch_.has_text()) return Answer{Answer::Kind::stop, {}};
+    if (eos_allowed() && !scratch_.has_text() && !any_special) return Answer{Answer::Kind::stop, {}};
     if (stop_when_complete_)
       for (TokenId token : vocabulary().eos()) scratch_.forbid(token);
     if (scratch_.empty()) return std::nullopt;

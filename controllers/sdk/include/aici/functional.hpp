@@ -117,6 +117,26 @@ concept HasTexts = requires(const F& f) {
   { f.texts() } -> std::convertible_to<std::span<const std::string>>;
 };
 
+/// Optional: returns the special tokens that may be part of a text, such as a mark of the chat format. The recognizer
+/// reads each as the bytes `token_bytes`. No text has these bytes: a constraint forbids tokens of text with kTokenMark.
+template <class F>
+concept HasTokens = requires(const F& f) {
+  { f.tokens() } -> std::same_as<std::span<const TokenId>>;
+};
+inline constexpr char kTokenMark = '\xff';
+inline std::string token_bytes(TokenId token) {
+  std::string bytes(1, kTokenMark);
+  for (int bits = 18; bits >= 0; bits -= 6) bytes += static_cast<char>(0x80 | (token >> bits & 63));
+  return bytes;
+}
+
+/// Optional: returns the temperature at which to sample the next token, as in MidResult::with_temperature; 0 for that of
+/// the request.
+template <class F>
+concept HasTemperature = requires(F& f, typename F::State state) {
+  { f.temperature(state) } -> std::same_as<float>;
+};
+
 /// Stores the state after `byte` and returns true if the byte is allowed.
 template <FunctionalRecognizer F>
 inline bool try_append(F& f, typename F::State state, std::uint8_t byte, typename F::State* next) {

@@ -193,6 +193,24 @@ bool Engine::accepting(State state) {
   });
 }
 
+float Engine::temperature(State state) {
+  float highest = 0;
+  if (!grammar_.terminals().any_temperature()) return highest;
+  const auto add = [&](Reading reading) {
+    const float one = in_array(reading) ? 0 : scanner_.temperature(scanner_of(reading));
+    if (one != 0 && (highest == 0 || one > highest)) highest = one;
+  };
+  const auto all = readings(state);
+  for (const Reading reading : std::vector<Reading>(all.begin(), all.end())) {
+    add(reading);
+    if (const Column after = is_longest(reading) ? after_lexeme(reading) : 0; after != 0) {
+      const State next = begin(after);
+      for (const Reading begun : readings(next)) add(begun);
+    }
+  }
+  return highest;
+}
+
 Engine::Loop Engine::loop(State state) {
   Loop found{0, kUnlimited};
   if (state == 0) return found;

@@ -40,6 +40,17 @@ Expr Grammar::literal(std::string_view bytes) {
   return terminal(made);
 }
 
+Expr Grammar::token(TokenId token) {
+  if (std::ranges::find(tokens_, token) == tokens_.end()) tokens_.push_back(token);
+  return literal(token_bytes(token));
+}
+
+void Grammar::set_temperature(Expr expr, float temperature) {
+  const Node& node = nodes_[expr];
+  if (node.kind == Kind::kTerminal) terminals_.set_temperature(node.a, temperature);
+  if (node.kind == Kind::kChoice) set_temperature(node.a, temperature), set_temperature(node.b, temperature);
+}
+
 Expr Grammar::regex(regex::Regex regex) {
   const bool may_be_empty = regex.accepting(regex.initial());
   if (regex.ended(regex.initial())) return may_be_empty ? kEmpty : kNever;

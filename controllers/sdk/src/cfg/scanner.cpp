@@ -94,6 +94,15 @@ bool Scanner::reads(State state, Terminal terminal) const {
          std::ranges::find(parts, terminal, &Part::terminal) != parts.end();
 }
 
+float Scanner::temperature(State state) const {
+  float highest = 0;
+  for (const Part& part : std::span(parts_).subspan(rows_[state].first, rows_[state].count)) {
+    const float one = terminals_->temperature(part.terminal);
+    if (one != 0 && (highest == 0 || one > highest)) highest = one;
+  }
+  return highest;
+}
+
 Scanner::State Scanner::silent(State state) {
   if (!accepting(state)) return state;
   const Row& row = rows_[state];

@@ -117,7 +117,8 @@ Signature Terminals::multibyte_signature(Terminal terminal, State state) const {
 bool Terminals::well_formed() const {
   return std::ranges::all_of(all_, [](const auto& one) {
     const auto* literal = std::get_if<Literal>(&one);
-    return literal != nullptr ? utf8_length(*literal) == literal->size() : !std::holds_alternative<Substrings>(one);
+    // a special token is not text
+    return literal != nullptr ? literal->front() == kTokenMark || utf8_length(*literal) == literal->size() : !std::holds_alternative<Substrings>(one);
   });
 }
 

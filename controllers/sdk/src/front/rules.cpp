@@ -44,10 +44,11 @@ Rules::Named& Rules::named(std::string_view name, std::size_t at) {
   return rules_.emplace(name, Named{grammar_.declare(name), false, at}).first->second;
 }
 
-void Rules::enter(std::string_view name, std::size_t at) {
+void Rules::enter(std::string_view name, std::size_t at, bool quiet) {
   current_ = &named(name, at);
   if (!current_->defined) current_->at = at;
   current_->defined = true;
+  current_->quiet = quiet;
 }
 
 cfg::Expr Rules::call(std::string_view name, std::size_t at) {
@@ -108,7 +109,7 @@ void Rules::check_texts(std::string_view start) const {
   std::size_t warnings = 0;
   for (const Entry* entry : in_order()) {
     const auto& [name, rule] = *entry;
-    if ((used[rule.rule] && has_text(rule.rule)) || ++warnings > kMostWarnings) continue;
+    if (rule.quiet || (used[rule.rule] && has_text(rule.rule)) || ++warnings > kMostWarnings) continue;
     warn(source_, rule.at, used[rule.rule] ? name + " matches no text, so what needs it is removed"
                                            : "the rule " + name + " is not used");
   }

@@ -23,12 +23,13 @@ class Rules {
     bool defined = false;
     std::size_t at;  ///< position of the definition, or else of the first use
     std::vector<cfg::Rule> calls{};
+    bool quiet = false;  ///< no warning about it is logged
   };
 
   Rules(const Source& source, cfg::Grammar& grammar) : source_(source), grammar_(grammar) {}
 
   /// Enters the rule with this name, to which the following calls refer. Entering it again adds alternatives.
-  void enter(std::string_view name, std::size_t at);
+  void enter(std::string_view name, std::size_t at, bool quiet = false);
   /// Adds an alternative to the current rule.
   void define(cfg::Expr body) { grammar_.define(current_->rule, body); }
   /// Returns a call of the rule with this name from the current rule.

@@ -27,6 +27,8 @@ class Source {
   char32_t take_character();
   /// Returns the text from `from` to here.
   std::string_view since(std::size_t from) const { return text_.substr(from, at_ - from); }
+  /// Returns the whole text.
+  std::string_view all() const { return text_; }
   /// Moves to the next occurrence of `what`; if there is none, moves to the end and returns false.
   bool find(std::string_view what);
 

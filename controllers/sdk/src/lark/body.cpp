@@ -39,6 +39,10 @@ Part LarkBody::read(std::size_t from) {
       Part inside = choice(level, level.at);
       if (nest.is_deep()) inside = add({Kind::kGroup, level.at, {}, {inside}});
       push(nest, c == ']' ? add({Kind::kRepeat, at, {}, {inside}, 0, 1}) : inside);
+    } else if (source_.accept("%if")) {
+      LarkNode node{Kind::kIf, at};
+      node.condition = read_lark_condition(source_);
+      nest.sequence().push_back(add(std::move(node)));
     } else if (c == '~' || c == '&') {
       source_.move(1);
       // applied when the sequence is complete
@@ -95,19 +99,31 @@ Part LarkBody::read_atom() {
     node.text_at = source_.at() - node.text.size();
     return add(std::move(node));
   }
+  if (source_.accept("%lark")) {
+    LarkNode node{Kind::kLark, at, std::string(take_lark_grammar(source_))};
+    node.text_at = source_.at() - 1 - node.text.size();
+    return add(std::move(node));
+  }
   if (source_.accept("%regex")) {
     LarkNode node{.kind = Kind::kChunks, .at = at};
     node.characters = read_chunks(source_, take_lark_object(source_), at, &node.chunks);
     return add(std::move(node));
   }
   if (c == '\'') source_.fail(at, "texts need double quotes");
-  if (c == '<') source_.fail(at, "tokens by name or number are not supported: a grammar describes text");
+  if (c == '<') {
+    LarkNode node{Kind::kTokens, at};
+    node.tokens = take_lark_tokens(source_, &node.text);
+    if (node.tokens.empty()) node.kind = Kind::kText;
+    return add(std::move(node));
+  }
   if (c == '@') source_.fail(at, "other grammars cannot be named here: there is only this one");
   const std::string name(take_lark_name(source_));
   if (name.empty()) source_.fail_here("a text, a pattern, a name or a bracket");
   if (source_.peek() == '{' && !front::is_digit(source_.peek(1)) && source_.peek(1) != ',')
-    source_.fail(source_.at(), "rules with parameters are not supported: write a rule for each use");
-  return add({Kind::kName, at, name});
+    source_.fail(source_.at(), "templates are not supported: write a rule for each use");
+  LarkNode node{Kind::kName, at, name};
+  if (source_.accept("::")) node.parameter = read_lark_function(source_);
+  return add(std::move(node));
 }
 
 Part LarkBody::read_text(std::size_t at) {

@@ -123,6 +123,10 @@ std::string LarkPatterns::make(const LarkNode& node) {
         source_.fail(node.at, "%regex with more than " + std::to_string(kMostChunks) + " pieces is only possible alone " +
                                   "in a terminal that no other one names, or in a rule");
       return chunks_pattern(node.chunks);
+    case Kind::kLark: source_.fail(node.at, "%lark cannot be in a terminal: it is not a regular expression");
+    case Kind::kTokens: source_.fail(node.at, "a special token cannot be in a terminal, since it is not text: put it into a "
+                                              "rule");
+    case Kind::kIf: source_.fail(node.at, "`%if` cannot be in a terminal: only rules have parameters");
     case Kind::kJson: source_.fail(node.at, "%json cannot be in a terminal: it is not a regular expression");
   }
   return {};

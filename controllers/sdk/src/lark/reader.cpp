@@ -2,6 +2,7 @@
 #include <string_view>
 #include <utility>
 
+#include "aici.h"
 #include "../front/patterns.hpp"
 #include "body.hpp"
 #include "common.hpp"
@@ -20,7 +21,6 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
              "and keeps it"},
     {"max_tokens", "`max_tokens` counts tokens, but a grammar describes text: limit the characters in the "
                    "pattern, as in /.{0,200}/"},
-    {"temperature", "`temperature` is not part of a grammar: set it in the request"},
 };
 
 class Reader {
@@ -42,8 +42,9 @@ class Reader {
     const bool is_terminal = is_terminal_name(name);
     LarkDefinition made{name, at, next(), 0};
     skip_lark_spaces(source_);
-    if (source_.peek() == '{')
-      source_.fail(source_.at(), "rules with parameters are not supported: write a rule for each use");
+    if (source_.peek() == '{') source_.fail(source_.at(), "templates are not supported: write a rule for each use");
+    made.has_parameter = source_.accept("::_");
+    if (made.has_parameter && is_terminal) source_.fail(at, "a terminal has no parameter: only rules have");
     read_priority();
     if (source_.peek() == '[') read_attributes(made);
     read_priority();
@@ -84,18 +85,37 @@ class Reader {
       } else if (name == "suffix" && has_value) {
         made.lazy = true;
         made.suffix = body_.read_atom();
+      } else if (name == "temperature" && has_value) {
+        made.temperature = read_temperature();
       } else if (name == "capture" || name == "stop_capture") {
         if (has_value) body_.read_atom();
       } else {
         for (const auto& [refused, why] : kRefused)
           if (name == refused) source_.fail(at, why);
         source_.fail(at, "`" + std::string(name) + (has_value ? "=" : "") + "` is not an attribute; allowed are lazy, "
-                         "suffix=\"...\" and capture, which changes nothing");
+                         "suffix=\"...\", temperature=0.5 and capture, which changes nothing");
       }
       skip_lark_blanks(source_);
       if (source_.accept("]")) break;
       if (!source_.accept(",")) source_.fail_here("`]` for the bracket of " + source_.place(begin));
     }
+  }
+
+  /// Returns the temperature as MidResult::with_temperature takes it.
+  float read_temperature() {
+    constexpr std::uint32_t kMost = 100;
+    constexpr std::size_t kMostDigits = 6;
+    const std::size_t at = source_.at();
+    if (!front::is_digit(source_.peek())) source_.fail_here("a number such as 0.5");
+    auto value = static_cast<float>(front::take_number(source_, kMost));
+    if (source_.accept(".")) {
+      float unit = 1;
+      const std::size_t from = source_.at();
+      for (; front::is_digit(source_.peek()) && source_.at() - from < kMostDigits; source_.move(1))
+        value += static_cast<float>(source_.peek() - '0') * (unit /= 10);
+    }
+    if (value > kMost) source_.fail(at, "a temperature is at most 100");
+    return value == 0 ? AICI_GREEDY : value;
   }
 
   void read_directive() {

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "aici/types.hpp"
 #include "../front/source.hpp"
+#include "parameters.hpp"
 
 namespace aici::lark {
 
@@ -21,6 +23,9 @@ struct LarkNode {
     kName,      ///< `text`: the name of a rule or a terminal
     kChunks,    ///< `chunks`: any run of consecutive ones
     kJson,      ///< `text`: a JSON Schema, which begins at `text_at`
+    kLark,      ///< `text`: a nested grammar, which begins at `text_at`; in rules
+    kTokens,    ///< one of `tokens`, which are special; in rules
+    kIf,        ///< the empty text if `condition` holds, else nothing; in rules with a parameter
     kSequence,  ///< `parts`
     kChoice,    ///< `parts`
     kBoth,      ///< `parts`: texts that match all of them; in terminals
@@ -36,6 +41,9 @@ struct LarkNode {
   std::vector<std::string> chunks{};
   bool characters = false;  ///< each chunk is one character
   std::size_t text_at = 0;
+  std::vector<TokenId> tokens{};
+  std::optional<LarkFunction> parameter{};  ///< of kName: what the call of a rule passes on
+  LarkCondition condition{};
 };
 
 /// A rule, a terminal, or ignored text. Its nodes have consecutive numbers; the body is the last one.
@@ -46,6 +54,9 @@ struct LarkDefinition {
   /// Matches the shortest texts; and the text with which they must end.
   bool lazy = false;
   std::optional<Part> suffix{};
+  /// At which its tokens are sampled, as in MidResult::with_temperature; 0 for that of the request.
+  float temperature = 0;
+  bool has_parameter = false;
 };
 
 struct LarkSyntax {

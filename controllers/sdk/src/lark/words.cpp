@@ -1,7 +1,9 @@
 #include "words.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
+#include "aici/vocabulary.hpp"
 #include "../front/patterns.hpp"
 
 namespace aici::lark {
@@ -71,9 +73,15 @@ bool at_lark_definition(Source& source) {
   const bool named = !take_lark_name(source).empty();
   const std::size_t from = source.at();
   bool found = false;
+  if (named && source.accept("::_")) {
+    skip_lark_spaces(source);
+    found = source.peek() == ':';
+    source.go_to(here);
+    return found;
+  }
   while (named && !source.at_end() && source.at() - from < kMostAttributes) {
     const char c = source.peek();
-    if ((found = c == ':')) break;
+    if ((found = c == ':' && source.peek(1) != ':')) break;
     const bool blank = c == ' ' || c == '\t', priority = c == '.' && source.peek(1) != '.';
     if (c == '[' || c == '{')
       source.find(c == '[' ? "]" : "}");
@@ -86,7 +94,53 @@ bool at_lark_definition(Source& source) {
 }
 
 bool at_lark_directive(const Source& source) {
-  return source.peek() == '%' && !source.next_is("%json") && !source.next_is("%regex");
+  constexpr std::string_view kInBodies[] = {"%json", "%regex", "%if", "%lark"};
+  return source.peek() == '%' && std::ranges::none_of(kInBodies, [&](auto word) { return source.next_is(word); });
+}
+
+std::vector<TokenId> take_lark_tokens(Source& source, std::string* text) {
+  const std::size_t at = source.at();
+  while (source.peek() != '>' && source.peek() != '\n' && !source.at_end()) source.move(1);
+  if (!source.accept(">")) source.fail(at, "the name of this token is not closed: `>` is missing");
+  const std::string_view name = source.since(at);
+  const Vocabulary& vocab = vocabulary();
+  std::vector<TokenId> all;
+  if (!name.starts_with("<[")) {
+    for (TokenId token = 0; token < vocab.size(); token++)
+      if (vocab.token(token) == name) all.push_back(token);
+    if (all.empty())
+      source.fail(at, "the vocabulary has no token " + std::string(name) + ": if it is text, write \"" +
+                          std::string(name) + "\"");
+    all.resize(1);
+  } else {
+    const std::size_t end = source.at();
+    source.go_to(at + 2);
+    do {
+      if (!front::is_digit(source.peek()))
+        source.fail(source.at(), "numbers of tokens are written as in <[12,20-24]>; all others (`^`) and any (`*`) are not "
+                                 "supported, since text is not written as tokens here");
+      const TokenId first = front::take_number(source, vocab.size() - 1);
+      TokenId last = first;
+      if (source.accept("-")) last = front::is_digit(source.peek()) ? front::take_number(source, vocab.size() - 1) : 0;
+      if (last < first || last - first >= kMostLarkTokens || all.size() >= kMostLarkTokens)
+        source.fail(at, "a list has at most " + std::to_string(kMostLarkTokens) + " tokens, in rising order");
+      for (TokenId token = first; token <= last; token++) all.push_back(token);
+    } while (source.accept(","));
+    if (!source.accept("]>") || source.at() != end) source.fail(at, "numbers of tokens are written as in <[12,20-24]>");
+  }
+  for (const TokenId token : all) {
+    const std::string which = "token " + std::to_string(token);
+    if (vocab.is_eos(token))
+      source.fail(at, which + " ends the sequence: leave it out, since it is allowed where the text is complete");
+    if (vocab.is_special(token)) continue;
+    if (vocab.token(token).empty()) source.fail(at, which + " is not used by the vocabulary");
+    if (all.size() > 1)
+      source.fail(at, which + " is text, which a list of tokens may not have: write \"" +
+                          std::string(vocab.token(token)) + "\" as an alternative");
+    *text = vocab.token(token);
+    return {};
+  }
+  return all;
 }
 
 std::string take_lark_text(Source& source) {
@@ -145,6 +199,23 @@ std::string_view take_lark_object(Source& source) {
     source.move(1);
   } while (depth > 0);
   return source.since(begin);
+}
+
+std::string_view take_lark_grammar(Source& source) {
+  skip_lark_blanks(source);
+  const std::size_t begin = source.at();
+  if (!source.accept("{")) source.fail_here("a grammar in braces");
+  for (std::size_t depth = 1; depth > 0; skip_lark_blanks(source)) {
+    const char c = source.peek();
+    if (source.at_end()) source.fail(begin, "this grammar is not closed: `}` is missing");
+    source.move(1);
+    if (c == '{') depth++;
+    if (c == '}' && --depth == 0) break;
+    if (c != '"' && c != '/') continue;
+    while (source.peek() != c && source.peek() != '\n' && !source.at_end()) source.move(source.peek() == '\\' ? 2 : 1);
+    source.move(1);
+  }
+  return source.since(begin + 1).substr(0, source.at() - begin - 2);
 }
 
 std::string_view take_lark_schema(Source& source) {

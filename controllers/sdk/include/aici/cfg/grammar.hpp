@@ -75,6 +75,11 @@ class Grammar {
   Expr regex(regex::Regex regex);
   /// The nonempty texts of a regular expression that have no shorter nonempty text of it as a prefix.
   Expr early_regex(regex::Regex regex);
+  /// A special token, as text of the grammar (functional.hpp, HasTokens).
+  Expr token(TokenId token);
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+  /// Sets the temperature at which tokens of a terminal are sampled (controller.hpp, MidResult::with_temperature).
+  void set_temperature(Expr terminal, float temperature);
   /// Every substring of a text, including the empty one.
   Expr substring(Substrings substrings);
   /// The nonempty texts of a regular expression, except `texts`.
@@ -170,6 +175,7 @@ class Grammar {
   std::vector<Named> rules_;
   std::vector<AnyOrder> orders_;
   std::vector<Terminal> ignored_;
+  std::vector<TokenId> tokens_;
 };
 
 }  // namespace aici::cfg

@@ -54,6 +54,8 @@ class Engine {
     return next != kUnknown ? next : append_several(state, byte);
   }
   bool accepting(State state);
+  const std::vector<TokenId>& tokens() const { return grammar_.tokens(); }
+  float temperature(State state);
   /// A state with one reading is inside its terminals as far as the scanner is.
   std::uint32_t inner(State state) const { return state < kSeveral ? scanner_of(state) : 0; }
   State outer(State state, std::uint32_t inner) const { return pack(column_of(state), inner); }
@@ -252,6 +254,9 @@ class Parser {
   bool special_allowed(State state, SpecialToken token) {
     return token == SpecialToken::eos && engine_->accepting(state);
   }
+  std::span<const TokenId> tokens() const { return engine_->tokens(); }
+  /// The highest temperature of the terminals that the next byte may continue or begin.
+  float temperature(State state) { return engine_->temperature(state); }
   Signature loop_signature(State state) { return engine_->loop(state).signature; }
   std::uint32_t loop_length(State state) { return engine_->loop(state).length; }
   bool well_formed() const { return engine_->well_formed(); }
@@ -277,6 +282,7 @@ class Parser {
 Parser make_or_fail(Grammar grammar, Rule start);
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
+static_assert(HasTokens<Parser> && HasTemperature<Parser>);
 static_assert(HasCompact<Parser> && HasFailure<Parser> && HasInner<Parser>);
 static_assert(HasWellFormed<Parser> && HasWellFormed<Inside> && HasSimilar<Inside> && HasNextBytes<Inside>);
 

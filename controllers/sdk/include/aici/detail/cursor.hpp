@@ -1,11 +1,13 @@
 // cursor.hpp - a recognizer with its current state: one interface for both kinds of recognizer.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "aici/bias.hpp"
 #include "aici/detail/forced_text.hpp"
@@ -14,6 +16,7 @@
 #include "aici/signature.hpp"
 #include "aici/token_set.hpp"
 #include "aici/types.hpp"
+#include "aici/vocabulary.hpp"
 
 namespace aici::detail {
 
@@ -27,12 +30,18 @@ class Cursor<F> {
   explicit Cursor(F f) : f_(std::move(f)), state_(f_.initial()) {}
 
   bool append(std::string_view text) {
-    for (char byte : text)
-      if (State next = state_; try_append(f_, state_, static_cast<std::uint8_t>(byte), &next))
-        state_ = next;
-      else
-        return false;
-    return true;
+    if constexpr (HasTokens<F>)
+      if (!f_.tokens().empty() && text.find(kTokenMark) != std::string_view::npos) return false;
+    return follow(text);
+  }
+  /// Appends a special token, if it is allowed (HasTokens).
+  bool append_token(TokenId token) {
+    if constexpr (HasTokens<F>) {
+      const State here = state_;
+      if (std::ranges::find(f_.tokens(), token) != f_.tokens().end() && follow(token_bytes(token))) return true;
+      state_ = here;
+    }
+    return false;
   }
   /// Returns whether earlier keys have become invalid.
   bool compact() {
@@ -71,7 +80,31 @@ class Cursor<F> {
     }
     return end;
   }
-  void compute_bias(TokenSet& out) { aici::compute_bias(f_, state_, out); }
+  /// Returns whether a special token of HasTokens is allowed.
+  bool compute_bias(TokenSet& out) {
+    aici::compute_bias(f_, state_, out);
+    bool any = false;
+    if constexpr (HasTokens<F>) {
+      if (f_.tokens().empty()) return false;
+      const Vocabulary& vocab = vocabulary();
+      if (marked_.empty())
+        for (TokenId token = 0; token < vocab.size(); token++)
+          if (!vocab.is_special(token) && vocab.token(token).find(kTokenMark) != std::string_view::npos)
+            marked_.push_back(token);
+      for (const TokenId token : marked_) out.forbid(token);
+      const State here = state_;
+      for (const TokenId token : f_.tokens())
+        if (append_token(token)) out.allow(token), any = true, state_ = here;
+    }
+    return any;
+  }
+  /// Returns the temperature for the next token; 0 for that of the request.
+  float temperature() {
+    if constexpr (HasTemperature<F>)
+      return f_.temperature(state_);
+    else
+      return 0;
+  }
   /// Returns the key of the state; 0 if it has none.
   std::uint64_t key() const {
     if constexpr (std::convertible_to<State, std::uint32_t>)
@@ -84,6 +117,8 @@ class Cursor<F> {
     State at = state_;
     std::uint8_t byte = 0;
     while (text.bytes.size() < ForcedText::kMost && aici::forced_byte(f_, at, &byte)) {
+      if constexpr (HasTokens<F>)
+        if (!f_.tokens().empty() && static_cast<char>(byte) == kTokenMark) break;
       text.bytes.push_back(static_cast<char>(byte));
       at = f_.append(at, byte);
     }
@@ -96,8 +131,19 @@ class Cursor<F> {
   F& recognizer() { return f_; }
 
  private:
+  bool follow(std::string_view text) {
+    for (char byte : text)
+      if (State next = state_; try_append(f_, state_, static_cast<std::uint8_t>(byte), &next))
+        state_ = next;
+      else
+        return false;
+    return true;
+  }
+
   F f_;
   State state_;
+  /// Tokens of text with kTokenMark, if the recognizer has special tokens.
+  std::vector<TokenId> marked_;
 };
 
 template <ByteStack R>
@@ -134,7 +180,12 @@ class Cursor<R> {
     r_.trie_finished();
     return end;
   }
-  void compute_bias(TokenSet& out) { aici::compute_bias(r_, out); }
+  bool append_token(TokenId) { return false; }
+  bool compute_bias(TokenSet& out) {
+    aici::compute_bias(r_, out);
+    return false;
+  }
+  float temperature() { return 0; }
   std::uint64_t key() {
     if constexpr (StackStateKey<R>)
       return r_.state_key();

@@ -42,6 +42,8 @@ class Scanner {
   }
   /// Returns whether this terminal is complete, or may become complete.
   bool reads(State state, Terminal terminal) const;
+  /// Returns the highest temperature of the terminals that may continue, or begin here; 0 if none has one.
+  float temperature(State state) const;
   /// Returns whether a byte may follow.
   bool goes_on(State state) const { return rows_[state].count != 0; }
   /// As Terminals::without_names; kDead if names besides the known ones are not possible.

@@ -54,6 +54,14 @@ class Terminals {
   bool any_longest() const { return std::ranges::find(longest_, true) != longest_.end(); }
   bool longest(Terminal terminal) const { return terminal < longest_.size() && longest_[terminal]; }
 
+  /// Sets the temperature at which its tokens are sampled; the default, 0, is that of the request.
+  void set_temperature(Terminal terminal, float temperature) {
+    temperatures_.resize(size());
+    temperatures_[terminal] = temperature;
+  }
+  float temperature(Terminal terminal) const { return terminal < temperatures_.size() ? temperatures_[terminal] : 0; }
+  bool any_temperature() const { return !temperatures_.empty(); }
+
   /// Sets the byte classes that `loop_signature` needs.
   void set_byte_classes(ByteClasses classes);
   /// Returns the kinds of bytes that this byte may belong to; 0 before `set_byte_classes`.
@@ -100,6 +108,7 @@ class Terminals {
 
   std::vector<std::variant<Literal, Pattern, Substrings, Except, Counted>> all_;
   std::vector<bool> longest_;
+  std::vector<float> temperatures_;
   const std::uint8_t* classes_ = nullptr;
 };
 
