@@ -111,12 +111,14 @@ std::optional<aici::MidResult> Generation::next() {
     finish(SCRIPT_FINISH_COMPLETE);
     return std::nullopt;
   }
+  // a grammar may have a temperature for a part of the text
+  const float temperature = result.raw().temperature != 0 ? result.raw().temperature : temperature_;
   open_ = nullptr;
   if (may_leave_ && result.raw().row_kind == AICI_ROW_BITMASK && constraint_->may_end()) {
     open_ = reinterpret_cast<const std::uint32_t*>(result.raw().row);
     result = aici::MidResult::sample_any();
   }
-  return std::move(result).with_temperature(temperature_).with_top(wanted_top());
+  return std::move(result).with_temperature(temperature).with_top(wanted_top());
 }
 
 std::size_t Generation::find_stop(std::size_t added) const {

@@ -138,3 +138,17 @@ def test_the_highest_temperature_counts_where_terminals_compete(program: Callabl
     assert guest.step([ord("a")]).row.temperature == 2
     guest = guest.fork(2)
     assert guest.step([ord("b")]).row.verb == STOP
+
+
+def test_in_a_script_the_terminal_has_its_temperature(program: Callable[[str], Program]) -> None:
+    """The rest of the text has that of `gen`."""
+    grammar = "start: x t\\nx: /x/\\nt[temperature=0.25]: /[ab]/"
+    script = (
+        'import { gen } from "aici";\n'
+        f"export async function main() {{ await gen({{ lark: '{grammar}', temperature: 0.5 }}); }}"
+    )
+    guest = Guest(program("jsctrl"), byte_vocab(), script, capabilities={})
+    first = guest.step([]).row
+    second = guest.step([ord("x")]).row
+    assert (first.temperature, second.temperature) == (0.5, 0.25)
+    assert second.allowed == [ord("a"), ord("b")]

@@ -232,7 +232,13 @@ Engine::Loop Engine::loop(State state) {
   return several.loop;
 }
 
-Engine::Loop Engine::inner_loop(Scanner::State scanner) { return loop(pack(0, scanner)); }
+Engine::Loop Engine::inner_loop(Scanner::State scanner) {
+  Loop found{0, kUnlimited};
+  found.signature = scanner_.loop_signature(scanner, &found.length);
+  const bool lives = !scanner_.longest(scanner) || found.signature == 0 || loop_lives(pack(0, scanner), found.signature);
+  if (!lives) found.signature = 0;
+  return found;
+}
 
 const char* Engine::failure() const {
   if (full_) return "the grammar has too many states for one mask";
