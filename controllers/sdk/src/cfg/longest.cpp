@@ -56,8 +56,10 @@ namespace {
 
 /// Maximum number of states of the scanner in one search for the end of a lexeme.
 constexpr std::size_t kMostStates = 256;
-/// Maximum number of states of the scanner of all terminals; larger grammars take the slow way.
-constexpr std::size_t kMostOfAll = 4096;
+/// Maximum memory of the scanner of all terminals, which limits the time as well; larger grammars take the slow way.
+constexpr std::size_t kMostOfAll = 2u << 20;
+/// Number of states of such searches for all terminals together, and what each terminal has at least.
+constexpr std::size_t kMostTogether = 1u << 14, kLeastStates = 16;
 
 }  // namespace
 
@@ -68,15 +70,16 @@ bool Engine::find_separable(Scanner& all, Scanner::State start, Scanner::State b
     Scanner::State state;
     std::uint8_t first;
   };
+  const std::size_t most = std::clamp(kMostTogether / grammar_.terminals().size(), kLeastStates, kMostStates);
   std::vector<Visit> seen{{start, 0}};
   std::unordered_set<Scanner::State> known;
-  for (std::size_t at = 0; at < seen.size() && seen.size() <= kMostStates; at++) {
+  for (std::size_t at = 0; at < seen.size() && seen.size() <= most; at++) {
     const Visit here = seen[at];
     for (unsigned i = 0; i < 256; i++) {
       const auto byte = static_cast<std::uint8_t>(i);
       if (at == 0 && all.append(blank, byte) != Scanner::kDead) continue;
       const Scanner::State next = all.append(here.state, byte);
-      if (!all.reads(next, terminal) || !known.insert(next).second) continue;
+      if (next == Scanner::kDead || !all.reads(next, terminal) || !known.insert(next).second) continue;
       const std::uint8_t first = at == 0 ? byte : here.first;
       const auto accepted = all.accepted(next);
       if (std::ranges::find(accepted, terminal) != accepted.end() && all.append(next, *blank_) == Scanner::kDead) {
@@ -108,7 +111,7 @@ void Engine::find_blank() {
     if (std::ranges::none_of(all.accepted(blank), is_ignored)) continue;
     blank_ = byte, firsts_ = {};
     separable_ = std::ranges::all_of(terminals, [&](Terminal terminal) {
-      return all.size() <= kMostOfAll && (is_ignored(terminal) || find_separable(all, start, blank, terminal));
+      return all.bytes() <= kMostOfAll && (is_ignored(terminal) || find_separable(all, start, blank, terminal));
     });
   }
 }

@@ -89,9 +89,10 @@ Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
 }
 
 bool Scanner::reads(State state, Terminal terminal) const {
+  // both are in the order of the terminals
   const auto parts = std::span(parts_).subspan(rows_[state].first, rows_[state].count);
-  return std::ranges::find(accepted(state), terminal) != accepted(state).end() ||
-         std::ranges::find(parts, terminal, &Part::terminal) != parts.end();
+  return std::ranges::binary_search(accepted(state), terminal) ||
+         std::ranges::binary_search(parts, terminal, {}, &Part::terminal);
 }
 
 float Scanner::temperature(State state) const {
