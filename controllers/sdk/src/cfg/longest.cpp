@@ -125,6 +125,7 @@ Scanner::State Engine::exit_of(Scanner::State first) {
   std::vector<Scanner::State> seen{first};
   for (std::size_t at = 0; at < seen.size() && seen.size() <= kMostStates; at++) {
     const Scanner::State state = seen[at];
+    if (scanner_.accepting(state) && scanner_.append(state, *blank_) == Scanner::kDead) return exits_[first] = state;
     bool ends = separable_;  // before all first bytes
     for (unsigned i = 0; i < 256; i++) {
       const auto byte = static_cast<std::uint8_t>(i);
@@ -133,7 +134,6 @@ Scanner::State Engine::exit_of(Scanner::State first) {
       ends = ends && !firsts_.has(byte);
       if (std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
     }
-    ends = ends || scanner_.append(state, *blank_) == Scanner::kDead;
     if (ends && scanner_.accepting(state)) return exits_[first] = state;
   }
   return Scanner::kDead;
