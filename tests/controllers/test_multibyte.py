@@ -15,12 +15,13 @@ from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
 #: words, and what ends texts
 WORDS = (
     *("é", "éa", " é", "日本", "日", "，", '，"', '日"', "é\n", "n", "name", 'name"', "nä", "nämlich"),
-    *("a😀b", "😀"),
+    *("a😀b", "😀", "\u2028", "a\u2028", "é\u2029b", "\u2027", "日\u2028日"),
 )
 #: beginnings and ends of characters, and malformed UTF-8: a surrogate, invalid bytes, bytes too many
 PARTS = (
     *(b"\xc3", b"a\xc3", b"\xa9", b"\xa9b", b"\xa9\xc3", b"\xe6\x97", b"\x97\xa5", b"\xa5", b"\xa5\xe6\x97"),
     *(b"\xf0\x9f", b"\x98\x80", b"\x9f\x98\x80x", b"\xed\xa0\x80", b"\xff", b"a\xff", b"\xc3(", b"\xc0\x80"),
+    *(b"\xe2", b"a\xe2\x80", b"\x80\xa8", b"\xa8x", b"\xe2\x80\xa7\xe2\x80"),
     *(b"\xc3\xc3\xa9", b"\xf5", b"\xe6\x97\xa5\xa5", b"\xef\xbc\x8c\xe6", b'\xa9"', b'"\xc3', b'": "\xa9'),
 )
 TOKENS = list(
@@ -33,11 +34,21 @@ SCHEMA = {
         "nämlich": {"type": "string", "pattern": "^[^a日]*$"},
     },
 }
+#: JavaScript's `.` is any character but four; strings and names have one pattern
+LINES = {
+    "type": "object",
+    "properties": {
+        "line": {"type": "string", "pattern": "^.+$"},
+        "few": {"type": "string", "pattern": "^.*é$", "maxLength": 3},
+        "more": {"type": "object", "properties": {"日": {"type": "string"}}},
+    },
+}
 CASES = {
     "any text": ("regex", "(?s).*", "aé日😀"),
     "short text": ("regex", "(?s).{2,4}", "é日"),
     "some characters": ("regex", "[^日é]+", "a😀"),
     "names": ("json_schema", json.dumps(SCHEMA), '{"name": "日é", "nämlich": "é", "na日": "é😀"}'),
+    "lines": ("json_schema", json.dumps(LINES), '{"line": "é日", "few": "日é", "more": {"日": "", "é": ""}}'),
     "comments": ("lr1", '%%\ntext: COMMENT | text COMMENT ;\nCOMMENT: "/#[^\\n日]*\\n/" ;\n', "#é\n#"),
     "rules": ("kbnf", 'start ::= #"[^日]*" "é" #"[a-zé]+\\n";', "aéa"),
 }

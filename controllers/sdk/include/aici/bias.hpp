@@ -8,7 +8,9 @@
 //    these kinds, by a few operations on masks, and skips subtrees of only these kinds.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -167,10 +169,13 @@ class Walk {
       Signature after[sizeof kSamples] = {}, after_blank[sizeof kSamples] = {};
       look(state, after);
       if (State blank = state; enter(state, ' ', &blank)) look(blank, after_blank);
-      kinds = guess_kinds(stack_[0].free, after, after_blank, 1u << vocab_.classes().of[' ']);
+      // with most tokens longer than the text that is free, the walk would remove most of them again
+      const Signature free = stack_[0].length < kShortLoop ? 0 : stack_[0].free;
+      kinds = guess_kinds(free, after, after_blank, 1u << vocab_.classes().of[' ']);
     }
     kinds = start_with(vocab_, kinds, bits_);
-    Start start(vocab_, kinds, (kinds & ~stack_[0].free) != 0 || stack_[0].length != kUnlimited, multibyte_);
+    const bool rare = (kinds & kWellFormedUtf8) != 0 && has_rare(*vocab_.nodes());
+    Start start(vocab_, kinds, rare || (kinds & ~stack_[0].free) != 0 || stack_[0].length != kUnlimited, multibyte_);
     sparse_ = kinds == 0 && stack_[0].free == 0;
     if (!sparse_) {
       run(vocab_.nodes() + 1, vocab_.nodes() + vocab_.num_nodes(), start, on_exit);
@@ -212,7 +217,7 @@ class Walk {
   }
 
  private:
-  static constexpr std::uint32_t kShort = 64;
+  static constexpr std::uint32_t kShort = 64, kShortLoop = 4;
   struct Frame {
     State state;
     Signature free;
@@ -225,9 +230,21 @@ class Walk {
 
   /// Returns whether all texts of these kinds are allowed below a node.
   bool allows_all(const Frame& above, const TrieNode& node, Signature kinds) const {
-    if constexpr (HasMultibyteSignature<F>)
-      if (node.byte() >= 0x80 && (kinds & ~above.multibyte) == 0) return true;
-    return (kinds & ~above.free) == 0 && node.height() <= above.length;
+    bool all = (kinds & ~above.free) == 0 && node.height() <= above.length;
+    if constexpr (HasMultibyteSignature<F>) all = all || (node.byte() >= 0x80 && (kinds & ~above.multibyte) == 0);
+    return all && !((kinds & kWellFormedUtf8) != 0 && has_rare(node));
+  }
+
+  /// Returns whether there are characters below a node that the kinds do not stand for.
+  bool has_rare(const TrieNode& node) const {
+    if constexpr (HasRareNodes<F>) {
+      const auto number = static_cast<std::uint32_t>(&node - vocab_.nodes());
+      const std::span<const std::uint32_t> rare = f_.rare_nodes();
+      const auto first = std::ranges::lower_bound(rare, number);
+      return first != rare.end() && *first < number + node.subtree_size();
+    } else {
+      return false;
+    }
   }
 
   /// Returns whether the state above counts, and what it allows suffices for this subtree. There are many states that
@@ -314,8 +331,8 @@ class Walk {
           if (node->byte() >= 0x80 && multibyte_ == kWellFormedUtf8) carry(above, stack_[depth]);
         if constexpr (HasLoopSignature<F>) {
           // tokens below an ASCII byte have no other kinds than its subtree
-          if ((node->signature & ~stack_[depth].free) == 0 && node->byte() < 0x80 &&
-              node->height() <= stack_[depth].length) {
+          if (node->byte() < 0x80 && (node->signature & ~stack_[depth].free) == 0 &&
+              node->height() <= stack_[depth].length && !((node->signature & kWellFormedUtf8) != 0 && has_rare(*node))) {
             if (!start.took_all(*node, depth)) take_subtree(order, *node, bits_);
             node += size;
             continue;
@@ -349,12 +366,14 @@ std::vector<Exit> walk_inner(F& f, std::uint32_t inner, TokenSet& out) {
   return exits;
 }
 
+template <HasInner F, class Visit>
+void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit);
+
 /// As `walk_inner`, but walks only below the bytes in which the state differs from a state `similar` to it.
 template <HasInner F>
 std::vector<Exit> patch_inner(F& f, std::uint32_t inner, std::uint32_t similar, const ByteSet& differ, TokenSet& out) {
   std::vector<Exit> exits, all;
-  if (!f.inner_masks().find(similar, out, [&](const Exit& exit) { all.push_back(exit); }))
-    all = walk_inner(f, similar, out);
+  visit_inner(f, similar, out, [&](const Exit& exit) { all.push_back(exit); });
   const Vocabulary& vocab = vocabulary();
   typename F::Inner inside = f.inside();
   Walk<typename F::Inner> walk(inside, out.data());
@@ -384,11 +403,58 @@ std::vector<Exit> find_inner(F& f, std::uint32_t inner, TokenSet& out) {
   return walk_inner(f, inner, out);
 }
 
+/// As `visit_inner`, for a state that is its own twin.
+template <HasInner F, class Visit>
+void visit_twin(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
+  if (f.inner_masks().find(inner, out, visit)) return;
+  for (const Exit& exit : find_inner(f, inner, out)) visit(exit);
+}
+
+/// As `visit_inner`, from the mask of a twin for texts of up to `length` bytes. Only longer tokens are looked at, and
+/// the states at exits are found anew.
+template <HasInner F, class Visit>
+void visit_by_twin(F& f, std::uint32_t inner, std::uint32_t twin, std::uint32_t length, TokenSet& out, Visit visit) {
+  std::vector<Exit> exits;
+  visit_twin(f, twin, out, [&](const Exit& exit) { exits.push_back(exit); });
+  const Vocabulary& vocab = vocabulary();
+  typename F::Inner inside = f.inside();
+  std::uint32_t states[kMaxDepth + 1] = {inner};
+  const TrieNode* const end = vocab.nodes() + vocab.num_nodes();
+  for (const TrieNode* node = vocab.nodes() + 1; node < end && length != kUnlimited;) {
+    const unsigned depth = node->depth();
+    const bool is_long = depth - 1 + node->height() > length;
+    const std::uint32_t next = is_long ? inside.append(states[depth - 1], node->byte()) : 0;
+    if (is_long && !inside.dead(next) && !inside.leaves(next)) {
+      states[depth] = next;
+      node++;
+      continue;
+    }
+    if (is_long && inside.dead(next)) drop_subtree(vocab.order(), *node, out.data());
+    node += node->subtree_size();
+  }
+  for (const Exit& exit : exits) {
+    const TrieNode& node = vocab.nodes()[exit.node];
+    std::uint32_t above = inner;
+    for (const char byte : vocab.token(vocab.order()[node.first()]).substr(0, node.depth() - 1)) {
+      above = inside.append(above, static_cast<std::uint8_t>(byte));
+      if (inside.dead(above) || inside.leaves(above)) break;
+    }
+    if (!inside.dead(above) && !inside.leaves(above) && inside.leaves(inside.append(above, node.byte())))
+      visit(Exit{exit.node, above});
+  }
+}
+
 /// Sets `out` to the mask within an inner state and calls `visit` for each exit.
 template <HasInner F, class Visit>
 void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
-  if (f.inner_masks().find(inner, out, visit)) return;
-  for (const Exit& exit : find_inner(f, inner, out)) visit(exit);
+  if constexpr (HasTwin<typename F::Inner>) {
+    std::uint32_t length = kUnlimited;
+    if (const std::uint32_t twin = f.inside().twin(inner, &length); twin != inner) {
+      visit_by_twin(f, inner, twin, length, out, visit);
+      return;
+    }
+  }
+  visit_twin(f, inner, out, visit);
 }
 
 /// Adds the tokens at and below a node at which a terminal begins, from the inner mask in front of this terminal.

@@ -83,6 +83,13 @@ concept HasWellFormed = HasLoopSignature<F> && requires(const F& f) {
   { f.well_formed() } -> std::same_as<bool>;
 };
 
+/// Optional, with `loop_signature`: returns the nodes of the trie, sorted, that end characters which kWellFormedUtf8 does
+/// not stand for. So a state has a loop, too, if it allows all but a few characters, such as `.` in JavaScript.
+template <class F>
+concept HasRareNodes = HasLoopSignature<F> && requires(F& f) {
+  { f.rare_nodes() } -> std::same_as<std::span<const std::uint32_t>>;
+};
+
 /// Optional: returns the bytes that may follow, and perhaps others. It saves the walk from trying all of them.
 template <class F>
 concept HasNextBytes = requires(F& f, typename F::State state) {
@@ -196,7 +203,7 @@ class StackRecognizer final : public Recognizer {
   }
 
   Signature loop_signature()
-    requires HasLoopSignature<F>
+    requires(HasLoopSignature<F> && !HasRareNodes<F>)
   {
     return f_.loop_signature(stack_.back());
   }

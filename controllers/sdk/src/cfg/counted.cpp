@@ -7,7 +7,7 @@
 
 namespace aici::cfg {
 
-std::optional<Counted> Counted::make(regex::Regex regex, bool escapes) {
+std::optional<Counted> Counted::make(std::shared_ptr<regex::Regex> regex, bool escapes) {
   auto shape = std::make_shared<Shape>(std::move(regex), escapes);
   if (!shape->find_places()) return std::nullopt;
   shape->find_rests();
@@ -38,25 +38,25 @@ bool Counted::Shape::find_places() {
     const auto same = [&](std::uint32_t i) { return places[i].regex == state && places[i].escape == escape; };
     if (const std::uint32_t known = ids.find(hash.bits(), same); known != HashIndex::kNone) return known;
     const auto made = static_cast<std::uint32_t>(places.size());
-    places.push_back({state, escape, regex.accepting(state)});
+    places.push_back({state, escape, regex->accepting(state)});
     ids.insert(hash.bits(), made);
     return made;
   };
   places.push_back({});
-  place(regex.initial(), 0);
+  place(regex->initial(), 0);
   for (std::uint32_t at = kFirst; at < places.size(); at++) {
     if (places.size() > kMostPlaces) return false;
     next.resize(256 * places.size());
     regex::Regex::State last = 0;
     std::uint8_t last_escape = 0;
     PlaceId to = kNowhere;
-    const bool within = regex.within_character(places[at].regex);
+    const bool within = regex->within_character(places[at].regex);
     for (unsigned b = within ? 0x80 : 0, end = within ? 0xC0 : 256; b < end; b++) {
       if (b == 0x80 && !within) b = 0xC0;
       const auto byte = static_cast<std::uint8_t>(b);
       const std::uint8_t escape = places[at].escape;
-      const regex::Regex::State now = regex.append(places[at].regex, byte);
-      if (regex.dead(now)) continue;
+      const regex::Regex::State now = regex->append(places[at].regex, byte);
+      if (regex->dead(now)) continue;
       const std::uint8_t escape_now = escapes ? escape_after(escape, byte) : 0;
       if (to == kNowhere || now != last || escape_now != last_escape) {
         last = now, last_escape = escape_now;
@@ -128,14 +128,25 @@ bool Counted::ended(State state) const {
                               [&](const Place::Way& way) { return lives(way.to, count + way.begins); });
 }
 
+/// Returns the number of characters that may follow, wherever they lead.
+std::uint32_t Counted::room(std::uint32_t count) const {
+  if (most_ == kUnlimited) return kUnlimited;
+  return most_ - count > shape_->farthest ? most_ - count - shape_->farthest : 0;
+}
+
+std::uint32_t Counted::free_length(State state) const {
+  const std::uint32_t count = count_of(state);
+  return count >= least_ ? room(count) : 0;
+}
+
 Signature Counted::loop_signature(State state, std::uint32_t* length) const {
   const Place& at = shape_->places[place_of(state)];
   const std::uint32_t count = count_of(state);
-  if (most_ - count <= shape_->farthest || at.escape != 0) return 0;
-  const std::uint32_t loop = shape_->regex.loop_length(at.regex);
+  if (room(count) == 0 || at.escape != 0) return 0;
+  const std::uint32_t loop = shape_->regex->loop_length(at.regex);
   if (count < least_ && loop != kUnlimited) return 0;  // the text may end before the minimum
-  *length = most_ == kUnlimited ? loop : std::min(loop, most_ - count - shape_->farthest);
-  return shape_->regex.loop_signature(at.regex);
+  *length = std::min(loop, room(count));
+  return shape_->regex->loop_signature(at.regex);
 }
 
 }  // namespace aici::cfg

@@ -4,7 +4,7 @@
 
 namespace aici::cfg {
 
-Except::Except(regex::Regex regex, std::span<const std::string> texts) : regex_(std::move(regex)) {
+Except::Except(std::shared_ptr<regex::Regex> regex, std::span<const std::string> texts) : regex_(std::move(regex)) {
   for (const std::string& text : texts) {
     std::uint32_t node = kRoot;
     for (const char c : text) {
@@ -21,7 +21,7 @@ Except::Except(regex::Regex regex, std::span<const std::string> texts) : regex_(
   }
   for (Node& node : trie_) std::ranges::sort(node.children);
   pairs_.push_back({0, kNone, 0});
-  intern(regex_.initial(), kRoot);
+  intern(regex_->initial(), kRoot);
 }
 
 std::uint32_t Except::child(std::uint32_t node, std::uint8_t byte) const {
@@ -43,14 +43,14 @@ Except::State Except::intern(regex::Regex::State regex, std::uint32_t node) {
 
 Except::State Except::append(State state, std::uint8_t byte) {
   const Pair from = pairs_[state];
-  const regex::Regex::State next = regex_.append(from.regex, byte);
-  if (regex_.dead(next)) return 0;
+  const regex::Regex::State next = regex_->append(from.regex, byte);
+  if (regex_->dead(next)) return 0;
   const State to = intern(next, child(from.node, byte));
   return alive(to) ? to : 0;
 }
 
 bool Except::accepting(State state) const {
-  return regex_.accepting(pairs_[state].regex) && !trie_[pairs_[state].node].ends;
+  return regex_->accepting(pairs_[state].regex) && !trie_[pairs_[state].node].ends;
 }
 
 /// Returns whether an accepted text can follow. Outside the trie, the regex guarantees it. Every path in the trie is
@@ -64,7 +64,7 @@ bool Except::alive(State state) {
 }
 
 bool Except::ended(State state) {
-  if (pairs_[state].node == kNone) return regex_.ended(pairs_[state].regex);
+  if (pairs_[state].node == kNone) return regex_->ended(pairs_[state].regex);
   for (unsigned byte = 0; byte < 256; byte++)
     if (append(state, static_cast<std::uint8_t>(byte)) != 0) return false;
   return true;

@@ -51,23 +51,23 @@ void Grammar::set_temperature(Expr expr, float temperature) {
   if (node.kind == Kind::kChoice) set_temperature(node.a, temperature), set_temperature(node.b, temperature);
 }
 
-Expr Grammar::regex(regex::Regex regex) {
-  const bool may_be_empty = regex.accepting(regex.initial());
-  if (regex.ended(regex.initial())) return may_be_empty ? kEmpty : kNever;
+Expr Grammar::regex(std::shared_ptr<regex::Regex> regex) {
+  const bool may_be_empty = regex->accepting(regex->initial());
+  if (regex->ended(regex->initial())) return may_be_empty ? kEmpty : kNever;
   const Expr made = terminal(terminals_.add_regex(std::move(regex), false));
   return may_be_empty ? optional(made) : made;
 }
 
 Expr Grammar::early_regex(regex::Regex regex) {
   if (regex.ended(regex.initial())) return kNever;
-  return terminal(terminals_.add_regex(std::move(regex), true));
+  return terminal(terminals_.add_regex(std::make_shared<regex::Regex>(std::move(regex)), true));
 }
 
 Expr Grammar::substring(Substrings substrings) {
   return optional(terminal(terminals_.add_substring(std::move(substrings))));
 }
 
-Expr Grammar::regex_except(regex::Regex regex, std::span<const std::string> texts) {
+Expr Grammar::regex_except(std::shared_ptr<regex::Regex> regex, std::span<const std::string> texts) {
   Except except(std::move(regex), texts);
   const bool may_be_empty = except.accepting(1);
   if (except.ended(1)) return may_be_empty ? kEmpty : kNever;

@@ -126,6 +126,17 @@ Scanner::State Scanner::without_names(State state, ByteSet& differ) {
   return unknown ? intern(false, next_, {}) : kDead;
 }
 
+Scanner::State Scanner::twin(State state, std::uint32_t* length) {
+  constexpr std::uint32_t kLeast = 16;  // many tokens are longer than less
+  const Row row = rows_[state];
+  if (row.count != 1 || row.longest || accepting(state)) return state;
+  const Part part = parts_[row.first];
+  const Terminals::Place twin = terminals_->twin({part.terminal, part.state}, length);
+  if (twin.terminal == part.terminal || *length < kLeast) return state;
+  const Part made{twin.terminal, twin.state};
+  return intern(row.fresh, {&made, 1}, {});
+}
+
 void Scanner::find_loop(State state) {
   Row& row = rows_[state];
   row.has_loop = true;

@@ -44,7 +44,7 @@ void for_each_difference(std::span<const std::uint32_t> mask, const std::uint32_
 }
 
 /// Number of words, about, of a sample. With kManySamples differences in them, a mask has too many to be packed.
-constexpr std::size_t kSamples = 64, kManySamples = 48;
+constexpr std::size_t kSamples = 64, kManySamples = 36;
 
 /// Counts the differences in a sample.
 [[gnu::noinline]] std::uint32_t sampled_differences(std::span<const std::uint32_t> mask, const std::uint32_t* base) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +32,7 @@ Limits limits;
 std::uint8_t byte_class[256];
 std::uint32_t num_classes = 0;
 bool compacting = false;
+std::map<std::string, std::shared_ptr<aici::regex::Regex>> regexes;
 
 std::string unhex(std::string_view text) {
   std::string bytes;
@@ -62,22 +65,28 @@ aici::regex::Regex compile(std::string_view hex) {
   return std::move(*regex);
 }
 
+/// Equal patterns are one regex, as in grammars of schemas.
+std::shared_ptr<aici::regex::Regex> shared(std::string_view pattern) {
+  std::shared_ptr<aici::regex::Regex>& known = regexes[std::string(pattern)];
+  if (known == nullptr) known = std::make_shared<aici::regex::Regex>(compile(pattern));
+  return known;
+}
+
 Expr terminal(Grammar& grammar, char kind, std::string_view rest) {
   if (kind == 'l') return grammar.literal(unhex(rest));
-  if (kind == 'r') return grammar.regex(compile(rest));
+  if (kind == 'r') return grammar.regex(shared(rest));
   if (kind == 'e') return grammar.early_regex(compile(rest));
   if (kind == 's') return grammar.substring(aici::Substrings(unhex(rest), aici::Substrings::Unit::bytes));
   if (kind == 'n') {
     const auto parts = split(rest, ':');
-    const auto whole = aici::cfg::Counted::make(compile(parts[2]), true);
+    const auto whole = aici::cfg::Counted::make(shared(parts[2]), true);
     const auto some = whole ? whole->between(number(parts[0]), number(parts[1])) : std::nullopt;
     return some ? grammar.counted(*some) : grammar.never();
   }
   std::vector<std::string> texts;
   for (const auto one : split(rest, ',')) texts.push_back(unhex(one));
-  auto regex = compile(split(rest, ',')[0]);
   texts.erase(texts.begin());
-  return grammar.regex_except(std::move(regex), texts);
+  return grammar.regex_except(shared(split(rest, ',')[0]), texts);
 }
 
 Expr expression(Grammar& grammar, const std::vector<Rule>& rules, std::span<const std::string_view> words) {
@@ -139,6 +148,7 @@ void probe_limits(std::uint32_t places, std::uint32_t nesting, std::uint32_t thr
 /// Returns 1 if the grammar is accepted; other calls use it. Rule 0 is the start.
 PROBE(probe_make) std::uint32_t probe_make(const char* text, std::uint32_t size, std::uint32_t longest) {
   Grammar grammar(longest ? Lexemes::kLongest : Lexemes::kAnywhere);
+  regexes.clear();
   std::vector<Rule> rules;
   const auto lines = split({text, size}, '\n');
   std::size_t most = 0;

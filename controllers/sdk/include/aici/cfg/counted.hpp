@@ -22,7 +22,7 @@ class Counted {
 
   /// Returns the texts of any length, or nothing if the regex has too many states. With `escapes`, the texts are in
   /// JSON's spelling, and an escape such as \n or \u001f is one character.
-  static std::optional<Counted> make(regex::Regex regex, bool escapes);
+  static std::optional<Counted> make(std::shared_ptr<regex::Regex> regex, bool escapes);
   /// Returns the texts with `least` to `most` characters; `most` may be kUnlimited. Returns nothing if the bounds are too
   /// large, or if the distance to the nearest end does not decide about a lower bound: from a place in
   /// (..)*, not all lengths are possible.
@@ -35,8 +35,12 @@ class Counted {
   bool ended(State state) const;
   /// As in functional.hpp, for *length bytes.
   Signature loop_signature(State state, std::uint32_t* length) const;
-  regex::Regex& regex() { return shape_->regex; }
-  const char* failure() const { return shape_->regex.failure(); }
+  /// Returns the number of bytes for which the regex alone decides what may follow; 0 if it does not.
+  std::uint32_t free_length(State state) const;
+  regex::Regex& regex() const { return *shape_->regex; }
+  const std::shared_ptr<regex::Regex>& shared_regex() const { return shape_->regex; }
+  regex::Regex::State regex_state(State state) const { return shape_->places[place_of(state)].regex; }
+  const char* failure() const { return shape_->regex->failure(); }
 
  private:
   using PlaceId = std::uint16_t;
@@ -59,9 +63,9 @@ class Counted {
     std::vector<Way> ways;
   };
   struct Shape {
-    Shape(regex::Regex it, bool with_escapes) : regex(std::move(it)), escapes(with_escapes) {}
+    Shape(std::shared_ptr<regex::Regex> it, bool with_escapes) : regex(std::move(it)), escapes(with_escapes) {}
 
-    regex::Regex regex;
+    std::shared_ptr<regex::Regex> regex;
     bool escapes;
     std::vector<Place> places;
     std::vector<PlaceId> next;  ///< 256 for each place
@@ -81,6 +85,7 @@ class Counted {
   PlaceId place_of(State state) const { return static_cast<PlaceId>(state % shape_->places.size()); }
   std::uint32_t count_of(State state) const { return state / static_cast<std::uint32_t>(shape_->places.size()); }
   bool lives(PlaceId place, std::uint32_t count) const;
+  std::uint32_t room(std::uint32_t count) const;
 
   std::shared_ptr<Shape> shape_;
   std::uint32_t least_ = 0, most_ = 0;

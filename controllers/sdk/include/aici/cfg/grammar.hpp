@@ -72,7 +72,9 @@ class Grammar {
   /// These bytes; an empty string is the empty text.
   Expr literal(std::string_view bytes);
   /// The texts of a regular expression. It may match the empty text.
-  Expr regex(regex::Regex regex);
+  Expr regex(regex::Regex regex) { return this->regex(std::make_shared<regex::Regex>(std::move(regex))); }
+  /// Where several terminals share a regex, masks within them are computed once.
+  Expr regex(std::shared_ptr<regex::Regex> regex);
   /// The nonempty texts of a regular expression that have no shorter nonempty text of it as a prefix.
   Expr early_regex(regex::Regex regex);
   /// A special token, as text of the grammar (functional.hpp, HasTokens).
@@ -83,7 +85,7 @@ class Grammar {
   /// Every substring of a text, including the empty one.
   Expr substring(Substrings substrings);
   /// The nonempty texts of a regular expression, except `texts`.
-  Expr regex_except(regex::Regex regex, std::span<const std::string> texts);
+  Expr regex_except(std::shared_ptr<regex::Regex> regex, std::span<const std::string> texts);
   /// The nonempty texts of a regular expression with a number of characters between two bounds.
   Expr counted(const Counted& counted);
 

@@ -64,6 +64,11 @@ class Engine {
   /// Can a state of the scanner be entered without a look at the column?
   bool is_plain(Scanner::State scanner);
   InnerMasks& inner_masks() { return inner_masks_; }
+  /// As in functional.hpp, for this controller's vocabulary.
+  std::span<const std::uint32_t> rare_nodes() {
+    if (!rare_known_) find_rare_nodes();
+    return rare_nodes_;
+  }
 
   struct Loop {
     Signature signature;
@@ -104,6 +109,7 @@ class Engine {
     Loop loop{0, kUnlimited};
   };
 
+  void find_rare_nodes();
   State append_one(Reading from, std::uint8_t byte, Scanner::State next);
   State append_several(State state, std::uint8_t byte);
   void narrow(State state);
@@ -193,7 +199,8 @@ class Engine {
   std::vector<Several> several_, mixed_;
   std::vector<State> rows_;
   HashIndex ids_, mixed_ids_;
-  bool full_ = false, well_formed_;
+  bool full_ = false, well_formed_, rare_known_ = false;
+  std::vector<std::uint32_t> rare_nodes_;
   InnerMasks inner_masks_{kInnerBytes};
 };
 
@@ -225,10 +232,12 @@ class Inside {
     return leaves(state) ? kUnlimited : engine_.inner_loop(state).length;
   }
   bool well_formed() const { return engine_.well_formed(); }
+  std::span<const std::uint32_t> rare_nodes() { return engine_.rare_nodes(); }
   ByteSet next_bytes(State state) {
     const bool may_end = engine_.scanner().longest(state) && engine_.scanner().accepting(state);
     return may_end ? ByteSet::all() : engine_.scanner().next_bytes(state);
   }
+  State twin(State state, std::uint32_t* length) { return engine_.scanner().twin(state, length); }
   State similar(State state, ByteSet& differ) { return engine_.scanner().without_names(state, differ); }
 
  private:
@@ -260,6 +269,7 @@ class Parser {
   Signature loop_signature(State state) { return engine_->loop(state).signature; }
   std::uint32_t loop_length(State state) { return engine_->loop(state).length; }
   bool well_formed() const { return engine_->well_formed(); }
+  std::span<const std::uint32_t> rare_nodes() { return engine_->rare_nodes(); }
   using Inner = Inside;
   std::uint32_t inner(State state) const { return engine_->inner(state); }
   Inside inside() { return Inside(*engine_); }
@@ -284,6 +294,7 @@ Parser make_or_fail(Grammar grammar, Rule start);
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
 static_assert(HasTokens<Parser> && HasTemperature<Parser>);
 static_assert(HasCompact<Parser> && HasFailure<Parser> && HasInner<Parser>);
-static_assert(HasWellFormed<Parser> && HasWellFormed<Inside> && HasSimilar<Inside> && HasNextBytes<Inside>);
+static_assert(HasWellFormed<Parser> && HasWellFormed<Inside> && HasSimilar<Inside> && HasNextBytes<Inside> &&
+              HasTwin<Inside> && HasRareNodes<Inside> && HasRareNodes<Parser>);
 
 }  // namespace aici::cfg

@@ -44,6 +44,10 @@ class Regex {
   /// Sets the vocabulary's byte classes; without them `loop_signature` returns 0.
   void set_byte_classes(ByteClasses classes) { automaton_->set_byte_classes(classes); }
 
+  /// Makes kWellFormedUtf8 in `loop_signature` stand for all characters but those that are returned: a few that the
+  /// pattern treats differently from most. Call it before `set_byte_classes`.
+  std::span<const std::uint32_t> leave_out_rare() { return automaton_->leave_out_rare(); }
+
   State initial() const { return automaton_->initial(); }
   State append(State state, std::uint8_t byte) const { return automaton_->append(state, byte); }
   bool byte_allowed(State state, std::uint8_t byte) const { return append(state, byte) != Automaton::kDead; }

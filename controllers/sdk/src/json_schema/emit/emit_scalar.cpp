@@ -57,12 +57,20 @@ std::optional<cfg::Expr> Emitter::pattern_except(const std::string& pattern, con
   for (const std::string& text : except) key.append(1, '\0').append(text);
   if (const auto known = patterns_.find(key); known != patterns_.end()) return known->second;
   bool empty = false;
-  auto compiled = Strings::compile(pattern, &empty, problem);
-  if (!compiled && !empty) return std::nullopt;
+  const auto shared = regex(pattern, &empty, problem);
+  if (shared == nullptr && !empty) return std::nullopt;
   Expr expr = grammar_.never();
-  if (compiled)
-    expr = except.empty() ? grammar_.regex(std::move(*compiled)) : grammar_.regex_except(std::move(*compiled), except);
+  if (shared != nullptr) expr = except.empty() ? grammar_.regex(shared) : grammar_.regex_except(shared, except);
   return patterns_[key] = expr;
+}
+
+/// Compiles a pattern once; returns null as Strings::compile returns nothing.
+std::shared_ptr<regex::Regex> Emitter::regex(const std::string& pattern, bool* empty, std::string* problem) {
+  std::shared_ptr<regex::Regex>& known = regexes_[pattern];
+  if (known == nullptr)
+    if (auto compiled = Strings::compile(pattern, empty, problem))
+      known = std::make_shared<regex::Regex>(std::move(*compiled));
+  return known;
 }
 
 /// Returns the texts of a pattern with a number of characters between two bounds; nothing if they cannot be counted.
@@ -71,8 +79,8 @@ std::optional<cfg::Expr> Emitter::counted_pattern(const std::string& pattern, st
   auto [at, added] = counted_.try_emplace(pattern);
   Countable& known = at->second;
   if (added) {
-    auto compiled = Strings::compile(pattern, &known.empty, problem);
-    if (compiled) known.texts = cfg::Counted::make(std::move(*compiled), !plain_);
+    const auto shared = regex(pattern, &known.empty, problem);
+    if (shared != nullptr) known.texts = cfg::Counted::make(shared, !plain_);
   }
   if (known.empty) return grammar_.never();
   const std::pair lengths{least, most};

@@ -87,6 +87,7 @@ class Emitter {
   Expr string(const Branch& branch);
   std::optional<Expr> pattern_except(const std::string& pattern, const std::vector<std::string_view>& texts,
                                      bool unquoted, std::string* problem);
+  std::shared_ptr<regex::Regex> regex(const std::string& pattern, bool* empty, std::string* problem);
   std::optional<Expr> counted_pattern(const std::string& pattern, std::uint32_t least, std::uint32_t most,
                                       std::string* problem);
   Expr number(const Branch& branch);
@@ -151,6 +152,8 @@ class Emitter {
   Marks marks_;
   std::map<Goal, Expr> known_;
   std::map<std::string, Expr> patterns_;
+  /// By pattern; null if it cannot be compiled, or no text matches.
+  std::map<std::string, std::shared_ptr<regex::Regex>> regexes_;
   std::map<std::string, Countable> counted_;
   std::vector<std::pair<Goal, cfg::Rule>> work_;
 };

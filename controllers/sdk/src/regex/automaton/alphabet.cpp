@@ -105,6 +105,29 @@ bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits
   return true;
 }
 
+Alphabet::Rare Alphabet::rare() const {
+  // Fewer than 64, so that not all characters that begin with the same bytes are rare.
+  constexpr std::uint32_t kMost = 32;
+  const auto each_interval = [&](auto visit) {
+    for (std::size_t i = 0; i < intervals_.size(); i++) {
+      const std::uint32_t end = i + 1 < intervals_.size() ? intervals_[i + 1].low : kMaxCodepoint + 1;
+      const bool surrogates = intervals_[i].low >= 0xD800 && end <= 0xE000;
+      if (end > 0x80 && !surrogates) visit(intervals_[i].kind, std::max(intervals_[i].low, 0x80u), end);
+    }
+  };
+  std::vector<std::uint32_t> sizes(num_kinds_);
+  each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) { sizes[kind] += end - low; });
+  Rare rare{{}, std::vector<bool>(num_kinds_)};
+  std::uint32_t sum = 0;
+  for (const std::uint32_t size : sizes) sum += size <= kMost ? size : 0;
+  if (sum > kMost) return rare;
+  for (std::uint32_t kind = 0; kind < num_kinds_; kind++) rare.kinds[kind] = sizes[kind] <= kMost;
+  each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) {
+    for (std::uint32_t c = low; c < end && rare.kinds[kind]; c++) rare.characters.push_back(c);
+  });
+  return rare;
+}
+
 /// Returns the step to the characters low .. low + 2^bits - 1. Characters below `least` would be overlong in UTF-8.
 Alphabet::Step Alphabet::make_step(std::uint32_t low, std::uint32_t bits, std::uint32_t least) {
   const std::uint32_t end = low + (1u << bits);

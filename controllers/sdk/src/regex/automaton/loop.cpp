@@ -19,11 +19,27 @@ constexpr std::uint8_t kLetterWeight = 10, kDigitWeight = 3, kOtherWeight = 1, k
 
 }  // namespace
 
+std::span<const std::uint32_t> Automaton::leave_out_rare() {
+  rare_ = program_->alphabet.rare();
+  return rare_.characters;
+}
+
+/// Calls visit(target) for the runs with a kind that is not left out.
+template <class Visit>
+void Automaton::each_run(State row, Visit visit) const {
+  for (std::uint32_t run = table_[row + kRuns]; runs_[run].kind != kLastKind; run++) {
+    const std::uint32_t end = std::min(runs_[run + 1].kind, program_->alphabet.size());
+    std::uint32_t kind = runs_[run].kind;
+    while (kind < end && is_rare(kind)) kind++;
+    if (kind < end) visit(runs_[run].target);
+  }
+}
+
 void Automaton::set_byte_classes(ByteClasses classes) {
   const Alphabet& alphabet = program_->alphabet;
   kind_bits_.assign(alphabet.dense(), 0);
   for (std::uint32_t kind = 0; kind < alphabet.dense(); kind++)
-    if (alphabet.beyond_ascii(static_cast<Kind>(kind))) kind_bits_[kind] = kWellFormedUtf8;
+    if (alphabet.beyond_ascii(static_cast<Kind>(kind)) && !is_rare(kind)) kind_bits_[kind] = kWellFormedUtf8;
   std::fill(bit_weight_, bit_weight_ + 32, std::uint8_t{0});
   bit_weight_[30] = kUtf8Weight;
   known_bits_ = kWellFormedUtf8;
@@ -69,8 +85,7 @@ void Automaton::each_transition(State row, Visit visit) {
   };
   const std::uint32_t dense = program_->alphabet.dense();
   for (std::uint32_t kind = 0; kind < dense; kind++) add(kind_bits_[kind], table_[row + kHeaderWords + kind]);
-  for (std::uint32_t run = table_[row + kRuns]; runs_[run].kind != kLastKind; run++)
-    add(kWellFormedUtf8, runs_[run].target);
+  each_run(row, [&](State target) { add(kWellFormedUtf8, target); });
   for (std::size_t i = 0; i < size; i++) visit(groups[i].bits, groups[i].target);
   for (const Group& group : more) visit(group.bits, group.target);
 }
@@ -92,8 +107,9 @@ Signature Automaton::allowed_bits(State row) {
   const std::uint32_t dense = program_->alphabet.dense();
   for (std::uint32_t kind = 0; kind < dense; kind++)
     if (table_[row + kHeaderWords + kind] == kDead) allowed &= ~kind_bits_[kind];
-  for (std::uint32_t run = table_[row + kRuns]; runs_[run].kind != kLastKind; run++)
-    if (runs_[run].target == kDead) allowed &= ~kWellFormedUtf8;
+  each_run(row, [&](State target) {
+    if (target == kDead) allowed &= ~kWellFormedUtf8;
+  });
   return allowed;
 }
 
@@ -133,7 +149,7 @@ Signature Automaton::find_repeating(State row) {
     Signature bits = known_bits_;
     for (std::uint32_t kind = 0; kind < alphabet.size() && bits; kind++)
       if (!(kinds[kind / 32] >> (kind % 32) & 1))
-        bits &= ~(kind < alphabet.dense() ? kind_bits_[kind] : kWellFormedUtf8);
+        bits &= ~(kind < alphabet.dense() ? kind_bits_[kind] : is_rare(kind) ? 0 : kWellFormedUtf8);
     if (weight(bits) > weight(best)) best = bits;
   }
   return best;

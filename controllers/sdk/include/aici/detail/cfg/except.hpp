@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,13 +22,15 @@ class Except {
   /// 0 is dead, 1 the first.
   using State = std::uint32_t;
 
-  Except(regex::Regex regex, std::span<const std::string> texts);
+  Except(std::shared_ptr<regex::Regex> regex, std::span<const std::string> texts);
 
   State append(State state, std::uint8_t byte);
   bool accepting(State state) const;
   bool ended(State state);
   /// Returns the regex if no excluded text can follow, otherwise null.
-  const regex::Regex* free(State state) const { return pairs_[state].node == kNone ? &regex_ : nullptr; }
+  const regex::Regex* free(State state) const { return pairs_[state].node == kNone ? regex_.get() : nullptr; }
+  /// Returns the state outside the excluded texts.
+  State outside(regex::Regex::State regex) { return intern(regex, kNone); }
   /// Returns whether no excluded text can follow after a byte from 0x80 on.
   bool free_after_multibyte(State state) const {
     const auto& children = trie_[pairs_[state].node].children;
@@ -36,12 +39,11 @@ class Except {
   /// Returns the state after another text as far as the regex goes. It adds the bytes after which they differ.
   State without_names(State state, ByteSet& differ) {
     for (const auto& [byte, node] : trie_[pairs_[state].node].children) differ.add(byte);
-    return intern(pairs_[state].regex, kNone);
+    return outside(pairs_[state].regex);
   }
-  const regex::Regex& regex() const { return regex_; }
   regex::Regex::State regex_state(State state) const { return pairs_[state].regex; }
-  regex::Regex& regex() { return regex_; }
-  const char* failure() const { return regex_.failure(); }
+  regex::Regex& regex() const { return *regex_; }
+  const char* failure() const { return regex_->failure(); }
 
  private:
   static constexpr std::uint32_t kNone = 0, kRoot = 1;
@@ -60,7 +62,7 @@ class Except {
   State intern(regex::Regex::State regex, std::uint32_t node);
   bool alive(State state);
 
-  regex::Regex regex_;
+  std::shared_ptr<regex::Regex> regex_;
   std::vector<Node> trie_{2};
   std::vector<Pair> pairs_;
   HashIndex ids_;

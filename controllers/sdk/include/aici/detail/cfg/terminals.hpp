@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -41,7 +43,7 @@ class Terminals {
 
   Terminal add_literal(std::string_view bytes);
   /// With `early`, a text ends where it first matches, and has at least one byte.
-  Terminal add_regex(regex::Regex regex, bool early);
+  Terminal add_regex(std::shared_ptr<regex::Regex> regex, bool early);
   Terminal add_substring(Substrings substrings);
   Terminal add_except(Except except);
   Terminal add_counted(Counted counted);
@@ -69,6 +71,8 @@ class Terminals {
     if (byte >= 0x80) return kWellFormedUtf8 | kOtherBytes;
     return classes_ != nullptr ? Signature{1} << classes_[byte] : 0;
   }
+  /// Returns the characters, sorted, that kWellFormedUtf8 in loop signatures does not stand for.
+  const std::vector<std::uint32_t>& rare_characters() const { return rare_; }
 
   std::size_t size() const { return all_.size(); }
   bool early(Terminal terminal) const {
@@ -93,6 +97,13 @@ class Terminals {
   /// of `differ`, to which it adds. It is fit for more states than this one: the known names that differ from an
   /// unknown one, for example, are left out.
   State without_names(Terminal terminal, State state, ByteSet& differ);
+  /// Returns the state of the regex alone and its first terminal, which continue in the same way for *length bytes; `own`
+  /// if there are none.
+  struct Place {
+    Terminal terminal;
+    State state;
+  };
+  Place twin(Place own, std::uint32_t* length);
   /// Returns why the answers are invalid, or null.
   const char* failure() const;
 
@@ -101,7 +112,7 @@ class Terminals {
   using Literal = std::string;
   /// The state is that of the regex; kStopped where a pattern has ended early.
   struct Pattern {
-    regex::Regex regex;
+    std::shared_ptr<regex::Regex> regex;
     bool early;
   };
   static constexpr State kStopped = 0xffffffff;
@@ -110,6 +121,8 @@ class Terminals {
   std::vector<bool> longest_;
   std::vector<float> temperatures_;
   const std::uint8_t* classes_ = nullptr;
+  std::vector<std::uint32_t> rare_;
+  std::unordered_map<const regex::Regex*, Terminal> first_of_regex_;
 };
 
 }  // namespace aici::cfg

@@ -36,6 +36,12 @@ class Alphabet {
   Kind ascii(std::uint8_t byte) const { return ascii_[byte]; }
   /// Returns whether the kind has characters beyond ASCII.
   bool beyond_ascii(Kind kind) const { return beyond_ascii_[kind]; }
+  /// The characters beyond ASCII of each kind that has few of them, if there are few of all these.
+  struct Rare {
+    std::vector<std::uint32_t> characters;
+    std::vector<bool> kinds;
+  };
+  Rare rare() const;
   /// The kinds of class `index` as a bit set of words() words.
   std::span<const std::uint32_t> kinds_of_class(std::uint32_t index) const {
     return {class_kinds_.data() + index * words(), words()};

@@ -79,6 +79,7 @@ class Automaton {
   bool forced_byte(State state, std::uint8_t* byte);
   void add_next_bytes(State state, ByteSet& bytes);
   void set_byte_classes(ByteClasses classes);
+  std::span<const std::uint32_t> leave_out_rare();
 
   bool exhausted() const { return exhausted_; }
   bool compact(State* state);
@@ -139,10 +140,13 @@ class Automaton {
   template <class Visit>
   void each_transition(State row, Visit visit);
   Signature allowed_bits(State row);
+  template <class Visit>
+  void each_run(State row, Visit visit) const;
   Signature find_closed(State row, std::size_t most_states);
   Signature find_repeating(State row);
   Signature find_bounded(State row, std::uint32_t* length);
   std::uint32_t weight(Signature bits) const;
+  bool is_rare(std::uint32_t kind) const { return !rare_.kinds.empty() && rare_.kinds[kind]; }
 
   std::unique_ptr<Program> program_;
   Limits limits_;
@@ -165,6 +169,8 @@ class Automaton {
   std::vector<Signature> kind_bits_;  ///< per kind with ASCII: the signature bits of its characters
   std::uint8_t bit_weight_[32] = {};
   Signature known_bits_ = 0;
+  /// Characters that kWellFormedUtf8 leaves out.
+  Alphabet::Rare rare_;
   /// Per nondeterministic state: whether it leads to itself; -1: not computed yet.
   std::vector<std::int8_t> repeats_;
 };
