@@ -115,15 +115,13 @@ Alphabet::Rare Alphabet::rare() const {
       if (end > 0x80 && !surrogates) visit(intervals_[i].kind, std::max(intervals_[i].low, 0x80u), end);
     }
   };
-  std::vector<std::uint32_t> sizes(num_kinds_);
-  each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) { sizes[kind] += end - low; });
+  std::uint32_t size = 0;
+  each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) { size += kind == 0 ? end - low : 0; });
   Rare rare{{}, std::vector<bool>(num_kinds_)};
-  std::uint32_t sum = 0;
-  for (const std::uint32_t size : sizes) sum += size <= kMost ? size : 0;
-  if (sum > kMost) return rare;
-  for (std::uint32_t kind = 0; kind < num_kinds_; kind++) rare.kinds[kind] = sizes[kind] <= kMost;
+  if (size == 0 || size > kMost) return rare;
+  rare.kinds[0] = true;
   each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) {
-    for (std::uint32_t c = low; c < end && rare.kinds[kind]; c++) rare.characters.push_back(c);
+    for (std::uint32_t c = low; c < end && kind == 0; c++) rare.characters.push_back(c);
   });
   return rare;
 }
