@@ -148,7 +148,7 @@ KNOWN = [
         False,
         THEIRS_WIDE,
         'what a class in brackets leaves out, as [^"] does, is left out as an escape, too',
-        lambda d: d.lexeme()[1:].endswith((rb"\"", rb"\\")) and d.in_pattern(r"\[\^"),
+        lambda d: re.search(rb"\\[\"\\]", d.lexeme()[1:]) is not None and d.in_pattern(r"\[\^"),
     ),
     Known(
         "addresses",
