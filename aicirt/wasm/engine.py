@@ -344,11 +344,11 @@ class Engine:
 
     def _on_interrupt(self, _signal: int, _frame: object) -> None:
         if self.running is None:
-            raise KeyboardInterrupt
+            self.raise_interrupt()
         self.interrupted = True
 
     def raise_interrupt(self) -> None:
-        """Raises the `KeyboardInterrupt` that was deferred while a guest ran."""
+        """Raises `KeyboardInterrupt`, also one that was deferred while a guest ran."""
         self.interrupted = False
         self.frame = raw.Frame()  # the call may have left a trap in the old one
         raise KeyboardInterrupt

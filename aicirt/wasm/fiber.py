@@ -27,6 +27,7 @@ def begin(instance: Instance, export: int, limit_ns: int, arg: int = 0) -> int |
     words = frame.words
     words[ARG], words[RESULT] = arg, 0
     function = instance._handles[export] or instance.handle(export)
+    engine.running = instance  # from here on, Ctrl-C is deferred
     future = raw.func_call_async(context, function, *frame.call_async[export])
     instance.fiber = _FIRST_SLICE
     instance.export = export
@@ -37,19 +38,20 @@ def begin(instance: Instance, export: int, limit_ns: int, arg: int = 0) -> int |
     # charging begins at the first tick or host call: see Engine.check_time
     engine.clock_start = -1
     raw.set_epoch_deadline(context, 1)
-    engine.running = instance
     done = raw.future_poll(future)
-    engine.running = None
     if not done or engine.interrupted:
         engine.frame = Frame()  # the fiber keeps this one
         fiber = instance.fiber = Fiber._after_a_slice(instance, frame, future)
+        engine.running = None
         if engine.interrupted:
             engine.raise_interrupt()
         if engine.clock_start >= 0:  # else charging has not begun
             engine.charge(instance)
         return fiber
-    instance.fiber = None
     raw.future_delete(future)
+    instance.fiber = engine.running = None
+    if engine.interrupted:
+        engine.raise_interrupt()
     if instance.used_ns or words[TRAP] or words[ERROR]:
         return _result(instance, frame)
     return words[RESULT] & 0xFFFFFFFF
