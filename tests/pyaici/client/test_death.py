@@ -104,7 +104,7 @@ def test_others_do_not_wait_for_a_stopped_worker(
     runtime: Runtime, controller: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Makes only the sequences of the stopped worker late, or suspended if they have pre_process."""
-    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.05)
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.5)
     module, arg = "guest", "ok"
     if controller == "regex":
         module, arg = runtime.upload(find_controller("regex").read_bytes()).id, "a[bc]*|d[ef]*"
@@ -139,8 +139,8 @@ def test_others_do_not_wait_for_a_stopped_worker(
 def test_a_worker_that_stays_stopped_times_out_beside_others(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.02)
-    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 0.5)
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.2)
+    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 2.0)
     player = Player(runtime)
     seqs = [player.start("ok") for _ in range(4)]
     player.step(*seqs)
