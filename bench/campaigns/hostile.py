@@ -150,7 +150,7 @@ class Arena:
     def _remains(self) -> list[str]:
         """Returns problems with what is left: sequences, replaced processes, names in shared memory."""
         deadline = time.monotonic() + 10
-        while any(worker["sequences"] for worker in self.runtime.health()["workers"]):
+        while any(worker.get("sequences", 1) for worker in self.runtime.health()["workers"]):
             if time.monotonic() > deadline:
                 return ["sequences are left in the worker"]
             time.sleep(0.005)

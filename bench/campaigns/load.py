@@ -107,10 +107,14 @@ class Load:
         step = self.runtime.begin_step(inputs)
         verdicts = step.wait_pre()
         received = time.monotonic()
+        waiting: set[int] = set()
         for seq in list(self._live):
             verdict, member = verdicts.get(seq), self._live[seq]
             if verdict is not None and verdict.error is not None:
                 self._fail(seq, verdict.error, start, received)
+            elif verdict is not None and verdict.verb == Verb.SUSPEND:  # its worker is late
+                member.late = True
+                waiting.add(seq)
             elif verdict is not None:
                 self._fork(seq, member.size, verdict.verb, verdict.children)
             elif member.size > 1 and member.answered:
@@ -125,6 +129,8 @@ class Load:
                 self._live[seq].printed += text
         for seq in list(self._live):
             answer = result.mid.get(seq)
+            if seq in waiting and answer is None:
+                continue
             if answer is None:
                 self._drop(seq, f"no answer for sequence {seq}")
             else:
