@@ -129,12 +129,10 @@ class Load:
                 self._live[seq].printed += text
         for seq in list(self._live):
             answer = result.mid.get(seq)
-            if seq in waiting and answer is None:
-                continue
-            if answer is None:
-                self._drop(seq, f"no answer for sequence {seq}")
-            else:
+            if answer is not None:
                 self._check(seq, answer, start, received)
+            elif seq not in waiting:
+                self._drop(seq, f"no answer for sequence {seq}")
 
     def finish(self) -> None:
         """Frees all sequences."""
