@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
+
+#: objects with these keywords may keep the order of the schema: some property must violate a schema
+NEGATED = ("not", "oneOf", "if")
 
 
 def orders(value: Any) -> Iterator[Any]:
@@ -19,3 +23,8 @@ def orders(value: Any) -> Iterator[Any]:
             yield list(items)
     else:
         yield value
+
+
+def ways(value: Any, most: int = 60) -> Iterator[str]:
+    """Yields texts of the value with its properties in different orders."""
+    return (json.dumps(way, ensure_ascii=False) for way in itertools.islice(orders(value), most))
