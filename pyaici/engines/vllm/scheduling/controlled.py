@@ -163,6 +163,8 @@ class Ending(Enum):
     ERROR = "error"
 
 
+#: the rows of a pass whose token is discarded, which must not advance a seeded generator
+DISCARDED = [rows.Row(temperature=0.0)]
 #: The most steps in a row in which a controller may give no token because it is late or splices nothing.
 MOST_IDLE = 1000
 
@@ -305,8 +307,8 @@ class Controlled:
     def rows(self) -> list[rows.Row]:
         """Returns what the masks do not express, for each position of a pass; empty if there is nothing."""
         answer = self.answer
-        if answer is not None and answer.verb == Verb.LATE:
-            return [rows.Row(temperature=0.0)]  # a discarded token must not advance a seeded generator
+        if answer is not None and answer.verb in (Verb.LATE, Verb.SUSPEND):
+            return DISCARDED
         if answer is None or (not self.guesses and not self.has_post and is_mask(answer.row)):
             return []  # nearly always
         mass = self.wants_mass

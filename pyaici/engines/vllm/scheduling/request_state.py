@@ -174,6 +174,15 @@ def move(scheduler: Any, request: Any, backtrack: int, tokens: Sequence[int]) ->
     scheduler._enqueue_waiting_request(request)
 
 
+def discards(request: Any) -> bool:
+    """Returns whether vLLM will discard the token of the last scheduled pass: the request has moved since.
+
+    The tokens of that pass are the last that vLLM counts as in flight.
+    """
+    stale: int = request.num_stale_output_tokens
+    return bool(request.drop_stale_output) and 0 < stale == request.num_in_flight_tokens
+
+
 def suspend(scheduler: Any, request: Any) -> None:
     """Frees the blocks of a request that is RUNNING or has been preempted; it waits while in `suspended`.
 

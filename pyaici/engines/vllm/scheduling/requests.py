@@ -21,7 +21,7 @@ from pyaici.engines.vllm.frontend.arguments import ControllerCall, describe
 from pyaici.engines.vllm.frontend.events import Events, to_wire
 from pyaici.engines.vllm.frontend.refusals import request_refusal, rows_refusal
 from pyaici.engines.vllm.scheduling.connection import Connection, engine_vocabulary
-from pyaici.engines.vllm.scheduling.controlled import MOST_COPIES, Controlled, Ending, Outcome
+from pyaici.engines.vllm.scheduling.controlled import DISCARDED, MOST_COPIES, Controlled, Ending, Outcome
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, ControllerDriver
 from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
 from pyaici.engines.vllm.scheduling.outputs import (
@@ -34,6 +34,7 @@ from pyaici.engines.vllm.scheduling.outputs import (
 )
 from pyaici.engines.vllm.scheduling.request_state import (
     ControllerGrammar,
+    discards,
     failed,
     follow_drafts,
     hold,
@@ -181,7 +182,10 @@ class ControlledRequests:
         sent: dict[str, list[Row]] = {}
         for request_id in grammar_output.structured_output_request_ids:
             controlled = self.driver.requests.get(request_id)
-            if controlled is None or not (rows := controlled.rows()):
+            if controlled is None:
+                continue
+            rows = DISCARDED if discards(self._scheduler.requests[request_id]) else controlled.rows()
+            if not rows:
                 continue
             if self._rows_refusal is None:
                 sent[request_id] = rows

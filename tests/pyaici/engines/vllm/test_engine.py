@@ -240,8 +240,11 @@ def test_several_samples_repeat_with_the_same_seed_and_differ(engines: Engines, 
             )
 
 
-def test_late_answers_change_no_seeded_token(engines: Engines, tmp_path: Path) -> None:
-    """A pass whose token is discarded for want of an answer draws no random number."""
+@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
+def test_late_answers_change_no_seeded_token(
+    engines: Engines, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """A discarded token draws no random number: its answer is late, or its pass follows such a one."""
     guest = build_controller(ACROBAT.with_name("guest.c"), tmp_path / "guest.wasm").path
     limits = {"mid_ms": 60_000, "step_deadline_ms": 50, "max_late_steps": 1000}
     with (
@@ -249,7 +252,7 @@ def test_late_answers_change_no_seeded_token(engines: Engines, tmp_path: Path) -
         Runtime(daemon.socket_path) as runtime,
     ):
         module = runtime.upload(guest).id
-        engine = steered(engines, daemon)
+        engine = steered(engines, daemon, **options)
         sampling = Sampling(temperature=2.0, seed=3, ignore_eos=True)
         asked = [Request(FRANCE, module, arg, sampling, max_tokens=12) for arg in ("ok", "mid_slow 300")]
         (quick,), (slow,) = (engine.run([request]) for request in asked)
