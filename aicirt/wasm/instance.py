@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine
     from aicirt.wasm.fiber import Fiber
     from aicirt.wasm.program import Program
-    from aicirt.wasm.snapshot import Image, Mapping, Snapshot
+    from aicirt.wasm.snapshot import Image, Mapping, Runs, Snapshot
     from aicirt.wasm.spares import Shell
 
 
@@ -344,9 +344,17 @@ class Instance:
 
     # -- clones -------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
-        """Returns the state of the guest between two calls, from which other guests can start."""
-        return snapshot.take(self)
+    def changes(self) -> Runs:
+        """Returns runs (address, bytes) of the pages that `changed_bytes` counts, but for exceptions."""
+        self.refresh()
+        return snapshot.changed(self)
+
+    def snapshot(self, runs: Runs | None = None) -> Snapshot:
+        """Returns the state of the guest between two calls, from which other guests can start.
+
+        `runs`: what `changes` has returned since the guest ran; None = not known.
+        """
+        return snapshot.take(self, runs)
 
     def grown_bytes(self) -> int:
         """Returns how many bytes larger a snapshot of this guest would be than the one it started from."""
@@ -393,11 +401,14 @@ class Instance:
         if self.failed or self.fiber is not None or self.engine.running is not None:
             raise self.not_callable()
 
-    def close(self) -> None:
-        """Cancels an unfinished call and frees the guest, or makes it a spare one. Idempotent."""
+    def close(self, runs: Runs | None = None) -> None:
+        """Cancels an unfinished call and frees the guest, or makes it a spare one. Idempotent.
+
+        `runs`: as for `snapshot`.
+        """
         if self.fiber is not None:
             self.fiber.cancel()
-        if self.store and (self._origin is None or not self.engine.spares.keep(self, self._origin)):
+        if self.store and (self._origin is None or not self.engine.spares.keep(self, self._origin, runs)):
             self._free()
 
     def _free(self) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from aicirt.wasm.engine import Engine
     from aicirt.wasm.host import Linker
+    from aicirt.wasm.snapshot import Snapshot
 
 #: slots of an instance's export handles: functions by `Export`, then these
 MEMORY_SLOT, REFUSED_SLOT, FIRST_GLOBAL_SLOT = range(len(Export), len(Export) + 3)
@@ -47,6 +48,7 @@ class Program:
         "num_instances",
         "pre",
         "restarts",
+        "started",
         "watches_growth",
     )
 
@@ -92,6 +94,9 @@ class Program:
         self.initial_runs: list[tuple[int, int]] | None = None
         #: the most memory that making an instance took, and how many were measured: see `count_instance`
         self.instance_bytes = self.num_instances = 0
+        #: a vocabulary, and the state of all guests with it after the start function and `_initialize`;
+        #: None if that has not been found, or depends on the request
+        self.started: tuple[object, Snapshot] | None = None
         pre = ctypes.c_void_p()
         error = raw.linker_instantiate_pre(
             raw.pointer(linker.wasmtime), raw.pointer(module), ctypes.addressof(pre)
@@ -126,6 +131,7 @@ class Program:
 
     def close(self) -> None:
         """Frees the compiled code. Close all instances and snapshots first."""
+        self.started = None
         if self.pre:
             raw.instance_pre_delete(self.pre)
             self.pre = 0

@@ -124,11 +124,14 @@ def _whole_pages(nbytes: int) -> int:
     return -(-nbytes // PAGE) * PAGE
 
 
-def take(guest: Instance) -> Snapshot:
-    """Takes a snapshot of `guest`, which stays unchanged. Raises `RuntimeFailure` if no memory is left."""
+def take(guest: Instance, runs: Runs | None = None) -> Snapshot:
+    """Takes a snapshot of `guest`, which stays unchanged. Raises `RuntimeFailure` if no memory is left.
+
+    `runs`: what `changed` has returned since the guest ran; None = not known.
+    """
     guest.check_idle()
     guest.refresh()
-    return _take(guest, _changed(guest))
+    return _take(guest, _own(guest, changed(guest) if runs is None else runs))
 
 
 def grown(guest: Instance) -> int:
@@ -136,12 +139,12 @@ def grown(guest: Instance) -> int:
     guest.check_idle()
     guest.refresh()
     base = _base_runs(guest)
-    own = [(address - guest.base, length) for address, length in _changed(guest)]
+    own = [(address - guest.base, length) for address, length in _own(guest, changed(guest))]
     return _nbytes(_union(base, own)) - _nbytes(base)
 
 
-def _take(guest: Instance, changed: Runs) -> Snapshot:
-    own = [(address - guest.base, length) for address, length in changed]
+def _take(guest: Instance, runs: Runs) -> Snapshot:
+    own = [(address - guest.base, length) for address, length in runs]
     runs = _union(_base_runs(guest), own)
     image = None
     if runs:
@@ -159,12 +162,12 @@ def fork(parent: Instance, count: int) -> list[Instance]:
     """
     parent.check_idle()
     parent.refresh()
-    changed = _changed(parent)
-    if _rebases(parent, _nbytes(changed)):
-        state = _take(parent, changed)
+    runs = _own(parent, changed(parent))
+    if _rebases(parent, _nbytes(runs)):
+        state = _take(parent, runs)
         state.map_into(parent)
         parent.base_image = state.image
-        changed = []
+        runs = []
     else:
         state = Snapshot(
             parent.program, parent.base_image, parent.size, read_globals(parent), parent.mappings
@@ -174,7 +177,7 @@ def fork(parent: Instance, count: int) -> list[Instance]:
         for _ in range(count):
             child = type(parent)(parent.program, base=state)
             children.append(child)
-            copy_runs(changed, child.base - parent.base)
+            copy_runs(runs, child.base - parent.base)
             parent.forks += 1
             child.seed = _child_seed(parent.seed, parent.forks)
             child.owner, child.log, child.clock_ns = parent.owner, parent.log, parent.clock_ns
@@ -189,7 +192,7 @@ def fork_bytes(parent: Instance, count: int) -> int:
     """Returns the bytes of memory that `fork` takes: a copy for each child, or a new base."""
     parent.check_idle()
     parent.refresh()
-    nbytes = _nbytes(_changed(parent))
+    nbytes = _nbytes(_own(parent, changed(parent)))
     return nbytes + _nbytes(_base_runs(parent)) if _rebases(parent, nbytes) else nbytes * count
 
 
@@ -204,14 +207,20 @@ def _child_seed(seed: int, number: int) -> int:
     return int.from_bytes(digest, "little")
 
 
-def _changed(guest: Instance) -> Runs:
-    """Returns runs (address, bytes) of the guest's own pages that differ from its base."""
-    runs: Runs = []
-    start = guest.base
+def changed(guest: Instance) -> Runs:
+    """Returns runs (address, bytes) of pages that differ from the guest's base and from its mappings."""
+    return guest.engine.changes.changed(guest.base, guest.base + guest.size)
+
+
+def _own(guest: Instance, runs: Runs) -> Runs:
+    """Returns runs without the parts in mappings, where writes are not kept."""
     for mapping in guest.mappings:
-        runs += guest.engine.changes.changed(start, guest.base + mapping.address)
-        start = guest.base + mapping.address + mapping.pages * WASM_PAGE
-    return runs + guest.engine.changes.changed(start, guest.base + guest.size)
+        start = guest.base + mapping.address
+        end = start + mapping.pages * WASM_PAGE
+        parts = [(at, min(at + length, start)) for at, length in runs if at < start]
+        parts += [(max(at, end), at + length) for at, length in runs if at + length > end]
+        runs = [(at, stop - at) for at, stop in parts]
+    return runs
 
 
 def _base_runs(guest: Instance) -> Runs:

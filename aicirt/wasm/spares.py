@@ -20,7 +20,7 @@ from aicirt.wasm import raw
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
-    from aicirt.wasm.snapshot import Snapshot
+    from aicirt.wasm.snapshot import Runs, Snapshot
 
 #: the most memory that is dropped, as unmapping costs less than dropping more; and the most bytes of tables
 #: and functions that a spare guest may keep
@@ -64,17 +64,17 @@ class Spares:
         #: spare guests, and those that are in use again or have been freed; the oldest first
         self._kept: deque[weakref.ref[Shell]] = deque()
 
-    def keep(self, guest: Instance, origin: Snapshot) -> bool:
+    def keep(self, guest: Instance, origin: Snapshot, runs: Runs | None = None) -> bool:
         """Makes a spare guest of one that has ended, if it can have the state of `origin`.
 
-        Otherwise, the caller must free the guest.
+        Otherwise, the caller must free the guest. `runs`: its changed pages; None = not known.
         """
         if not self.limit or not _is_like(guest, origin):
             return False
-        changed = guest.engine.changes.changed(guest.base, guest.base + guest.size)
-        if sum(length for _, length in changed) > _MOST_CHANGED:
+        runs = guest.changes() if runs is None else runs
+        if sum(length for _, length in runs) > _MOST_CHANGED:
             return False
-        for start, end in _joined(changed):
+        for start, end in _joined(runs):
             if _libc.madvise(start, end - start, mmap.MADV_DONTNEED):
                 return False
         shell = Shell(*guest.part())

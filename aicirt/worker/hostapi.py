@@ -97,6 +97,7 @@ class GuestContext:
     """State of one instance that the imports read and change."""
 
     __slots__ = (
+        "asked",
         "capabilities",
         "limits",
         "log",
@@ -119,6 +120,8 @@ class GuestContext:
         owner: Owner | None = None,
     ) -> None:
         self.vocabulary = vocabulary
+        #: whether the guest has called an import other than `aici_vocabulary`
+        self.asked = False
         #: aici.h AICI_CAP_* -> value
         self.capabilities = capabilities
         self.limits = limits
@@ -147,7 +150,9 @@ class GuestContext:
 
 
 def _context(instance: Instance) -> GuestContext:
-    return cast(GuestContext, instance.owner)
+    context = cast(GuestContext, instance.owner)
+    context.asked = True
+    return context
 
 
 def read(instance: Instance, source: int, offset: int, dst: int, length: int) -> int:
@@ -160,7 +165,7 @@ def read(instance: Instance, source: int, offset: int, dst: int, length: int) ->
 
 def vocabulary(instance: Instance) -> int:
     """Maps the vocabulary image, unless it is mapped already; returns its address."""
-    return _context(instance).vocabulary.map_into(instance)
+    return cast(GuestContext, instance.owner).vocabulary.map_into(instance)
 
 
 def tokenize(instance: Instance, src: int, length: int) -> int:

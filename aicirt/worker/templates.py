@@ -60,7 +60,8 @@ class Programs:
             program = self._programs[module] = Program.from_file(self._linker, path)
             program.id = module
             if len(self._programs) > self._limit:
-                self._programs.popitem(last=False)
+                _, old = self._programs.popitem(last=False)
+                old.started = None
                 self.given_up += 1
         self._programs.move_to_end(module)
         return program
@@ -192,6 +193,8 @@ class Templates:
 
 
 _log = logging.getLogger("aicirt.worker")
+#: the most memory that a module may have written when its guests start, for this state to be kept
+_MOST_STARTED = 1 << 20
 
 
 class Build:
@@ -271,15 +274,19 @@ class Build:
 
     def _run(self) -> Generator[None, None, Template]:
         """Makes the template; yields between slices."""
-        program = self._load()
-        self._instance = instance = Instance(program)
+        program, vocabulary = self._load(), self._context.vocabulary
+        known = program.started if program.started and program.started[0] is vocabulary else None
+        self._instance = instance = Instance.from_snapshot(known[1]) if known else Instance(program)
         instance.owner = self._context
         instance.log = self._context.write_log
         self._memory.watch(instance, self.owner, self.fail)
         yield
-        for export in (Export.START, Export.INITIALIZE):
-            if program.has[export]:
-                yield from _call(instance, export)
+        if not known:
+            for export in (Export.START, Export.INITIALIZE):
+                if program.has[export]:
+                    yield from _call(instance, export)
+            if self._starts_alike(instance):
+                program.started = vocabulary, instance.snapshot()
         address = yield from _call(instance, Export.ARG)
         check_arg(instance, address)
         if program.has[Export.INIT]:
@@ -292,9 +299,18 @@ class Build:
             if value:
                 raise ArgumentError(f"the controller refused its argument (aici_init returned {value})")
         yield  # a snapshot of a large memory takes some milliseconds
-        self._memory.check(self.owner, instance.changed_bytes())
+        runs = instance.changes()
+        self._memory.check(self.owner, sum(length for _, length in runs))
         log = self._context.log.take().encode()
-        return Template(instance.snapshot(), self._arg, address, self._context.vocabulary, log)
+        template = Template(instance.snapshot(runs), self._arg, address, vocabulary, log)
+        instance.close(runs)
+        return template
+
+    def _starts_alike(self, instance: Instance) -> bool:
+        """Returns whether every guest of the program begins as this one has, with any argument."""
+        context = self._context
+        knows_nothing = not context.asked and not context.log.waiting and instance.random is None
+        return knows_nothing and instance.changed_bytes() <= _MOST_STARTED
 
 
 def _call(instance: Instance, export: int, *args: int) -> Generator[None, None, int]:

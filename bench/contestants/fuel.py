@@ -9,7 +9,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.wasm import GuestExit, Program
 from bench.contestants import Contestant, Refused
 from tests.controllers.runners.fuel import MeteredGuest, used
-from tests.controllers.runners.host import EVERYTHING, Guest, Mid, Vocab
+from tests.controllers.runners.host import EVERYTHING, Mid, Vocab
 
 #: calls of `aici_warm` between two looks at the fuel, and fuel for a template: about the builder's budget
 _WARM_CALLS, _WARM_FUEL = 20, 3_000_000_000
@@ -31,7 +31,7 @@ class Fuel(Contestant):
 
     def __init__(self, program: Program, vocab: Vocab, argument: str) -> None:
         self._program, self._vocab, self._argument = program, vocab, argument
-        self._template: Guest | None = None
+        self._template: MeteredGuest | None = None
         self._guest: _Guest | None = None
         self._is_warm = False
         self._news: Sequence[int] = ()
@@ -47,7 +47,7 @@ class Fuel(Contestant):
         except (AiciError, GuestExit) as error:
             raise Refused(str(error)) from error
         self._is_warm = False
-        self.fuel = used(self._template.instance)
+        self.fuel = used(self._template.instance) - self._template.start_fuel
 
     def reset(self) -> None:
         self._end()

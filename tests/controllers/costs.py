@@ -149,7 +149,7 @@ def _vocab() -> tuple[Vocab, Speller]:
 def _measure(host: Host, program: Program, case: Case) -> dict[str, Any]:
     vocab, spell = _vocab()
     guest = MeteredGuest(program, vocab, case.argument, capabilities={**EVERYTHING, CAP_TOKENIZER: 0})
-    costs: dict[str, Any] = {"init": used(guest.instance)}
+    costs: dict[str, Any] = {"start": guest.start_fuel, "init": used(guest.instance) - guest.start_fuel}
     first, tokens = guest.fork(2), spell(case.text.encode())
     costs["masks"] = list(_masks(first, tokens))
     if program.has[Export.FOUND]:
@@ -172,8 +172,8 @@ def _masks(guest: MeteredGuest, tokens: list[int]) -> Iterator[int]:
 def measure() -> dict[str, Any]:
     """Builds the controllers and returns the costs of all cases.
 
-    They are `init`, `masks` (of each token), and `again`: of all masks in a sequence that starts with what
-    the first one has found.
+    They are `start` (once for all arguments), `init`, `masks` (of each token), and `again`: of all masks in a
+    sequence that starts with what the first one has found.
     """
     found = {}
     with tempfile.TemporaryDirectory() as folder, metered_host() as host:

@@ -46,6 +46,13 @@ def _charged(call: Callable[..., Any]) -> Callable[..., Any]:
 class MeteredGuest(Guest):
     """A guest with fuel, of a program of `metered_host`."""
 
+    #: units for what is done once for all arguments: the start function and `_initialize`
+    start_fuel = 0
+
+    def _start(self) -> None:
+        super()._start()
+        self.start_fuel = used(self.instance)
+
     def _adopt(self, instance: Instance) -> None:
         assert _set_fuel(instance.context, _FULL) is None
         super()._adopt(instance)

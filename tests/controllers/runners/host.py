@@ -156,7 +156,7 @@ class Guest:
         self.image_address = 0
         self.tokenized: list[bytes] = []
         self._adopt(Instance(program))
-        self.instance.start()
+        self._start()
         self.arg_address = self.instance.call(Export.ARG)
         if program.has[Export.INIT]:
             assert self.instance.call(Export.INIT, len(self.sources[ARG])) == 0
@@ -184,6 +184,9 @@ class Guest:
         calls = self.warm()
         self.sources[FOUND] = b""
         return calls
+
+    def _start(self) -> None:
+        self.instance.start()
 
     def _adopt(self, instance: Instance) -> None:
         self.instance = instance

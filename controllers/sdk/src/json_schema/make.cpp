@@ -5,6 +5,7 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "aici/host.hpp"
+#include "strings/strings.hpp"
 
 namespace aici::json_schema {
 
@@ -13,6 +14,14 @@ std::optional<Whitespace> whitespace_named(std::string_view name) {
   if (name == "compact") return Whitespace::kCompact;
   if (name == "spaced") return Whitespace::kSpaced;
   return std::nullopt;
+}
+
+void prepare() {
+  Strings::prepare([] {
+    std::vector<Problem> problems;
+    // also reserves the memory of the next parser, so that making that one does not grow the guest's memory
+    make_or_fail(R"({"properties": {"": {"type": "integer"}}})", {}, &problems);
+  });
 }
 
 cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::vector<Problem>* not_enforced) {

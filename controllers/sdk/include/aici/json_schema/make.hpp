@@ -13,6 +13,10 @@ namespace aici::json_schema {
 /// Returns the whitespace with this name in arguments: "flexible", "compact" or "spaced".
 std::optional<Whitespace> whitespace_named(std::string_view name);
 
+/// Compiles what most schemas need, for the first schema that is made afterwards. Call it while the module is
+/// initialized: the host does that once for many schemas.
+void prepare();
+
 /// Makes a recognizer from a schema; for controllers' constructors. An invalid schema refuses the request with a
 /// message that gives position and reason. Otherwise adds the parts that are not enforced to `not_enforced`.
 cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::vector<Problem>* not_enforced);

@@ -18,6 +18,10 @@ constexpr std::uint32_t kTriedLengths[] = {1024, 256, 64};
 
 std::uint32_t add(std::uint32_t a, std::uint32_t b) { return b == kUnlimited ? b : a + b; }
 
+/// Patterns that most schemas have, with their automata. A grammar changes its automata, so each serves only one.
+constinit std::vector<std::pair<std::string, std::optional<regex::Regex>>> prepared;
+constinit bool preparing = false;
+
 std::string number(std::uint32_t value) { return std::string(Number(value).text()); }
 
 std::string repeated(const std::string& unit, std::uint32_t least, std::uint32_t most) {
@@ -33,7 +37,22 @@ std::uint32_t length(std::string_view text) {
   return characters;
 }
 
+void Strings::prepare(void (*use)()) {
+  preparing = true;
+  use();
+  preparing = false;
+  bool empty = false;
+  std::string problem;
+  for (auto& [pattern, automaton] : prepared) automaton = compile(pattern, &empty, &problem);
+}
+
 std::optional<regex::Regex> Strings::compile(std::string_view pattern, bool* empty, std::string* problem) {
+  if (preparing) prepared.emplace_back(pattern, std::nullopt);
+  for (auto& [text, automaton] : prepared)
+    if (automaton && text == pattern) {
+      *empty = false;
+      return std::exchange(automaton, std::nullopt);
+    }
   regex::Limits limits;
   limits.eager_states = 4096;
   limits.nfa_states = 65'000;

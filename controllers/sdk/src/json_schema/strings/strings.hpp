@@ -45,6 +45,8 @@ class Strings {
                                    std::string* problem);
   /// Compiles a pattern. `empty`: whether it matches nothing.
   static std::optional<regex::Regex> compile(std::string_view pattern, bool* empty, std::string* problem);
+  /// Keeps the automata of all patterns that `use` compiles; later, `compile` returns each of them once.
+  static void prepare(void (*use)());
 
  private:
   struct Known {
