@@ -94,9 +94,9 @@ class Program:
         self.initial_runs: list[tuple[int, int]] | None = None
         #: the most memory that making an instance took, and how many were measured: see `count_instance`
         self.instance_bytes = self.num_instances = 0
-        #: a vocabulary, and the state of all guests with it after the start function and `_initialize`;
-        #: None if that has not been found, or depends on the request
-        self.started: tuple[object, Snapshot] | None = None
+        #: a vocabulary and capabilities, and the state of all guests with them after the start function and
+        #: `_initialize`; None if that has not been found, or depends on the request
+        self.started: tuple[object, dict[int, int], Snapshot] | None = None
         pre = ctypes.c_void_p()
         error = raw.linker_instantiate_pre(
             raw.pointer(linker.wasmtime), raw.pointer(module), ctypes.addressof(pre)

@@ -120,7 +120,7 @@ class GuestContext:
         owner: Owner | None = None,
     ) -> None:
         self.vocabulary = vocabulary
-        #: whether the guest has called an import other than `aici_vocabulary`
+        #: whether the guest has called an import that does not answer all requests of a client alike
         self.asked = False
         #: aici.h AICI_CAP_* -> value
         self.capabilities = capabilities
@@ -219,7 +219,7 @@ def var_write(
 
 def capability(instance: Instance, number: int) -> int:
     """Returns the value of a capability, 0 if it is unknown."""
-    return _context(instance).capabilities.get(number, 0)
+    return cast(GuestContext, instance.owner).capabilities.get(number, 0)
 
 
 def stop(instance: Instance) -> None:

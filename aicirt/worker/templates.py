@@ -274,9 +274,12 @@ class Build:
 
     def _run(self) -> Generator[None, None, Template]:
         """Makes the template; yields between slices."""
-        program, vocabulary = self._load(), self._context.vocabulary
-        known = program.started if program.started and program.started[0] is vocabulary else None
-        self._instance = instance = Instance.from_snapshot(known[1]) if known else Instance(program)
+        program, context = self._load(), self._context
+        vocabulary, capabilities = context.vocabulary, context.capabilities
+        known = program.started
+        if known and (known[0] is not vocabulary or known[1] != capabilities):
+            known = None
+        self._instance = instance = Instance.from_snapshot(known[2]) if known else Instance(program)
         instance.owner = self._context
         instance.log = self._context.write_log
         self._memory.watch(instance, self.owner, self.fail)
@@ -286,7 +289,7 @@ class Build:
                 if program.has[export]:
                     yield from _call(instance, export)
             if self._starts_alike(instance):
-                program.started = vocabulary, instance.snapshot()
+                program.started = vocabulary, capabilities, instance.snapshot()
         address = yield from _call(instance, Export.ARG)
         check_arg(instance, address)
         if program.has[Export.INIT]:

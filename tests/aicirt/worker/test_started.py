@@ -36,10 +36,10 @@ WAT = """(module
   (data (i32.const 1024) "\\a8"))"""
 
 MARK = "(i32.store (i32.const 64) (i32.const 6))"
+WITH_CAPABILITY = MARK + "(i32.store (i32.const 256) (call $capability (i32.const 2)))"
 WITH_VOCABULARY = MARK + "(drop (call $vocabulary))"
 ASKING = {
     "argument": "(drop (call $read (i32.const 0) (i32.const 0) (i32.const 256) (i32.const 8)))",
-    "capability": "(i32.store (i32.const 256) (call $capability (i32.const 1)))",
     "random": "(drop (call $random (i32.const 256) (i32.const 8)))",
     "output": "(drop (call $write (i32.const 1) (i32.const 32) (i32.const 1) (i32.const 512)))",
     "much memory": f"(memory.fill (i32.const 4096) (i32.const 1) (i32.const {_MOST_STARTED}))",
@@ -115,6 +115,19 @@ def test_each_vocabulary_has_its_own_state(worker: LocalWorker, tmp_path: Path) 
     finally:
         worker.vocabulary = own
     assert seen == [own, other, other, own]
+
+
+def test_each_set_of_capabilities_has_its_own_state(
+    worker: LocalWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = loaded(worker, tmp_path, WITH_CAPABILITY)
+    found: list[int] = []
+    for value in (5, 5, 7, 5):
+        monkeypatch.setattr(worker.worker, "guest_capabilities", lambda *_, value=value: {2: value})
+        with begun(worker.template(program, "a")) as guest:
+            found.append(guest.read(256, 1)[0])
+        assert program.started is not None and program.started[1] == {2: value}
+    assert found == [5, 5, 7, 5]
 
 
 def test_a_failed_start_is_reported_each_time(worker: LocalWorker, tmp_path: Path) -> None:

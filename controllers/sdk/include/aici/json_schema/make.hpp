@@ -13,9 +13,9 @@ namespace aici::json_schema {
 /// Returns the whitespace with this name in arguments: "flexible", "compact" or "spaced".
 std::optional<Whitespace> whitespace_named(std::string_view name);
 
-/// Compiles what most schemas need, for the first schema that is made afterwards. Call it while the module is
-/// initialized: the host does that once for many schemas.
-void prepare();
+/// Keeps the automata of the schemas that `use` makes, for the first later schema that needs them. Call it while the
+/// module is initialized: the host does that once for many schemas.
+void prepare(void (*use)());
 
 /// Makes a recognizer from a schema; for controllers' constructors. An invalid schema refuses the request with a
 /// message that gives position and reason. Otherwise adds the parts that are not enforced to `not_enforced`.

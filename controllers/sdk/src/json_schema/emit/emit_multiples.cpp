@@ -71,7 +71,7 @@ cfg::Expr Emitter::multiples(const Branch& branch, const std::string& pattern) {
   for (const Divisor& divisor : divisors) most_places = std::max(most_places, divisor.places);
   bool empty = false;
   std::string problem;
-  const std::optional<regex::Regex> numbers = Strings::compile(pattern, &empty, &problem);
+  const std::shared_ptr<regex::Regex> numbers = Strings::compile(pattern, &empty, &problem);
   if (!numbers) return empty ? grammar_.never() : too_large();
 
   std::map<Place, std::uint32_t> known;

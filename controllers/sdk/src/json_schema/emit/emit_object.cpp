@@ -230,7 +230,7 @@ bool Emitter::has_free_names(const Branch& branch, const Free& free, std::uint32
     std::string problem;
     bool empty = false;
     const auto language = strings_.language(like, Strings::Lengths::kWrittenOut, &cause, &problem);
-    auto names = language ? Strings::compile(language->pattern, &empty, &problem) : std::nullopt;
+    auto names = language ? Strings::compile(language->pattern, &empty, &problem) : nullptr;
     if (!names) continue;
     std::vector<std::pair<regex::Regex::State, std::string>> texts{{names->initial(), ""}};
     for (std::size_t length = 0; !texts.empty() && length < kLongestName && count < least; length++) {

@@ -67,9 +67,7 @@ std::optional<cfg::Expr> Emitter::pattern_except(const std::string& pattern, con
 /// Compiles a pattern once; returns null as Strings::compile returns nothing.
 std::shared_ptr<regex::Regex> Emitter::regex(const std::string& pattern, bool* empty, std::string* problem) {
   std::shared_ptr<regex::Regex>& known = regexes_[pattern];
-  if (known == nullptr)
-    if (auto compiled = Strings::compile(pattern, empty, problem))
-      known = std::make_shared<regex::Regex>(std::move(*compiled));
+  if (known == nullptr) known = Strings::compile(pattern, empty, problem);
   return known;
 }
 

@@ -21,7 +21,7 @@ cfg::Expr Marks::mark(std::size_t number, std::initializer_list<std::string_view
   std::string whole, problem;
   for (const std::string_view part : pattern) whole += part;
   bool empty = false;
-  return *(made = grammar_.regex(std::move(*Strings::compile(whole, &empty, &problem))));
+  return *(made = grammar_.regex(Strings::compile(whole, &empty, &problem)));
 }
 
 cfg::Expr Marks::comma() { return mark(0, {",", kBlanks}, whitespace_ == Whitespace::kSpaced ? ", " : ","); }

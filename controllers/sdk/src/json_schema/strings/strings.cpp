@@ -19,7 +19,7 @@ constexpr std::uint32_t kTriedLengths[] = {1024, 256, 64};
 std::uint32_t add(std::uint32_t a, std::uint32_t b) { return b == kUnlimited ? b : a + b; }
 
 /// Patterns that most schemas have, with their automata. A grammar changes its automata, so each serves only one.
-constinit std::vector<std::pair<std::string, std::optional<regex::Regex>>> prepared;
+constinit std::vector<std::pair<std::string, std::shared_ptr<regex::Regex>>> prepared;
 constinit bool preparing = false;
 
 std::string number(std::uint32_t value) { return std::string(Number(value).text()); }
@@ -41,26 +41,26 @@ void Strings::prepare(void (*use)()) {
   preparing = true;
   use();
   preparing = false;
-  bool empty = false;
-  std::string problem;
-  for (auto& [pattern, automaton] : prepared) automaton = compile(pattern, &empty, &problem);
 }
 
-std::optional<regex::Regex> Strings::compile(std::string_view pattern, bool* empty, std::string* problem) {
-  if (preparing) prepared.emplace_back(pattern, std::nullopt);
-  for (auto& [text, automaton] : prepared)
-    if (automaton && text == pattern) {
-      *empty = false;
-      return std::exchange(automaton, std::nullopt);
-    }
+std::shared_ptr<regex::Regex> Strings::compile(std::string_view pattern, bool* empty, std::string* problem) {
+  *empty = false;
+  if (!preparing)
+    for (auto& [text, automaton] : prepared)
+      if (automaton && text == pattern) return std::exchange(automaton, nullptr);
   regex::Limits limits;
   limits.eager_states = 4096;
   limits.nfa_states = 65'000;
   regex::Error error;
   std::optional<regex::Regex> compiled = regex::Regex::compile(pattern, &error, limits);
   *empty = !compiled && error.message.starts_with("no text matches");
-  if (!compiled) *problem = "its automaton is too large: " + error.message;
-  return compiled;
+  if (!compiled) {
+    *problem = "its automaton is too large: " + error.message;
+    return nullptr;
+  }
+  auto automaton = std::make_shared<regex::Regex>(std::move(*compiled));
+  if (preparing) prepared.emplace_back(pattern, automaton);
+  return automaton;
 }
 
 Strings::Known& Strings::known(std::string_view text, bool format) {
@@ -106,7 +106,7 @@ std::optional<bool> Strings::matches(std::string_view text, bool format, std::st
   const std::string_view inside = plain_ ? string : std::string_view(quoted).substr(1, quoted.size() - 2);
   for (std::size_t i = 0; i < known.compiled.size(); i++) {
     bool match = false;
-    if (const std::optional<regex::Regex>& compiled = known.compiled[i]) {
+    if (const std::shared_ptr<regex::Regex>& compiled = known.compiled[i]) {
       regex::Regex::State state = compiled->initial();
       for (const char c : inside) state = compiled->append(state, static_cast<std::uint8_t>(c));
       match = compiled->accepting(state);

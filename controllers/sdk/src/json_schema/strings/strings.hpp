@@ -43,8 +43,8 @@ class Strings {
   enum class Lengths : std::uint8_t { kCounted, kUpperCounted, kWrittenOut };
   std::optional<Language> language(const Branch& branch, Lengths lengths, const Branch::Text** cause,
                                    std::string* problem);
-  /// Compiles a pattern. `empty`: whether it matches nothing.
-  static std::optional<regex::Regex> compile(std::string_view pattern, bool* empty, std::string* problem);
+  /// Compiles a pattern; returns null if it is too large or `empty`: matches nothing.
+  static std::shared_ptr<regex::Regex> compile(std::string_view pattern, bool* empty, std::string* problem);
   /// Keeps the automata of all patterns that `use` compiles; later, `compile` returns each of them once.
   static void prepare(void (*use)());
 
@@ -52,7 +52,7 @@ class Strings {
   struct Known {
     Pattern pattern;
     /// One for each part, compiled when they are first needed.
-    std::vector<std::optional<regex::Regex>> compiled;
+    std::vector<std::shared_ptr<regex::Regex>> compiled;
     bool failed = false;
   };
   Known& known(std::string_view text, bool format);

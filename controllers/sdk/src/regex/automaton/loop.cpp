@@ -20,7 +20,11 @@ constexpr std::uint8_t kLetterWeight = 10, kDigitWeight = 3, kOtherWeight = 1, k
 }  // namespace
 
 std::span<const std::uint32_t> Automaton::leave_out_rare() {
-  rare_ = program_->alphabet.rare();
+  if (!leaves_out_rare_) {
+    rare_ = program_->alphabet.rare();
+    leaves_out_rare_ = true;
+    byte_classes_ = nullptr;
+  }
   return rare_.characters;
 }
 
@@ -36,6 +40,8 @@ void Automaton::each_run(State row, Visit visit) const {
 }
 
 void Automaton::set_byte_classes(ByteClasses classes) {
+  if (classes.of == byte_classes_) return;
+  byte_classes_ = classes.of;
   const Alphabet& alphabet = program_->alphabet;
   kind_bits_.assign(alphabet.dense(), 0);
   for (std::uint32_t kind = 0; kind < alphabet.dense(); kind++)

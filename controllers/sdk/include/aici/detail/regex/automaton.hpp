@@ -169,8 +169,11 @@ class Automaton {
   std::vector<Signature> kind_bits_;  ///< per kind with ASCII: the signature bits of its characters
   std::uint8_t bit_weight_[32] = {};
   Signature known_bits_ = 0;
+  /// The classes behind these bits; null if none are set.
+  const std::uint8_t* byte_classes_ = nullptr;
   /// Characters that kWellFormedUtf8 leaves out.
   Alphabet::Rare rare_;
+  bool leaves_out_rare_ = false;
   /// Per nondeterministic state: whether it leads to itself; -1: not computed yet.
   std::vector<std::int8_t> repeats_;
 };
