@@ -75,13 +75,14 @@ class NativeBuild:
 
     def _make(self) -> Path:
         self.tools.prune()
-        command = self.tools.link_command(cxx=self.cxx)
         with tempfile.TemporaryDirectory(dir=self.tools.cache) as scratch:
             made = Path(scratch) / "out.wasm"
-            setting, libraries = Setting.of(self.sdk), list[Path]()
+            setting, libraries, stack = Setting.of(self.sdk), list[Path](), tuple[str, ...]()
             if self.base is not None:
+                # before libc, which takes a new cache half a minute: the sources of the base may be missing
                 setting, libraries = self.base.make(Path(scratch) / "base")
-                command = (*command, *flags.stack(self.base.stack_bytes))
+                stack = flags.stack(self.base.stack_bytes)
+            command = (*self.tools.link_command(cxx=self.cxx), *stack)
             objects, included = compile_all(self.tools, self.sources, Path(scratch), setting)
             if self._linked:
                 libraries.append(build_library(self.sdk, self.tools))

@@ -117,8 +117,10 @@ def test_other_controllers_are_built_without_the_interpreters_sources(
     folder: Path, sdists: Path, thing: Sdist, tmp_path: Path, tools: CountingToolchain
 ) -> None:
     (sdists / thing.file_name).unlink()
+    new = CountingToolchain(tmp_path / "new")
     with pytest.raises(MissingSources, match="the sources of Thing are missing"):
-        build_controller(folder, tmp_path / "out.wasm", tools=tools)
+        build_controller(folder, tmp_path / "out.wasm", tools=new)
+    assert not new.commands, "nothing is compiled for a controller that lacks its sources"
     other = folder.parent / "zother"
     other.mkdir()
     (other / "main.c").write_text(MINIMAL)
