@@ -317,6 +317,10 @@ class Listed:
 
 def _number(text: str) -> int | Decimal:
     number = Decimal(text)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    if exponent > 0:  # `int` of the whole takes half a minute for 1e1000000
+        return int(Decimal((sign, digits, 0))) * 10**exponent
     return int(number) if number == number.to_integral_value() else number
 
 

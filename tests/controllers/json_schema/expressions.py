@@ -29,15 +29,8 @@ def _items(ranges: list[tuple[int, int]]) -> str:
 @functools.cache
 def _property(name: str) -> list[tuple[int, int]]:
     """The characters of a property of Unicode, such as `L` or `Script=Greek`."""
-    member = regex.compile(rf"\p{{{name}}}")
-    ranges: list[tuple[int, int]] = []
-    for code in range(0x110000):
-        if member.match(chr(code)):
-            if ranges and ranges[-1][1] == code - 1:
-                ranges[-1] = (ranges[-1][0], code)
-            else:
-                ranges.append((code, code))
-    return ranges
+    everything = "".join(map(chr, range(0x110000)))
+    return [(run.start(), run.end() - 1) for run in regex.finditer(rf"\p{{{name}}}+", everything)]
 
 
 def in_python(pattern: str) -> str:

@@ -95,4 +95,14 @@ PROBE(probe_row) void probe_row(std::uint32_t state, std::uint8_t* out) {
   for (std::uint32_t byte = 0; byte < 256; byte++) out[byte] = parser->byte_allowed(state, static_cast<std::uint8_t>(byte));
   out[256] = parser->special_allowed(state, aici::SpecialToken::eos);
 }
+/// Returns the index of the first of these bytes that is allowed; `size` if none is.
+PROBE(probe_first) std::uint32_t probe_first(const std::uint8_t* bytes, std::uint32_t size, std::uint32_t state) {
+  std::uint32_t i = 0;
+  while (i < size && !parser->byte_allowed(state, bytes[i])) i++;
+  return i;
+}
+/// Returns 1 if the text may end here.
+PROBE(probe_may_end) std::uint32_t probe_may_end(std::uint32_t state) {
+  return parser->special_allowed(state, aici::SpecialToken::eos);
+}
 PROBE(probe_failed) std::uint32_t probe_failed() { return parser->failure() != nullptr; }
