@@ -96,12 +96,12 @@ class Step:
         #: why the results are not available, for the error; "" while the step is under way
         self._over = ""
 
-    def wait_pre(self) -> dict[int, PreResult]:
+    def wait_pre(self, *, ready: bool = False, patient: bool = True) -> dict[int, PreResult]:
         """Returns the results of post_process and pre_process, without sequences that just continue.
 
         On the critical path: returns at once if no controller of the step has either. The sequences of a
-        worker that takes long are suspended, if there are others. Raises RuntimeFailure after `abandon`, and
-        ClosedError if the runtime has been closed.
+        worker that takes long are suspended, if there are others. `ready`, `patient`: see `wait`. Raises
+        RuntimeFailure after `abandon`, and ClosedError if the runtime has been closed.
         """
         if self._pre is not None:
             return self._pre
@@ -112,7 +112,7 @@ class Step:
                 continue
             if part.failure is None:
                 try:
-                    if (message := self._verdicts(part)) is not None:
+                    if (message := self._verdicts(part, ready, patient)) is not None:
                         self._read_verdicts(part, message[PRE_VERDICTS], results)
                     else:
                         part.suspended = True
@@ -128,15 +128,15 @@ class Step:
         self._pre = results
         return results
 
-    def _verdicts(self, part: StepPart) -> list[Any] | None:
+    def _verdicts(self, part: StepPart, ready: bool, patient: bool) -> list[Any] | None:
         """Waits for the verdicts of a part; returns None if others should not wait for them any longer."""
         link = part.link
-        if len(self._parts) == 1:
+        if patient and len(self._parts) == 1:
             message: list[Any] | None = link.expect(PRE, part.number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
         else:
             patience, seconds, look = self._patience(part), LATE_SECONDS, CRITICAL_SECONDS
             if part.number != self._number:  # it has had its time, unless all others have had theirs too
-                all_late = all(other.number != self._number for other in self._parts)
+                all_late = not ready and all(other.number != self._number for other in self._parts)
                 seconds, look = PEER_CHECK_SECONDS if all_late else 0.0, 0.0
             message = link.expect_within(PRE, part.number, patience, seconds, look=look)
             if message is None:
@@ -148,15 +148,16 @@ class Step:
             link.outstanding = link.outstanding._replace(pre=False)
         return message
 
-    def wait(self, *, ready: bool = False) -> StepResult:
+    def wait(self, *, ready: bool = False, patient: bool = True) -> StepResult:
         """Returns the results of mid_process for every sequence that goes on; usually without waiting.
 
         `ready`: the engine also has sequences without controllers, which must not wait for slow controllers
-        longer than controllers wait for each other. Call it once: raises RuntimeFailure the second time and
-        after `abandon`, and ClosedError if the runtime has been closed.
+        longer than controllers wait for each other. `patient`: the engine has nothing else to do than to
+        wait. Otherwise the sequences are late after a moment even if no worker answers. Call it once: raises
+        RuntimeFailure the second time and after `abandon`, and ClosedError if the runtime has been closed.
         """
         self._check_under_way()
-        pre = self.wait_pre()
+        pre = self.wait_pre(ready=ready, patient=patient)
         result = StepResult({})
         waiting = self._not_there(self._parts)
         ready = ready or len(waiting) < sum(not part.suspended for part in self._parts)
@@ -167,7 +168,7 @@ class Step:
         if waiting and not ready:
             self._wait_for_one(waiting)
         if left := self._not_there(waiting):
-            self._wait_for_all(left, ready or len(left) < len(waiting))
+            self._wait_for_all(left, ready or len(left) < len(waiting), patient)
         for part in self._parts:
             if part.failure is None:
                 try:
@@ -182,8 +183,8 @@ class Step:
         self._over = "they have been fetched already"
         return result
 
-    def _wait_for_all(self, waiting: list[StepPart], ready: bool) -> None:
-        """Waits for the remaining answers; if other sequences are ready, only for a moment.
+    def _wait_for_all(self, waiting: list[StepPart], ready: bool, patient: bool) -> None:
+        """Waits for the remaining answers; if other sequences are ready, or not `patient`, only for a moment.
 
         A worker that has not answered an earlier step delays nobody again.
         """
@@ -195,6 +196,9 @@ class Step:
         while (left := self._not_there(waiting)) and not ready and len(left) == len(waiting):
             for part in left:
                 self._wait_for(part, patience[part.link], PEER_CHECK_SECONDS)
+            if not patient:
+                left = self._not_there(left)
+                break
         for part in left:
             if part.link.outstanding is None:
                 part.link.outstanding = Outstanding(

@@ -145,16 +145,16 @@ class _RecordedStep(Step):
         self._tape = tape
         self._pre_recorded = False
 
-    def wait_pre(self) -> dict[int, PreResult]:
-        verdicts = self._step.wait_pre()
+    def wait_pre(self, *, ready: bool = False, patient: bool = True) -> dict[int, PreResult]:
+        verdicts = self._step.wait_pre(ready=ready, patient=patient)
         if not self._pre_recorded:
             self._pre_recorded = True
             self._tape.hear_verdicts(verdicts)
         return verdicts
 
-    def wait(self, *, ready: bool = False) -> StepResult:
-        self.wait_pre()
-        result = self._step.wait(ready=ready)
+    def wait(self, *, ready: bool = False, patient: bool = True) -> StepResult:
+        self.wait_pre(ready=ready, patient=patient)
+        result = self._step.wait(ready=ready, patient=patient)
         self._tape.hear_answers(result)
         return result
 

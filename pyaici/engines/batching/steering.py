@@ -58,7 +58,7 @@ class StepActions:
         if self._step is None:
             return list(active.values())
         try:
-            answers = self._step.wait_pre()
+            answers = self._step.wait_pre(ready=self._has_plain(), patient=False)
         except AiciError as error:
             self._fail(error)
             self._step.abandon()
@@ -94,8 +94,7 @@ class StepActions:
         answers: dict[int, MidResult] = {}
         if self._step is not None:
             try:
-                plain = any(seq.control is None and seq.reason is None for seq in self._seqs)
-                result = self._step.wait(ready=plain)
+                result = self._step.wait(ready=self._has_plain(), patient=False)
             except AiciError as error:
                 self._fail(error)
                 self._step.abandon()
@@ -156,6 +155,10 @@ class StepActions:
             if not 0 <= token < self._num_tokens:
                 return f"a splice appends token {token}; the model's are below {self._num_tokens}"
         return None
+
+    def _has_plain(self) -> bool:
+        """Returns whether a sequence without a controller takes part."""
+        return any(seq.control is None and seq.reason is None for seq in self._seqs)
 
     def _close(self) -> None:
         self._pool.complete(self._closing)

@@ -61,6 +61,40 @@ def test_death_of_a_worker_ends_its_streams_during_a_step(
     assert line.levelname == "WARNING"
 
 
+@pytest.mark.parametrize("controller", ["guest", "regex"])
+def test_stopped_worker_does_not_hold_the_engine(
+    guest: bytes, controller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New requests begin although all controllers are in a worker that does not answer."""
+    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 60.0)
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.1)
+
+    async def main() -> None:
+        with Runtime(workers=1) as runtime:
+            engine = small_engine(runtime)
+            module, arg = (runtime.upload(guest).id, "ok") if controller == "guest" else ("regex", "[a-z]*")
+            thread = EngineThread(engine, asyncio.get_running_loop())
+            worker = runtime.health()["workers"][0]["pid"]
+            try:
+                stream = await thread.add(Request([1, 2], module=module, arg=arg, max_tokens=4000))
+                await anext(stream)
+                os.kill(worker, signal.SIGSTOP)
+                free = await thread.add(Request([1, 2], max_tokens=3))
+                async for _ in free:
+                    pass
+                assert free.results is not None and free.results[0].sampled == 3
+                assert stream.open and stream.error is None
+                os.kill(worker, signal.SIGCONT)
+                steps = engine.stats.sampled
+                while engine.stats.sampled < steps + 3:
+                    await anext(stream)
+            finally:
+                os.kill(worker, signal.SIGCONT)
+                await asyncio.to_thread(thread.close)
+
+    asyncio.run(main())
+
+
 def test_death_of_aicirt_is_an_error_for_clients_and_in_the_log(tmp_path: Path) -> None:
     with Serving(tmp_path / "log", program=("-m", "tests.pyaici.server.quick")) as server:
         body = {

@@ -165,7 +165,7 @@ class ScriptedStep:
         self.waiting: list[int] = []
         self.pre: dict[int, PreResult] | None = None
 
-    def wait_pre(self) -> dict[int, PreResult]:
+    def wait_pre(self, *, ready: bool = False, patient: bool = True) -> dict[int, PreResult]:
         self.runtime.fail_if("wait_pre")
         if self.pre is not None:
             return self.pre
@@ -197,7 +197,7 @@ class ScriptedStep:
     def abandon(self) -> None:
         self.runtime.order.append("abandon")
 
-    def wait(self, *, ready: bool = False) -> StepResult:
+    def wait(self, *, ready: bool = False, patient: bool = True) -> StepResult:
         if self.pre is None:
             self.wait_pre()
         self.runtime.fail_if("wait")
