@@ -20,10 +20,11 @@ def as_prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
     return [{"role": "user", "content": text}] if chat else text
 
 
-def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
+def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int, *, special: bool = True) -> list[int]:
     """Returns the tokens of a prompt. The tokenizer encodes texts; its chat template formats chats first.
 
-    `num_tokens`: the model's token ids are below this. Raises ValueError for other ids, and for texts and
+    `num_tokens`: the model's token ids are below this. `special`: add the special tokens that the model
+    expects around a text, such as one at its beginning. Raises ValueError for other ids, and for texts and
     chats if `tokenizer` is None.
     """
     parts = prompt if isinstance(prompt, str) else list(prompt)
@@ -35,7 +36,7 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
                 "the prompt is text, but the engine has no tokenizer: give token numbers instead"
             )
         if isinstance(parts, str):
-            return list(tokenizer.encode(parts))
+            return list(tokenizer.encode(parts, add_special_tokens=special))
         return list(tokenizer.apply_chat_template(parts, add_generation_prompt=True, return_dict=False))
     tokens = [int(cast("int", token)) for token in parts]
     for token in tokens:

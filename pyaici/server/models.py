@@ -91,15 +91,20 @@ class ServedModel:
         name = self.vocabulary.special_names.get(token)
         return name if name is not None else self.vocabulary.token_bytes(token).decode("utf-8", "replace")
 
-    def encode(self, prompt: str | Sequence[int], param: str = "prompt") -> list[int]:
-        """Returns the tokens of a text, or checked token ids. Raises ApiError."""
+    def encode(
+        self, prompt: str | Sequence[int], param: str = "prompt", *, special: bool = True
+    ) -> list[int]:
+        """Returns the tokens of a text, or checked token ids; `special`: see `encode_prompt`.
+
+        Raises ApiError.
+        """
         if isinstance(prompt, str):
             check_text(prompt, param)
             self._check_length(len(prompt), param)
         else:
             self._fitting(prompt, param)
         try:
-            tokens = encode_prompt(self.tokenizer, prompt, self.num_tokens)
+            tokens = encode_prompt(self.tokenizer, prompt, self.num_tokens, special=special)
         except ValueError as error:
             raise bad_request(str(error), param) from None
         self._fitting(tokens, param)
@@ -124,10 +129,11 @@ class ServedModel:
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_arguments: Mapping[str, Any] | None = None,
         param: str = "messages",
+        answer: bool = True,
     ) -> list[int]:
         """Returns the tokens of a chat in the model's own template, up to where the answer begins.
 
-        Raises ApiError if the template refuses the chat.
+        `answer`: add the beginning of an answer. Raises ApiError if the template refuses the chat.
         """
         import jinja2
 
@@ -145,7 +151,7 @@ class ServedModel:
             tokens = self.tokenizer.apply_chat_template(
                 list(messages),
                 tools=list(tools) if tools else None,
-                add_generation_prompt=True,
+                add_generation_prompt=answer,
                 return_dict=False,
                 **(template_arguments or {}),
             )

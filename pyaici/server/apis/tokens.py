@@ -1,4 +1,4 @@
-"""Routes `POST /tokenize`, `POST /detokenize` and `GET /version`, as vLLM's server has them."""
+"""Routes `/tokenize`, `/detokenize`, `/tokenizer_info` and `/version`, as vLLM's server has them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ class TokenizeRequest(StrictBody):
     prompt: str | None = None
     messages: Annotated[list[ChatMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] | None = None
     return_token_strs: bool = Field(False, description="also return the text of each token")
+    add_special_tokens: bool = Field(
+        True, description="add the special tokens that the model expects around a prompt; not for chats"
+    )
+    add_generation_prompt: bool = Field(True, description="add the beginning of an answer to a chat")
 
 
 class Tokenized(BaseModel):
@@ -50,6 +54,16 @@ class Detokenized(BaseModel):
     prompt: str
 
 
+class TokenizerInfo(BaseModel):
+    """The names of special tokens, and the template of chats; null where there is none."""
+
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    chat_template: str | None
+    model_max_length: int
+
+
 class Version(BaseModel):
     """The version of this server."""
 
@@ -64,9 +78,10 @@ async def tokenize(request: Request, body: TokenizeRequest, user: Runner) -> Tok
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("give either a prompt or messages", "prompt")
     if body.prompt is not None:
-        tokens = model.encode(body.prompt)
+        tokens = model.encode(body.prompt, special=body.add_special_tokens)
     else:
-        tokens = model.encode_chat([message.model_dump() for message in body.messages or ()])
+        messages = [message.model_dump() for message in body.messages or ()]
+        tokens = model.encode_chat(messages, answer=body.add_generation_prompt)
     return Tokenized(
         count=len(tokens),
         max_model_len=model.max_context,
@@ -86,6 +101,24 @@ async def detokenize(request: Request, body: DetokenizeRequest, user: Runner) ->
         name = names.get(token)
         pieces.append(vocabulary.token_bytes(token) if name is None else name.encode())
     return Detokenized(prompt=b"".join(pieces).decode("utf-8", "replace"))
+
+
+@router.get("/tokenizer_info")
+async def tokenizer_info(request: Request, user: Runner) -> TokenizerInfo:
+    """Describes the tokenizer, so that clients such as lm-eval-harness need no copy of it."""
+    model: ServedModel = request.app.state.service.model
+    vocabulary = model.vocabulary
+    bos, eos, pad = (
+        None if token is None else vocabulary.special_names.get(token)
+        for token in (vocabulary.bos, next(iter(vocabulary.eos), None), vocabulary.pad)
+    )
+    return TokenizerInfo(
+        bos_token=bos,
+        eos_token=eos,
+        pad_token=pad,
+        chat_template=model.chat_template or None,
+        model_max_length=model.max_context,
+    )
 
 
 @router.get("/version")
