@@ -141,7 +141,8 @@ def structural_tag_grammar(tag: StructuralTag, start: Start, param: str) -> str:
         ]
         older = TriggeredTags(type="triggered_tags", triggers=tag.triggers or [], tags=tags)
         answer = writer.format(older, last=True)
-    return with_reasoning(start, answer or '""', [*writer.rules, _TEXT])
+    needs_text = writer.needs_text or bool(start.rules()[1])
+    return with_reasoning(start, answer or '""', [*writer.rules, *([_TEXT] if needs_text else [])])
 
 
 class _Writer:
@@ -151,6 +152,8 @@ class _Writer:
         self._param = param
         self._depth = 0
         self.rules: list[str] = []
+        #: whether a rule has the terminal TEXT of any text
+        self.needs_text = False
 
     def format(self, form: Any, *, last: bool) -> str:
         """Returns the expression of a format. `last`: nothing follows it in the answer."""
@@ -173,7 +176,7 @@ class _Writer:
     def _any_text(self, form: AnyText, last: bool) -> str:
         if not last:
             raise self._refused("any_text", "it must be the content of a tag, or the last part of the answer")
-        return self._without(form.excludes) if form.excludes else "TEXT"
+        return self._without(form.excludes) if form.excludes else self._text()
 
     def _sequence(self, form: Elements, last: bool) -> str:
         final = len(form.elements) - 1
@@ -191,7 +194,9 @@ class _Writer:
                 return f"{begin} {self.format(form.content, last=last)}"
             if form.content.excludes:
                 raise self._refused("any_text", "excludes cannot be used in a tag")
-            return f"{begin} {self._rule('text[lazy]', f'TEXT {_one_of(map(lark_text, form.ends))}')}"
+            return (
+                f"{begin} {self._rule('text[lazy]', f'{self._text()} {_one_of(map(lark_text, form.ends))}')}"
+            )
         return f"{begin} {self.format(form.content, last=False)} {_one_of(map(lark_text, form.ends))}"
 
     def _triggered_tags(self, form: TriggeredTags, last: bool) -> str:
@@ -201,7 +206,7 @@ class _Writer:
         for trigger in form.triggers:
             tags = [tag for tag in form.tags if tag.begin.startswith(trigger)]
             if tags:
-                before = self._rule("before[lazy]", f"TEXT {lark_text(trigger)}")
+                before = self._rule("before[lazy]", f"{self._text()} {lark_text(trigger)}")
                 parts.append(
                     f"{before} {_one_of([self._tag(tag, last=False, after=trigger) for tag in tags])}"
                 )
@@ -223,7 +228,11 @@ class _Writer:
     def _without(self, marks: Sequence[str]) -> str:
         """Returns the name of a terminal for texts without these marks."""
         marked = "|".join(map(literal_pattern, marks))
-        return self._rule("REST", rf"TEXT & ~/(.|\n)*({marked})(.|\n)*/")
+        return self._rule("REST", rf"{self._text()} & ~/(.|\n)*({marked})(.|\n)*/")
+
+    def _text(self) -> str:
+        self.needs_text = True
+        return "TEXT"
 
     def _rule(self, name: str, expression: str) -> str:
         """Adds a rule or a terminal, and returns its name. `name` may have an attribute."""

@@ -89,7 +89,7 @@ def test_texts_are_those_of_xgrammar(name: str, lark: Callable[[str], Controller
     controller, peer = lark(_grammar(tag)), xgrammar.Grammar.from_structural_tag(tag)
     allowed = [text for text in texts if controller.accepts(text)]
     assert allowed == [text for text in texts if _is_grammar_accept_string(peer, text)]
-    assert 0 < len(allowed) < len(texts)
+    assert 0 < len(allowed) < len(texts) and controller.log() == ""
 
 
 def test_older_form_is_the_same(lark: Callable[[str], Controller]) -> None:
