@@ -116,8 +116,10 @@ def _frame(request: MessagesRequest, calls: bool, inside: bool, ends: bool, thou
     """Yields all rules but those of calls. Text before a call or a terminator contains no markers."""
     stops = terminators(request)
     contents = [*(["calls"] if calls else []), *([] if request.must_call else ["answer"])]
-    yield Rule(f"start ::= {'' if thought else _begin(inside)} ({' | '.join(contents)});")
-    if not thought:
+    # a client that asks for JSON, and for no thinking, reads the first block as JSON
+    thinks = not thought and (inside or request.thinks or request.output_schema is None)
+    yield Rule(f"start ::= {_begin(inside) if thinks else ''} ({' | '.join(contents)});")
+    if thinks:
         yield from _thinking(inside, "thinking", "blanks")
     if request.must_call:
         return

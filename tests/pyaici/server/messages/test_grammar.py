@@ -118,8 +118,10 @@ def test_answer_with_an_output_format_is_json(grammar: Make, prompt_format: Any)
     made = plan(request(output_config=config), prompt_format=prompt_format)
     assert made.level == "schema_aware" and list(made.stop) == []
     controller = grammar(made.argument or "")
-    for text in ('{"a": 1}', '<think>so</think>\n{"a": 1}'):
-        assert controller.accepts(text)
+    assert controller.accepts('{"a": 1}') and not controller.accepts('<think>so</think>\n{"a": 1}')
+    enabled = plan(request(output_config=config, thinking={"type": "adaptive"}), prompt_format=prompt_format)
+    begun = "" if enabled.inside else "<think>"
+    assert grammar(enabled.argument or "").accepts(begun + 'so</think>\n{"a": 1}')
     for text in ("Hello." + END, '{"a": "b"}', "{}", '{"a": 1}' + END, calls(TOKYO)):
         assert not controller.accepts(text), text
     both = grammar(
