@@ -22,6 +22,8 @@ from pyaici.cpc import best, enumeration, pcas
 from pyaici.cpc.cover import Certificate, Cover
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyaici.cpc.tree import CoverTree
 
 
@@ -40,11 +42,15 @@ def sample(tree: CoverTree, rng: np.random.Generator, budget: int | None = None)
     kept = 0 if budget is None else pcas.reserve(tree, budget)
     trials = 0
     cover = None
+
+    def spent() -> bool:
+        return budget is not None and enumeration.left(tree, before, budget, kept) <= 0
+
     while cover is None:
-        if budget is not None and enumeration.left(tree, before, budget, kept) <= 0:
+        if spent():
             return enumeration.draw_known(tree, rng, before, trials, budget)
         trials += 1
-        cover = _trial(tree, rng)
+        cover = _trial(tree, rng, spent)
     evaluations = tree.session.evaluations - before
     root = tree.root
     return cover, Certificate(
@@ -58,11 +64,14 @@ def sample(tree: CoverTree, rng: np.random.Generator, budget: int | None = None)
     )
 
 
-def _trial(tree: CoverTree, rng: np.random.Generator) -> Cover | None:
+def _trial(tree: CoverTree, rng: np.random.Generator, spent: Callable[[], bool]) -> Cover | None:
+    """Returns a cover; None if a new history refuses it, or if no more may be evaluated."""
     node = tree.root
     while (place := node.draw(node.child_upper, rng)) >= 0:
         child = node.children[place]
         if child is None:
+            if spent():
+                return None
             tree.expand([(node, place)])
             child = node.children[place]
             assert child is not None

@@ -235,6 +235,16 @@ def test_long_prefixes_take_at_most_the_budget(temperature: float, budget: int) 
         assert certificate.model_evals == session.evaluations <= budget
 
 
+@pytest.mark.parametrize("budget", [1, 2, 3, 50])
+def test_trial_that_no_history_refuses_stays_within_the_budget(budget: int) -> None:
+    """Every text of this model begins with the prefix, so that each history of a trial leads to another."""
+    vocab = vocabulary([b"c", b"cc"])
+    session = Session(TableLM({(): {0: 0.5, 1: 0.5}}, vocab.vocab_size), TokenTrie(vocab))
+    cover, certificate = exact.sample(session.tree((), b"c" * 400, 1.0), rng(), budget=budget)
+    assert cover.text.startswith(b"c" * 400) and certificate.approximate
+    assert certificate.model_evals == session.evaluations <= budget
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_search_with_a_budget_finds_covers_beside_the_longest_tokens(temperature: float) -> None:
     """No token continues after the longest one, `pr`."""
