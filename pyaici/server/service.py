@@ -84,6 +84,8 @@ class Service:
         self.reading = Reading(settings)
         self.waiting_room = WaitingLimits.for_streams(settings)
         self._turns = FairTurns(settings.max_streams, self.waiting_room)
+        #: of requests that have no stream yet
+        self._starting: set[asyncio.Timeout] = set()
 
     @contextlib.asynccontextmanager
     async def run(self, job: Job, *, in_turn: bool = False) -> AsyncIterator[EngineStream]:
@@ -91,15 +93,20 @@ class Service:
 
         `in_turn`: the job belongs to a request that holds a turn already.
         """
-        request = await self._prepare(job)
+        async with self._start():
+            request = await self._prepare(job)
         async with contextlib.nullcontext() if in_turn else self.turn(job.user):
             try:
-                try:
-                    stream = await self.engine.add(request, job.backlog)
-                except (ModuleError, UnknownModuleError):  # removed at aicirt since it accepted the argument
-                    self.controllers.forget()
-                    request = await self._prepare(job)
-                    stream = await self.engine.add(request, job.backlog)
+                async with self._start():
+                    try:
+                        stream = await self.engine.add(request, job.backlog)
+                    except (
+                        ModuleError,
+                        UnknownModuleError,
+                    ):  # removed at aicirt since it accepted the argument
+                        self.controllers.forget()
+                        request = await self._prepare(job)
+                        stream = await self.engine.add(request, job.backlog)
             except AiciError as error:
                 raise from_aici(error, job.controller.param if job.controller else None) from None
             except ValueError as error:
@@ -113,6 +120,21 @@ class Service:
                 stream.close()
                 _log_failures(stream)
                 self.metrics.ended(controlled, stream.results, stream.error)
+
+    @contextlib.asynccontextmanager
+    async def _start(self) -> AsyncIterator[None]:
+        """Ends the block with an error when `fail_requests` is called."""
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._starting.add(limit)
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self.engine.gone() from None
+        finally:
+            self._starting.discard(limit)
 
     async def _prepare(self, job: Job) -> Request:
         """Returns the engine's request; checks that the controller exists and accepts its argument."""
@@ -171,6 +193,8 @@ class Service:
         """Does the same at once: clients get an error although the engine is in the middle of a step."""
         self.end_requests()
         self.engine.fail_all()
+        for limit in self._starting:
+            limit.reschedule(asyncio.get_running_loop().time())
 
     def close(self) -> None:
         """Ends the engine's thread and all remaining requests."""

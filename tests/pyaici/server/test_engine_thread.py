@@ -7,7 +7,8 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Generator
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from aicirt.contract.errors import AiciError
 from pyaici.engines.engine import FinishReason, Log, TokensAppended, VariablesChanged
 from pyaici.engines.hf import HfEngine, Request
 from pyaici.server.http.errors import ApiError
+from pyaici.server.http.users import User
 from pyaici.server.scheduling.engine_thread import EngineThread
 from pyaici.server.scheduling.streams import (
     MAX_BACKLOG_BYTES,
@@ -24,7 +26,7 @@ from pyaici.server.scheduling.streams import (
     EngineStream,
     size,
 )
-from pyaici.server.service import Service
+from pyaici.server.service import ControllerCall, Service
 from tests.pyaici.server.small import job, small_engine, small_service
 
 REQUEST = Request([1, 2, 3], max_tokens=3000)
@@ -395,3 +397,34 @@ def _origins() -> Any:
     from pyaici.engines.engine import Origin
 
     return Origin
+
+
+def test_requests_that_still_start_get_the_error_of_a_server_that_ends_at_once() -> None:
+    """A controller may take long to read its argument; the client must not lose its connection instead."""
+
+    class Slow:
+        def __init__(self) -> None:
+            self.asked = asyncio.Event()
+
+        async def find(self, name: str, user: User) -> str:
+            self.asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def main() -> None:
+        async with small_service() as service:
+            service.controllers = slow = cast("Any", Slow())
+            controlled = replace(job(3), controller=ControllerCall("regex", "a"))
+
+            async def ask() -> None:
+                async with service.run(controlled):
+                    raise AssertionError
+
+            task = asyncio.create_task(ask())
+            await slow.asked.wait()
+            service.fail_requests()
+            with pytest.raises(ApiError, match="the server is shutting down") as refused:
+                await asyncio.wait_for(task, 60)
+            assert refused.value.status == 503
+
+    asyncio.run(main())
