@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,16 +105,30 @@ def test_death_of_aicirt_is_an_error_for_clients_and_in_the_log(tmp_path: Path) 
             "controller_arg": "[a-z]{4000}",
             "max_tokens": 4000,
         }
-        with server.client() as client, client.stream("POST", "/v1/run", json=body) as answer:
-            lines = answer.iter_lines()
-            next(line for line in lines if line.startswith("data:"))
-            os.kill(next(iter(private_daemons(family(server.process.pid)))), signal.SIGKILL)
-            assert "worker_died" in "".join(lines)
+        grammar = {"bnf_schema": "start ::= #'[a-z]{4000}';", "max_tokens": 4000}
+        message = {"model": "default", "messages": [{"role": "user", "content": "x"}], **grammar}
+        with ThreadPoolExecutor() as pool, server.client() as client:
+            whole = pool.submit(client.post, "/v1/messages", json=message)
+            stream = client.stream("POST", "/v1/messages", json={**message, "stream": True})
+            with stream as spoken, client.stream("POST", "/v1/run", json=body) as answer:
+                while server.metrics()['aici_live_requests{controlled="true"}'] < 3:
+                    time.sleep(0.05)
+                lines, events = answer.iter_lines(), spoken.iter_lines()
+                for opened in (lines, events):
+                    next(line for line in opened if line.startswith("data:"))
+                os.kill(next(iter(private_daemons(family(server.process.pid)))), signal.SIGKILL)
+                assert "worker_died" in "".join(lines)
+                failed = [line for line in events if line][-2:]
+            assert failed[0] == "event: error" and '"type":"overloaded_error"' in failed[1]
+            assert (whole.result().status_code, whole.result().json()["error"]["type"]) == (
+                503,
+                "overloaded_error",
+            )
         with server.client() as client:
             refused = client.post("/v1/run", json=body)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "supervisor_died")
             assert client.get("/ready").json()["aicirt"] is False
             assert client.post("/v1/run", json={"prompt": [1], "max_tokens": 2}).status_code == 200
         server.wait_for(r"ERROR aicirt.server: aicirt \(pid \d+\) has ended")
-        server.wait_for(r"WARNING aicirt.server: worker 0 \(pid \d+\) has ended; requests lost: 1")
-        assert server.metrics()['aici_sequences_ended_total{error="worker_died",reason="error"}'] == 1
+        server.wait_for(r"WARNING aicirt.server: worker \d \(pid \d+\) has ended; requests lost: \d")
+        assert server.metrics()['aici_sequences_ended_total{error="worker_died",reason="error"}'] == 3

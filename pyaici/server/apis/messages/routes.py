@@ -13,7 +13,7 @@ from sse_starlette import ServerSentEvent
 
 from pyaici.engines.engine import FinishReason, Sampling
 from pyaici.server.apis.json_bodies import parse_body, parse_json_body
-from pyaici.server.apis.messages.errors import MessagesError
+from pyaici.server.apis.messages.errors import STATUS, Kind, MessagesError
 from pyaici.server.apis.messages.grammar import level_of
 from pyaici.server.apis.messages.plan import Plan, PromptFormat, plan
 from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
@@ -190,7 +190,8 @@ class _Turn:
             problem = self._problem(error)
             if not begun:
                 raise problem from None
-            yield answer.fail(MessagesError("api_error", problem.message))
+            kind: Kind = next((known for known in STATUS if str(known) == problem.kind), "api_error")
+            yield answer.fail(MessagesError(kind, problem.message, problem.param))
 
     def _problem(self, error: ApiError) -> ApiError:
         """Rewrites an error about the grammar, which may be one that was built from the request's tools."""
