@@ -24,8 +24,12 @@ END_OF_ANSWER = "</ai00:assistant>"
 #: tokens of an answer, if the request does not set them
 DEFAULT_MAX_TOKENS = 1024
 
-#: fields of Anthropic's API that would change the answer
-_REFUSED = ("mcp_servers", "context_management", "container")
+#: fields that would change the answer: of Anthropic's API, and of the other APIs here
+_REFUSED = (
+    *("mcp_servers", "context_management", "container"),
+    *("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"),
+    *("min_tokens", "ignore_eos", "stop_token_ids", "bad_words"),
+)
 
 Level = Literal["none", "structural", "schema_aware"]
 
@@ -232,7 +236,7 @@ def parse_request(body: Any) -> MessagesRequest:
     if not isinstance(body, dict):
         raise invalid("the body must be a JSON object")
     for name in _REFUSED:
-        if body.get(name):
+        if body.get(name) and (name, body[name]) != ("repetition_penalty", 1):
             raise invalid(f"{name}: this field is not supported", name)
     if found := misnamed(body, {*MessagesRequest.model_fields, "stop"}):
         raise invalid(f"{found[0]}: {found[1]}", found[0])

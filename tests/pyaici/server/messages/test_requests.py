@@ -10,6 +10,7 @@ import pytest
 from pyaici.server.apis.messages import MessagesError, parse_request
 from pyaici.server.apis.messages.errors import STATUS
 from pyaici.server.apis.messages.grammar import level_of
+from pyaici.server.apis.sampling import SamplingFields
 from tests.pyaici.server.messages.bodies import (
     EXAMPLE,
     QUESTION,
@@ -21,6 +22,8 @@ from tests.pyaici.server.messages.bodies import (
     tool,
 )
 
+#: fields that this API has as well
+_OF_BOTH = {"temperature", "top_p", "top_k"}
 FORMAT = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
 
 
@@ -209,8 +212,17 @@ def test_default_values() -> None:
     assert made == request(temperature=None, tools=None, thinking=None, stop_sequences=None, bnf_schema=None)
 
 
+@pytest.mark.parametrize("name", sorted(SamplingFields.model_fields.keys() - _OF_BOTH - {"seed"}))
+def test_sampling_fields_of_other_apis_are_refused(name: str) -> None:
+    value: Any = {"5": 1.0} if name == "logit_bias" else [5] if name == "stop_token_ids" else 0.5
+    with pytest.raises(MessagesError) as refused:
+        request(**{name: value})
+    assert (refused.value.message, refused.value.param) == (f"{name}: this field is not supported", name)
+
+
 def test_unknown_fields_are_ignored() -> None:
     assert request(service_tier="fast", metadata={"user_id": "a"}).model == "m"
+    assert request(repetition_penalty=1.0, min_p=0, bad_words=[]) == request(), "these change nothing"
     cached = {**TOOLS[0], "cache_control": {"type": "ephemeral"}}
     assert request(tools=[cached]) == request(tools=[TOOLS[0]])
 
