@@ -300,6 +300,13 @@ class Engine(ABC):
     def busy(self) -> bool:
         """Whether a call of `step` has work to do."""
 
+    def cache_use(self) -> dict[str, int]:
+        """Returns how many tokens the key-value cache holds, by kind; empty if the engine does not know.
+
+        May be called from any thread.
+        """
+        return {}
+
     @property
     @abstractmethod
     def stats(self) -> Counts:

@@ -63,6 +63,14 @@ class Budget:
         """Releases a claim whose sequences have ended."""
         self._claims.remove(claim)
 
+    @property
+    def claimed(self) -> int:
+        """The tokens of the cache that all claims together may need; may be read from any thread."""
+        claims = list(self._claims)
+        if self._uniform:
+            return sum(c.sequences for c in claims) * max((c.tokens for c in claims), default=0)
+        return sum(c.sequences * c.tokens for c in claims)
+
     def _fits(self, sequences: int, tokens: int) -> bool:
         number = sequences + sum(claim.sequences for claim in self._claims)
         if self.most_sequences is not None and number > self.most_sequences:

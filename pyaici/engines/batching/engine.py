@@ -159,6 +159,15 @@ class BatchingEngine(Engine):
         """Whether a call of `step` has work to do."""
         return bool(self._pool.live or self._pool.closing)
 
+    def cache_use(self) -> dict[str, int]:
+        """Returns the tokens that the cache holds, those reserved for requests, and its limit if it has one.
+
+        Sequences that share a beginning count it each. May be called from any thread.
+        """
+        live = sum(seq.slot.length for seq in list(self._pool.live.values()))
+        use = {"held": live + self._prefixes.kept_tokens, "reserved": self._budget.claimed}
+        return use if self.cache_tokens is None else {**use, "limit": self.cache_tokens}
+
     @property
     def stats(self) -> StepStats:
         """Times and counts since the engine was created."""

@@ -139,11 +139,13 @@ class PrefixCache:
             self._cache.free(slot)
             return
         self._kept.append(new)
-        while len(self._kept) > self._keep or self._kept_tokens() > self._keep_tokens:
+        while len(self._kept) > self._keep or self.kept_tokens > self._keep_tokens:
             self._drop(self._kept[0])
 
-    def _kept_tokens(self) -> int:
-        return sum(cached.slot.length for cached in self._kept)
+    @property
+    def kept_tokens(self) -> int:
+        """The tokens of all kept prefixes; may be read from any thread."""
+        return sum(cached.slot.length for cached in list(self._kept))
 
     def clear(self) -> None:
         """Frees all kept slots."""

@@ -108,6 +108,12 @@ class Watcher(Collector):
         if reused is not None:  # only for an engine that has its own cache
             text = "tokens of prompts that the cache had"
             yield CounterMetricFamily("aici_engine_reused_tokens", text, reused)
+        if use := model.engine.cache_use():
+            text = "tokens of the key-value cache: held, reserved for requests, and their limit"
+            cache = GaugeMetricFamily("aici_cache_tokens", text, labels=("kind",))
+            for kind, tokens in use.items():
+                cache.add_metric([kind], tokens)
+            yield cache
         seconds = getattr(stats, "seconds", None)
         if seconds is not None:  # only for an engine that times its phases
             phases = CounterMetricFamily(

@@ -73,6 +73,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     param = ".".join(str(part) for part in place if part not in _TYPES) or first.get("ctx", {}).get("param")
     message = first["msg"].removeprefix("Value error, ")
     problem = message[:1].lower() + message[1:]
+    if first["type"] == "too_long" and first["ctx"]["max_length"] == 0:
+        problem = "this field is not supported"
     if first["type"] == "extra_forbidden":
         known = list(request.scope["route"].body_field.field_info.annotation.model_fields)
         meant = difflib.get_close_matches(str(place[-1]), known, n=1) if len(place) == 1 else []
@@ -124,6 +126,9 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
         paths = {route.path for route in _routes(request)}
         if meant := difflib.get_close_matches(request.url.path[:_MAX_NAME], paths, n=1):
             message += f"; did you mean {meant[0]}?"
+        else:
+            nearest = difflib.get_close_matches(request.url.path[:_MAX_NAME], paths, n=1, cutoff=0)[0]
+            message += f"; the nearest is {nearest}, and GET /openapi.json describes all"
     return _answer(request, ApiError(error.status_code, message, kind=kind, headers=headers))
 
 

@@ -49,6 +49,8 @@ def test_metrics_count_requests_tokens_and_ends(server: Serving) -> None:
     assert grown("aici_first_token_seconds_count") >= 3
     assert after['aici_live_requests{controlled="true"}'] == 0
     assert "aici_controller_bytes" in after
+    held, reserved, limit = (after[f'aici_cache_tokens{{kind="{k}"}}'] for k in ("held", "reserved", "limit"))
+    assert reserved == 0 < held <= limit, "no request is live, and prompts are kept"
     assert after["aici_live_sequences"] == 0 and after["aici_modules"] > 0 and after["aici_templates"] > 0
 
 
@@ -141,6 +143,9 @@ def test_unknown_routes_get_404_and_wrong_methods_405(server: Serving) -> None:
         unknown = client.get("/v1/rum")
         assert unknown.status_code == 404
         assert unknown.json()["error"]["message"] == "there is no route /v1/rum; did you mean /v1/run?"
+        unlike = client.get("/xyz")
+        words = "there is no route /xyz; the nearest is /"
+        assert unlike.status_code == 404 and unlike.json()["error"]["message"].startswith(words)
         refused = client.get("/v1/run")
         assert refused.status_code == 405 and "error" in refused.json()
         assert refused.headers["allow"] == "POST"

@@ -224,6 +224,9 @@ def test_budget_claims_widens_and_releases() -> None:
     assert first is not None and budget.claim(2, 30) is None
     second = budget.claim(1, 30)
     assert second is not None and not budget.widen(first, 3) and first.sequences == 2
+    assert budget.claimed == 3 * 30, "all slots are as long as the longest"
     budget.release(second)
-    assert budget.widen(first, 5) and budget.claim(1, 1) is None
+    assert budget.widen(first, 5) and budget.claimed == 5 * 20 and budget.claim(1, 1) is None
     assert Budget(None, uniform=True).claim(1000, 1 << 40) is not None
+    apart = Budget(100, uniform=False)
+    assert apart.claimed == 0 and apart.claim(2, 20) and apart.claim(1, 30) and apart.claimed == 70
