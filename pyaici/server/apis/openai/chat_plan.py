@@ -185,7 +185,8 @@ def _reasoning_arguments(model: ServedModel, request: ChatRequest) -> dict[str, 
     if takes_effort(model):
         return arguments if effort == "none" and arguments else {**arguments, "reasoning_effort": effort}
     if effort != "none" and not arguments and THINK not in model.chat_template:
-        raise bad_request("this model does not reason: leave out reasoning_effort", "reasoning_effort")
+        words = "this model does not reason: leave out reasoning_effort (in Ollama's API: think)"
+        raise bad_request(words, "reasoning_effort")
     return arguments
 
 
