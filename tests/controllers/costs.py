@@ -22,6 +22,7 @@ from aicirt.vocab.tokenizer import Speller
 from aicirt.wasm import Export, Program
 from bench.inputs import kbnf_grammars
 from bench.inputs.constraints import CONSTRAINTS
+from bench.inputs.lark import lark_of_yacc
 from bench.inputs.tool_schema import tool_schema
 from bench.inputs.vocabularies import vocabulary
 from pyaici.build import build_controller
@@ -133,6 +134,7 @@ def cases() -> dict[str, Case]:
         "kbnf json": Case("kbnf", kbnf_grammars.JSON, '{"a": [1, "b", null]}'),
         "kbnf calls": Case("kbnf", kbnf_grammars.STRUCTURAL, "<think>Look.</think>\n<ai00:function_calls>\n"),
         "lr1 c": Case("lr1", _grammar("c.y"), "static int add(int a, int b) { return a + b; }\n"),
+        "lark c": Case("lark", lark_of_yacc(_grammar("c.y")), "int add(int a) { return a + 1; }\n"),
         "lark": Case("lark", _LARK, "area = (width + 2) * 3.5;\n"),
         "gbnf": Case("gbnf", _GBNF, "- one thing\n- another\n"),
         "substring": Case("substring", json.dumps({"text": _SUBSTRING}), "over the lazy dog, and"),

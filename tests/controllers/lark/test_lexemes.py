@@ -81,6 +81,17 @@ BLANK = "\n%ignore / +/"
         ('start: "x" (A | B "!") \nA: / +y/\nB: / [ y]*/' + BLANK, "x", b" "),
         ('start: "<" /[^>]+/ ">" | /[a-z ]+/ "z" | "." "z"' + BLANK, "", b" .<"),
         ('start: /b+/ "b" | /[^ab]+/ "a"' + BLANK, "b", b" b"),
+        # blanks do not end the comment, but the rules can do without it
+        ('start: /#[a-z #]*/? "(" "a" ")"' + BLANK, "", b" #("),
+        (
+            'start: /#[a-z #]*/? "(" "a" ")"' + BLANK,
+            "#y ",
+            bytes(b for b in b" #(abcdefghijklmnopqrstuvwxyz"),
+        ),
+        ('start: /#[a-z #]*/? ("a" "b" | "c")' + BLANK, "", b" ac"),
+        # and here they cannot
+        ('start: "(" /#[a-z #]*/ "a" | "."' + BLANK, "", b" ."),
+        ('start: "(" ("x" /#[a-z #]*/ "a" | "y") | "."' + BLANK, "(", b" y"),
     ],
 )
 def test_ignored_text_may_not_be_all_that_can_follow(

@@ -14,6 +14,7 @@ Engine::Engine(Grammar grammar, const Limits& limits)
 }
 
 const char* Engine::start(Rule rule) {
+  start_ = rule;
   if (const char* problem = network_.build(grammar_, rule, limits_)) return problem;
   columns_ = std::make_unique<Columns>(&network_, &grammar_, limits_);
   if (!grammar_.ignored().empty()) find_blank();

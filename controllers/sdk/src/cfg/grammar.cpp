@@ -156,7 +156,20 @@ std::optional<AnyOrder> Grammar::possible(const AnyOrder& order, const std::vect
   return some;
 }
 
-std::vector<bool> Grammar::solve(bool only_empty) const {
+bool Grammar::completes_without(Rule start, std::span<const Terminal> terminals) const {
+  const std::vector<bool> all = productive(), some = solve(false, terminals);
+  for (Expr e = 0; e < nodes_.size(); e++) {
+    const Node& node = nodes_[e];
+    if (!all[e]) continue;
+    // what may have to follow after a part of it
+    if (node.kind == Kind::kSequence && !some[node.b]) return false;
+    if (node.kind == Kind::kRepeat && node.least > 1 && !some[node.a]) return false;
+    if (node.kind == Kind::kAnyOrder && !some[e]) return false;
+  }
+  return some[rules_[start].body];
+}
+
+std::vector<bool> Grammar::solve(bool only_empty, std::span<const Terminal> without) const {
   // for each expression, its users: they are examined again when it joins the set
   std::vector<std::uint32_t> first(nodes_.size() + 2);
   const auto each_use = [&](auto visit) {
@@ -188,7 +201,7 @@ std::vector<bool> Grammar::solve(bool only_empty) const {
   const auto look = [&](Expr e) {
     const Node& node = nodes_[e];
     const bool is = node.kind == Kind::kEmpty      ? true
-                    : node.kind == Kind::kTerminal ? !only_empty
+                    : node.kind == Kind::kTerminal ? !only_empty && std::ranges::find(without, node.a) == without.end()
                     : node.kind == Kind::kCall     ? in[rules_[node.a].body]
                     : node.kind == Kind::kSequence ? in[node.a] && in[node.b]
                     : node.kind == Kind::kChoice   ? in[node.a] || in[node.b]

@@ -60,16 +60,19 @@ constexpr std::size_t kMostStates = 256;
 constexpr std::size_t kMostOfAll = 2u << 20;
 /// Number of states of such searches for all terminals together, and what each terminal has at least.
 constexpr std::size_t kMostTogether = 1u << 14, kLeastStates = 16;
+/// Maximum number of terminals that ignored text need not separate.
+constexpr std::size_t kMostExceptions = 8;
 
 }  // namespace
 
-/// Returns whether a text of the terminal in which no lexeme ends early, and after which the blank ends the lexeme,
-/// begins with a byte that ends `blank`. If so, adds that byte to the first bytes.
-bool Engine::find_separable(Scanner& all, Scanner::State start, Scanner::State blank, Terminal terminal) {
+/// Returns whether a text of the terminal in which no lexeme ends early, and after which `blank` ends the lexeme, begins
+/// with a byte that ends the lexeme `behind` the blank. If so, adds that byte to `firsts`.
+bool Engine::find_separable(Scanner& all, Scanner::State start, std::uint8_t blank, Terminal terminal, ByteSet& firsts) {
   struct Visit {
     Scanner::State state;
     std::uint8_t first;
   };
+  const Scanner::State behind = all.append(start, blank);
   const std::size_t most = std::clamp(kMostTogether / grammar_.terminals().size(), kLeastStates, kMostStates);
   std::vector<Visit> seen{{start, 0}};
   std::unordered_set<Scanner::State> known;
@@ -77,13 +80,13 @@ bool Engine::find_separable(Scanner& all, Scanner::State start, Scanner::State b
     const Visit here = seen[at];
     for (unsigned i = 0; i < 256; i++) {
       const auto byte = static_cast<std::uint8_t>(i);
-      if (at == 0 && all.append(blank, byte) != Scanner::kDead) continue;
+      if (at == 0 && all.append(behind, byte) != Scanner::kDead) continue;
       const Scanner::State next = all.append(here.state, byte);
       if (next == Scanner::kDead || !all.reads(next, terminal) || !known.insert(next).second) continue;
       const std::uint8_t first = at == 0 ? byte : here.first;
       const auto accepted = all.accepted(next);
-      if (std::ranges::find(accepted, terminal) != accepted.end() && all.append(next, *blank_) == Scanner::kDead) {
-        firsts_.add(first);
+      if (std::ranges::find(accepted, terminal) != accepted.end() && all.append(next, blank) == Scanner::kDead) {
+        firsts.add(first);
         return true;
       }
       seen.push_back({next, first});
@@ -92,51 +95,77 @@ bool Engine::find_separable(Scanner& all, Scanner::State start, Scanner::State b
   return false;
 }
 
-/// Finds a byte of ignored text that separates lexemes, and whether it does so for all terminals of the grammar: each
-/// has a text that the byte ends, and that can follow the byte, even if all terminals compete. Then a text of the rules
-/// can be completed wherever a lexeme ends before that byte.
+/// Returns whether a byte of ignored text separates all terminals of the grammar: each has a text that the byte ends,
+/// and that can follow the byte, even if all terminals compete. Then a text of the rules can be completed wherever a
+/// lexeme ends before that byte. A few terminals may be exceptions if the rules can always do without them, such as a
+/// comment that is only allowed at the start. Adds the first bytes of these texts to `firsts`.
+bool Engine::separates(Scanner& all, Scanner::State start, std::uint8_t blank, ByteSet& firsts) {
+  std::vector<Terminal> exceptions;
+  for (Terminal terminal = 0; terminal < grammar_.terminals().size(); terminal++) {
+    if (!grammar_.terminals().longest(terminal) || is_ignored(terminal)) continue;
+    if (all.bytes() > kMostOfAll) return false;
+    if (find_separable(all, start, blank, terminal, firsts)) continue;
+    exceptions.push_back(terminal);
+    if (exceptions.size() > kMostExceptions) return false;
+  }
+  return exceptions.empty() || grammar_.completes_without(start_, exceptions);
+}
+
+bool Engine::is_ignored(Terminal terminal) const {
+  return std::ranges::find(grammar_.ignored(), terminal) != grammar_.ignored().end();
+}
+
+/// Finds a byte of ignored text, if possible one that separates all terminals.
 void Engine::find_blank() {
   std::vector<Terminal> terminals;
-  const Terminals& known = grammar_.terminals();
-  for (Terminal terminal = 0; terminal < known.size(); terminal++)
-    if (known.longest(terminal)) terminals.push_back(terminal);
-  const auto is_ignored = [&](Terminal terminal) {
-    return std::ranges::find(grammar_.ignored(), terminal) != grammar_.ignored().end();
-  };
+  for (Terminal terminal = 0; terminal < grammar_.terminals().size(); terminal++)
+    if (grammar_.terminals().longest(terminal)) terminals.push_back(terminal);
   Scanner all(&grammar_.terminals());
   const Scanner::State start = all.start(terminals);
+  const auto is_blank = [&](std::uint8_t byte) {
+    return std::ranges::any_of(all.accepted(all.append(start, byte)), [&](Terminal it) { return is_ignored(it); });
+  };
   for (unsigned i = 0; i < 256 && !separable_; i++) {
     const auto byte = static_cast<std::uint8_t>((i + ' ') % 256);
-    const Scanner::State blank = all.append(start, byte);
-    if (std::ranges::none_of(all.accepted(blank), is_ignored)) continue;
+    if (!is_blank(byte)) continue;
     blank_ = byte, firsts_ = {};
-    separable_ = std::ranges::all_of(terminals, [&](Terminal terminal) {
-      return all.bytes() <= kMostOfAll && (is_ignored(terminal) || find_separable(all, start, blank, terminal));
-    });
+    separable_ = separates(all, start, byte, firsts_);
   }
+  if (blank_) blanks_.push_back(*blank_);
+  // the end of a line also ends lexemes that extend over blanks, such as comments
+  ByteSet firsts;
+  if (separable_ && *blank_ != '\n' && is_blank('\n') && separates(all, start, '\n', firsts)) blanks_.push_back('\n');
 }
 
 /// Returns the next state of the scanner in which a lexeme is complete and ends before the blank, or before whatever
 /// may follow; kDead if there is none nearby.
 Scanner::State Engine::exit_of(Scanner::State first) {
   if (first == Scanner::kDead || !blank_) return Scanner::kDead;
-  const auto [known, is_new] = exits_.try_emplace(first, Scanner::kDead);
-  if (!is_new) return known->second;
+  if (const auto known = exits_.find(first); known != exits_.end()) return known->second;
+  const auto ends = [&](Scanner::State state) {
+    const auto ends_before = [&](std::uint8_t byte) { return scanner_.append(state, byte) == Scanner::kDead; };
+    if (!scanner_.accepting(state)) return false;
+    if (std::ranges::any_of(blanks_, ends_before)) return true;
+    bool all = separable_;
+    firsts_.for_each([&](std::uint8_t byte) { all = all && ends_before(byte); });
+    return all;
+  };
   std::vector<Scanner::State> seen{first};
   for (std::size_t at = 0; at < seen.size() && seen.size() <= kMostStates; at++) {
     const Scanner::State state = seen[at];
-    if (scanner_.accepting(state) && scanner_.append(state, *blank_) == Scanner::kDead) return exits_[first] = state;
-    bool ends = separable_;  // before all first bytes
-    for (unsigned i = 0; i < 256; i++) {
-      const auto byte = static_cast<std::uint8_t>(i);
-      const Scanner::State next = scanner_.append(state, byte);
-      if (next == Scanner::kDead) continue;
-      ends = ends && !firsts_.has(byte);
-      if (std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
+    if (const auto known = exits_.find(state); known != exits_.end()) {
+      if (known->second != Scanner::kDead) return exits_[first] = known->second;
+      continue;
     }
-    if (ends && scanner_.accepting(state)) return exits_[first] = state;
+    if (ends(state)) return exits_[first] = state;
+    for (unsigned i = 0; i < 256; i++) {
+      const Scanner::State next = scanner_.append(state, static_cast<std::uint8_t>(i));
+      if (next != Scanner::kDead && std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
+    }
   }
-  return Scanner::kDead;
+  if (seen.size() <= kMostStates)
+    for (const Scanner::State state : seen) exits_[state] = Scanner::kDead;
+  return exits_[first] = Scanner::kDead;
 }
 
 /// Returns whether a text can be completed from this reading. Two adjacent lexemes may be read as one, and a lexeme may

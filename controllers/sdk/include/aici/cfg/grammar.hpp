@@ -161,11 +161,14 @@ class Grammar {
   Expr terminal(Terminal made) {
     terminals_.set_lexemes(made, lexemes_);
     return add({Node::Kind::kTerminal, made});
+  /// Returns whether `start`, and every text of which a rule has read a part, can be completed without these terminals.
+  bool completes_without(Rule start, std::span<const Terminal> terminals) const;
   }
   /// Returns the bytes of a literal; empty if the expression is not a literal.
   std::string_view literal_of(Expr expr) const;
-  /// Computes the least fixed point: for each expression, whether it has a text, or the empty text.
-  std::vector<bool> solve(bool only_empty) const;
+  /// Computes the least fixed point: for each expression, whether it has a text without terminals of `without`, or the
+  /// empty text.
+  std::vector<bool> solve(bool only_empty, std::span<const Terminal> without = {}) const;
 
   Lexemes lexemes_;
   Terminals terminals_;

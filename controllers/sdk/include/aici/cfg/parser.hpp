@@ -165,7 +165,9 @@ class Engine {
   State append_longest(Reading from, std::uint8_t byte, Scanner::State next);
   Column after_lexeme(Reading reading);
   void find_blank();
-  bool find_separable(Scanner& all, Scanner::State start, Scanner::State blank, Terminal terminal);
+  bool find_separable(Scanner& all, Scanner::State start, std::uint8_t blank, Terminal terminal, ByteSet& firsts);
+  bool separates(Scanner& all, Scanner::State start, std::uint8_t blank, ByteSet& firsts);
+  bool is_ignored(Terminal terminal) const;
   Scanner::State exit_of(Scanner::State scanner);
   bool can_end(Reading reading);
   bool loop_lives(Reading reading, Signature signature);
@@ -175,6 +177,7 @@ class Engine {
   Limits limits_;
   Network network_;
   Scanner scanner_;
+  Rule start_ = 0;
   std::unique_ptr<Columns> columns_;
   State initial_ = 0;
 
@@ -191,6 +194,8 @@ class Engine {
   /// By state of the scanner: the next one that a lexeme may leave, or kDead.
   std::unordered_map<Scanner::State, Scanner::State> exits_;
   /// By reading, and by state of the scanner in any column: the signature of its loop if the loop has no dead end.
+  /// `blank_`, and others that separate all terminals.
+  std::vector<std::uint8_t> blanks_;
   std::unordered_map<Reading, Signature> loops_;
   Arrays arrays_;
   /// Number of arrays with different items around the one whose state is being computed.
