@@ -105,8 +105,12 @@ void Engine::narrow(State state) {
     next.add(scanner_.next_bytes(scanner_of(reading)));
   }
   State* const row = rows_.data() + ((state & ~kSeveral) << 8);
-  std::fill_n(row, 256, State{0});
-  next.for_each([&](std::uint8_t byte) { row[byte] = kUnknown; });
+  if (next.is_most()) {
+    (~next).for_each([&](std::uint8_t byte) { row[byte] = 0; });
+  } else {
+    std::fill_n(row, 256, State{0});
+    next.for_each([&](std::uint8_t byte) { row[byte] = kUnknown; });
+  }
 }
 
 /// Returns whether a byte that continues no terminal may be allowed.

@@ -59,8 +59,12 @@ void Scanner::narrow(State state) {
   const State similar = without_names(state, differ);
   std::uint16_t* const row = table_.data() + (state << 8);
   const std::uint16_t* const known = table_.data() + (similar << 8);
-  std::fill_n(row, 256, std::uint16_t{kDead});
-  next.for_each([&](std::uint8_t b) { row[b] = similar != kDead && !differ.has(b) ? known[b] : kUnknown; });
+  if (similar == kDead && next.is_most()) {
+    (~next).for_each([&](std::uint8_t b) { row[b] = kDead; });
+  } else {
+    std::fill_n(row, 256, std::uint16_t{kDead});
+    next.for_each([&](std::uint8_t b) { row[b] = similar != kDead && !differ.has(b) ? known[b] : kUnknown; });
+  }
   rows_[state].narrow = true;
   rows_[state].next = next;
 }

@@ -20,6 +20,17 @@ class ByteSet {
   void add(const ByteSet& other) {
     for (unsigned i = 0; i < 8; i++) words_[i] |= other.words_[i];
   }
+  /// Returns the other bytes.
+  ByteSet operator~() const {
+    ByteSet others;
+    for (unsigned i = 0; i < 8; i++) others.words_[i] = ~words_[i];
+    return others;
+  }
+  bool is_most() const {
+    int count = 0;
+    for (const std::uint32_t word : words_) count += __builtin_popcount(word);
+    return count > 128;
+  }
   bool has(std::uint8_t byte) const { return words_[byte >> 5] >> (byte & 31) & 1; }
   template <class Visit>
   void for_each(Visit visit) const {
