@@ -43,8 +43,6 @@ Make = Callable[[str | bytes], Controller]
         ('root ::= "a"{3,2}', "line 1, column 13: this repetition is empty: its minimum is above"),
         ('root ::= "a"{99999}', "line 1, column 14: this number is too large: at most 10000 is possible"),
         ('root ::= * "a"', "line 1, column 10: a text, a class, a name, a parenthesis or `|` is expected"),
-        ("root ::= <think>", "line 1, column 10: tokens by name or number are not supported"),
-        ("root ::= !<[7]>", "line 1, column 10: tokens by name or number are not supported"),
         ('root ::= "a"\nroot ::= "b"', "line 2, column 1: there is a rule root already, in line 1, column 1"),
         ("root ::= itme\nitem ::= [a]", "line 1, column 10: there is no rule for itme; did you mean item?"),
         ('root ::= "a" root', "line 1, column 1: root matches no text: each of its alternatives needs"),

@@ -6,6 +6,7 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "../front/nest.hpp"
+#include "../front/tokens.hpp"
 #include "characters.hpp"
 
 namespace aici::gbnf {
@@ -114,8 +115,14 @@ class Reader {
     if (first == '[') return add({Kind::kClass, at, take_gbnf_class(source_)});
     if (source_.accept(".")) return add({Kind::kClass, at, "(?s:.)"});
     if (is_name(first)) return add({Kind::kCall, at, std::string(take_name())});
-    if (first == '<' || first == '!')
-      source_.fail(at, "tokens by name or number are not supported: a grammar describes text");
+    if (first == '<') {
+      GbnfNode node{Kind::kTokens, at};
+      node.tokens = front::take_tokens(source_, &node.text);
+      if (node.tokens.empty()) node.kind = Kind::kLiteral;
+      return add(std::move(node));
+    }
+    if (first == '!')
+      source_.fail(at, "all tokens but one (`!`) are not supported: write the texts that may stand here, such as [^<]*");
     source_.fail_here("a text, a class, a name, a parenthesis or `|`");
   }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "aici/types.hpp"
 #include "../front/source.hpp"
 
 namespace aici::gbnf {
@@ -21,6 +22,7 @@ struct GbnfNode {
     kCall,      ///< `text`: the name of a rule
     kSequence,  ///< `parts`
     kChoice,    ///< `parts`
+    kTokens,    ///< one of `tokens`, which are special
     kRepeat,    ///< parts[0] from `least` to `most` times
     kGroup,     ///< parts[0], in deeply nested brackets
   };
@@ -29,6 +31,7 @@ struct GbnfNode {
   std::string text;
   std::vector<Part> parts{};
   std::uint32_t least = 0, most = 0;
+  std::vector<TokenId> tokens{};
 };
 
 struct GbnfRule {

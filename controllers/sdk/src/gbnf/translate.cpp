@@ -9,6 +9,7 @@
 
 #include "../front/patterns.hpp"
 #include "../front/rules.hpp"
+#include "../front/tokens.hpp"
 
 namespace aici::gbnf {
 
@@ -100,6 +101,7 @@ class Translator {
         return {true, front::pattern_of(node.text), node.text, node.text.size()};
       case Kind::kClass: return {true, node.text, {}, 1 + node.text.size() / 64};
       case Kind::kCall: return call(node);
+      case Kind::kTokens: return {.expr = front::one_of(grammar_, source_, node.tokens, node.at)};
       case Kind::kSequence: return sequence(node);
       case Kind::kChoice: return choice(node);
       case Kind::kRepeat: return repeat(node);

@@ -4,6 +4,7 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "../front/patterns.hpp"
+#include "../front/tokens.hpp"
 #include "chunks.hpp"
 #include "words.hpp"
 
@@ -112,7 +113,7 @@ Part LarkBody::read_atom() {
   if (c == '\'') source_.fail(at, "texts need double quotes");
   if (c == '<') {
     LarkNode node{Kind::kTokens, at};
-    node.tokens = take_lark_tokens(source_, &node.text);
+    node.tokens = front::take_tokens(source_, &node.text);
     if (node.tokens.empty()) node.kind = Kind::kText;
     return add(std::move(node));
   }

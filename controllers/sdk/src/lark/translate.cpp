@@ -15,6 +15,7 @@
 #include "../front/rules.hpp"
 #include "../front/schema.hpp"
 #include "patterns.hpp"
+#include "../front/tokens.hpp"
 #include "words.hpp"
 
 namespace aici::lark {
@@ -190,7 +191,7 @@ class Translator {
       case Kind::kChunks: return chunks(part);
       case Kind::kJson: return schema(node);
       case Kind::kLark: return nested(node);
-      case Kind::kTokens: return tokens(node);
+      case Kind::kTokens: return front::one_of(grammar_, source_, node.tokens, node.at);
       case Kind::kIf:
         if (!parameter_) source_.fail(node.at, "`%if` needs a rule with a parameter, such as " + std::string(name_) + "::_");
         return node.condition.holds(*parameter_) ? grammar_.empty() : grammar_.never();
@@ -247,14 +248,6 @@ class Translator {
     }
     grammar_.set_lexemes(Lexemes::kLongest);
     return grammar_.call(all);
-  }
-
-  Expr tokens(const LarkNode& node) {
-    std::vector<Expr> all;
-    for (const TokenId token : node.tokens) all.push_back(grammar_.token(token));
-    if (grammar_.tokens().size() > kMostLarkTokens)
-      source_.fail(node.at, "the grammar has more than " + std::to_string(kMostLarkTokens) + " special tokens");
-    return grammar_.choice(all);
   }
 
   Expr terminal(const std::string& pattern, std::size_t at, bool lazy = false, float temperature = 0) {

@@ -3,15 +3,10 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "aici/types.hpp"
 #include "../front/source.hpp"
 
 namespace aici::lark {
-
-/// Maximum number of special tokens in a list, and in a grammar, since each is tried for each mask.
-inline constexpr std::size_t kMostLarkTokens = 256;
 
 /// Skips blanks and comments, which begin with // or #.
 void skip_lark_blanks(front::Source& source);
@@ -23,9 +18,6 @@ bool at_lark_definition(front::Source& source);
 bool at_lark_directive(const front::Source& source);
 /// Returns an empty name if there is none. Names may contain `-`.
 std::string_view take_lark_name(front::Source& source);
-/// Reads a token, such as <think> or <[12,20-24]>. Returns the special tokens that it stands for; for one token of text,
-/// stores its text instead. Fails if the vocabulary has no such token.
-std::vector<TokenId> take_lark_tokens(front::Source& source, std::string* text);
 /// Reads "..." and replaces its escapes.
 std::string take_lark_text(front::Source& source);
 /// Reads /.../ with flags; returns one regular expression, which is valid.
