@@ -66,6 +66,10 @@ FOLDER = Path(__file__).resolve().parent / "_wasm"
 DESCRIPTIONS = {
     "beam": ("beam search, as a controller", "4 24"),
     "choice": ("the model writes one of several texts", '["red", "green", "blue"]'),
+    "extract": (
+        "the output is a text of a grammar in Lark or KBNF, and parts of it become variables",
+        'start: "My name is " name "."\nname[capture]: /[A-Z][a-z]+/\n',
+    ),
     "gbnf": (
         "the output is a text of a grammar in GBNF, the syntax of llama.cpp",
         'root ::= [A-Z] [a-z]+ " is " [0-9]+ " years old."',

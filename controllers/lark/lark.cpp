@@ -13,7 +13,10 @@ namespace {
 
 aici::cfg::Parser parser_of(std::string_view argument) {
   if (argument.empty()) aici::fail("lark needs a grammar as its argument, such as start: \"yes\" | \"no\"");
-  return aici::lark::make_or_fail(argument);
+  aici::cfg::Parser parser = aici::lark::make_or_fail(argument);
+  if (parser.has_captures())
+    aici::log("warning: lark does not tell captures to the client: use the controller extract\n");
+  return parser;
 }
 
 class LarkController : public aici::RecognizerController<aici::cfg::Parser> {

@@ -50,7 +50,10 @@ void Generation::append(std::span<const aici::TokenId> tokens, const aici::Step&
 void Generation::append_one(aici::TokenId token, const aici::Step& step) {
   const aici::Vocabulary& vocab = aici::vocabulary();
   if (open_ != nullptr && !vocab.is_eos(token) && !(open_[token >> 5] >> (token & 31) & 1)) return leave(token);
-  if (constraint_ != nullptr) constraint_->append({&token, 1});
+  if (constraint_ != nullptr) {
+    constraint_->append({&token, 1});
+    if (constraint_->has_captures()) aici::detail::append_token_text(token, followed_);
+  }
   if (vocab.is_eos(token)) {
     if (can_take_back()) sequence_.cut_end();
     return finish(SCRIPT_FINISH_END);
@@ -83,6 +86,7 @@ void Generation::leave(aici::TokenId token) {
   const std::string_view bytes = aici::vocabulary().token(token);
   if (const std::size_t rest = aici::vocabulary().is_special(token) ? 0 : constraint_->longest_end(bytes); rest != 0) {
     text_ += bytes.substr(0, rest);
+    followed_ += bytes.substr(0, rest);
     force(bytes.substr(0, rest));
   }
   finish(SCRIPT_FINISH_END);
@@ -98,6 +102,8 @@ void Generation::force(std::string_view text) {
 void Generation::finish(script_finish how) {
   finish_ = how;
   over_ = true;
+  const bool whole = how == SCRIPT_FINISH_COMPLETE || how == SCRIPT_FINISH_END;
+  if (whole && constraint_ != nullptr && constraint_->has_captures()) constraint_->write_captures(followed_);
   // removes text that the constraint forced beyond the end
   if (beyond_ != 0 && can_take_back()) sequence_.cut(sequence_.size() - beyond_);
 }

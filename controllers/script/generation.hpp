@@ -55,6 +55,8 @@ class Generation {
   bool may_leave_;
 
   std::string text_;
+  /// The text that the constraint has read, if it has captures.
+  std::string followed_;
   /// The end of each token in the text.
   std::vector<std::size_t> ends_;
   std::vector<script_scored> scored_;

@@ -62,6 +62,30 @@ class Controller:
             state = self.state(guest, [byte])
         return state
 
+    def run(self, text: str, *, end: bool = True) -> Guest:
+        """Returns the guest after a text that it must allow, and after its end."""
+        guest = self.start()
+        state = self.state(guest, [])
+        for byte in text.encode():
+            assert byte in state.tokens, (text, byte)
+            state = self.state(guest, [byte])
+        if end and not state.over:
+            assert state.end
+            assert self.state(guest, [self.eos]).over
+        return guest
+
+    @staticmethod
+    def captures(guest: Guest) -> dict[str, list[str]]:
+        """Returns the captures that a guest has written to variables, by name."""
+        values = {name.decode(): value.decode() for name, (_, value) in guest.variables.items()}
+        found = {name: [value] for name, value in values.items() if not name.endswith("]")}
+        for name, last in found.items():
+            numbered = [values[f"{name}[{i}]"] for i in range(len(values)) if f"{name}[{i}]" in values]
+            if numbered:
+                assert numbered[-1:] == last and len(numbered) > 1
+                found[name] = numbered
+        return found
+
     def accepts(self, text: str | bytes) -> bool:
         """Returns whether the text is a complete text of the grammar."""
         state = self.after(text)

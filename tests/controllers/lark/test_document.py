@@ -11,6 +11,7 @@ from tests.controllers.grammars.walk import Controller
 def test_the_examples(grammar: Callable[[str], Controller]) -> None:
     for text, good, bad in examples("lark"):
         made = grammar(text)
-        assert made.log() == "" and len(good) >= 3 and len(bad) >= 3
+        assert ("capture" in made.log()) == ("[capture]" in text) and "not used" not in made.log()
+        assert len(good) >= 3 and len(bad) >= 3
         assert [t for t in good if not made.accepts(t)] == []
         assert [t for t in bad if made.accepts(t)] == []

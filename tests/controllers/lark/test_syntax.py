@@ -76,6 +76,13 @@ def test_constructs(grammar: Make, grammar_text: str, texts: list[str], others: 
     assert [t for t in others if made.accepts(t)] == []
 
 
+def test_captures_change_no_text_and_cause_a_warning(grammar: Make) -> None:
+    made = grammar('start: t\nt[capture]: "a"')
+    assert made.accepts("a")
+    assert made.log() == "warning: lark does not tell captures to the client: use the controller extract\n"
+    assert grammar('start: "a"').log() == ""
+
+
 @pytest.mark.parametrize(
     "place", ["start: {} '!'", "start: A '!'\nA: {}", "start: a '!'\na: {}\n%ignore ' '"]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -80,6 +81,21 @@ def test_patterns(play: Play, in_python: str, in_javascript: str, wish: str, tex
     transcript = check(play(pair, wish))
     assert transcript.text == text + "."
     assert transcript.log == text + "\n"
+
+
+TRIP = 'start: "to " city " or " city\ncity[capture]: /[A-Z][a-z]+/'
+
+
+def test_captures_of_a_grammar_become_variables(play: Play) -> None:
+    pair = (
+        f"from aici import *\nasync def main():\n    await gen(lark={TRIP!r})\n    print(get_var('city'))\n"
+        "    await fixed('.')",
+        'import { gen, fixed, getVar } from "aici";\nexport async function main() {\n'
+        f"  await gen({{ lark: {json.dumps(TRIP)} }}); console.log(getVar('city')); fixed('.'); }}",
+    )
+    transcript = check(play(pair, "to Oslo or Ely!"))
+    assert (transcript.text, transcript.log) == ("to Oslo or Ely.", "Ely\n")
+    assert transcript.variables == {"city": b"Ely", "city[0]": b"Oslo", "city[1]": b"Ely"}
 
 
 @pytest.mark.parametrize("how", ["regex=PATTERN", "regex(PATTERN)"])

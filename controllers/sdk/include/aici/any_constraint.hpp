@@ -33,6 +33,8 @@ class AnyConstraint {
   MidResult next() { return chosen_->next(); }
   void restart() { chosen_->restart(); }
   std::size_t cached_bytes() const { return chosen_->cached_bytes(); }
+  bool has_captures() const { return chosen_->has_captures(); }
+  void write_captures(std::string_view text) { chosen_->write_captures(text); }
 
  private:
   struct Interface {
@@ -45,6 +47,8 @@ class AnyConstraint {
     virtual MidResult next() = 0;
     virtual void restart() = 0;
     virtual std::size_t cached_bytes() const = 0;
+    virtual bool has_captures() = 0;
+    virtual void write_captures(std::string_view text) = 0;
   };
 
   template <class R>
@@ -58,6 +62,8 @@ class AnyConstraint {
     MidResult next() override { return constraint.next(); }
     void restart() override { constraint.restart(); }
     std::size_t cached_bytes() const override { return constraint.cached_bytes(); }
+    bool has_captures() override { return constraint.has_captures(); }
+    void write_captures(std::string_view text) override { constraint.write_captures(text); }
 
     Constraint<R> constraint;
   };

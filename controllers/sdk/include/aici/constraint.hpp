@@ -35,11 +35,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "aici/controller.hpp"
 #include "aici/detail/answer_cache.hpp"
+#include "aici/detail/captures.hpp"
 #include "aici/detail/cursor.hpp"
 #include "aici/detail/explorer.hpp"
 #include "aici/detail/forced_text.hpp"
@@ -215,6 +217,17 @@ class Constraint : private Warmable {
       if (texts.count() * kWorthwhile > num_learned_) return texts;
     }
     return {};
+  }
+
+  bool has_captures() {
+    if constexpr (HasCaptures<R>)
+      return recognizer().has_captures();
+    else
+      return false;
+  }
+  /// Writes a variable for each capture of a complete text that the constraint has allowed (captures.hpp).
+  void write_captures(std::string_view text) {
+    if constexpr (HasCaptures<R>) detail::write_captures(recognizer().captures(text));
   }
 
   R& recognizer() { return cursor_.recognizer(); }

@@ -144,6 +144,19 @@ concept HasTemperature = requires(F& f, typename F::State state) {
   { f.temperature(state) } -> std::same_as<float>;
 };
 
+/// A part of a text, by the name that the grammar gives it.
+struct Capture {
+  std::string name, text;
+  bool operator==(const Capture&) const = default;
+};
+
+/// Optional: returns the captures of a complete text, in the order of their ends.
+template <class F>
+concept HasCaptures = requires(F& f, std::string_view text) {
+  { f.has_captures() } -> std::same_as<bool>;
+  { f.captures(text) } -> std::same_as<std::vector<Capture>>;
+};
+
 /// Stores the state after `byte` and returns true if the byte is allowed.
 template <FunctionalRecognizer F>
 inline bool try_append(F& f, typename F::State state, std::uint8_t byte, typename F::State* next) {

@@ -142,6 +142,8 @@ void Grammar::define(Rule rule, Expr expr) { rules_[rule].body = choice({rules_[
 
 Expr Grammar::call(Rule rule) { return add({Kind::kCall, rule}); }
 
+void Grammar::capture(Rule rule, Captured captured) { captured_.insert_or_assign(rule, std::move(captured)); }
+
 void Grammar::ignore(Expr expr) {
   const Node& node = nodes_[expr];
   if (node.kind == Kind::kTerminal) ignored_.push_back(node.a);

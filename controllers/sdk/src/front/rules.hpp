@@ -35,6 +35,8 @@ class Rules {
   /// Returns a call of the rule with this name from the current rule.
   cfg::Expr call(std::string_view name, std::size_t at);
   const Named* find(std::string_view name) const;
+  /// Returns "; did you mean x?", or an empty string.
+  std::string suggestion(std::string_view name) const;
 
   /// Fails if a rule is used and not defined, or if there is no rule `start`.
   void check_names(std::string_view start) const;
@@ -48,9 +50,6 @@ class Rules {
   Named& named(std::string_view name, std::size_t at);
   /// Returns, by number, the rules that texts of `start` may use.
   std::vector<bool> used_by(const Named& start) const;
-  /// Returns "; did you mean x?", or an empty string.
-  std::string suggestion(std::string_view name) const;
-
   const Source& source_;
   cfg::Grammar& grammar_;
   std::map<std::string, Named, std::less<>> rules_;

@@ -17,8 +17,8 @@ bool has_byte(cfg::Parser& parser) {
 
 }  // namespace
 
-cfg::Parser make_or_fail(std::string_view grammar) {
-  Kbnf kbnf = read_kbnf(grammar);
+cfg::Parser make_or_fail(std::string_view grammar, std::span<const std::string> extract) {
+  Kbnf kbnf = read_kbnf(grammar, extract);
   cfg::Parser parser = cfg::make_or_fail(std::move(kbnf.grammar), kbnf.start);
   if (!has_byte(parser)) fail("start matches only the empty text; it must match at least one byte");
   return parser;

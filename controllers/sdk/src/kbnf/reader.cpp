@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "aici/host.hpp"
 #include "../front/nest.hpp"
 #include "../front/patterns.hpp"
 #include "../front/rules.hpp"
@@ -26,11 +27,16 @@ bool is_postfix(char c) { return c == '?' || c == '*' || c == '+'; }
 
 class Reader {
  public:
-  explicit Reader(std::string_view text) : source_(text), rules_(source_, out_.grammar) {
+  Reader(std::string_view text, std::span<const std::string> extract) : source_(text), rules_(source_, out_.grammar) {
     for (skip_blanks(); !source_.at_end(); skip_blanks()) read_rule();
     rules_.check_names(kStart);
     rules_.check_texts(kStart);
     out_.start = rules_.find(kStart)->rule;
+    for (const std::string& name : extract) {
+      const front::Rules::Named* rule = rules_.find(name);
+      if (rule == nullptr) fail("there is no rule " + name + " whose text can be extracted" + rules_.suggestion(name));
+      out_.grammar.capture(rule->rule, {name, {}, nullptr, nullptr});
+    }
   }
 
   Kbnf take() { return std::move(out_); }
@@ -161,6 +167,6 @@ class Reader {
 
 }  // namespace
 
-Kbnf read_kbnf(std::string_view text) { return Reader(text).take(); }
+Kbnf read_kbnf(std::string_view text, std::span<const std::string> extract) { return Reader(text, extract).take(); }
 
 }  // namespace aici::kbnf

@@ -1,6 +1,8 @@
 // reader.hpp - reads a grammar in KBNF.
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "aici/cfg/grammar.hpp"
@@ -13,6 +15,6 @@ struct Kbnf {
 };
 
 /// Fails the controller, with line and column, if the grammar is invalid. Writes warnings to the log.
-Kbnf read_kbnf(std::string_view text);
+Kbnf read_kbnf(std::string_view text, std::span<const std::string> extract);
 
 }  // namespace aici::kbnf

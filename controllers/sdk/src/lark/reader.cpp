@@ -46,7 +46,10 @@ class Reader {
     made.has_parameter = source_.accept("::_");
     if (made.has_parameter && is_terminal) source_.fail(at, "a terminal has no parameter: only rules have");
     read_priority();
-    if (source_.peek() == '[') read_attributes(made);
+    if (source_.peek() == '[') {
+      if (is_terminal) source_.fail(source_.at(), "a terminal has no attributes: only rules have, whose names begin with a small letter");
+      read_attributes(made);
+    }
     read_priority();
     if (!source_.accept(":")) source_.fail_here("`:` after the name");
     made.body = body_.read(at);
@@ -87,18 +90,30 @@ class Reader {
         made.suffix = body_.read_atom();
       } else if (name == "temperature" && has_value) {
         made.temperature = read_temperature();
-      } else if (name == "capture" || name == "stop_capture") {
-        if (has_value) body_.read_atom();
+      } else if (name == "capture" || (name == "stop_capture" && has_value)) {
+        (name == "capture" ? made.capture : made.suffix_capture) = has_value ? read_capture() : made.name;
       } else {
         for (const auto& [refused, why] : kRefused)
           if (name == refused) source_.fail(at, why);
         source_.fail(at, "`" + std::string(name) + (has_value ? "=" : "") + "` is not an attribute; allowed are lazy, "
-                         "suffix=\"...\", temperature=0.5 and capture, which changes nothing");
+                         "suffix=\"...\", temperature=0.5, capture, capture=\"...\" and stop_capture=\"...\"");
       }
       skip_lark_blanks(source_);
       if (source_.accept("]")) break;
       if (!source_.accept(",")) source_.fail_here("`]` for the bracket of " + source_.place(begin));
     }
+    if (!made.suffix_capture.empty() && !made.suffix)
+      source_.fail(begin, "`stop_capture` is the name of the suffix: it needs suffix=\"...\" as well");
+  }
+
+  /// Reads the name of a capture.
+  std::string read_capture() {
+    constexpr std::size_t kMost = 100;
+    const std::size_t at = source_.at();
+    if (source_.peek() != '"') source_.fail_here("the name of the capture in double quotes");
+    std::string name = take_lark_text(source_);
+    if (name.empty() || name.size() > kMost) source_.fail(at, "the name of a capture has 1 to " + std::to_string(kMost) + " bytes");
+    return name;
   }
 
   /// Returns the temperature as MidResult::with_temperature takes it.

@@ -57,6 +57,8 @@ struct LarkDefinition {
   /// At which its tokens are sampled, as in MidResult::with_temperature; 0 for that of the request.
   float temperature = 0;
   bool has_parameter = false;
+  /// The names under which the client gets the text without its suffix, and the suffix; empty if it does not.
+  std::string capture{}, suffix_capture{};
 };
 
 struct LarkSyntax {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,8 +15,8 @@
 #include "../front/patterns.hpp"
 #include "../front/rules.hpp"
 #include "../front/schema.hpp"
-#include "patterns.hpp"
 #include "../front/tokens.hpp"
+#include "patterns.hpp"
 #include "words.hpp"
 
 namespace aici::lark {
@@ -169,6 +170,7 @@ class Translator {
   void read_rule(const LarkDefinition& rule, const std::string& name) {
     rules_.enter(name, rule.at, rule.has_parameter);
     name_ = rule.name;
+    capture(rule, rules_.find(name)->rule);
     if (rule.lazy || rule.temperature != 0) {
       rules_.define(terminal(patterns_.of(rule), rule.at, rule.lazy, rule.temperature));
       return;
@@ -177,6 +179,21 @@ class Translator {
     for (Part part = rule.first; part <= rule.body; part++)
       exprs_[part] = parameter_ && excluded_[part] ? grammar_.never() : expr_of(part);
     rules_.define(exprs_[rule.body]);
+  }
+
+  void capture(const LarkDefinition& rule, cfg::Rule made) {
+    if (rule.capture.empty() && rule.suffix_capture.empty()) return;
+    const auto regex = [&](const std::string& pattern) {
+      auto read = front::read_pattern(source_, pattern, false, [&](std::size_t) { return rule.at; });
+      return read ? std::make_shared<regex::Regex>(std::move(*read)) : nullptr;
+    };
+    Grammar::Captured captured{rule.capture, rule.suffix_capture, nullptr, nullptr};
+    if (rule.suffix) {
+      patterns_.of(rule);
+      captured.body = regex(patterns_.of(rule.body)), captured.suffix = regex(patterns_.of(*rule.suffix));
+      if (captured.body == nullptr || captured.suffix == nullptr) return;  // no text matches the rule
+    }
+    grammar_.capture(made, std::move(captured));
   }
 
   Expr expr_of(Part part) {

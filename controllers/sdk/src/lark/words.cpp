@@ -66,24 +66,36 @@ std::string_view take_lark_name(Source& source) {
   return source.since(from);
 }
 
+namespace {
+
+/// Moves to the `]` that closes a list of attributes; a text or a pattern in it may contain others.
+void skip_attributes(Source& source) {
+  while (source.peek() != ']' && !source.at_end()) {
+    const char c = source.peek();
+    source.move(1);
+    if (c != '"' && c != '/') continue;
+    while (source.peek() != c && source.peek() != '\n' && !source.at_end()) source.move(source.peek() == '\\' ? 2 : 1);
+    source.move(1);
+  }
+}
+
+}  // namespace
+
 bool at_lark_definition(Source& source) {
   const std::size_t here = source.at();
   while (source.peek() == '?' || source.peek() == '!') source.move(1);
   const bool named = !take_lark_name(source).empty();
   const std::size_t from = source.at();
   bool found = false;
-  if (named && source.accept("::_")) {
-    skip_lark_spaces(source);
-    found = source.peek() == ':';
-    source.go_to(here);
-    return found;
-  }
+  source.accept("::_");
   while (named && !source.at_end() && source.at() - from < kMostAttributes) {
     const char c = source.peek();
     if ((found = c == ':' && source.peek(1) != ':')) break;
     const bool blank = c == ' ' || c == '\t', priority = c == '.' && source.peek(1) != '.';
-    if (c == '[' || c == '{')
-      source.find(c == '[' ? "]" : "}");
+    if (c == '[')
+      skip_attributes(source);
+    else if (c == '{')
+      source.find("}");
     else if (!blank && !priority && !front::is_digit(c) && c != '-')
       break;
     source.move(1);

@@ -18,10 +18,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "aici/detail/cfg/terminals.hpp"
@@ -117,6 +119,19 @@ class Grammar {
   /// item or name, with others than those before. Call the rule only after the bracket.
   void make_items_differ(Rule rule) { rules_[rule].items_differ = true; }
 
+  /// The text of a rule is a capture (captures.cpp). Of a rule that is `body` and then `suffix`, it is that of the body;
+  /// the suffix is a capture with its own name, unless that is empty.
+  struct Captured {
+    std::string name, suffix_name;
+    std::shared_ptr<regex::Regex> body, suffix;
+  };
+  void capture(Rule rule, Captured captured);
+  const Captured* captured(Rule rule) const {
+    const auto found = captured_.find(rule);
+    return found == captured_.end() ? nullptr : &found->second;
+  }
+  bool has_captures() const { return !captured_.empty(); }
+
   /// Ignores a terminal of kLongest, or a choice of several: it may stand before and after each terminal, and each
   /// call of a rule, in rules of kLongest.
   void ignore(Expr terminal);
@@ -146,6 +161,8 @@ class Grammar {
   std::vector<bool> productive() const { return solve(false); }
   /// Returns, for each expression, whether it has the empty text.
   std::vector<bool> nullable() const { return solve(true); }
+  /// Returns whether `start`, and every text of which a rule has read a part, can be completed without these terminals.
+  bool completes_without(Rule start, std::span<const Terminal> terminals) const;
 
  private:
   static constexpr Expr kEmpty = 0, kNever = 1;
@@ -161,8 +178,6 @@ class Grammar {
   Expr terminal(Terminal made) {
     terminals_.set_lexemes(made, lexemes_);
     return add({Node::Kind::kTerminal, made});
-  /// Returns whether `start`, and every text of which a rule has read a part, can be completed without these terminals.
-  bool completes_without(Rule start, std::span<const Terminal> terminals) const;
   }
   /// Returns the bytes of a literal; empty if the expression is not a literal.
   std::string_view literal_of(Expr expr) const;
@@ -179,6 +194,7 @@ class Grammar {
   HashIndex literal_ids_;
   std::vector<Named> rules_;
   std::vector<AnyOrder> orders_;
+  std::unordered_map<Rule, Captured> captured_;
   std::vector<Terminal> ignored_;
   std::vector<TokenId> tokens_;
 };

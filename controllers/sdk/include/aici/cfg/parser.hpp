@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -55,6 +56,8 @@ class Engine {
   }
   bool accepting(State state);
   const std::vector<TokenId>& tokens() const { return grammar_.tokens(); }
+  bool has_captures() const { return grammar_.has_captures(); }
+  std::vector<Capture> captures(std::string_view text);
   float temperature(State state);
   /// A state with one reading is inside its terminals as far as the scanner is.
   std::uint32_t inner(State state) const { return state < kSeveral ? scanner_of(state) : 0; }
@@ -174,10 +177,10 @@ class Engine {
   bool search_end(Reading first);
 
   Grammar grammar_;
+  Rule start_ = 0;
   Limits limits_;
   Network network_;
   Scanner scanner_;
-  Rule start_ = 0;
   std::unique_ptr<Columns> columns_;
   State initial_ = 0;
 
@@ -191,11 +194,11 @@ class Engine {
   std::optional<std::uint8_t> blank_;
   bool separable_ = false;
   ByteSet firsts_;
+  /// `blank_`, and others that separate all terminals.
+  std::vector<std::uint8_t> blanks_;
   /// By state of the scanner: the next one that a lexeme may leave, or kDead.
   std::unordered_map<Scanner::State, Scanner::State> exits_;
   /// By reading, and by state of the scanner in any column: the signature of its loop if the loop has no dead end.
-  /// `blank_`, and others that separate all terminals.
-  std::vector<std::uint8_t> blanks_;
   std::unordered_map<Reading, Signature> loops_;
   Arrays arrays_;
   /// Number of arrays with different items around the one whose state is being computed.
@@ -269,6 +272,10 @@ class Parser {
     return token == SpecialToken::eos && engine_->accepting(state);
   }
   std::span<const TokenId> tokens() const { return engine_->tokens(); }
+  bool has_captures() const { return engine_->has_captures(); }
+  /// Returns the captures of a complete text (Grammar::capture). If there are several readings of it, they are those of
+  /// one. Returns none, with a warning in the log, if that takes too much memory.
+  std::vector<Capture> captures(std::string_view text) { return engine_->captures(text); }
   /// The highest temperature of the terminals that the next byte may continue or begin.
   float temperature(State state) { return engine_->temperature(state); }
   Signature loop_signature(State state) { return engine_->loop(state).signature; }
@@ -297,7 +304,7 @@ class Parser {
 Parser make_or_fail(Grammar grammar, Rule start);
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
-static_assert(HasTokens<Parser> && HasTemperature<Parser>);
+static_assert(HasTokens<Parser> && HasTemperature<Parser> && HasCaptures<Parser>);
 static_assert(HasCompact<Parser> && HasFailure<Parser> && HasInner<Parser>);
 static_assert(HasWellFormed<Parser> && HasWellFormed<Inside> && HasSimilar<Inside> && HasNextBytes<Inside> &&
               HasTwin<Inside> && HasRareNodes<Inside> && HasRareNodes<Parser>);
