@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import string
 from collections.abc import Iterator
@@ -10,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.abi import ROW_ALL, ROW_BITMASK, ROW_SAME, SPLICE
+from aicirt.contract.abi import CAP_TOKENIZER, ROW_ALL, ROW_BITMASK, ROW_SAME, SPLICE
 from pyaici.build import build_controller
 from pyaici.cli.new import LANGUAGES, SCRIPTS, create
 from pyaici.scripting.call import find_call
-from tests.controllers.conftest import GUESTS
+from tests.controllers.conftest import CONTROLLERS, GUESTS
 from tests.controllers.runners.fuel import MeteredGuest, metered_host, used
-from tests.controllers.runners.host import Host, Vocab
+from tests.controllers.runners.host import EVERYTHING, Host, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton
 from tests.languages import compiler_or_skip
 
 #: aici_init has a second and aici_mid_process 20 ms. Even a slow core executes this many instructions then
 MOST_FOR_INIT, MOST_FOR_STEP = 1_000_000_000, 20_000_000
+#: for a mask in a host name. It is exceeded if each place of a label searches anew for what it allows
+MOST_FOR_MASK = 1_000_000
 
 #: guests that walk an automaton, and the way in which they do so
 WAYS = {"table.cpp": 6, "rust/table": 3}
@@ -123,3 +126,19 @@ def test_recognizer(guest: str, host: Host, tmp_path: Path) -> None:
     answer = write(host, wasm, argument).step([ord("a")]).row
     assert answer.kind == ROW_BITMASK
     assert answer.allowed == [*range(262_144)]
+
+
+@pytest.mark.parametrize("form", ["email", "hostname"])
+def test_masks_of_counted_labels(form: str, host: Host, tmp_path: Path) -> None:
+    """Each label of a host name has a number of characters and a number of labels before it."""
+    wasm = build_controller(CONTROLLERS / "json_schema", tmp_path / "json_schema.wasm").path
+    argument = json.dumps({"type": "string", "format": form})
+    guest = MeteredGuest(
+        host.compile(wasm.read_bytes()), vocabulary(), argument, capabilities={**EVERYTHING, CAP_TOKENIZER: 0}
+    )
+    tokens: list[int] = []
+    for token in '"ada.b@example.or' if form == "email" else '"www.example.or':
+        before = used(guest.instance)
+        assert ord(token) in guest.step(tokens).row.allowed
+        assert used(guest.instance) - before < MOST_FOR_MASK
+        tokens = [ord(token)]

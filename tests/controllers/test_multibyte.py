@@ -16,6 +16,7 @@ from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
 WORDS = (
     *("é", "éa", " é", "日本", "日", "，", '，"', '日"', "é\n", "n", "name", 'name"', "nä", "nämlich"),
     *("a😀b", "😀", "\u2028", "a\u2028", "é\u2029b", "\u2027", "日\u2028日"),
+    *("\u00a0", "é\u00a0", "é\u00a0b", "\u00a05", "日\u00a0日", "日\u30005日", "\u3000\u00a0"),
 )
 #: beginnings and ends of characters, and malformed UTF-8: a surrogate, invalid bytes, bytes too many
 PARTS = (
@@ -43,12 +44,15 @@ LINES = {
         "more": {"type": "object", "properties": {"日": {"type": "string"}}},
     },
 }
+#: blanks beyond ASCII are a few characters after which a text goes on in another way
+BLANKS = {"type": "string", "pattern": r"^(\S+\s5)*\S*$"}
 CASES = {
     "any text": ("regex", "(?s).*", "aé日😀"),
     "short text": ("regex", "(?s).{2,4}", "é日"),
     "some characters": ("regex", "[^日é]+", "a😀"),
     "names": ("json_schema", json.dumps(SCHEMA), '{"name": "日é", "nämlich": "é", "na日": "é😀"}'),
     "lines": ("json_schema", json.dumps(LINES), '{"line": "é日", "few": "日é", "more": {"日": "", "é": ""}}'),
+    "blanks": ("json_schema", json.dumps(BLANKS), '"é\u00a05日\u30005"'),
     "comments": ("lr1", '%%\ntext: COMMENT | text COMMENT ;\nCOMMENT: "/#[^\\n日]*\\n/" ;\n', "#é\n#"),
     "rules": ("kbnf", 'start ::= #"[^日]*" "é" #"[a-zé]+\\n";', "aéa"),
 }

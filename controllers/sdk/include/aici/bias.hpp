@@ -247,6 +247,14 @@ class Walk {
     }
   }
 
+  /// Returns whether a character that the kinds do not stand for ends at a node.
+  bool ends_rare(const TrieNode& node) const {
+    if constexpr (HasRareNodes<F>)
+      return std::ranges::binary_search(f_.rare_nodes(), static_cast<std::uint32_t>(&node - vocab_.nodes()));
+    else
+      return false;
+  }
+
   /// Returns whether the state above counts, and what it allows suffices for this subtree. There are many states that
   /// count, and finding out what each of them allows would take longer.
   bool counts(const Frame& above, const TrieNode& node) const {
@@ -254,7 +262,8 @@ class Walk {
            (above.free >> vocab_.classes().of[node.byte()] & 1) != 0;
   }
 
-  /// Within a character no text is free. But if all characters are, what is free after them is known before.
+  /// Within a character no text is free. But if all characters are but for a few, what is free after them is known
+  /// before.
   void carry(const Frame& above, Frame& within) {
     Signature kinds = above.free;
     std::uint32_t length = above.length;
@@ -328,7 +337,7 @@ class Walk {
         stack_[depth] = counts(above, *node) ? Frame{.state = next, .free = above.free, .length = above.length - 1}
                                              : frame(next);
         if constexpr (HasWellFormed<F>)
-          if (node->byte() >= 0x80 && multibyte_ == kWellFormedUtf8) carry(above, stack_[depth]);
+          if (node->byte() >= 0x80 && multibyte_ == kWellFormedUtf8 && !ends_rare(*node)) carry(above, stack_[depth]);
         if constexpr (HasLoopSignature<F>) {
           // tokens below an ASCII byte have no other kinds than its subtree
           if (node->byte() < 0x80 && (node->signature & ~stack_[depth].free) == 0 &&
@@ -369,7 +378,24 @@ std::vector<Exit> walk_inner(F& f, std::uint32_t inner, TokenSet& out) {
 template <HasInner F, class Visit>
 void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit);
 
-/// As `walk_inner`, but walks only below the bytes in which the state differs from a state `similar` to it.
+/// Calls `redo(child, inner)` for the nodes below `parent` at which the text after `inner` begins to differ from that
+/// after `similar`. Known names that share their first letters with tokens differ only after these letters.
+template <HasSimilar Inside, class Redo>
+void each_difference(Inside& inside, const TrieNode* parent, std::uint32_t inner, std::uint32_t similar,
+                     const ByteSet& differ, Redo redo) {
+  for (const TrieNode& node : Children(parent)) {
+    if (!differ.has(node.byte())) continue;
+    const std::uint32_t next = inside.append(inner, node.byte());
+    ByteSet below;
+    const std::uint32_t like = inside.dead(next) || inside.leaves(next) ? 0 : inside.similar(next, below);
+    if (like != 0 && like == inside.append(similar, node.byte()))
+      each_difference(inside, &node, next, like, below, redo);
+    else
+      redo(&node, inner);
+  }
+}
+
+/// As `walk_inner`, but walks only below the nodes at which the state differs from a state `similar` to it.
 template <HasInner F>
 std::vector<Exit> patch_inner(F& f, std::uint32_t inner, std::uint32_t similar, const ByteSet& differ, TokenSet& out) {
   std::vector<Exit> exits, all;
@@ -378,14 +404,13 @@ std::vector<Exit> patch_inner(F& f, std::uint32_t inner, std::uint32_t similar, 
   typename F::Inner inside = f.inside();
   Walk<typename F::Inner> walk(inside, out.data());
   auto exit = all.begin();
-  for (const TrieNode& node : Children(vocab.nodes())) {
-    if (!differ.has(node.byte())) continue;
-    const auto number = static_cast<std::uint32_t>(&node - vocab.nodes());
+  each_difference(inside, vocab.nodes(), inner, similar, differ, [&](const TrieNode* node, std::uint32_t above) {
+    const auto number = static_cast<std::uint32_t>(node - vocab.nodes());
     for (; exit != all.end() && exit->node < number; exit++) exits.push_back(*exit);
-    while (exit != all.end() && exit->node < number + node.subtree_size()) exit++;
-    drop_subtree(vocab.order(), node, out.data());
-    walk.below(&node, inner, add_to(exits));
-  }
+    while (exit != all.end() && exit->node < number + node->subtree_size()) exit++;
+    drop_subtree(vocab.order(), *node, out.data());
+    walk.below(node, above, add_to(exits));
+  });
   exits.insert(exits.end(), exit, all.end());
   f.inner_masks().put(inner, out, exits);
   return exits;

@@ -84,7 +84,7 @@ concept HasWellFormed = HasLoopSignature<F> && requires(const F& f) {
 };
 
 /// Optional, with `loop_signature`: returns the nodes of the trie, sorted, that end characters which kWellFormedUtf8 does
-/// not stand for. So a state has a loop, too, if it allows all but a few characters, such as `.` in JavaScript.
+/// not stand for. So a state has a loop, too, if all but a few characters lead back to it, as with `\S` and `\s`.
 template <class F>
 concept HasRareNodes = HasLoopSignature<F> && requires(F& f) {
   { f.rare_nodes() } -> std::same_as<std::span<const std::uint32_t>>;

@@ -9,6 +9,7 @@ Parser make_or_fail(Grammar grammar, Rule start) {
   std::string problem;
   std::optional<Parser> made = Parser::make(std::move(grammar), start, &problem);
   if (!made) fail(problem);
+  made->rare_nodes();  // now, once for all sequences
   return std::move(*made);
 }
 

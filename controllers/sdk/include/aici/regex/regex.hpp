@@ -44,8 +44,8 @@ class Regex {
   /// Sets the vocabulary's byte classes; without them `loop_signature` returns 0.
   void set_byte_classes(ByteClasses classes) { automaton_->set_byte_classes(classes); }
 
-  /// Makes kWellFormedUtf8 in `loop_signature` stand for all characters but those that are returned: a few that no
-  /// match contains. Call it before `set_byte_classes`.
+  /// Makes kWellFormedUtf8 in `loop_signature` stand for all characters but those that are returned: a few that the
+  /// pattern treats in another way. Call it before `set_byte_classes`.
   std::span<const std::uint32_t> leave_out_rare() { return automaton_->leave_out_rare(); }
 
   State initial() const { return automaton_->initial(); }

@@ -12,8 +12,14 @@
 #define DURATION_TIME "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 #define LABEL(most) "[A-Za-z0-9](?:[A-Za-z0-9-]{0," most "}[A-Za-z0-9])?"
+// labels with -- after two characters are encoded, and not every code is valid
+#define PLAIN_LABEL(most)                                                                                         \
+  "[A-Za-z0-9](?:[A-Za-z0-9-]{0,2}[A-Za-z0-9]|[A-Za-z0-9-](?:[A-Za-z0-9][A-Za-z0-9-]|-[A-Za-z0-9])[A-Za-z0-9-]{0," \
+  most "}[A-Za-z0-9])?"
 // at most 253 characters: three long labels, or eight short ones
-#define HOSTNAME "(?:" LABEL("61") "(?:\\." LABEL("61") "){0,2}|" LABEL("28") "(?:\\." LABEL("28") "){0,7})"
+#define LABELS(large, small) "(?:" large "(?:\\." large "){0,2}|" small "(?:\\." small "){0,7})"
+#define HOSTNAME LABELS(LABEL("61"), LABEL("28"))
+#define PLAIN_HOSTNAME LABELS(PLAIN_LABEL("58"), PLAIN_LABEL("25"))
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
 #define H16 "[0-9A-Fa-f]{1,4}"
@@ -70,9 +76,8 @@ constexpr Format kFormats[] = {
                  ")?|" DURATION_TIME ")$"},
     {"email", "^" EMAIL "$"},
     {"idn-email", "^" EMAIL "$"},
-    // labels with -- there are encoded, and not every code is valid
-    {"hostname", "^" HOSTNAME "$", "(?:^|\\.)..--"},
-    {"idn-hostname", "^" HOSTNAME "$", "(?:^|\\.)..--"},
+    {"hostname", "^" PLAIN_HOSTNAME "$"},
+    {"idn-hostname", "^" PLAIN_HOSTNAME "$"},
     {"ipv4", "^" IPV4 "$"},
     {"ipv6", "^" IPV6 "$"},
     {"uri", "^" URI "$"},
@@ -86,14 +91,14 @@ constexpr Format kFormats[] = {
     {"relative-json-pointer", "^(?:0|[1-9][0-9]*)(?:#|" POINTER ")$"},
     {"regex", "^" REGEX "$"},
     // formats that are not in JSON Schema but in OpenAPI
-    {"int8", "", "", "-128", "127"},
-    {"int16", "", "", "-32768", "32767"},
-    {"int32", "", "", "-2147483648", "2147483647"},
-    {"int64", "", "", "-9223372036854775808", "9223372036854775807"},
-    {"uint8", "", "", "0", "255"},
-    {"uint16", "", "", "0", "65535"},
-    {"uint32", "", "", "0", "4294967295"},
-    {"uint64", "", "", "0", "18446744073709551615"},
+    {"int8", "", "-128", "127"},
+    {"int16", "", "-32768", "32767"},
+    {"int32", "", "-2147483648", "2147483647"},
+    {"int64", "", "-9223372036854775808", "9223372036854775807"},
+    {"uint8", "", "0", "255"},
+    {"uint16", "", "0", "65535"},
+    {"uint32", "", "0", "4294967295"},
+    {"uint64", "", "0", "18446744073709551615"},
     {"byte", "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"},
     {"base64url", "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}(?:==)?|[A-Za-z0-9_-]{3}=?)?$"},
     {"float", ""},

@@ -9,8 +9,6 @@ struct Format {
   std::string_view name;
   /// Empty if every string is allowed.
   std::string_view pattern;
-  /// A pattern that a string must not match; may be empty.
-  std::string_view unlike = {};
   /// For numbers: the bounds of an integer; empty if the format is not about numbers.
   std::string_view low = {}, high = {};
 

@@ -76,10 +76,6 @@ Strings::Known& Strings::known(std::string_view text, bool format) {
       known.pattern.problem.append(": do you mean ").append(similar).append("?");
   } else if (!meant->pattern.empty()) {
     known.pattern = read_ecma(meant->pattern, plain_);
-    if (!meant->unlike.empty())
-      for (Part& part : read_ecma(meant->unlike, plain_).parts)
-        known.pattern.parts.push_back({std::move(part.text), true});
-    if (!meant->unlike.empty()) known.pattern.stretch.known = false;
   }
   return known;
 }

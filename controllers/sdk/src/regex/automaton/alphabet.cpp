@@ -115,13 +115,14 @@ Alphabet::Rare Alphabet::rare() const {
       if (end > 0x80 && !surrogates) visit(intervals_[i].kind, std::max(intervals_[i].low, 0x80u), end);
     }
   };
-  std::uint32_t size = 0;
-  each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) { size += kind == 0 ? end - low : 0; });
+  std::vector<std::uint32_t> sizes(num_kinds_);
+  each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) { sizes[kind] += end - low; });
   Rare rare{{}, std::vector<bool>(num_kinds_)};
-  if (size == 0 || size > kMost) return rare;
-  rare.kinds[0] = true;
+  std::uint32_t left = kMost;
+  for (std::uint32_t kind = 0; kind < num_kinds_; kind++)
+    if (sizes[kind] != 0 && sizes[kind] <= left) rare.kinds[kind] = true, left -= sizes[kind];
   each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) {
-    for (std::uint32_t c = low; c < end && kind == 0; c++) rare.characters.push_back(c);
+    for (std::uint32_t c = low; c < end && rare.kinds[kind]; c++) rare.characters.push_back(c);
   });
   return rare;
 }

@@ -162,15 +162,17 @@ Signature Automaton::find_repeating(State row) {
 }
 
 /// Returns bits that hold for a bounded number of characters, as after `.{0,50}`. Searches the states level by level.
-Signature Automaton::find_bounded(State row, std::uint32_t* length) {
+Signature Automaton::find_bounded(State row, std::uint32_t* length, Levels& levels) {
   constexpr std::uint32_t kMostLevels = 40;  // few tokens are longer
   constexpr std::size_t kMostStates = 160;
   constexpr std::uint32_t kShort = 8;
   Signature inside = allowed_bits(row);
-  std::vector<State> home{row};
+  std::vector<State>& home = levels.states;
+  home.push_back(row);
   std::size_t next = 0;
   for (std::uint32_t level = 1; next < home.size() && inside; level++) {
     bool end = level == kMostLevels;
+    levels.first.push_back(next);
     for (const std::size_t last = home.size(); next < last; next++) {
       each_transition(home[next], [&](Signature bits, State target) {
         bits &= inside;
@@ -200,7 +202,7 @@ Signature Automaton::find_bounded(State row, std::uint32_t* length) {
 
 /// Fills in kLoop and kLoopLength. Without byte classes, or for the dead state, kLoop is 0.
 void Automaton::find_loop(State state) {
-  table_[state + kLoop] = 0;
+  set_loop(state, 0, kUnlimited);
   if (state == kDead || kind_bits_.empty()) return;
   // With few states, more characters are excluded at once. With many, one of them may allow little.
   constexpr std::size_t kTries[] = {1, 2, 12};
@@ -215,14 +217,35 @@ void Automaton::find_loop(State state) {
   if (weight(best) * 2 < most) {
     // A longer length is worth nothing more, since few tokens exceed it.
     constexpr std::uint32_t kWorth = 32;
+    Levels levels;
     std::uint32_t found_length = 0;
-    const Signature found = find_bounded(state, &found_length);
-    if (weight(found) * std::min(found_length, kWorth) > weight(best) * kWorth)
+    const Signature found = find_bounded(state, &found_length, levels);
+    if (weight(found) * std::min(found_length, kWorth) > weight(best) * kWorth) {
       best = found, length = found_length;
+      share_loop(levels, found, found_length);
+    }
   }
-  table_[state + kLoop] = best;
+  set_loop(state, best, length);
+}
+
+void Automaton::set_loop(State state, Signature bits, std::uint32_t length) {
+  table_[state + kLoop] = bits;
   table_[state + kLoopLength] = length;
   table_[state + kFlags] |= kHasLoop;
+}
+
+/// Fills in the loops of states on later levels: what holds for some characters holds for fewer of them from there.
+/// A search from each of these states would find hardly more, unless they allow more or are near the end.
+void Automaton::share_loop(const Levels& levels, Signature bits, std::uint32_t length) {
+  constexpr std::uint32_t kLeast = 16;  // many tokens are longer than less
+  for (std::uint32_t level = 1; level < levels.first.size() && length >= level + kLeast; level++) {
+    const std::size_t end = level + 1 < levels.first.size() ? levels.first[level + 1] : levels.states.size();
+    for (std::size_t i = levels.first[level]; i < end; i++) {
+      const State state = levels.states[i];
+      if (!(table_[state + kFlags] & kHasLoop) && weight(bits) * 4 >= weight(allowed_bits(state)) * 3)
+        set_loop(state, bits, length - level);
+    }
+  }
 }
 
 }  // namespace aici::regex

@@ -36,7 +36,7 @@ class Alphabet {
   Kind ascii(std::uint8_t byte) const { return ascii_[byte]; }
   /// Returns whether the kind has characters beyond ASCII.
   bool beyond_ascii(Kind kind) const { return beyond_ascii_[kind]; }
-  /// The characters beyond ASCII that are in no class, if they are few, and their kind.
+  /// The characters beyond ASCII of kinds that have only a few of them, and these kinds.
   struct Rare {
     std::vector<std::uint32_t> characters;
     std::vector<bool> kinds;

@@ -144,7 +144,14 @@ class Automaton {
   void each_run(State row, Visit visit) const;
   Signature find_closed(State row, std::size_t most_states);
   Signature find_repeating(State row);
-  Signature find_bounded(State row, std::uint32_t* length);
+  /// States in the order of a search, and the number of the first state of each level.
+  struct Levels {
+    std::vector<State> states;
+    std::vector<std::size_t> first;
+  };
+  Signature find_bounded(State row, std::uint32_t* length, Levels& levels);
+  void set_loop(State state, Signature bits, std::uint32_t length);
+  void share_loop(const Levels& levels, Signature bits, std::uint32_t length);
   std::uint32_t weight(Signature bits) const;
   bool is_rare(std::uint32_t kind) const { return !rare_.kinds.empty() && rare_.kinds[kind]; }
 
@@ -171,7 +178,7 @@ class Automaton {
   Signature known_bits_ = 0;
   /// The classes behind these bits; null if none are set.
   const std::uint8_t* byte_classes_ = nullptr;
-  /// Characters that kWellFormedUtf8 leaves out.
+  /// Characters that kWellFormedUtf8 in loop signatures does not stand for.
   Alphabet::Rare rare_;
   bool leaves_out_rare_ = false;
   /// Per nondeterministic state: whether it leads to itself; -1: not computed yet.
