@@ -11,15 +11,18 @@
 #include "aici/json_schema/document.hpp"
 #include "numbers/decimal.hpp"
 #include "numbers/number_pattern.hpp"
+#include "read/scopes.hpp"
 
 namespace aici::json_schema {
 
-/// A schema that must hold or, if negated, must not hold: the schema's value times two, plus one if negated.
-using Atom = std::uint32_t;
+/// A schema that must hold or, if negated, must not hold, with the dynamic scope in which it applies (read/scopes.hpp):
+/// the schema's value times two, plus one if negated; the scope is in the upper half.
+using Atom = std::uint64_t;
 inline constexpr Atom kNever = 0xffffffff;
-inline Atom holds(Value schema) { return schema << 1; }
+inline Atom holds(Value schema, Scope scope) { return Atom{scope} << 32 | Atom{schema} << 1; }
 inline Atom opposite(Atom atom) { return atom ^ 1; }
-inline Value schema_of(Atom atom) { return atom >> 1; }
+inline Value schema_of(Atom atom) { return static_cast<Value>(atom & 0xffffffff) >> 1; }
+inline Scope scope_of(Atom atom) { return static_cast<Scope>(atom >> 32); }
 inline bool is_negated(Atom atom) { return atom & 1; }
 
 /// Schemas that apply to one value together, in the order in which they were found.

@@ -138,10 +138,11 @@ Validator::Answer Validator::has_type(Value value, std::string_view type) const 
 Validator::Answer Validator::logic(Value value, Value schema, Value keyword, std::string_view name) {
   if (name == "$ref" || name == "$dynamicRef" || name == "$recursiveRef") {
     std::string problem;
+    std::uint32_t ambiguous = kNone;
     if (!document_.is(keyword, Kind::kString)) return Answer::kUnknown;
     const Value target = name == "$ref" ? schemas_.resolve(schema, document_.text(keyword), &problem)
-                                        : schemas_.resolve_dynamic(schema, document_.text(keyword), &problem);
-    return target == kNone ? Answer::kUnknown : meets(value, target);
+                                        : schemas_.resolve_dynamic(schema, document_.text(keyword), &ambiguous, &problem);
+    return target == kNone || ambiguous != kNone ? Answer::kUnknown : meets(value, target);
   }
   if (name == "type") {
     if (!document_.is(keyword, Kind::kArray)) return has_type(value, document_.text(keyword));

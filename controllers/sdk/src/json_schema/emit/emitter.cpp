@@ -34,11 +34,11 @@ cfg::Expr Marks::close_object() { return mark(6, {kBlanks, "\\}"}, "}"); }
 cfg::Expr Marks::empty_object() { return mark(7, {"\\{", kBlanks, "\\}"}, "{}"); }
 
 cfg::Expr Emitter::run() {
-  if (plain_ && !only_strings(expander_.use(expander_.simplify(Goal{holds(0)})))) {
+  if (plain_ && !only_strings(expander_.use(expander_.simplify(expander_.whole())))) {
     problems_.wrong(0, "all values must be strings, because they are written without quotes");
     return grammar_.never();
   }
-  const Expr whole = value({holds(0)});
+  const Expr whole = value(expander_.whole());
   while (!work_.empty() && !problems_.fatal()) {
     const auto [goal, rule] = std::move(work_.back());
     work_.pop_back();

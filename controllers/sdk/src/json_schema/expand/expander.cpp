@@ -175,8 +175,16 @@ bool Expander::drop_impossible(Branch& branch) {
   return branch.types == 0;
 }
 
+/// Returns the atom of a schema that is applied from a scope.
+Atom Expander::enter(Value schema, Scope scope) {
+  const Scope inside = scopes_.enter(scope, schema);
+  if (scopes_.overflow() && !problems_.fatal())
+    problems_.wrong(schema, "the targets of dynamic references depend on too many combinations of schemas");
+  return json_schema::holds(schema, inside);
+}
+
 /// Skips schemas that only refer to others.
-Atom Expander::simplify(Atom atom) const {
+Atom Expander::simplify(Atom atom) {
   for (int i = 0; i < 16 && atom != kNever; i++) {
     const Value schema = schema_of(atom), ref = document_.find(schema, "$ref");
     if (!document_.is(ref, Kind::kString)) return atom;
@@ -187,12 +195,13 @@ Atom Expander::simplify(Atom atom) const {
     std::string problem;
     const Value target = schemas_.resolve(schema, document_.text(ref), &problem);
     if (target == kNone) return atom;
-    atom = is_negated(atom) ? opposite(holds(target)) : holds(target);
+    const Atom next = enter(target, scope_of(atom));
+    atom = is_negated(atom) ? opposite(next) : next;
   }
   return atom;
 }
 
-Goal Expander::simplify(Goal goal) const {
+Goal Expander::simplify(Goal goal) {
   Goal out;
   for (const Atom given : goal) {
     const Atom atom = simplify(given);
@@ -248,10 +257,12 @@ void Expander::apply(Atom atom, Branches& branches) {
   if (inside_.size() == limits_.in_place_depth)
     return problems_.wrong(schema, "schemas that apply to one value are nested too deeply here");
   inside_.push_back(atom);
+  const Scope outside = std::exchange(scope_, scope_of(atom));
   if (is_negated(atom))
     apply_negated(schema, branches);
   else
     apply_all(schema, branches);
+  scope_ = outside;
   inside_.pop_back();
 }
 
@@ -335,8 +346,9 @@ bool Expander::violates(const Branch& branch, Value schema) {
     const Value ours = schema_of(property.schema), theirs = document_.find(properties, property.name);
     if (theirs == kNone || (values_of(theirs) == kNone && !is_negated(property.schema))) return false;
     if (!requires_name(property.name) && !branch.requires_name(property.name)) return false;
-    return is_negated(property.schema) ? schemas_.share_resource(ours, theirs) && equal(document_, ours, theirs)
-                                       : differ(ours, theirs);
+    if (!is_negated(property.schema)) return differ(ours, theirs);
+    const bool same_targets = schemas_.share_resource(ours, theirs) && scope_of(property.schema) == scope_of(holds(theirs));
+    return same_targets && equal(document_, ours, theirs);
   });
 }
 

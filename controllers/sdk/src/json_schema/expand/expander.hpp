@@ -43,18 +43,21 @@ class Expander {
         strings_(strings),
         problems_(problems),
         limits_(limits),
+        scopes_(schemas),
         validator_(schemas, strings, limits) {}
 
   /// Returns whether a keyword with this name restricts a value, apart from unevaluatedItems and
   /// unevaluatedProperties.
   static bool asserts(std::string_view name) { return find_keyword(name) != nullptr; }
+  /// Returns the goal of the whole text.
+  Goal whole() { return {holds(0)}; }
   /// Returns a shape, which is computed once and never moves. Adds its problems to those of the schema.
   const Shape& use(const Goal& goal);
   /// Returns the types of values that may satisfy this: a superset if that is hard to decide.
   Types possible(const Goal& goal);
   bool empty(const Goal& goal) { return possible(goal) == 0; }
   /// Returns an equivalent smaller goal: without schemas that always hold, and with references resolved.
-  Goal simplify(Goal goal) const;
+  Goal simplify(Goal goal);
   /// Returns the goal of a property's value in a branch.
   Goal property_goal(const Branch& branch, const PropertyIndex& own, std::string_view name);
 
@@ -88,7 +91,10 @@ class Expander {
   bool drop_impossible(Branch& branch);
   /// Returns a copy, or nothing with a problem if there are too many combinations.
   Branches copy(const Branches& branches);
-  Atom simplify(Atom atom) const;
+  Atom simplify(Atom atom);
+  Atom enter(Value schema, Scope scope);
+  /// Returns the atom of a schema that is applied from the one that is being expanded.
+  Atom holds(Value schema) { return enter(schema, scope_); }
   static void append(Branches&& from, Branches& to);
   static Types types_of(const Branches& branches);
   Types type_of(Value value) const;
@@ -113,8 +119,7 @@ class Expander {
   void not_ref(Value schema, Value keyword, Branches& branches);
   void dynamic_ref(Value schema, Value keyword, Branches& branches);
   void not_dynamic_ref(Value schema, Value keyword, Branches& branches);
-  using Resolve = Value (Schemas::*)(Value, std::string_view, std::string*) const;
-  void follow(Value schema, Value keyword, Resolve resolve, bool negated, Branches& branches);
+  void follow(Value schema, Value keyword, bool dynamic, bool negated, Branches& branches);
   void all_of(Value schema, Value keyword, Branches& branches);
   void not_all_of(Value schema, Value keyword, Branches& branches);
   void any_of(Value schema, Value keyword, Branches& branches);
@@ -209,13 +214,16 @@ class Expander {
   Strings& strings_;
   Problems& problems_;
   const Limits& limits_;
+  Scopes scopes_;
   Validator validator_;
 
   std::map<Goal, std::unique_ptr<Shape>> shapes_;
   /// For pairs of alternatives: the types of values that may satisfy both.
-  std::map<std::pair<Value, Value>, Types> shared_;
+  std::map<std::pair<Atom, Atom>, Types> shared_;
   /// The schemas that are being applied to one value, from the outermost to the innermost.
   std::vector<Atom> inside_;
+  /// The scope of the schema that is being applied.
+  Scope scope_ = 0;
   std::uint32_t copied_ = 0, all_copied_ = 0;
   /// The current depth at which goals are examined for emptiness.
   std::uint32_t looking_ = 0;

@@ -11,28 +11,30 @@ constexpr std::size_t kMostDistinguishing = 32;
 
 }  // namespace
 
-void Expander::follow(Value schema, Value keyword, Resolve resolve, bool negated, Branches& branches) {
+void Expander::follow(Value schema, Value keyword, bool dynamic, bool negated, Branches& branches) {
   std::string problem = "a text is expected";
-  const bool text = document_.is(keyword, Kind::kString);
-  const Value target = text ? (schemas_.*resolve)(schema, document_.text(keyword), &problem) : kNone;
+  Value target = kNone;
+  if (document_.is(keyword, Kind::kString))
+    target = dynamic ? scopes_.resolve(scope_, schema, document_.text(keyword), &problem)
+                     : schemas_.resolve(schema, document_.text(keyword), &problem);
   if (target == kNone) return problems_.wrong(keyword, problem);
   apply(negated ? opposite(holds(target)) : holds(target), branches);
 }
 
 void Expander::ref(Value schema, Value keyword, Branches& branches) {
-  follow(schema, keyword, &Schemas::resolve, false, branches);
+  follow(schema, keyword, false, false, branches);
 }
 
 void Expander::not_ref(Value schema, Value keyword, Branches& branches) {
-  follow(schema, keyword, &Schemas::resolve, true, branches);
+  follow(schema, keyword, false, true, branches);
 }
 
 void Expander::dynamic_ref(Value schema, Value keyword, Branches& branches) {
-  follow(schema, keyword, &Schemas::resolve_dynamic, false, branches);
+  follow(schema, keyword, true, false, branches);
 }
 
 void Expander::not_dynamic_ref(Value schema, Value keyword, Branches& branches) {
-  follow(schema, keyword, &Schemas::resolve_dynamic, true, branches);
+  follow(schema, keyword, true, true, branches);
 }
 
 void Expander::all_of(Value, Value keyword, Branches& branches) {
@@ -82,16 +84,17 @@ std::vector<std::string_view> Expander::own_required(Value schema) const {
 /// Returns whether certainly no value satisfies both schemas and one of the branches, with `required` in addition.
 bool Expander::disjoint(Value a, Value b, const Branches& within, const std::vector<std::string_view>& required) {
   const Goal both{holds(a), holds(b)};
-  const auto [known, added] = shared_.insert({{a, b}, kAllTypes});
+  const std::pair pair{both[0], both[1]};
+  const auto [known, added] = shared_.insert({pair, kAllTypes});
   if (added) {
     // possible() looks only a few levels deep. That limit suits nested goals, but not schemas next to each other.
     const std::uint32_t looking = std::exchange(looking_, 0);
     looking_ = looking > 1 ? looking : 0;
     const Types found = possible(both);
     looking_ = looking;
-    shared_[{a, b}] = found;
+    shared_[pair] = found;
   }
-  const Types shared = shared_[{a, b}] & types_of(within);
+  const Types shared = shared_[pair] & types_of(within);
   if (shared == 0) return true;
   // often they give the same property different values, and it is required beside them
   const auto shape = shapes_.find(both);

@@ -1,5 +1,7 @@
 #include "schemas.hpp"
 
+#include <algorithm>
+
 #include "uri.hpp"
 
 namespace aici::json_schema {
@@ -80,6 +82,19 @@ Schemas::Schemas(const Document& document) : document_(document), root_of_(docum
     enter(schema);
     each_child(schema, [&](Value child) { work.push_back(child); });
   }
+  find_ambiguous();
+}
+
+/// Numbers the names that several resources define dynamically.
+void Schemas::find_ambiguous() {
+  std::map<std::string_view, std::uint32_t> places;
+  for (const auto& [key, anchor] : dynamic_) places[key.second]++;
+  for (const auto& [name, count] : places)
+    if (count > 1) ambiguous_.emplace(name, ambiguous_.size());
+  num_ambiguous_ = std::min(static_cast<std::uint32_t>(ambiguous_.size()), kMostAmbiguous);
+  for (const auto& [key, anchor] : dynamic_)
+    if (const auto found = ambiguous_.find(key.second); found != ambiguous_.end() && found->second < num_ambiguous_)
+      resources_[key.first].ambiguous.emplace_back(found->second, anchor);
 }
 
 std::uint32_t Schemas::resource(Value value) const {
@@ -122,7 +137,9 @@ void Schemas::enter(Value schema) {
   if (draft >= Draft::k2019 && !text("$anchor").empty()) anchors_[{here, std::string(text("$anchor"))}] = schema;
   if (const std::string name(text("$dynamicAnchor")); draft >= Draft::k2020 && !name.empty())
     anchors_[{here, name}] = dynamic_[{here, name}] = schema;
-  if (document_.is(document_.find(schema, "$recursiveAnchor"), Kind::kTrue)) recursive_anchors_ = true;
+  const bool is_root = root_of_[schema] != kNone;
+  if (is_root && draft == Draft::k2019 && document_.is(document_.find(schema, "$recursiveAnchor"), Kind::kTrue))
+    dynamic_[{here, ""}] = schema;
 }
 
 Value Schemas::find_anchor(std::uint32_t resource, std::string_view name) const {
@@ -161,24 +178,18 @@ Value Schemas::resolve(Value schema, std::string_view reference, std::string* pr
   return kNone;
 }
 
-Value Schemas::resolve_dynamic(Value schema, std::string_view reference, std::string* problem) const {
+Value Schemas::resolve_dynamic(Value schema, std::string_view reference, std::uint32_t* name,
+                               std::string* problem) const {
   const Value target = resolve(schema, reference, problem);
   if (target == kNone) return kNone;
-  const std::uint32_t there = resource(target);
-  if (reference == "#" || reference.empty()) {
-    // $recursiveRef
-    if (!document_.is(document_.find(target, "$recursiveAnchor"), Kind::kTrue) || resources_.size() == 1) return target;
-    *problem = "the target of this reference depends on the schemas around it: use $ref";
-    return kNone;
-  }
   const std::size_t hash = reference.find('#');
-  if (hash == std::string_view::npos) return target;
-  const std::string name(reference.substr(hash + 1));
-  if (!dynamic_.contains({there, name})) return target;
-  std::size_t places = 0;
-  for (const auto& [key, value] : dynamic_) places += key.second == name;
-  if (places == 1) return target;
-  *problem = "the target of this reference depends on the schemas around it: use $ref";
+  const std::string anchor(hash == std::string_view::npos ? "" : reference.substr(hash + 1));
+  if (!dynamic_.contains({resource(target), anchor})) return target;
+  const auto found = ambiguous_.find(anchor);
+  if (found == ambiguous_.end()) return target;
+  *name = found->second;
+  if (*name < num_ambiguous_) return target;
+  *problem = "the target of this reference depends on the schemas around it, and there are too many such names";
   return kNone;
 }
 

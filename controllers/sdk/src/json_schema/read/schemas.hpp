@@ -26,8 +26,15 @@ class Schemas {
   bool share_resource(Value a, Value b) const { return resource(a) == resource(b); }
   /// Returns the target of a `$ref` in this schema. If there is none, returns kNone and sets `problem`.
   Value resolve(Value schema, std::string_view reference, std::string* problem) const;
-  /// The same for `$dynamicRef` and `$recursiveRef`, if their target does not depend on the path.
-  Value resolve_dynamic(Value schema, std::string_view reference, std::string* problem) const;
+  /// The same for `$dynamicRef` and `$recursiveRef`. If the target depends on the path, sets `name` to the number of the
+  /// ambiguous name, and returns the target where the path has entered no resource that defines it.
+  Value resolve_dynamic(Value schema, std::string_view reference, std::uint32_t* name, std::string* problem) const;
+  /// Names that several resources define dynamically have numbers below this one.
+  std::uint32_t num_ambiguous() const { return num_ambiguous_; }
+  /// Returns those that the resource of a schema defines, by number, with their anchors.
+  const std::vector<std::pair<std::uint32_t, Value>>& ambiguous_anchors(Value schema) const {
+    return resources_[resource(schema)].ambiguous;
+  }
 
   /// Calls `visit(Value)` for each schema directly inside this one.
   template <class Visit>
@@ -39,6 +46,7 @@ class Schemas {
     Value root;
     std::string uri;
     Draft draft;
+    std::vector<std::pair<std::uint32_t, Value>> ambiguous = {};
   };
   /// How a member of a schema contains other schemas.
   enum class Holds : std::uint8_t { kNothing, kOne, kList, kMembers };
@@ -48,14 +56,19 @@ class Schemas {
   void enter(Value schema);
   Draft draft_named(std::string_view dialect, Draft otherwise) const;
   Value find_anchor(std::uint32_t resource, std::string_view name) const;
+  void find_ambiguous();
 
   const Document& document_;
   std::vector<Resource> resources_;
   /// For each value: the number of the resource whose root it is, or kNone.
   std::vector<std::uint32_t> root_of_;
   std::map<std::string, std::uint32_t, std::less<>> by_uri_;
+  /// By resource and name; the dynamic anchor of `$recursiveAnchor` has no name.
   std::map<std::pair<std::uint32_t, std::string>, Value> anchors_, dynamic_;
-  bool recursive_anchors_ = false;
+  /// Maximum number of ambiguous names; references to others are refused.
+  static constexpr std::uint32_t kMostAmbiguous = 64;
+  std::map<std::string, std::uint32_t, std::less<>> ambiguous_;
+  std::uint32_t num_ambiguous_ = 0;
 };
 
 }  // namespace aici::json_schema
