@@ -1,4 +1,4 @@
-#include "aici/detail/cfg/derivation.hpp"
+#include "derivation.hpp"
 
 #include <algorithm>
 #include <initializer_list>
