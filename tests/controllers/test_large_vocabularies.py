@@ -8,6 +8,7 @@ import string
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,10 @@ from tests.languages import compiler_or_skip
 
 #: aici_init has a second and aici_mid_process 20 ms. Even a slow core executes this many instructions then
 MOST_FOR_INIT, MOST_FOR_STEP = 1_000_000_000, 20_000_000
-#: for a mask in a host name. It is exceeded if each place of a label searches anew for what it allows
-MOST_FOR_MASK = 1_000_000
+#: for a mask in a host name. It is exceeded if each place of a label searches for what it allows
+MOST_FOR_LABEL = 1_000_000
+#: for a mask where few characters may follow. It is exceeded if the walk asks at each node what may follow
+MOST_FOR_COUNTED = 25_000_000
 
 #: guests that walk an automaton, and the way in which they do so
 WAYS = {"table.cpp": 6, "rust/table": 3}
@@ -128,17 +131,29 @@ def test_recognizer(guest: str, host: Host, tmp_path: Path) -> None:
     assert answer.allowed == [*range(262_144)]
 
 
-@pytest.mark.parametrize("form", ["email", "hostname"])
-def test_masks_of_counted_labels(form: str, host: Host, tmp_path: Path) -> None:
-    """Each label of a host name has a number of characters and a number of labels before it."""
-    wasm = build_controller(CONTROLLERS / "json_schema", tmp_path / "json_schema.wasm").path
-    argument = json.dumps({"type": "string", "format": form})
+def masks(host: Host, folder: Path, schema: dict[str, Any], text: str) -> Iterator[int]:
+    """Yields the fuel of the mask before each character of a text that a schema allows."""
+    wasm = build_controller(CONTROLLERS / "json_schema", folder / "json_schema.wasm").path
+    capabilities = {**EVERYTHING, CAP_TOKENIZER: 0}
     guest = MeteredGuest(
-        host.compile(wasm.read_bytes()), vocabulary(), argument, capabilities={**EVERYTHING, CAP_TOKENIZER: 0}
+        host.compile(wasm.read_bytes()), vocabulary(), json.dumps(schema), capabilities=capabilities
     )
     tokens: list[int] = []
-    for token in '"ada.b@example.or' if form == "email" else '"www.example.or':
+    for token in text:
         before = used(guest.instance)
         assert ord(token) in guest.step(tokens).row.allowed
-        assert used(guest.instance) - before < MOST_FOR_MASK
+        yield used(guest.instance) - before
         tokens = [ord(token)]
+
+
+@pytest.mark.parametrize(("form", "text"), [("email", '"ada.b@example.or'), ("hostname", '"www.example.or')])
+def test_masks_of_counted_labels(form: str, text: str, host: Host, tmp_path: Path) -> None:
+    """Each label of a host name has a number of characters and a number of labels before it."""
+    assert max(masks(host, tmp_path, {"type": "string", "format": form}, text)) < MOST_FOR_LABEL
+
+
+@pytest.mark.parametrize("least", [0, 11])
+def test_masks_near_the_maximum_length(least: int, host: Host, tmp_path: Path) -> None:
+    """Most tokens are longer than the rest of the string, and nearly all of these go on with no escape."""
+    schema = {"type": "string", "minLength": least, "maxLength": 12}
+    assert max(masks(host, tmp_path, schema, '"abcdefghijkl"')) < MOST_FOR_COUNTED

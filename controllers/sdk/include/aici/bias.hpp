@@ -435,22 +435,31 @@ void visit_twin(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
   for (const Exit& exit : find_inner(f, inner, out)) visit(exit);
 }
 
-/// As `visit_inner`, from the mask of a twin for texts of up to `length` bytes. Only longer tokens are looked at, and
-/// the states at exits are found anew.
+/// Returns whether a text below a node, including the node's byte, may have more than this number of characters.
+inline bool may_exceed(const TrieNode& node, std::uint32_t characters) {
+  const bool multibyte = (node.signature & ~(kWellFormedUtf8 | kOtherBytes)) == 0;
+  return node.height() > (multibyte ? 2 * characters : characters);
+}
+
+/// As `visit_inner`, from the mask of a twin for texts of up to `length` characters. Only longer tokens are looked at,
+/// and the states at exits are found anew.
 template <HasInner F, class Visit>
 void visit_by_twin(F& f, std::uint32_t inner, std::uint32_t twin, std::uint32_t length, TokenSet& out, Visit visit) {
   std::vector<Exit> exits;
   visit_twin(f, twin, out, [&](const Exit& exit) { exits.push_back(exit); });
   const Vocabulary& vocab = vocabulary();
   typename F::Inner inside = f.inside();
-  std::uint32_t states[kMaxDepth + 1] = {inner};
+  // along the path to a node: the states, and how many characters may follow
+  std::uint32_t states[kMaxDepth + 1] = {inner}, rooms[kMaxDepth + 1] = {length};
   const TrieNode* const end = vocab.nodes() + vocab.num_nodes();
   for (const TrieNode* node = vocab.nodes() + 1; node < end && length != kUnlimited;) {
     const unsigned depth = node->depth();
-    const bool is_long = depth - 1 + node->height() > length;
+    const std::uint32_t room = rooms[depth - 1];
+    const bool is_long = may_exceed(*node, room);
     const std::uint32_t next = is_long ? inside.append(states[depth - 1], node->byte()) : 0;
     if (is_long && !inside.dead(next) && !inside.leaves(next)) {
       states[depth] = next;
+      rooms[depth] = room - (room != 0 && (node->byte() & 0xC0) != 0x80);
       node++;
       continue;
     }

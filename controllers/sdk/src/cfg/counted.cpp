@@ -12,6 +12,7 @@ std::optional<Counted> Counted::make(std::shared_ptr<regex::Regex> regex, bool e
   if (!shape->find_places()) return std::nullopt;
   shape->find_rests();
   shape->stretches = shape->can_stretch();
+  shape->closes = std::ranges::none_of(shape->places, [](const Place& it) { return it.accepting && !it.ways.empty(); });
   return Counted(std::move(shape));
 }
 
@@ -89,7 +90,7 @@ void Counted::Shape::find_rests() {
     then.clear();
     for (std::size_t i = 0; i < now.size(); i++) {
       if (places[now[i]].rest != rest) continue;  // a shorter way was found
-      farthest = rest;
+      if (now[i] != kFirst || !into[kFirst].empty()) farthest = rest;
       for (const Step& step : into[now[i]]) {
         const std::uint32_t far = rest + step.begins;
         if (places[step.from].rest <= far) continue;
@@ -136,7 +137,7 @@ std::uint32_t Counted::room(std::uint32_t count) const {
 
 std::uint32_t Counted::free_length(State state) const {
   const std::uint32_t count = count_of(state);
-  return count >= least_ ? room(count) : 0;
+  return count >= least_ || shape_->closes ? room(count) : 0;
 }
 
 Signature Counted::loop_signature(State state, std::uint32_t* length) const {

@@ -131,12 +131,13 @@ Scanner::State Scanner::without_names(State state, ByteSet& differ) {
 }
 
 Scanner::State Scanner::twin(State state, std::uint32_t* length) {
-  constexpr std::uint32_t kLeast = 16;  // many tokens are longer than less
+  constexpr std::uint32_t kLeastAtStart = 16, kLeast = 2;
   const Row row = rows_[state];
   if (row.count != 1 || row.longest || accepting(state)) return state;
   const Part part = parts_[row.first];
   const Terminals::Place twin = terminals_->twin({part.terminal, part.state}, length);
-  if (twin.terminal == part.terminal || *length < kLeast) return state;
+  // few tokens begin a terminal, or have one character: a walk finds those faster
+  if (twin.terminal == part.terminal || *length < (row.fresh ? kLeastAtStart : kLeast)) return state;
   const Part made{twin.terminal, twin.state};
   return intern(row.fresh, {&made, 1}, {});
 }

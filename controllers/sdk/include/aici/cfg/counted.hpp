@@ -35,7 +35,8 @@ class Counted {
   bool ended(State state) const;
   /// As in functional.hpp, for *length bytes.
   Signature loop_signature(State state, std::uint32_t* length) const;
-  /// Returns the number of bytes for which the regex alone decides what may follow; 0 if it does not.
+  /// Returns the number of characters for which the regex alone decides what may follow, and where the text may end
+  /// unless it is too short; 0 if it does not.
   std::uint32_t free_length(State state) const;
   regex::Regex& regex() const { return *shape_->regex; }
   const std::shared_ptr<regex::Regex>& shared_regex() const { return shape_->regex; }
@@ -72,6 +73,8 @@ class Counted {
     std::uint32_t farthest = 0;
     /// Whether any text can be extended by each number of characters, except at its end.
     bool stretches = false;
+    /// Whether no text can be extended at its end, as with a closing quote.
+    bool closes = false;
 
     bool find_places();
     void find_rests();

@@ -41,8 +41,8 @@ concept HasSimilar = HasExits<F> && requires(F& f, typename F::State state, Byte
   { f.similar(state, differ) } -> std::same_as<typename F::State>;
 };
 
-/// Optional: returns a state that allows the same and leaves at the same places, for texts of up to *length bytes; the
-/// state itself if there is no other. Strings that count their characters, for example, have the twins of all strings,
+/// Optional: returns a state that allows the same and leaves at the same places, for texts of up to *length characters;
+/// the state itself if there is no other. Strings that count their characters, for example, have the twins of all strings,
 /// and so have unknown names. So their masks are found once.
 template <class F>
 concept HasTwin = HasExits<F> && requires(F& f, typename F::State state, std::uint32_t* length) {

@@ -48,7 +48,7 @@ class Scanner {
   bool goes_on(State state) const { return rows_[state].count != 0; }
   /// As Terminals::without_names; kDead if names besides the known ones are not possible.
   State without_names(State state, ByteSet& differ);
-  /// Returns a state of another terminal with the same regex that continues in the same way for *length bytes
+  /// Returns a state of another terminal with the same regex that continues in the same way for *length characters
   /// (Terminals::twin), or the state itself.
   State twin(State state, std::uint32_t* length);
   /// Returns the state without complete terminals: states with equal continuations become one.
