@@ -118,6 +118,7 @@ Alphabet::Rare Alphabet::rare() const {
   std::vector<std::uint32_t> sizes(num_kinds_);
   each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) { sizes[kind] += end - low; });
   Rare rare{{}, std::vector<bool>(num_kinds_)};
+  if (sizes[0] > kMost) return rare;  // kind 0 is in no class of the pattern: no state could loop with all others
   std::uint32_t left = kMost;
   for (std::uint32_t kind = 0; kind < num_kinds_; kind++)
     if (sizes[kind] != 0 && sizes[kind] <= left) rare.kinds[kind] = true, left -= sizes[kind];
