@@ -71,7 +71,8 @@ class Spares:
         """
         if not self.limit or not _is_like(guest, origin):
             return False
-        runs = guest.changes() if runs is None else runs
+        if runs is None:
+            runs = guest.engine.changes.changed(guest.base, guest.base + guest.size)
         if sum(length for _, length in runs) > _MOST_CHANGED:
             return False
         for start, end in _joined(runs):
