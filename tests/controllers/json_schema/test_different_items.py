@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import random
 from typing import Any
@@ -84,6 +85,20 @@ def test_values(engine: Engine, seed: int) -> None:
             counts["valid" if valid else "invalid"] += 1
     assert counts["valid"] > 150 and counts["invalid"] > 150, counts
     assert counts["refused"] < 20, counts
+
+
+def test_blanks_make_no_item_different(engine: Engine) -> None:
+    """The search for a different item looks at one of all texts that differ only in blanks."""
+    lists = {"type": "array", "items": {"type": "boolean"}}
+    engine.compile({"type": "array", "items": lists, "uniqueItems": True}, FLEXIBLE)
+    for before, allowed in (
+        (b"[[true], [true", b","),
+        (b"[[true], [true, false", b"\n ,]"),
+        (b"[[true], [", b"\n ]tf"),
+    ):
+        state = functools.reduce(engine.append, before, engine.initial())
+        assert engine.row(state) == (sorted(allowed), False), before
+    assert engine.accepts(b"[[true], [true, false]]") and engine.accepts(b"[[true], [\n \t\tfalse]]")
 
 
 @pytest.mark.parametrize("whitespace", [FLEXIBLE, COMPACT])

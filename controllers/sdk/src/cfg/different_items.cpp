@@ -33,6 +33,12 @@ constexpr std::array<std::uint8_t, 256> bytes_to_try() {
 }
 constexpr std::array<std::uint8_t, 256> kOrder = bytes_to_try();
 
+/// Returns whether a position is behind a blank outside of strings, which changes no value.
+bool is_blank(const Arrays::Position& at) {
+  const bool blank = at.byte == ' ' || at.byte == '\n' || at.byte == '\t' || at.byte == '\r';
+  return blank && !at.quoted && at.before != Arrays::kNone;
+}
+
 }  // namespace
 
 /// Returns the state of a position: after the end of the array, that of the parser.
@@ -75,8 +81,27 @@ bool Engine::lives(Arrays::Id first) {
   struct Level {
     Arrays::Id position;
     unsigned tried = 0;
+    /// Whether the search left out a position for one that has not been decided.
+    bool open = false;
   };
   std::vector<Level> path{{first}};
+  std::vector<Arrays::Id> blanks;
+  // positions with the same state that differ only in blanks have the same fate: returns one that is known already
+  const auto twin = [&](Arrays::Id position) {
+    if (!is_blank(arrays_.at(position))) return Arrays::kNone;
+    const auto before_blanks = [&](Arrays::Id id) {
+      while (is_blank(arrays_.at(id))) id = arrays_.at(id).before;
+      return id;
+    };
+    const Arrays::Id before = before_blanks(position);
+    const State state = arrays_.at(position).state;
+    if (arrays_.at(before).state == state) return before;
+    for (const Arrays::Id other : blanks)
+      if (arrays_.at(other).state == state && before_blanks(other) == before) return other;
+    blanks.push_back(position);
+    return Arrays::kNone;
+  };
+  twin(first);
   // on a circle, each round gives another text
   const std::size_t most_rounds = arrays_.count(first) + 1;
   const auto goes_round = [&](State state) {
@@ -89,13 +114,22 @@ bool Engine::lives(Arrays::Id first) {
   for (std::uint32_t steps = 0; !path.empty();) {
     const Arrays::Id from = path.back().position;
     if (path.back().tried == kOrder.size()) {
-      arrays_.at(from).life = Life::kDead;
+      const bool open = path.back().open;
       path.pop_back();
+      if (open && !path.empty())
+        path.back().open = true;
+      else
+        arrays_.at(from).life = Life::kDead;
       continue;
     }
     const Arrays::Id next = step(from, kOrder[path.back().tried++]);
     if (next == Arrays::kNone || arrays_.at(next).life == Life::kDead) continue;
-    if (arrays_.item_ended(next) || lives_for_sure(next)) {
+    const Arrays::Id like = twin(next);
+    if (like != Arrays::kNone && arrays_.at(like).life != Life::kAlive) {
+      path.back().open |= arrays_.at(like).life == Life::kUnknown;
+      continue;
+    }
+    if (like != Arrays::kNone || arrays_.item_ended(next) || lives_for_sure(next)) {
       for (const Level& level : path) arrays_.at(level.position).life = Life::kAlive;
       return true;
     }
