@@ -57,7 +57,10 @@ def test_loop_length_up_to_the_character_limit(engine: Engine) -> None:
     state = engine.state('"abc')
     assert bits("aé") & ~engine.loop_signature(state) == 0 and 40 <= engine.loop_length(state) <= 44
     check(engine, state, engine.loop_signature(state), engine.loop_length(state))
-    assert engine.loop_signature(engine.state('"' + 46 * "a")) == 0
+    near = engine.state('"' + 46 * "a")
+    assert engine.loop_length(near) == 1
+    check(engine, near, engine.loop_signature(near), 1)
+    assert engine.loop_signature(engine.state('"' + 47 * "a")) == 0
 
 
 def test_loop_length_below_a_lower_bound(engine: Engine) -> None:
