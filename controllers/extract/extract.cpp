@@ -1,4 +1,4 @@
-// extract: the output is a text of a grammar; the client gets parts of it as variables when it is complete.
+// extract: the output is a text of a grammar in Lark or KBNF, and parts of it become variables.
 //
 // The argument is a grammar in Lark whose rules have the attribute `capture` (docs/grammars.md), or a JSON object:
 //   {"lark": "..."}                        the same
