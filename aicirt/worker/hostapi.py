@@ -150,14 +150,19 @@ class GuestContext:
 
 
 def _context(instance: Instance) -> GuestContext:
-    context = cast(GuestContext, instance.owner)
+    return cast(GuestContext, instance.owner)
+
+
+def _asking(instance: Instance) -> GuestContext:
+    """Returns the context for an import whose answer depends on the request."""
+    context = _context(instance)
     context.asked = True
     return context
 
 
 def read(instance: Instance, source: int, offset: int, dst: int, length: int) -> int:
     """Copies a part of a source to the guest; returns the size of the whole source in bytes."""
-    data = _context(instance).source(source)
+    data = _asking(instance).source(source)
     if offset < len(data) and length:
         instance.write(dst, data[offset : offset + length])
     return len(data)
@@ -165,12 +170,12 @@ def read(instance: Instance, source: int, offset: int, dst: int, length: int) ->
 
 def vocabulary(instance: Instance) -> int:
     """Maps the vocabulary image, unless it is mapped already; returns its address."""
-    return cast(GuestContext, instance.owner).vocabulary.map_into(instance)
+    return _context(instance).vocabulary.map_into(instance)
 
 
 def tokenize(instance: Instance, src: int, length: int) -> int:
     """Tokenizes bytes into the TOKENIZED source; returns the number of tokens, or NO_TOKENS."""
-    context = _context(instance)
+    context = _asking(instance)
     if length > context.limits.max_tokenize_bytes:
         raise ResultError(
             f"aici_tokenize: {length} bytes are over the limit of {context.limits.max_tokenize_bytes}"
@@ -185,7 +190,7 @@ def tokenize(instance: Instance, src: int, length: int) -> int:
 
 def var_get(instance: Instance, name: int, name_len: int, length_out: int) -> int:
     """Puts a variable's value into the VALUE source; returns its version, 0 if it is missing."""
-    context = _context(instance)
+    context = _asking(instance)
     variables = context.variables
     version, value = variables.get(_name(instance, name, name_len)) if variables is not None else (0, b"")
     context.sources[VALUE] = value
@@ -198,7 +203,7 @@ def var_write(
     instance: Instance, name: int, name_len: int, value: int, value_len: int, op: int, when_version: int
 ) -> int:
     """Sets or appends to a variable; returns its new version, 0 if `when_version` differs."""
-    context = _context(instance)
+    context = _asking(instance)
     variables = context.variables
     if variables is None:
         raise ControllerFailed(
@@ -219,7 +224,7 @@ def var_write(
 
 def capability(instance: Instance, number: int) -> int:
     """Returns the value of a capability, 0 if it is unknown."""
-    return cast(GuestContext, instance.owner).capabilities.get(number, 0)
+    return _context(instance).capabilities.get(number, 0)
 
 
 def stop(instance: Instance) -> None:
@@ -229,13 +234,13 @@ def stop(instance: Instance) -> None:
 
 def fail(instance: Instance, message: int, length: int) -> None:
     """Ends the sequence with the guest's message."""
-    context = _context(instance)
+    context = _asking(instance)
     text = instance.read(message, min(length, context.limits.log_bytes)).decode("utf-8", "replace")
     raise ControllerFailed(text or "the controller called aici_fail without a message")
 
 
 def _name(instance: Instance, name: int, length: int) -> bytes:
-    limit = _context(instance).limits.max_variable_name
+    limit = _asking(instance).limits.max_variable_name
     if length > limit:
         raise ResultError(f"a variable name of {length} bytes is over the limit of {limit}")
     return instance.read(name, length)

@@ -280,8 +280,8 @@ class Build:
         if known and (known[0] is not vocabulary or known[1] != capabilities):
             known = None
         self._instance = instance = Instance.from_snapshot(known[2]) if known else Instance(program)
-        instance.owner = self._context
-        instance.log = self._context.write_log
+        instance.owner = context
+        instance.log = context.write_log
         self._memory.watch(instance, self.owner, self.fail)
         yield
         if not known:
@@ -304,7 +304,7 @@ class Build:
         yield  # a snapshot of a large memory takes some milliseconds
         runs = instance.changes()
         self._memory.check(self.owner, sum(length for _, length in runs))
-        log = self._context.log.take().encode()
+        log = context.log.take().encode()
         template = Template(instance.snapshot(runs), self._arg, address, vocabulary, log)
         instance.close(runs)
         return template
