@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.wasm import Program
-from tests.controllers.grammars.walk import Controller
+from tests.controllers.grammars.walk import Controller, allowed_after
 from tests.controllers.runners.host import Vocab
 
 Make = Callable[[str], Controller]
@@ -24,14 +24,7 @@ def marked(program: Callable[[str], Program]) -> Make:
 
 
 def walk(made: Controller, tokens: list[int]) -> list[int] | None:
-    """Returns the allowed tokens after these, with the end; None if one is not allowed."""
-    guest = made.start()
-    state = made.state(guest, [])
-    for token in tokens:
-        if token not in state.tokens:
-            return None
-        state = made.state(guest, [token])
-    return [*state.tokens, *([EOS] if state.end else [])]
+    return allowed_after(made, tokens, EOS)
 
 
 def test_special_tokens_are_allowed_by_the_rules(marked: Make) -> None:

@@ -126,3 +126,14 @@ class Controller:
                 queue.append((guest.fork(len(queue) + 2), text + tokens[token], [token]))
             oracle.pop(len(text))
         return len(queue)
+
+
+def allowed_after(made: Controller, tokens: list[int], eos: int) -> list[int] | None:
+    """Returns the allowed tokens after these, with `eos` if the text may end; None if one is not allowed."""
+    guest = made.start()
+    state = made.state(guest, [])
+    for token in tokens:
+        if token not in state.tokens:
+            return None
+        state = made.state(guest, [token])
+    return [*state.tokens, *([eos] if state.end else [])]

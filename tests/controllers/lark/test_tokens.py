@@ -10,7 +10,7 @@ from aicirt.contract.abi import GREEDY, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.grammars.vocabularies import byte_vocab
-from tests.controllers.grammars.walk import Controller
+from tests.controllers.grammars.walk import Controller, allowed_after
 from tests.controllers.runners.host import Guest, Vocab
 
 Make = Callable[[str], Controller]
@@ -28,14 +28,7 @@ def marked(program: Callable[[str], Program]) -> Make:
 
 
 def walk(made: Controller, tokens: list[int]) -> list[int] | None:
-    """Returns the allowed tokens after these, with the end; None if one is not allowed."""
-    guest = made.start()
-    state = made.state(guest, [])
-    for token in tokens:
-        if token not in state.tokens:
-            return None
-        state = made.state(guest, [token])
-    return [*state.tokens, *([EOS] if state.end else [])]
+    return allowed_after(made, tokens, EOS)
 
 
 def test_special_tokens_are_allowed_by_the_rules(marked: Make) -> None:
