@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import log
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -287,6 +287,10 @@ def _copy(row: Row) -> Row:
 #: the most rounds of a request, for each token of `max_tokens`
 _WORK_FACTOR = 10
 
+#: limits with which results do not depend on how busy the machine is: no sequence is late because its worker
+#: got no CPU, and a single call may take longer, since a virtual machine charges for what its host takes away
+PATIENT: Final = {"step_deadline_ms": 60_000, "step_grace_ms": 60_000, "critical_saved_ms": 50}
+
 
 class Playground:
     """Runs controllers in a real aicirt, with a simulated model (`Wish`). Use as a context manager.
@@ -301,11 +305,11 @@ class Playground:
     def __init__(
         self, vocabulary: Vocabulary | None = None, *, limits: Mapping[str, int] | None = None
     ) -> None:
-        """`vocabulary`: default `small_vocabulary`. `limits`: as for `Runtime`."""
+        """`vocabulary`: default `small_vocabulary`. `limits`: as for `Runtime`, in addition to `PATIENT`."""
         self.vocabulary = vocabulary or small_vocabulary()
         tokenizer = self.vocabulary.tokenizer
         self.tokenize = load_tokenizer(tokenizer.kind, tokenizer.data, self.vocabulary.tokens)
-        self.runtime = RecordingRuntime(workers=1, limits=limits)
+        self.runtime = RecordingRuntime(workers=1, limits={**PATIENT, **(limits or {})})
         self._end = weakref.finalize(self, self.runtime.close)
         self.runtime.register(self.vocabulary)
         self._variables: dict[str, bytes] = {}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -231,3 +235,28 @@ def test_no_sequence_is_left_in_the_runtime(play: Play, playground: Playground) 
     play("pre fork 3", *free_steps(4)[1:], wish="abc")
     play("pre go", "mid fail because")
     assert playground.runtime._live == {}
+
+
+def test_results_do_not_depend_on_the_speed_of_the_machine(folder: Path) -> None:
+    """A worker that gets no CPU for longer than an engine waits makes no sequence late."""
+    lines = ["pre fork 2", "mid any", *["post go", "pre go", "mid any"] * 60]
+    with Playground() as playground:
+        (worker,) = playground.runtime.health()["workers"]
+        over = threading.Event()
+
+        def interrupt() -> None:
+            while not over.wait(random.uniform(0, 0.003)):
+                os.kill(worker["pid"], signal.SIGSTOP)
+                over.wait(0.12)
+                os.kill(worker["pid"], signal.SIGCONT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            played = playground.play(folder / "script.wasm", "a" * 80, arg="\n".join(lines)).all
+        finally:
+            over.set()
+            thread.join()
+        counters = playground.runtime.health()["workers"][0]["counters"]
+    assert [len(transcript.tokens) for transcript in played] == [61, 61]
+    assert "late" not in counters
