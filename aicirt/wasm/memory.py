@@ -25,13 +25,21 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 _MAP_FIXED = 0x10
 
 
-def map_private(address: int, nbytes: int, fd: int) -> None:
-    """Maps the first `nbytes` of `fd` copy-on-write at `address`, in place of the pages there.
+def map_private(address: int, nbytes: int, fd: int, offset: int = 0) -> None:
+    """Maps `nbytes` of `fd` copy-on-write at `address`, in place of the pages there.
 
     Raises `RuntimeFailure` if the kernel refuses.
     """
-    protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
-    found = _libc.mmap(address, nbytes, protection, flags, fd, 0)
+    _map(address, nbytes, mmap.MAP_PRIVATE, fd, offset)
+
+
+def map_zeros(address: int, nbytes: int) -> None:
+    """Puts zeros in place of the pages at `address`. Raises `RuntimeFailure` if the kernel refuses."""
+    _map(address, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+
+
+def _map(address: int, nbytes: int, flags: int, fd: int, offset: int) -> None:
+    found = _libc.mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags | _MAP_FIXED, fd, offset)
     if found != address:
         why = os.strerror(ctypes.get_errno())
         raise RuntimeFailure(

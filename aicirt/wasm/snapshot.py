@@ -20,7 +20,7 @@ from aicirt.contract.errors import MemoryLimitError, ProtocolError, RuntimeFailu
 from aicirt.settings import WASM_PAGE
 from aicirt.system.files import Descriptor, check_sealed, sealed
 from aicirt.wasm import raw
-from aicirt.wasm.memory import PAGE, copy_runs, map_private, nonzero
+from aicirt.wasm.memory import PAGE, copy_runs, map_private, map_zeros, nonzero
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
@@ -103,12 +103,14 @@ class Snapshot:
         """Bytes of memory that only the snapshot takes, for a cache with a limit."""
         return self.image.stored if self.image else 0
 
-    def restore(self, guest: Instance, *, fresh: bool = True) -> None:
-        """Sets memory and globals of a new instance. Unless it is `fresh`, its memory is right already."""
-        if fresh:
-            if self.size > guest.size:
-                guest.grow((self.size - guest.size) // WASM_PAGE)
+    def restore(self, guest: Instance, state: Snapshot | None = None) -> None:
+        """Sets memory and globals of a new instance, or of one whose memory has the contents of `state`."""
+        if self.size > guest.size:
+            guest.grow((self.size - guest.size) // WASM_PAGE)
+        if state is None:
             self.map_into(guest)
+        elif state.image is not self.image:
+            self._replace(guest, state)
         guest.base_image = self.image
         write_globals(guest, self.globals)
 
@@ -118,6 +120,35 @@ class Snapshot:
             map_private(guest.base, self.image.nbytes, self.image.file.fd)
         for mapping in self.mappings:
             map_private(guest.base + mapping.address, _whole_pages(mapping.nbytes), mapping.file.fd)
+
+    def can_replace(self, state: Snapshot) -> bool:
+        """Returns whether `restore` can start from `state`: only the memory around the mappings differs."""
+        if state.program is not self.program or state.image is None or self.image is None:
+            return False
+        return state.size <= self.size and _same_mappings(state.mappings, self.mappings)
+
+    def _replace(self, guest: Instance, state: Snapshot) -> None:
+        assert self.image is not None and state.image is not None
+        start = 0
+        for mapping in (*self.mappings, None):
+            end = mapping.address if mapping else max(self.image.nbytes, state.image.nbytes)
+            middle = max(start, min(end, self.image.nbytes))
+            if start < middle:
+                map_private(guest.base + start, middle - start, self.image.file.fd, start)
+            if middle < min(end, state.image.nbytes):
+                map_zeros(guest.base + middle, min(end, state.image.nbytes) - middle)
+            if mapping:
+                start = mapping.address + mapping.pages * WASM_PAGE
+
+
+def _same_mappings(these: tuple[Mapping, ...], others: tuple[Mapping, ...]) -> bool:
+    if len(these) != len(others):
+        return False
+    return all(
+        (one.address, one.nbytes) == (other.address, other.nbytes)
+        and os.path.sameopenfile(one.file.fd, other.file.fd)
+        for one, other in zip(these, others, strict=True)
+    )
 
 
 def _whole_pages(nbytes: int) -> int:

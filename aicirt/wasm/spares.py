@@ -1,9 +1,10 @@
-"""Spare guests: ended guests whose memory stays mapped, for others that start from the same snapshot.
+"""Spare guests: ended guests whose memory stays mapped, for later guests of the same program.
 
 Making a guest takes 0.1 ms, unmapping one as long, and the first access to each part of the vocabulary a page
-fault. A spare guest has the state of a new one:
+fault. A spare guest gets the state of a new one:
 
 - Pages that the ended guest has changed are dropped, so that the kernel reads them from the snapshot again.
+- For another snapshot of the program, with the same vocabulary, all memory but the vocabulary is replaced.
 - All mutable globals are set at the start, and tables never change.
 - Only memory.init could tell whether a data segment was dropped: modules that have it have no spare guests.
 """
@@ -14,6 +15,7 @@ import ctypes
 import mmap
 import weakref
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aicirt.wasm import raw
@@ -36,12 +38,14 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 class Shell:
     """A spare guest's store in wasmtime; it is freed when the shell is closed or garbage-collected."""
 
-    __slots__ = ("__weakref__", "parts", "store")
+    __slots__ = ("__weakref__", "parts", "state", "store")
 
-    def __init__(self, store: int, parts: tuple[Any, ...]) -> None:
-        """`parts`: as `Instance.part` returns them."""
+    def __init__(self, store: int, parts: tuple[Any, ...], state: Snapshot) -> None:
+        """`parts`: as `Instance.part` returns them. `state`: what the guest's memory contains."""
         self.store = store
         self.parts = parts
+        #: without its spare guests, of which this is one
+        self.state = replace(state, spares=[])
 
     def close(self) -> None:
         """Frees the guest unless it is in use again. Idempotent."""
@@ -78,7 +82,7 @@ class Spares:
         for start, end in _joined(runs):
             if _libc.madvise(start, end - start, mmap.MADV_DONTNEED):
                 return False
-        shell = Shell(*guest.part())
+        shell = Shell(*guest.part(), origin)
         origin.spares.append(shell)
         self._kept.append(weakref.ref(shell))
         while len(self._kept) > self.limit:
@@ -86,14 +90,18 @@ class Spares:
                 oldest.close()
         return True
 
+    def take(self, wanted: Snapshot) -> Shell | None:
+        """Returns a spare guest for a snapshot, which the caller must adopt; None if there is none.
 
-def take(origin: Snapshot) -> Shell | None:
-    """Returns a spare guest of a snapshot, which the caller must adopt; None if there is none."""
-    while origin.spares:
-        shell = origin.spares.pop()
-        if shell.store:
-            return shell
-    return None
+        Prefers one of the same snapshot. The memory of another must be changed with `Snapshot.replace`.
+        """
+        while wanted.spares:
+            shell = wanted.spares.pop()
+            if shell.store:
+                return shell
+        kept = (reference() for reference in self._kept)
+        others = (shell for shell in kept if shell is not None and shell.store)
+        return next((shell for shell in others if wanted.can_replace(shell.state)), None)
 
 
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -179,3 +179,81 @@ def test_none_are_kept_without_a_limit(base: Snapshot, engine: Engine) -> None:
     engine.spares.limit = 0
     Instance.from_snapshot(base).close()
     assert not base.spares
+
+
+@pytest.fixture
+def state(make: Make, words: int) -> Callable[..., Snapshot]:
+    """Returns a function that makes snapshots of one program, with writes and pages after the vocabulary."""
+    program = make(BODY).program
+
+    def snapshot_of(
+        writes: Sequence[tuple[int, bytes]], *, more: int = 0, own: int = 1, fd: int = words
+    ) -> Snapshot:
+        guest = Instance(program)
+        guest.start()
+        guest.call(Export.INIT, own)
+        guest.map_readonly(fd, len(WORDS))
+        guest.call(Export.INIT, more)
+        for address, data in writes:
+            if not OWN <= address % (OWN + VOCABULARY + WASM_PAGE) < OWN + VOCABULARY:
+                guest.write(address % (guest.size - len(data)), data)
+        return guest.snapshot()
+
+    return snapshot_of
+
+
+#: bytes of the pages before the vocabulary in `state`, and of its pages
+OWN, VOCABULARY = 2 * WASM_PAGE, -(-len(WORDS) // WASM_PAGE) * WASM_PAGE
+WRITES = st.lists(
+    st.tuples(st.integers(0, OWN + VOCABULARY + 3 * WASM_PAGE), st.binary(max_size=40)), max_size=8
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(WRITES, WRITES, WRITES, st.integers(0, 2), st.integers(0, 2))
+def test_spare_guest_of_another_snapshot_gets_its_state(
+    state: Callable[..., Snapshot],
+    first: list[tuple[int, bytes]],
+    second: list[tuple[int, bytes]],
+    later: list[tuple[int, bytes]],
+    size: int,
+    growth: int,
+) -> None:
+    other, wanted = state([(0, b"x"), *first], more=size), state([(1, b"y"), *second], more=size + growth)
+    new, ended = Instance.from_snapshot(wanted), Instance.from_snapshot(other)
+    store = ended.store
+    for address, data in later:
+        ended.write(address % (ended.size - len(data)), data)
+    ended.close()
+    again = Instance.from_snapshot(wanted)
+    assert again.store == store
+    assert contents(again) == contents(new)
+    assert again.call(Export.PRE) == 6
+    child = again.fork()
+    assert contents(child) == contents(new) and child.call(Export.PRE) == 7
+    assert contents(Instance.from_snapshot(again.snapshot())) == contents(new)
+    for guest in (again, child, new):
+        guest.close()
+    assert any(shell.store for shell in wanted.spares) and not any(shell.store for shell in other.spares)
+
+
+def test_spare_guest_of_another_program_vocabulary_or_size_is_not_used(
+    state: Callable[..., Snapshot], make: Make
+) -> None:
+    fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.write(fd, WORDS)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    other = make(BODY)
+    other.write(0, b"x")
+    kept = state([(0, b"x")], more=1)
+    Instance.from_snapshot(kept).close()
+    for wanted in (
+        other.snapshot(),
+        state([(0, b"x")], own=2),
+        state([(0, b"x")]),
+        state([(0, b"x")], more=1, fd=fd),
+    ):
+        guest = Instance.from_snapshot(wanted)
+        assert [shell.store != 0 for shell in kept.spares] == [True]
+        guest._free()
+    os.close(fd)
