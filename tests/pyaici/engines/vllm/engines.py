@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.pyaici.engines.vllm.shims.async_scheduling import async_scheduling_on_cpu
+from tests.pyaici.engines.vllm.shims.forked import forked_processes
 from tests.pyaici.engines.vllm.shims.second_engine import hide_functions_of_llvmlite
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Engines:
             hide_functions_of_llvmlite()
             # vLLM collects garbage five times as it starts: `freeze` exempts the objects of all modules
             gc.freeze()
-            with _environment(variables | env), async_scheduling_on_cpu():
+            with _environment(variables | env), async_scheduling_on_cpu(), forked_processes():
                 self._llm = LLM(str(model or self._model), **options)
             self._key = key
         return self._llm

@@ -21,6 +21,7 @@ from tests.pyaici.engines.vllm.engines import CACHE_BYTES
 
 #: name of the model in requests
 MODEL = "default"
+_SERVER = "tests.pyaici.engines.vllm.shims.forked"
 _ARGUMENTS = (
     "--dtype=float32",
     "--enforce-eager",
@@ -38,7 +39,7 @@ class Server:
         self.log = log
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", f"--model={model}"]
+        command = [sys.executable, "-m", _SERVER, f"--model={model}"]
         command += [f"--served-model-name={MODEL}", "--host=127.0.0.1", f"--port={self.port}"]
         inherited = {name: value for name, value in os.environ.items() if name != "VLLM_CPU_KVCACHE_SPACE"}
         with log.open("wb") as output:
