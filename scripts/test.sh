@@ -51,6 +51,8 @@ fi
 
 # OpenMP spins if it has more threads than free cores, and a step of the model then takes ten times as long
 export OMP_NUM_THREADS=1
+# Images of containers often set it. The tests start thousands of processes, which would all compile the same modules.
+unset PYTHONDONTWRITEBYTECODE
 path=$PATH
 status=5 # pytest's status if there are no tests
 
