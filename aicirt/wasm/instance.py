@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.abi import Export
 from aicirt.contract.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure
 from aicirt.settings import WASM_PAGE
-from aicirt.wasm import failure, raw, snapshot
+from aicirt.wasm import failure, raw, snapshot, spares
 from aicirt.wasm.memory import LEAST_BYTES, PAGE, page_faults
 from aicirt.wasm.module.rewrite import MEMORY
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
@@ -119,7 +119,7 @@ class Instance:
             self._adopt(shell)
         if base:
             try:
-                base.restore(self, shell.state if shell else None)
+                base.restore(self, shell)
             except BaseException:
                 self.close()
                 raise
@@ -127,7 +127,7 @@ class Instance:
     @classmethod
     def from_snapshot(cls, base: Snapshot) -> Instance:
         """Makes a guest in the state of `base`; both share each page until the guest changes it."""
-        guest = cls(base.program, base=base, shell=base.program.engine.spares.take(base))
+        guest = cls(base.program, base=base, shell=spares.take(base))
         guest._origin = base
         return guest
 

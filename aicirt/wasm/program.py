@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine
     from aicirt.wasm.host import Linker
     from aicirt.wasm.snapshot import Snapshot
+    from aicirt.wasm.spares import Shell
 
 #: slots of an instance's export handles: functions by `Export`, then these
 MEMORY_SLOT, REFUSED_SLOT, FIRST_GLOBAL_SLOT = range(len(Export), len(Export) + 3)
@@ -48,6 +49,7 @@ class Program:
         "num_instances",
         "pre",
         "restarts",
+        "spares",
         "started",
         "watches_growth",
     )
@@ -94,6 +96,8 @@ class Program:
         self.initial_runs: list[tuple[int, int]] | None = None
         #: the most memory that making an instance took, and how many were measured: see `count_instance`
         self.instance_bytes = self.num_instances = 0
+        #: ended guests from which others can start again
+        self.spares: list[Shell] = []
         #: a vocabulary and capabilities, and the state of all guests with them after the start function and
         #: `_initialize`; None if that has not been found, or depends on the request
         self.started: tuple[object, dict[int, int], Snapshot] | None = None
@@ -132,6 +136,8 @@ class Program:
     def close(self) -> None:
         """Frees the compiled code. Close all instances and snapshots first."""
         self.started = None
+        for shell in self.spares:
+            shell.close()
         if self.pre:
             raw.instance_pre_delete(self.pre)
             self.pre = 0

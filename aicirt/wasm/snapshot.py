@@ -55,7 +55,7 @@ def write_globals(guest: Instance, values: bytes) -> None:
             raise RuntimeFailure(f"a global cannot be restored: {raw.take_error(error)}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Image:
     """Contents of a memory from address 0 on; immutable, and shared by all guests that start from it."""
 
@@ -95,22 +95,20 @@ class Snapshot:
     size: int
     globals: bytes
     mappings: tuple[Mapping, ...]
-    #: ended guests from which others can start again
-    spares: list[Shell] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that only the snapshot takes, for a cache with a limit."""
         return self.image.stored if self.image else 0
 
-    def restore(self, guest: Instance, state: Snapshot | None = None) -> None:
-        """Sets memory and globals of a new instance, or of one whose memory has the contents of `state`."""
+    def restore(self, guest: Instance, shell: Shell | None = None) -> None:
+        """Sets memory and globals of a new instance, or of one that has just adopted `shell`."""
         if self.size > guest.size:
             guest.grow((self.size - guest.size) // WASM_PAGE)
-        if state is None:
+        if shell is None:
             self.map_into(guest)
-        elif state.image is not self.image:
-            self._replace(guest, state)
+        elif shell.image is not self.image:
+            replace_memory(guest.base, shell.nbytes, self.mappings, self.image)
         guest.base_image = self.image
         write_globals(guest, self.globals)
 
@@ -121,33 +119,34 @@ class Snapshot:
         for mapping in self.mappings:
             map_private(guest.base + mapping.address, _whole_pages(mapping.nbytes), mapping.file.fd)
 
-    def can_replace(self, state: Snapshot) -> bool:
-        """Returns whether `restore` can start from `state`: only the memory around the mappings differs."""
-        if state.program is not self.program or state.image is None or self.image is None:
-            return False
-        return state.size <= self.size and _same_mappings(state.mappings, self.mappings)
 
-    def _replace(self, guest: Instance, state: Snapshot) -> None:
-        assert self.image is not None and state.image is not None
-        start = 0
-        for mapping in (*self.mappings, None):
-            end = mapping.address if mapping else max(self.image.nbytes, state.image.nbytes)
-            middle = max(start, min(end, self.image.nbytes))
-            if start < middle:
-                map_private(guest.base + start, middle - start, self.image.file.fd, start)
-            if middle < min(end, state.image.nbytes):
-                map_zeros(guest.base + middle, min(end, state.image.nbytes) - middle)
-            if mapping:
-                start = mapping.address + mapping.pages * WASM_PAGE
+def replace_memory(base: int, nbytes: int, mappings: tuple[Mapping, ...], image: Image | None) -> None:
+    """Replaces memory, but not the mappings, by the contents of `image`, and by zeros up to `nbytes`.
+
+    Raises `RuntimeFailure` if the kernel refuses.
+    """
+    filled = image.nbytes if image else 0
+    start = 0
+    for mapping in (*mappings, None):
+        end = mapping.address if mapping else max(filled, nbytes)
+        middle = max(start, min(end, filled))
+        if image and start < middle:
+            map_private(base + start, middle - start, image.file.fd, start)
+        if middle < min(end, nbytes):
+            map_zeros(base + middle, min(end, nbytes) - middle)
+        if mapping:
+            start = mapping.address + mapping.pages * WASM_PAGE
 
 
-def _same_mappings(these: tuple[Mapping, ...], others: tuple[Mapping, ...]) -> bool:
-    if len(these) != len(others):
-        return False
-    return all(
-        (one.address, one.nbytes) == (other.address, other.nbytes)
-        and os.path.sameopenfile(one.file.fd, other.file.fd)
-        for one, other in zip(these, others, strict=True)
+def same_mappings(these: tuple[Mapping, ...], others: tuple[Mapping, ...]) -> bool:
+    """Returns whether two guests have the same files at the same addresses."""
+    return these is others or (
+        len(these) == len(others)
+        and all(
+            (one.address, one.nbytes) == (other.address, other.nbytes)
+            and os.path.sameopenfile(one.file.fd, other.file.fd)
+            for one, other in zip(these, others, strict=True)
+        )
     )
 
 

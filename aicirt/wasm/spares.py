@@ -15,14 +15,15 @@ import ctypes
 import mmap
 import weakref
 from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
+from aicirt.wasm.snapshot import replace_memory, same_mappings
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
-    from aicirt.wasm.snapshot import Runs, Snapshot
+    from aicirt.wasm.snapshot import Image, Runs, Snapshot
 
 #: the most memory that is dropped, as unmapping costs less than dropping more; and the most bytes of tables
 #: and functions that a spare guest may keep
@@ -38,19 +39,44 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 class Shell:
     """A spare guest's store in wasmtime; it is freed when the shell is closed or garbage-collected."""
 
-    __slots__ = ("__weakref__", "parts", "state", "store")
+    __slots__ = ("__weakref__", "_base", "_image", "_mappings", "_size", "nbytes", "parts", "store")
 
-    def __init__(self, store: int, parts: tuple[Any, ...], state: Snapshot) -> None:
-        """`parts`: as `Instance.part` returns them. `state`: what the guest's memory contains."""
-        self.store = store
-        self.parts = parts
-        #: without its spare guests, of which this is one
-        self.state = replace(state, spares=[])
+    def __init__(self, guest: Instance, state: Snapshot) -> None:
+        """`guest` has the memory of `state`, and is over."""
+        assert state.image is not None
+        me = weakref.ref(self)
+
+        def forget(_: weakref.ref[Image]) -> None:
+            if (shell := me()) is not None and shell.store:
+                shell._forget()
+
+        #: None once the image is no longer needed otherwise: a spare guest must not keep it
+        self._image: weakref.ref[Image] | None = weakref.ref(state.image, forget)
+        self._base, self._mappings, self._size = guest.base, state.mappings, state.size
+        #: bytes at the beginning of the memory that may not be zero
+        self.nbytes = state.image.nbytes
+        self.store, self.parts = guest.part()
+
+    @property
+    def image(self) -> Image | None:
+        """The contents of the memory; None = zeros."""
+        return self._image() if self._image else None
+
+    def suits(self, wanted: Snapshot) -> bool:
+        """Returns whether nothing but memory around the mappings differs from the memory of a snapshot."""
+        return self._size <= wanted.size and same_mappings(self._mappings, wanted.mappings)
+
+    def _forget(self) -> None:
+        try:
+            replace_memory(self._base, self.nbytes, self._mappings, None)
+        except RuntimeFailure:
+            self.close()
+        self._image, self.nbytes = None, 0
 
     def close(self) -> None:
         """Frees the guest unless it is in use again. Idempotent."""
         if self.store:
-            store, self.store, self.parts = self.store, 0, ()
+            store, self.store = self.store, 0
             raw.store_delete(store)
 
     def __del__(self) -> None:
@@ -58,7 +84,7 @@ class Shell:
 
 
 class Spares:
-    """The spare guests of an engine. Each belongs to its snapshot and is freed with it."""
+    """The spare guests of an engine. Each belongs to its program and is freed with it."""
 
     __slots__ = ("_kept", "limit")
 
@@ -69,7 +95,7 @@ class Spares:
         self._kept: deque[weakref.ref[Shell]] = deque()
 
     def keep(self, guest: Instance, origin: Snapshot, runs: Runs | None = None) -> bool:
-        """Makes a spare guest of one that has ended, if it can have the state of `origin`.
+        """Makes a spare guest of one that has ended, if it can have the memory of `origin`.
 
         Otherwise, the caller must free the guest. `runs`: its changed pages; None = not known.
         """
@@ -82,26 +108,36 @@ class Spares:
         for start, end in _joined(runs):
             if _libc.madvise(start, end - start, mmap.MADV_DONTNEED):
                 return False
-        shell = Shell(*guest.part(), origin)
-        origin.spares.append(shell)
+        shell = Shell(guest, origin)
+        origin.program.spares.append(shell)
         self._kept.append(weakref.ref(shell))
-        while len(self._kept) > self.limit:
-            if (oldest := self._kept.popleft()()) is not None:
-                oldest.close()
+        self._free_beyond(self.limit)
         return True
 
-    def take(self, wanted: Snapshot) -> Shell | None:
-        """Returns a spare guest for a snapshot, which the caller must adopt; None if there is none.
+    def clear(self) -> None:
+        """Frees all spare guests, which keep the vocabularies that they have."""
+        self._free_beyond(0)
 
-        Prefers one of the same snapshot. The memory of another must be changed with `Snapshot.replace`.
-        """
-        while wanted.spares:
-            shell = wanted.spares.pop()
-            if shell.store:
-                return shell
-        kept = (reference() for reference in self._kept)
-        others = (shell for shell in kept if shell is not None and shell.store)
-        return next((shell for shell in others if wanted.can_replace(shell.state)), None)
+    def _free_beyond(self, limit: int) -> None:
+        while len(self._kept) > limit:
+            if (oldest := self._kept.popleft()()) is not None:
+                oldest.close()
+
+
+def take(wanted: Snapshot) -> Shell | None:
+    """Returns a spare guest for a snapshot, which the caller must adopt; None if there is none.
+
+    Prefers the last one of the same snapshot, then the oldest of another.
+    """
+    if wanted.image is None:
+        return None
+    spares = wanted.program.spares
+    spares[:] = [shell for shell in spares if shell.store]
+    same = (shell for shell in reversed(spares) if shell.image is wanted.image)
+    found = next(same, None) or next((shell for shell in spares if shell.suits(wanted)), None)
+    if found is not None:
+        spares.remove(found)
+    return found
 
 
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -117,6 +117,7 @@ class Controls:
     def _forget_vocabulary(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         """Forgets a vocabulary; its users keep it."""
         self._worker.vocabularies.pop(args["id"], None)
+        self._worker.engine.spares.clear()
 
     def _build(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
         """Builds a template.
