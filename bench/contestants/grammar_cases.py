@@ -108,7 +108,7 @@ def _yacc(name: str, text: str) -> Case:
         name,
         text,
         lambda arena: [arena.aici("lr1", grammar), arena.llguidance_lark(lark)],
-        quick=text[:400],
+        quick=text[:120],
     )
 
 
@@ -119,7 +119,7 @@ def _lark(name: str, text: str) -> Case:
         f"{name}_lark",
         text,
         lambda arena: [arena.aici("lark", lark), arena.llguidance_lark(lark)],
-        quick=text[:400],
+        quick=text[:120],
     )
 
 
@@ -139,7 +139,7 @@ def _kbnf(name: str, grammar: str, text: str) -> Case:
         name,
         text,
         lambda arena: [arena.aici("kbnf", grammar), Kbnf(arena.natives, grammar)],
-        quick=text[:300],
+        quick=text[:120],
     )
 
 

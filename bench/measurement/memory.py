@@ -12,18 +12,20 @@ from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
 from bench.measurement.local_worker import LocalWorker
 
-#: number of sequences in one measurement
-_SEQUENCES = 32
 
+def kib_of_each(
+    worker: LocalWorker, template: Template, tokens: Sequence[int], count: int = 32
+) -> tuple[float, float]:
+    """Returns the KiB of private memory, and of page tables, of each sequence after some tokens.
 
-def kib_of_each(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> tuple[float, float]:
-    """Returns the KiB of private memory, and of page tables, of each sequence after some tokens."""
+    `count`: the number of sequences that are measured, after as many others.
+    """
     # the first sequences reuse memory that was freed before
-    seqs = [walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+    seqs = [walked(worker, template, tokens) for _ in range(count)]
     gc.collect()
     unique, mapped = unique_kib(), page_table_kib()
-    seqs += [walked(worker, template, tokens) for _ in range(_SEQUENCES)]
-    kib = (unique_kib() - unique) / _SEQUENCES, (page_table_kib() - mapped) / _SEQUENCES
+    seqs += [walked(worker, template, tokens) for _ in range(count)]
+    kib = (unique_kib() - unique) / count, (page_table_kib() - mapped) / count
     worker.free(seqs)
     return kib
 

@@ -17,9 +17,10 @@ from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.models import default_gguf_path
 
 _FORK_TOKENS, _FORKS = 1000, 200
+_QUICK_FORK_TOKENS = 50
 #: clients at the same time, requests of each, and words of the long prompt, whose text has about 6 000 tokens
 _CLIENTS, _REQUESTS, _LONG_WORDS = 8, 16, 1180
-_QUICK_FORKS, _QUICK_REQUESTS, _QUICK_LONG_WORDS = 3, 1, 60
+_QUICK_FORKS, _QUICK_CLIENTS, _QUICK_REQUESTS, _QUICK_LONG_WORDS = 3, 2, 1, 10
 #: memory of an idle server after all requests, divided by its memory after the first one
 _RATIO = 1.5
 #: the engine frees sequences in the step after the last answer
@@ -36,10 +37,11 @@ def run(report: Report) -> None:
 def _fork(report: Report) -> None:
     """Measures forks of a sequence of 1000 tokens, each of which is freed before the next."""
     count = _QUICK_FORKS if report.quick else _FORKS
+    tokens = _QUICK_FORK_TOKENS if report.quick else _FORK_TOKENS
     with LlamaModel(load_library(), default_gguf_path()) as model:
-        runner = LlamaRunner(model, 2 * _FORK_TOKENS + 1024)
+        runner = LlamaRunner(model, 2 * tokens + 1024)
         parent = runner.cache.new_slot()
-        runner.run([Feed(parent, [i % 1000 for i in range(_FORK_TOKENS)])])
+        runner.run([Feed(parent, [i % 1000 for i in range(tokens)])])
         samples = []
         for _ in range(count):
             start = time.perf_counter()
@@ -66,7 +68,10 @@ def _idle(report: Report, engine: str) -> None:
 
         generate("Hello", 16)
         first = resident_kib(server.pid)
-        clients = [threading.Thread(target=client, args=(number,)) for number in range(_CLIENTS)]
+        clients = [
+            threading.Thread(target=client, args=(number,))
+            for number in range(_QUICK_CLIENTS if report.quick else _CLIENTS)
+        ]
         for thread in clients:
             thread.start()
         generate("the long story of one " * (_QUICK_LONG_WORDS if report.quick else _LONG_WORDS), 8)

@@ -43,8 +43,8 @@ PAIRS = {
     "range": ("total = 0\nfor x in ra", "nge("),
     "clear": ("The answer to this question is cl", "ear"),
 }
-_QUICK = ("bridge", "paris", "munich")
-SAMPLES, QUICK_SAMPLES = 2000, 400
+_QUICK = ("bridge", "munich")
+SAMPLES, QUICK_SAMPLES = 2000, 100
 #: suggestions for each pair, from character-prefix completion and from a chat model that is prompted for the
 #: prefix
 SEEDS, QUICK_SEEDS = 5, 1

@@ -97,7 +97,7 @@ class Batch:
 
 def _victims(report: Report, steady: Path, greedy: Path) -> None:
     """Measures steps beside offenders of another client, and beside an offender in the same batch."""
-    steps = 20 if report.quick else _STEPS
+    steps = 4 if report.quick else _STEPS
     times: dict[str, list[float]] = {}
     with Daemon(workers=1) as daemon, Runtime(daemon.socket_path) as runtime:
         batch = Batch(runtime, runtime.upload(steady).id, _VICTIMS)
@@ -154,7 +154,7 @@ def _first_masks(report: Report, regex: Path) -> None:
 
     Once alone, and once beside another owner whose guests never return from the calls before the first step.
     """
-    count = 5 if report.quick else _ARGUMENTS
+    count = 2 if report.quick else _ARGUMENTS
     with Daemon(workers=1) as daemon, Runtime(daemon.socket_path, owner="victim") as runtime:
         runtime.register(vocabulary(_SIZE))
         module, slow = runtime.upload(regex).id, runtime.upload(slow_module()).id
@@ -191,8 +191,8 @@ def _first_mask(runtime: Runtime, module: str, arg: str) -> int:
 
 
 def _false_kills(report: Report, steady: Path) -> None:
-    calls, errors, late = 200 if report.quick else _CALLS, 0, 0
-    with _busy_machine(), Runtime(workers=1) as runtime:
+    calls, errors, late = 80 if report.quick else _CALLS, 0, 0
+    with _busy_machine(1 if report.quick else _BUSY_PROCESSES), Runtime(workers=1) as runtime:
         batch = Batch(runtime, runtime.upload(steady).id, 40)
         for _ in range(calls // 40):
             batch.step(forward=False)
@@ -203,10 +203,10 @@ def _false_kills(report: Report, steady: Path) -> None:
 
 
 @contextmanager
-def _busy_machine() -> Iterator[None]:
+def _busy_machine(count: int) -> Iterator[None]:
     """Runs processes that never sleep."""
     with ExitStack() as stack:
-        for _ in range(_BUSY_PROCESSES):
+        for _ in range(count):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
             stack.callback(process.wait)
             stack.callback(process.kill)
@@ -216,7 +216,7 @@ def _busy_machine() -> Iterator[None]:
 def _recovery(report: Report, steady: Path) -> None:
     """Measures from the SIGKILL of a worker in the middle of a step to the typed error at the client."""
     times = []
-    for number in range(3 if report.quick else _KILLS):
+    for number in range(1 if report.quick else _KILLS):
         with Runtime(workers=1) as runtime:
             batch = Batch(runtime, runtime.upload(steady).id, _VICTIMS)
             batch.step()
@@ -240,7 +240,7 @@ def _recovery(report: Report, steady: Path) -> None:
 
 def _two_clients(report: Report, steady: Path) -> None:
     """Compares the steps of two clients together with those of one, in turn. The worker is never idle."""
-    seconds = 0.5 if report.quick else _TOGETHER_SECONDS / 4
+    seconds = 0.05 if report.quick else _TOGETHER_SECONDS / 4
     alone, together = [], []
     with Daemon(workers=1) as daemon, ExitStack() as stack:
         runtimes = [stack.enter_context(Runtime(daemon.socket_path)) for _ in range(2)]

@@ -29,11 +29,12 @@ FORKS = {1: 100.0, 4: 130.0, 16: 250.0}
 NEXT_CHILD_TARGET, START_WORKER_TARGET, START_CLIENT_TARGET = 60.0, 100.0, 1.0
 MEMORY_TARGET = 160.0
 _CHILDREN, _TURNS = 5, 5
-_ROUNDS, _QUICK_ROUNDS = 150, 2
+_ROUNDS, _QUICK_ROUNDS = 150, 1
 #: tokens of each sequence whose memory is measured
-_TOKENS = 50
+_TOKENS, _QUICK_TOKENS = 50, 3
+_QUICK_SEQUENCES = 4
 #: first steps of a sequence whose masks are timed together
-_FIRST_STEPS = 32
+_FIRST_STEPS, _QUICK_FIRST_STEPS = 32, 3
 #: mask rows for each sequence: one held by the engine, one being written
 _ROWS = 2
 
@@ -167,15 +168,16 @@ def _memory(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary)
     program = worker.program(regex)
     spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
     rows = _ROWS * worker.layout.row_bytes / 1024
+    count = (_QUICK_SEQUENCES,) if report.quick else ()
     guests, warm, tables = [], [], []
     for constraint in CONSTRAINTS:
         template = worker.template(program, constraint.argument)
-        tokens = list(spell(constraint.long_text.encode()))[:_TOKENS]
-        kib, mapped = kib_of_each(worker, template, tokens)
+        tokens = list(spell(constraint.long_text.encode()))[: _QUICK_TOKENS if report.quick else _TOKENS]
+        kib, mapped = kib_of_each(worker, template, tokens, *count)
         guests.append(kib)
         tables.append(mapped)
         report.figure(f"memory.guest_kib.{constraint.name}", kib, "KiB")
-        warm.append(kib_of_each(worker, worker.warm(template), tokens)[0])
+        warm.append(kib_of_each(worker, worker.warm(template), tokens, *count)[0])
         report.figure(f"memory.guest_warm_kib.{constraint.name}", warm[-1], "KiB")
     report.figure("memory.mask_rows_kib", rows, "KiB")
     report.figure("memory.page_tables_kib", sum(tables) / len(tables), "KiB")
@@ -193,13 +195,15 @@ def _first_steps(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabu
     spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
     contestants: dict[str, Callable[[], float]] = {}
     for constraint in CONSTRAINTS:
-        tokens = list(spell(constraint.long_text.encode()))[:_FIRST_STEPS]
+        tokens = list(spell(constraint.long_text.encode()))[
+            : _QUICK_FIRST_STEPS if report.quick else _FIRST_STEPS
+        ]
         cold = worker.template(program, constraint.argument)
         for name, template in (("cold", cold), ("warm", worker.warm(cold))):
             contestants[f"{name}.{constraint.name}"] = partial(_masks, worker, template, tokens)
             size = template.snapshot.nbytes / 1024
             report.figure(f"start.snapshot_{name}_kib.{constraint.name}", size, "KiB")
-    samples = alternate(contestants, max(3, _rounds(report) // 5))
+    samples = alternate(contestants, max(1, _rounds(report) // 5))
     for name in ("cold", "warm"):
         of_all = [samples[f"{name}.{constraint.name}"] for constraint in CONSTRAINTS]
         means = [sum(values) / len(values) for values in zip(*of_all, strict=True)]

@@ -67,7 +67,7 @@ def _cases(report: Report, size: str, arena: Arena) -> None:
     results: dict[str, Mapping[str, Result]] = {}
     for case in cases():
         text = (case.quick or case.text) if report.quick else case.text
-        found = race(case.contestants(arena), arena.tokens(text), 2 if report.quick else _ROUNDS)
+        found = race(case.contestants(arena), arena.tokens(text), 1 if report.quick else _ROUNDS)
         results[case.name] = found
         name = f"grammars.{case.name}.{size}"
         for engine, result in found.items():
@@ -89,7 +89,7 @@ def _schemas(report: Report, size: str, arena: Arena) -> None:
         return [*two(schema), Xgrammar.of_schema(arena.natives, schema)]
 
     name = f"grammars.json_schema.{size}"
-    samples = real_schemas(30 if report.quick else _EVERY)
+    samples = real_schemas(150 if report.quick else _EVERY)
     pool = race_schemas(arena.tokens, samples, two, 1 if report.quick else _SCHEMA_ROUNDS)
     _pool(report, name, pool)
     _schema_ratios(
@@ -130,7 +130,7 @@ def _tool(report: Report, controllers: Controllers) -> None:
     build_ms, start_ms = [], []
     with LocalWorker(load_for_guests(words)) as worker:
         program = worker.program(controllers["json_schema"])
-        for _ in range(3 if report.quick else 20):
+        for _ in range(1 if report.quick else 20):
             begin = time.perf_counter()
             template = worker.template(program, json.dumps(tool_schema()))
             build_ms.append((time.perf_counter() - begin) * 1e3)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BATCHES = {1: (24, 0.3), 8: (8, 0.3)}
 #: allows any text, so that tokens and forward passes are the same as without control
 _PATTERN = "(?s).*"
-_TOKENS, _QUICK_TOKENS, _WARM_UP_TOKENS = 49, 9, 17
+_TOKENS, _QUICK_TOKENS, _WARM_UP_TOKENS, _QUICK_WARM_UP_TOKENS = 49, 9, 17, 2
 _PROMPTS = (
     "Once upon a time there was a",
     "The history of the bicycle begins with",
@@ -58,7 +58,9 @@ def run(report: Report) -> None:
                     requests = [Request(prompt, module, _PATTERN) for prompt in _PROMPTS[:batch]]
                     pairs = EnginePairs(controlled, free, requests)
                     # warms up and builds the template
-                    _run(pairs, _QUICK_TOKENS if report.quick else _WARM_UP_TOKENS, equal=name == "hf")
+                    _run(
+                        pairs, _QUICK_WARM_UP_TOKENS if report.quick else _WARM_UP_TOKENS, equal=name == "hf"
+                    )
                     pairs.clear()
                     for _ in range(1 if report.quick else runs):
                         _run(pairs, _QUICK_TOKENS if report.quick else _TOKENS, equal=name == "hf")

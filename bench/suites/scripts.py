@@ -23,9 +23,11 @@ from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
 
 START_TARGET, STEP_TARGET, FORK_TARGET, MEMORY_TARGET = 2.0, 60.0, 150.0, 256.0
-_TOKENS = 50
+_TOKENS, _QUICK_TOKENS = 50, 5
 _TURNS = 5
-_ROUNDS, _QUICK_ROUNDS = 60, 3
+_ROUNDS, _QUICK_ROUNDS = 60, 1
+#: sequences in a measurement of memory, in the short form
+_QUICK_SEQUENCES = 3
 #: mask rows for each sequence: one held by the engine, one being written
 _ROWS = 2
 #: constraints that scripts can express as patterns
@@ -52,7 +54,8 @@ def run(report: Report) -> None:
     """Reports medians. Steps are timed in the worker, as are those of `regex` with the same tokens."""
     vocab = vocabulary("32k" if report.quick else "131k")
     spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
-    texts = {one.name: list(spell(one.long_text.encode()))[:_TOKENS] for one in _MEASURED}
+    tokens = _QUICK_TOKENS if report.quick else _TOKENS
+    texts = {one.name: list(spell(one.long_text.encode()))[:tokens] for one in _measured(report)}
     for name, (controller, _) in _LANGUAGES.items():
         report.figure(f"scripts.{name}.size_kb", find_controller(controller).stat().st_size / 1000, "kB")
     with LocalWorker(load_for_guests(vocab, masks_only=True), num_rows=8) as worker:
@@ -61,9 +64,9 @@ def run(report: Report) -> None:
         templates = {
             (name, one.name): worker.warm(worker.template(program, _argument(name, one)))
             for name, program in programs.items()
-            for one in _MEASURED
+            for one in _measured(report)
         }
-        plain = {one.name: worker.warm(worker.template(native, one.argument)) for one in _MEASURED}
+        plain = {one.name: worker.warm(worker.template(native, one.argument)) for one in _measured(report)}
         _steps(report, worker, templates, plain, texts)
         _forks(report, worker, templates, texts)
         _memory(report, worker, templates, texts)
@@ -84,17 +87,17 @@ def _steps(
     texts: dict[str, list[int]],
 ) -> None:
     contestants: dict[str, Callable[[], float]] = {}
-    for one in _MEASURED:
+    for one in _measured(report):
         contestants[f"native.{one.name}"] = partial(_mean_step, worker, plain[one.name], texts[one.name])
         for language in _LANGUAGES:
             template = templates[language, one.name]
             contestants[f"{language}.{one.name}"] = partial(_mean_step, worker, template, texts[one.name])
     samples = alternate(contestants, _rounds(report))
-    beside = [samples[f"native.{one.name}"] for one in _MEASURED]
+    beside = [samples[f"native.{one.name}"] for one in _measured(report)]
     means = [sum(values) / len(values) for values in zip(*beside, strict=True)]
     report.figure("scripts.native.step_us", summarise(means).median, "us")
     for language in _LANGUAGES:
-        own = [samples[f"{language}.{one.name}"] for one in _MEASURED]
+        own = [samples[f"{language}.{one.name}"] for one in _measured(report)]
         added = [
             sum(a - b for a, b in zip(mine, others, strict=True)) / len(mine)
             for mine, others in zip(zip(*own, strict=True), zip(*beside, strict=True), strict=True)
@@ -153,8 +156,12 @@ def _memory(
 ) -> None:
     """Measures a sequence with its mask rows. Code, vocabulary and snapshot are shared and do not count."""
     rows = _ROWS * worker.layout.row_bytes / 1024
+    count = (_QUICK_SEQUENCES,) if report.quick else ()
     for language in _LANGUAGES:
-        kib = [kib_of_each(worker, templates[language, one.name], texts[one.name])[0] for one in _MEASURED]
+        kib = [
+            kib_of_each(worker, templates[language, one.name], texts[one.name], *count)[0]
+            for one in _measured(report)
+        ]
         report.figure(f"scripts.{language}.kib", sum(kib) / len(kib) + rows, "KiB", target=MEMORY_TARGET)
         snapshot = templates[language, _MEASURED[0].name].snapshot.nbytes / 1024
         report.figure(f"scripts.{language}.snapshot_kib", snapshot, "KiB")
@@ -164,7 +171,7 @@ def _starts(report: Report, runtime: Runtime) -> None:
     contestants: dict[str, Callable[[], float]] = {}
     modules = {name: runtime.upload(find_controller(c)).id for name, (c, _) in _LANGUAGES.items()}
     for language, module in modules.items():
-        arguments = [_argument(language, one) for one in _MEASURED]
+        arguments = [_argument(language, one) for one in _measured(report)]
         for argument in arguments:
             _first_mask(runtime, module, argument)  # builds its snapshot
         contestants[f"scripts.{language}.start_ms"] = partial(_mean_start, runtime, module, arguments)
@@ -186,6 +193,10 @@ def _first_mask(runtime: Runtime, module: str, argument: str) -> float:
     assert answer.verb == Verb.SAMPLE, answer
     runtime.free([seq])
     return taken * 1e3
+
+
+def _measured(report: Report) -> Sequence[Constraint]:
+    return _MEASURED[:1] if report.quick else _MEASURED
 
 
 def _rounds(report: Report) -> int:

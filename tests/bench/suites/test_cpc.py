@@ -13,7 +13,7 @@ from tests.bench.suites.figures import figures
 def test_cpc_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("cpc", tmp_path, capsys)
     each = ("histories", "evals", "trials", "trials_untold", "tv_pcas", "tv_heal", "chi2_p")
-    names = {f"{name}.{what}" for name in ("bridge", "paris", "munich") for what in each}
+    names = {f"{name}.{what}" for name in ("bridge", "munich") for what in each}
     names |= {"chi2_p", "tv_pcas", "tv_pcas_max", "tv_heal", "evals", "evals_ratio", "evals_per_key"}
     names |= {"cold_ms", "warm_ms", "warm_mean_ms", "http_cold_ms", "http_warm_ms"}
     names |= {"adherence_exact", "adherence_asked"}

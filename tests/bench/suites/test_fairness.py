@@ -19,7 +19,7 @@ def test_fairness_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
     worst = max(found[name] for name in victims if "alone" not in name)
     assert found["fairness.victim_p99_ms"] == worst > 0
-    # of 200 calls; time that the hypervisor takes from a core counts as the guest's own
+    # of 80 calls; time that the hypervisor takes from a core counts as the guest's own
     assert found["fairness.false_kills"] <= 2
     assert found["fairness.recovery_ms"] > 0
     assert found["fairness.first_mask_beside_abuse_ms"] > 0 and found["fairness.first_mask_errors"] == 0
