@@ -91,7 +91,7 @@ def vocabulary_from_gguf(header: GgufHeader, companion: Companion, name: str) ->
         raise VocabularyError(
             f"{name} has no tokenizer (no tokenizer.ggml.tokens): it is no language model, or a part of one"
         )
-    types = [int(value) for value in _numbers(header, "tokenizer.ggml.token_type")[: len(tokens)]]
+    types = _numbers(header, "tokenizer.ggml.token_type")[: len(tokens)].astype(int).tolist()
     types += [_NORMAL] * (len(tokens) - len(types))
     if kind == "gpt2":
         spec = _byte_level(header, tokens, types)
@@ -177,13 +177,11 @@ def _merges(header: GgufHeader) -> list[list[str]]:
 def _sentencepiece(
     header: GgufHeader, tokens: list[str], types: list[int], *, unigram: bool
 ) -> dict[str, Any]:
-    scores = [float(score) for score in _numbers(header, "tokenizer.ggml.scores")[: len(tokens)]]
+    scores = _numbers(header, "tokenizer.ggml.scores")[: len(tokens)].astype(float).tolist()
     scores += [0.0] * (len(tokens) - len(scores))
     pieces = [Piece(*piece) for piece in zip(tokens, scores, types, strict=False)]
     unk = header.number("tokenizer.ggml.unknown_token_id")
     if unk is None or not 0 <= unk < len(tokens):
         unk = types.index(_UNKNOWN) if _UNKNOWN in types else 0
-    spec = tokenizer_json_of(SentencePieceModel(pieces, 1 if unigram else 2, unk))
-    if merges := _merges(header):
-        spec["model"]["merges"] = merges  # not in the order of the scores
-    return spec
+    # merges of a file are not in the order of the scores
+    return tokenizer_json_of(SentencePieceModel(pieces, 1 if unigram else 2, unk), _merges(header))

@@ -121,7 +121,7 @@ class _Reader:
         if count > _MOST_ITEMS:
             raise ValueError(f"an array has {count} items")
         if item == _STRING:
-            return [self._string() for _ in range(count)]
+            return self._strings(count)
         if item not in _NUMBERS:
             raise ValueError(f"an array has items of type {item}")
         dtype = np.dtype(_NUMBERS[item][1])
@@ -136,6 +136,18 @@ class _Reader:
         if size > _MOST_BYTES:
             raise ValueError(f"a text has {size} bytes")
         return self._skip(size)
+
+    def _strings(self, count: int) -> list[bytes]:
+        """Returns so many texts. A vocabulary has hundreds of thousands, so this loop makes few calls."""
+        data, end, found = self._data, len(self._data), []
+        for _ in range(count):
+            start = self._at + 8
+            size = int.from_bytes(data[self._at : start], "little")
+            if size > _MOST_BYTES or start + size > end:
+                self._string()  # raises the error
+            self._at = start + size
+            found.append(data[start : self._at])
+        return found
 
     def _skip(self, size: int) -> bytes:
         end = self._at + size

@@ -57,8 +57,8 @@ def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, st
     return spec, roles
 
 
-def tokenizer_json_of(model: SentencePieceModel) -> dict[str, Any]:
-    """Returns the parsed tokenizer.json of a model."""
+def tokenizer_json_of(model: SentencePieceModel, merges: list[list[str]] | None = None) -> dict[str, Any]:
+    """Returns the parsed tokenizer.json of a model. BPE uses `merges` if there are any, else the scores."""
     return {
         "version": "1.0",
         "added_tokens": list(_added_tokens(model)),
@@ -72,7 +72,7 @@ def tokenizer_json_of(model: SentencePieceModel) -> dict[str, Any]:
                 {"type": "Fuse"},
             ],
         },
-        "model": _bpe(model) if model.algorithm == _BPE else _unigram(model),
+        "model": _bpe(model, merges or _merges(model)) if model.algorithm == _BPE else _unigram(model),
     }
 
 
@@ -95,8 +95,8 @@ def _unigram(model: SentencePieceModel) -> dict[str, Any]:
     }
 
 
-def _bpe(model: SentencePieceModel) -> dict[str, Any]:
-    """Returns a BPE model that merges adjacent symbols whose text is a piece, highest score first."""
+def _merges(model: SentencePieceModel) -> list[list[str]]:
+    """Returns the merges of adjacent symbols whose text is a piece, highest score first."""
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (_NORMAL, _USER_DEFINED)}
     merges = []
     for text, score in scores.items():
@@ -105,6 +105,10 @@ def _bpe(model: SentencePieceModel) -> dict[str, Any]:
             if left in scores and right in scores:
                 merges.append((-score, -cut, left, right))
     merges.sort()
+    return [[left, right] for _, _, left, right in merges]
+
+
+def _bpe(model: SentencePieceModel, merges: list[list[str]]) -> dict[str, Any]:
     return {
         "type": "BPE",
         "dropout": None,
@@ -115,7 +119,7 @@ def _bpe(model: SentencePieceModel) -> dict[str, Any]:
         "byte_fallback": any(piece.kind == _BYTE for piece in model.pieces),
         "ignore_merges": False,
         "vocab": {piece.text: token for token, piece in enumerate(model.pieces)},
-        "merges": [[left, right] for _, _, left, right in merges],
+        "merges": merges,
     }
 
 
