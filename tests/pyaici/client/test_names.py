@@ -15,15 +15,14 @@ from aicirt.contract.errors import ArgumentError, ClosedError, ModuleError, Unkn
 from aicirt.contract.messages import StepInput
 from pyaici.bundled import PYTHON, bundled_controllers
 from pyaici.client.runtime import Runtime
-from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.script import Script
 
 from .conftest import VOCABULARY
 
 
-@pytest.fixture
-def runtime(tmp_path: Path) -> Iterator[Runtime]:
-    with Runtime(store=tmp_path / "store", workers=1) as runtime:
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    with Runtime(store=tmp_path_factory.mktemp("names") / "store", workers=1) as runtime:
         runtime.register(VOCABULARY)
         yield runtime
 
@@ -33,7 +32,7 @@ def identity(name: str) -> str:
 
 
 def test_a_bundled_controller_is_uploaded_when_it_is_first_needed(runtime: Runtime) -> None:
-    assert runtime.list() == []
+    assert runtime.list() == [] == list(runtime.bundled), "this test must be the first one of the file"
     seq = runtime.instantiate("regex", "[0-9]+")
     assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
     (module,) = runtime.list()
@@ -71,15 +70,16 @@ def test_a_removed_bundled_controller_is_uploaded_again(runtime: Runtime) -> Non
     module = runtime.find("yesno")
     for name in ("yesno", module):
         assert runtime.remove(module)
+        assert module not in [known.id for known in runtime.list()]
         runtime.free([runtime.instantiate(name)])
-        assert [known.id for known in runtime.list()] == [module]
+        assert module in [known.id for known in runtime.list()]
 
 
 def test_names_of_bundled_controllers_cannot_be_tags(runtime: Runtime, guest_wasm: Path) -> None:
     guest = runtime.upload(guest_wasm).id
     with pytest.raises(ModuleError, match=r"'regex' cannot be a tag: .* bundled controller.* another tag"):
         runtime.tag(guest, "regex")
-    assert runtime.describe(guest).tags == []
+    assert "regex" not in runtime.describe(guest).tags
 
 
 @pytest.mark.parametrize("arg", [{"type": "integer"}, {"enum": ["é", None, 1.5]}, {"anyOf": [{"const": 1}]}])
@@ -89,13 +89,11 @@ def test_a_dict_is_passed_as_json(runtime: Runtime, arg: dict[str, Any]) -> None
     assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb in (Verb.SAMPLE, Verb.SPLICE)
 
 
-def test_a_list_is_passed_as_json() -> None:
-    with Runtime(workers=1) as runtime:
-        runtime.register(small_vocabulary())
-        seq = runtime.instantiate("choice", ["only"])
-        answer = runtime.begin_step([StepInput(seq)]).wait().mid[seq]
-        assert answer.verb == Verb.SPLICE
-        assert b"".join(small_vocabulary().tokens[token] for token in answer.ff_tokens) == b"only"
+def test_a_list_is_passed_as_json(runtime: Runtime) -> None:
+    seq = runtime.instantiate("choice", ["only"])
+    answer = runtime.begin_step([StepInput(seq)]).wait().mid[seq]
+    assert answer.verb == Verb.SPLICE
+    assert b"".join(VOCABULARY.tokens[token] for token in answer.ff_tokens) == b"only"
 
 
 @pytest.mark.parametrize(
