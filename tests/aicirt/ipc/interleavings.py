@@ -53,14 +53,8 @@ class Run:
         ]
         for thread in threads:
             thread.start()
-        while self._failure is None and any(ready is not None for ready in self._ready):
-            runnable = [n for n, ready in enumerate(self._ready) if ready is not None and ready()]
-            if not runnable:
-                self._failure = StuckError(f"no program can continue after {self.made}")
-                break
-            self._current = self._choose(runnable)
-            self._turns[self._current].release()
-            self._main.acquire()
+        self._next().release()
+        self._main.acquire()
         self._over = True
         for turn, thread in zip(self._turns, threads, strict=True):
             turn.release()
@@ -70,10 +64,13 @@ class Run:
 
     def access(self, until: Callable[[], bool] | None = None) -> None:
         """Lets other programs run first; with `until`, blocks the caller until it is true."""
-        me = self._current
-        self._ready[me] = until or _always
-        self._main.release()
-        self._turns[me].acquire()
+        mine = self._turns[self._current]
+        self._ready[self._current] = until or _always
+        turn = self._next()
+        if turn is mine:  # most accesses switch to no other thread
+            return
+        turn.release()
+        mine.acquire()
         if self._over:
             raise _Abandoned
 
@@ -87,7 +84,17 @@ class Run:
         except BaseException as error:
             self._failure = error
         self._ready[number] = None
-        self._main.release()
+        self._next().release()
+
+    def _next(self) -> threading.Semaphore:
+        """Chooses the program that continues and returns its semaphore, or that of `execute` at the end."""
+        runnable = [n for n, ready in enumerate(self._ready) if ready is not None and ready()]
+        if self._failure is None and not runnable and any(self._ready):
+            self._failure = StuckError(f"no program can continue after {self.made}")
+        if self._failure is not None or not runnable:
+            return self._main
+        self._current = self._choose(runnable)
+        return self._turns[self._current]
 
     def _choose(self, runnable: list[int]) -> int:
         last = self._current
