@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.pyaici.engines.vllm.shims.async_scheduling import async_scheduling_on_cpu
 from tests.pyaici.engines.vllm.shims.forked import forked_processes
-from tests.pyaici.engines.vllm.shims.second_engine import hide_functions_of_llvmlite
+from tests.pyaici.engines.vllm.shims.second_engine import hide_functions_of_llvmlite, kernels_replaced_once
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -22,6 +22,9 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    # drafts would start a C++ compiler, which takes longer than the tests
+    "TORCH_COMPILE_DISABLE": "1",
     # in GiB, the default
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # otherwise the workers of all engines would share the first processor
@@ -87,9 +90,13 @@ class Engines:
                 "VLLM_CPU_KVCACHE_SPACE": None,
             }
             hide_functions_of_llvmlite()
-            # vLLM collects garbage five times as it starts: `freeze` exempts the objects of all modules
-            gc.freeze()
-            with _environment(variables | env), async_scheduling_on_cpu(), forked_processes():
+            with (
+                _modules_frozen(),
+                _environment(variables | env),
+                async_scheduling_on_cpu(),
+                forked_processes(),
+                kernels_replaced_once(),
+            ):
                 self._llm = LLM(str(model or self._model), **options)
             self._key = key
         return self._llm
@@ -98,11 +105,31 @@ class Engines:
         """Ends the engine, if there is one, and waits for its processes."""
         if self._llm is None:
             return
-        from vllm.distributed import cleanup_dist_env_and_memory
+        from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel
 
-        self._llm.llm_engine.engine_core.shutdown()
-        self._llm = None
-        cleanup_dist_env_and_memory()  # it also unfreezes and collects the frozen objects
+        with _modules_frozen():
+            self._llm.llm_engine.engine_core.shutdown()
+            self._llm = None
+            # not `cleanup_dist_env_and_memory`, which unfreezes the objects of all modules and looks at them
+            destroy_model_parallel()
+            destroy_distributed_environment()
+            gc.collect()
+
+
+@contextlib.contextmanager
+def _modules_frozen() -> Iterator[None]:
+    """Keeps the objects of all modules out of the collections of garbage: vLLM does five as it starts.
+
+    vLLM itself freezes the objects of an engine, and unfreezes all objects when the engine ends.
+    """
+    freeze, unfreeze = gc.freeze, gc.unfreeze
+    if not gc.get_freeze_count():
+        freeze()
+    gc.freeze = gc.unfreeze = lambda: None
+    try:
+        yield
+    finally:
+        gc.freeze, gc.unfreeze = freeze, unfreeze
 
 
 @contextlib.contextmanager
