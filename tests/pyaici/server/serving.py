@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import httpx2
 
@@ -20,23 +21,33 @@ PROGRAM = ("-m", "pyaici.cli", "serve")
 _ADDRESS = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 
 
+def _start(command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts Python in a process."""
+    return subprocess.Popen(
+        [sys.executable, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C is for pytest, which ends the server
+    )
+
+
 class Serving:
     """A running server. As a context manager, it shuts down in order and must leave no processes behind."""
 
     def __init__(
-        self, log: Path, *arguments: str, seconds: float = 300, program: tuple[str, ...] = PROGRAM
+        self,
+        log: Path,
+        *arguments: str,
+        seconds: float = 300,
+        program: tuple[str, ...] = PROGRAM,
+        start: Callable[[list[str], IO[bytes]], Any] = _start,
     ) -> None:
         self.log = log
         if "--store" not in arguments:  # the default store has the tags of other tests
             arguments = (*arguments, "--store", str(log.with_name(f"{log.name}-store")))
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, *program, "--port", "0", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for pytest, which ends the server
-            )
+            self.process = start([*program, "--port", "0", *arguments], output)
         deadline = time.monotonic() + seconds
         while (found := _ADDRESS.search(self.text())) is None:
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -18,10 +18,12 @@ import openai
 
 from tests.processes import family, left_behind, private_daemons
 from tests.pyaici.engines.vllm.engines import CACHE_BYTES
+from tests.pyaici.engines.vllm.nursery import Program
 
 #: name of the model in requests
 MODEL = "default"
-_SERVER = "tests.pyaici.engines.vllm.shims.forked"
+#: variables that matter when vLLM is imported: a server with one of its own imports it itself
+_IMPORTED = {"PYTHONPATH", "VLLM_LOGGING_LEVEL"}
 _ARGUMENTS = (
     "--dtype=float32",
     "--enforce-eager",
@@ -39,18 +41,23 @@ class Server:
         self.log = log
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", _SERVER, f"--model={model}"]
-        command += [f"--served-model-name={MODEL}", "--host=127.0.0.1", f"--port={self.port}"]
+        command = ["-m", "tests.pyaici.engines.vllm.shims.forked", "vllm.entrypoints.openai.api_server"]
+        command += [f"--model={model}", f"--served-model-name={MODEL}", "--host=127.0.0.1"]
+        command += [f"--port={self.port}", *_ARGUMENTS, *arguments]
         inherited = {name: value for name, value in os.environ.items() if name != "VLLM_CPU_KVCACHE_SPACE"}
+        self.process: subprocess.Popen[bytes] | Program
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [*command, *_ARGUMENTS, *arguments],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=inherited | env,
-                # Ctrl-C must reach only pytest, which ends the server
-                start_new_session=True,
-            )
+            if env.keys() & _IMPORTED:
+                self.process = subprocess.Popen(
+                    [sys.executable, *command],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=inherited | env,
+                    # Ctrl-C must reach only pytest, which ends the server
+                    start_new_session=True,
+                )
+            else:
+                self.process = Program(command, output=output, env=inherited | env)
 
     @cached_property
     def client(self) -> openai.OpenAI:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 PROMPTS = [f"{start} {number} is" for number in (1, 2) for start in ("Rule", "Tip", "Step", "Day")]
 #: a pattern without an end
 WORDS = "( [a-z]+)+"
-LENGTH = 250
+LENGTH = 120
 
 
 @pytest.fixture

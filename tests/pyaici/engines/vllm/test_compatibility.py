@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,10 @@ from typing import Any
 import openai
 import pytest
 
-from pyaici.engines.vllm.versions.compatibility import Sources, differences
+from pyaici.engines.vllm.versions.compatibility import Sources, differences, find_by_import
 from tests.docs.blocks import ROOT
+from tests.pyaici.engines.vllm.nursery import run_program
+from tests.pyaici.engines.vllm.remote import V2Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Servers
 from tests.pyaici.engines.vllm.shims.other_vllm import make_other_vllm
@@ -41,28 +42,49 @@ def test_places_that_the_page_names_are_in_the_source() -> None:
     )
 
 
-def test_the_imported_modules_have_all_names() -> None:
-    """In another process, because the modules of runner V2 need Triton."""
-    code = (
-        "from tests.pyaici.engines.vllm.shims import triton_interpreter\n"
-        "triton_interpreter.install()\n"
-        "from pyaici.engines.vllm.versions.compatibility import differences, find_by_import\n"
-        "print(differences(find_by_import))\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.stdout.splitlines()[-1:] == ["[]"], ran.stdout[-3000:] + ran.stderr[-3000:]
+def missing(_: Any) -> list[str]:
+    return differences(find_by_import)
+
+
+def test_the_imported_modules_have_all_names(v2_engines: V2Engines) -> None:
+    """In the process of engines with runner V2, because its modules need Triton."""
+    assert v2_engines.run(missing, async_scheduling=True) == []
+
+
+#: runs a request without and one with a controller in this process, and prints what happened as JSON
+_OTHER_VERSION = """
+import json
+import sys
+from pathlib import Path
+
+import vllm
+from vllm.exceptions import VLLMValidationError
+
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
+
+vllm.__version__ = "0.99.0"
+engines = Engines(Path(sys.argv[1]))
+llm = engines()
+scheduler = type(llm.llm_engine.engine_core.engine_core.scheduler)
+(free,) = generate(llm, [(FRANCE, parameters(max_tokens=10))])
+try:
+    generate(llm, [(FRANCE, parameters("regex", "[0-9]+"))])
+    why = None
+except VLLMValidationError as error:
+    why = str(error)
+print(json.dumps({"scheduler": scheduler.__name__, "free": list(free.token_ids), "why": why}))
+engines.close()
+"""
 
 
 def test_another_version_runs_free_requests_and_refuses_others(
     model_path: Path, tmp_path: Path, reference: Callable[..., list[list[int]]]
 ) -> None:
-    path = make_other_vllm(tmp_path, version="0.99.0")
-    command = [sys.executable, "-m", "tests.pyaici.engines.vllm.shims.other_vllm", str(model_path)]
-    ran = subprocess.run(
-        ["env", f"PYTHONPATH={path}", *command], capture_output=True, text=True, timeout=400, check=False
-    )
+    program = tmp_path / "program.py"
+    program.write_text(_OTHER_VERSION)
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    ran = run_program([str(program), str(model_path)], {**os.environ, "PYTHONPATH": path})
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = json.loads(ran.stdout.splitlines()[-1])
     assert not found["scheduler"].startswith("Aici") and [found["free"]] == reference([FRANCE], 10)
@@ -72,7 +94,7 @@ def test_another_version_runs_free_requests_and_refuses_others(
 def test_a_missing_name_is_reported_once_and_refuses_requests_with_a_controller(
     servers: Servers, tmp_path: Path, reference: Callable[..., list[list[int]]]
 ) -> None:
-    path = make_other_vllm(tmp_path, renamed={"_enqueue_waiting_request": "_enqueue_again"})
+    path = make_other_vllm(tmp_path, {"_enqueue_waiting_request": "_enqueue_again"})
     server = servers(PYTHONPATH=path, VLLM_LOGGING_LEVEL="WARNING")
     settings: Any = {"model": MODEL, "prompt": FRANCE, "temperature": 0, "max_tokens": 10}
     extra: Any = {"vllm_xargs": {"aici_controller": "regex", "aici_arg": YEAR}}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import blocks, run_blocks
 from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.nursery import run_program
 
 pytestmark = pytest.mark.slow
 
@@ -31,13 +30,5 @@ def test_the_first_program_runs_as_a_file(tmp_path: Path) -> None:
     file.write_text(first.text)
     env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, str(file)],
-        cwd=tmp_path,
-        env={**env, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+    done = run_program([str(file)], {**env, "PYTHONPATH": path}, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -19,10 +19,11 @@ from pyaici.build import build_controller
 from pyaici.cli.__main__ import main as aici
 from pyaici.engines.vllm import program
 from tests.processes import family, left_behind
+from tests.pyaici.engines.vllm.nursery import Program, run_program
 
 ROOT = Path(__file__).resolve().parents[4]
 GUEST = ROOT / "tests" / "guests" / "guest.c"
-COMMAND = [sys.executable, str(ROOT / "harness" / "run_vllm.py")]
+PROGRAM = ROOT / "harness" / "run_vllm.py"
 #: options for GUEST with which a run would take minutes
 LONG = ["--arg", "token 500", "--prompt", "Count.", "--max-tokens", "4000"]
 
@@ -49,9 +50,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *argv], env=environment(folder), capture_output=True, text=True, timeout=400, check=False
-    )
+    return run_program([str(PROGRAM), *argv], environment(folder))
 
 
 @pytest.fixture
@@ -107,11 +106,9 @@ def test_several_sequences(tmp_path: Path, model_path: Path) -> None:
 def test_aici_run_finds_an_upload(tmp_path: Path, model_path: Path) -> None:
     store = ["--store", str(tmp_path / "store")]
     assert aici(["upload", "regex", "--tag", "mine", *store]) == 0
-    command = [sys.executable, "-m", "pyaici.cli", "run", "mine", "--engine", "vllm", *store]
+    command = ["-m", "pyaici.cli", "run", "mine", "--engine", "vllm", *store]
     command += ["--arg", "[0-9]{3}!", "--prompt", "Hi", "--no-chat", "--model", str(model_path)]
-    done = subprocess.run(
-        command, env=environment(tmp_path), capture_output=True, text=True, timeout=400, check=False
-    )
+    done = run_program(command, environment(tmp_path))
     assert done.returncode == 0, done.stderr
     assert re.search(r"^#0 \(ended: \w+\)\nHi[0-9]{3}!$", done.stdout, re.MULTILINE)
 
@@ -174,29 +171,29 @@ def test_a_signal_ends_a_run_and_leaves_nothing_behind(
 ) -> None:
     """Sends the signal while the model generates, or while vLLM is imported and starts."""
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
-    with subprocess.Popen(
-        [*COMMAND, "--controller", str(guest), *LONG],  # four layers would end the text at once
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            if generating:
-                assert process.stderr is not None
-                assert process.stderr.readline().startswith("vLLM started")
-            else:
-                while not list(tmp_path.glob("aici-*")):
-                    assert process.poll() is None
-                    time.sleep(0.01)
-            while len(members := family(process.pid)) < 3:  # aicirt and a worker
-                assert process.poll() is None
-                time.sleep(0.01)
-            time.sleep(1)
-            members |= family(process.pid)
-        finally:
-            process.send_signal(number)
-            _, stderr = process.communicate(timeout=60)
+    command = [str(PROGRAM), "--controller", str(guest), *LONG]  # four layers would end the text at once
+    log = tmp_path / "log"
+    with log.open("wb") as errors:
+        process: Program | subprocess.Popen[bytes]
+        if generating:
+            process = Program(command, output=errors, env=environment(tmp_path))
+        else:
+            process = subprocess.Popen(
+                [sys.executable, *command], stdout=errors, stderr=errors, env=environment(tmp_path)
+            )
+    try:
+        while "vLLM started" not in log.read_text() if generating else not list(tmp_path.glob("aici-*")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        while len(members := family(process.pid)) < 3:  # aicirt and a worker
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(1)
+        members |= family(process.pid)
+    finally:
+        process.send_signal(number)
+        process.wait(60)
+    stderr = log.read_text()
     assert process.returncode == status and stderr.endswith(line)
     assert "Traceback" not in stderr or "Exception ignored" in stderr
     assert left_behind(members) == []

@@ -1,24 +1,14 @@
-"""A copy of the installed vLLM that says to be another version, or in which something has another name.
-
-``python -m tests.pyaici.engines.vllm.shims.other_vllm MODEL``, with the copy in PYTHONPATH, runs a request
-without and one with a controller in this process, and prints what happened as JSON.
-"""
+"""A copy of the installed vLLM in which something has another name."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
-from tests.pyaici.engines.vllm.engines import ENVIRONMENT, Engines
 
-
-def make_other_vllm(
-    folder: Path, *, version: str | None = None, renamed: dict[str, str] | None = None
-) -> Path:
+def make_other_vllm(folder: Path, renamed: dict[str, str]) -> str:
     """Makes the copy in `folder`, mostly of links. Returns the value of PYTHONPATH for processes that use it.
 
     `renamed`: new names of functions, by their present names; the copy itself calls them by the new ones.
@@ -27,10 +17,8 @@ def make_other_vllm(
     assert spec is not None and spec.origin is not None
     original, copy = Path(spec.origin).parent, folder / "vllm"
     shutil.copytree(original, copy, copy_function=os.symlink)
-    texts = {}
-    if version is not None:
-        texts[copy / "_version.py"] = f"__version__ = {version!r}\n__version_tuple__ = (0, 0, {version!r})\n"
-    for old, new in (renamed or {}).items():
+    texts: dict[Path, str] = {}
+    for old, new in renamed.items():
         for file in copy.rglob("*.py"):
             if old in (text := texts.get(file) or file.read_text("utf-8")):
                 texts[file] = text.replace(old, new)
@@ -38,27 +26,3 @@ def make_other_vllm(
         file.unlink()  # a link
         file.write_text(text, "utf-8")
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-
-
-def main(model: Path) -> None:
-    """Runs the requests."""
-    os.environ.update(ENVIRONMENT)
-    from vllm.exceptions import VLLMValidationError
-
-    from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
-
-    engines = Engines(model)
-    llm = engines()
-    scheduler = type(llm.llm_engine.engine_core.engine_core.scheduler)
-    (free,) = generate(llm, [(FRANCE, parameters(max_tokens=10))])
-    try:
-        generate(llm, [(FRANCE, parameters("regex", "[0-9]+"))])
-        why = None
-    except VLLMValidationError as error:
-        why = str(error)
-    print(json.dumps({"scheduler": scheduler.__name__, "free": list(free.token_ids), "why": why}))
-    engines.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
