@@ -10,12 +10,16 @@ import resource
 import threading
 from collections import deque
 from queue import SimpleQueue
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Functions import numpy themselves: the compiler process needs none of them, and importing it takes 0.1 s
 
 PAGE = mmap.PAGESIZE
 
@@ -121,6 +125,8 @@ class PageScanner:
 
     def count(self, start: int, end: int) -> int:
         """Returns the bytes of changed pages between two page-aligned addresses."""
+        import numpy as np
+
         total = 0
         while True:
             self._arg.start, self._arg.end = start, end
@@ -156,6 +162,8 @@ class PagemapReader:
         return int(self._marked(start, end).sum()) * PAGE
 
     def _marked(self, start: int, end: int) -> NDArray[np.bool_]:
+        import numpy as np
+
         entries = np.frombuffer(os.pread(self._fd, (end - start) // PAGE * 8, start // PAGE * 8), np.uint64)
         there = entries >> np.uint64(62) != 0  # bit 63: present, bit 62: swapped
         of_file = entries >> np.uint64(61) & np.uint64(1) != 0
@@ -196,11 +204,15 @@ def change_finder(use_scan: bool = True) -> PageScanner | PagemapReader:
 
 def nonzero(start: int, nbytes: int) -> list[tuple[int, int]]:
     """Returns runs (address, bytes) of pages at `start` that have nonzero bytes."""
+    import numpy as np
+
     words = np.frombuffer(memoryview((ctypes.c_ubyte * nbytes).from_address(start)), np.uint64)
     return _runs(start, np.asarray(words.reshape(-1, PAGE // 8).any(axis=1)))
 
 
 def _runs(start: int, marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    import numpy as np
+
     edges = np.flatnonzero(np.diff(marked.astype(np.int8), prepend=0, append=0))
     pairs = edges.reshape(-1, 2).tolist()
     return [(start + first * PAGE, (last - first) * PAGE) for first, last in pairs]
