@@ -12,23 +12,27 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ProtocolError, RuntimeFailure, UnknownSequenceError
 from aicirt.contract.messages import StepInput
+from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 
 from .conftest import VOCABULARY, Player
 
 
+@pytest.fixture(scope="module")
+def one_worker(guest_wasm: Path) -> Iterator[Daemon]:
+    with Daemon(workers=1) as daemon:
+        with Runtime(daemon.socket_path) as runtime:
+            runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield daemon
+
+
 @pytest.fixture
-def pair(guest_wasm: Path, new_player: Callable[[Runtime], Player]) -> Iterator[tuple[Player, Player]]:
+def pair(one_worker: Daemon, new_player: Callable[[Runtime], Player]) -> Iterator[tuple[Player, Player]]:
     """Two clients that share one worker."""
-    with Runtime(workers=1) as owner:
-        assert owner._daemon is not None
-        with Runtime(owner._daemon.socket_path) as guest:
-            players = []
-            for runtime in (owner, guest):
-                runtime.register(VOCABULARY)
-                runtime.tag(runtime.upload(guest_wasm).id, "guest")
-                players.append(new_player(runtime))
-            yield players[0], players[1]
+    with Runtime(one_worker.socket_path) as first, Runtime(one_worker.socket_path) as second:
+        for runtime in (first, second):
+            runtime.register(VOCABULARY)
+        yield new_player(first), new_player(second)
 
 
 @pytest.mark.parametrize(
