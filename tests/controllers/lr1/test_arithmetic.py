@@ -50,7 +50,7 @@ def random_expression(rng: random.Random, depth: int) -> str:
 
 def test_random_expressions_and_mutations(grammar: Recognizer) -> None:
     rng, both = random.Random(6), [0, 0]
-    for _ in range(3000):
+    for _ in range(1200):
         text = random_expression(rng, rng.randint(0, 5))
         assert is_arithmetic(text) and grammar.accepts(text), text
         begin = rng.randint(0, len(text))
@@ -58,14 +58,14 @@ def test_random_expressions_and_mutations(grammar: Recognizer) -> None:
         expected = is_arithmetic(text)
         assert grammar.accepts(text) == expected, text
         both[expected] += 1
-    assert min(both) > 500
+    assert min(both) > 200
 
 
 def test_random_pieces(grammar: Recognizer) -> None:
     rng, both = random.Random(7), [0, 0]
-    for _ in range(10_000):
+    for _ in range(4_000):
         text = "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 5)))
         expected = is_arithmetic(text)
         assert grammar.accepts(text) == expected, text
         both[expected] += 1
-    assert min(both) > 500
+    assert min(both) > 200

@@ -49,7 +49,7 @@ def test_c_with_a_real_vocabulary(probe: Probe, real: Vocab) -> None:
         text = (MUSL / "src" / name).read_bytes()
         whole = made.walk(text)
         assert whole > 1000
-        places = [rng.randint(0, whole) for _ in range(60)]
+        places = [rng.randint(0, whole) for _ in range(24)]
         for at in places * 2:
             tokens = rng.sample(real.text, 200)
             count += len(tokens)
@@ -63,8 +63,8 @@ def test_other_grammars_with_a_real_vocabulary(probe: Probe, real: Vocab, name: 
     made = Recognizer(probe, real, bundled_grammars()[name].read_text())
     assert made.walk(text.encode()) == len(text.encode())
     places = [*range(len(text)), *range(len(text))]
-    allowed = sum(check(made, real, at, rng.sample(real.text, 120)) for at in places)
-    assert 0 < allowed < 120 * len(places)
+    allowed = sum(check(made, real, at, rng.sample(real.text, 50)) for at in places)
+    assert 0 < allowed < 50 * len(places)
 
 
 def test_every_token_of_small_vocabularies(probe: Probe) -> None:
@@ -83,7 +83,7 @@ def test_every_token_of_small_vocabularies(probe: Probe) -> None:
         made = Recognizer(probe, vocab, bundled_grammars()["c.y"].read_text())
         whole = made.walk(text)
         assert whole > 3000
-        for at in [rng.randint(0, whole) for _ in range(25)]:
+        for at in [rng.randint(0, whole) for _ in range(10)]:
             assert check(made, vocab, at, vocab.text) > 10
 
 

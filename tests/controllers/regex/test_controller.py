@@ -77,6 +77,7 @@ def generate(
     return text, masks, False
 
 
+@cache
 def completions(beginning: bytes) -> list[str]:
     """The characters whose bytes begin so: all of them, or a sample if there are very many."""
     missing = (4 if beginning[0] >= 0xF0 else 3 if beginning[0] >= 0xE0 else 2) - len(beginning)
@@ -135,9 +136,9 @@ def test_masks_are_exact(regex_program: Program, vocab: Vocab, pattern: str) -> 
     permits, whole = partial(pattern), regex.compile(pattern, regex.V0)
     rng = random.Random(pattern)
     checked = 0
-    for _ in range(4):
+    for _ in range(2):
         guest = Guest(regex_program, vocab, pattern, capabilities={})
-        _, masks, _ = generate(guest, rng.choice, most=12)
+        _, masks, _ = generate(guest, rng.choice, most=10)
         for text, allowed in masks:
             ends = False
             try:
@@ -147,7 +148,7 @@ def test_masks_are_exact(regex_program: Program, vocab: Vocab, pattern: str) -> 
             expected = vocab.allowed(lambda token, text=text: permits(text + token)) + [EOS] * ends
             assert allowed == expected, text
             checked += 1
-    assert checked > 4
+    assert checked > 3
 
 
 @pytest.mark.parametrize("capabilities", [EVERYTHING, {CAP_TOKENIZER: 1}, {CAP_FF_TOKENS: 1}, {}])

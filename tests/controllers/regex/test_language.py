@@ -15,7 +15,7 @@ from tests.controllers.regex.engine import Engine, Refused
 from tests.controllers.regex.patterns import ALPHABET, MARK, Pattern, patterns
 
 fuzzing = settings(
-    max_examples=150,
+    max_examples=75,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -48,7 +48,7 @@ def check(engine: Engine, state: int, signature: int, length: int) -> None:
 
 
 @settings(
-    max_examples=100,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
