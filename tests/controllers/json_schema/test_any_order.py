@@ -22,7 +22,7 @@ from tests.controllers.json_schema.values import LOSSY, mentions
 def test_values(engine: Engine) -> None:
     """Valid values are accepted in every order of their properties, invalid values in none."""
     counts = collections.Counter[str]()
-    for seed in range(250):
+    for seed in range(120):
         rng = random.Random(seed)
         source = (Schemas if seed % 2 else ObjectSchemas)(rng)
         schema = source.schema()
@@ -42,10 +42,10 @@ def test_values(engine: Engine) -> None:
             some = 1 if mentions(schema, ("enum",)) else len(texts)
             assert accepted >= some if valid else not accepted, (schema, value)
             counts["valid" if valid else "invalid"] += 1
-    assert counts["valid"] > 300 and counts["invalid"] > 150, counts
+    assert counts["valid"] > 140 and counts["invalid"] > 70, counts
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_counted_values(engine: Engine, seed: int) -> None:
     counts = collections.Counter[str]()
     for number in range(50):

@@ -63,7 +63,7 @@ def value(rng: random.Random, source: Schemas, schema: dict[str, Any]) -> Any:
     return [*first, *rng.choices(some, k=rng.randint(0, 2))] if rng.random() < 0.5 else [*first, *some]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_values(engine: Engine, seed: int) -> None:
     """Valid values are accepted, invalid values are not in any order of their properties."""
     counts = collections.Counter[str]()
@@ -104,7 +104,7 @@ def test_blanks_make_no_item_different(engine: Engine) -> None:
 @pytest.mark.parametrize("whitespace", [FLEXIBLE, COMPACT])
 def test_walks(engine: Engine, whitespace: int) -> None:
     """Every text that can be written is valid, and can be completed."""
-    assert finished_walks(engine, array, range(40), whitespace) > 80
+    assert finished_walks(engine, array, range(20), whitespace) > 40
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def schema(rng: random.Random) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_values(engine: Engine, seed: int) -> None:
     """Valid values are accepted in one order of their properties, invalid values in none."""
     counts = collections.Counter[str]()
@@ -63,7 +63,7 @@ def test_values(engine: Engine, seed: int) -> None:
 
 def test_walks(engine: Engine) -> None:
     """Every text that can be written is valid, and can be completed."""
-    assert finished_walks(engine, schema, range(60)) > 80
+    assert finished_walks(engine, schema, range(30)) > 40
 
 
 def test_a_name_counts_once(engine: Engine) -> None:

@@ -52,10 +52,10 @@ def test_real_schemas(engine: Engine) -> None:
         schema = json.loads(text)
         kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
         validator = kind(translated(schema))
-        for seed in range(3):
+        for seed in range(1):
             made = walk(engine, random.Random(seed))
             if made is not None:
                 finished += 1
                 assert validator.is_valid(json.loads(made)), (name, made)
-    assert len(outcomes) > 100 and finished > 120
+    assert len(outcomes) > 100 and finished > 40
     ratchet.check(RATCHETS / "real.json", outcomes)

@@ -48,7 +48,7 @@ def schema(rng: random.Random) -> dict[str, Any]:
 def test_values(engine: Engine) -> None:
     counts = collections.Counter[bool]()
     refused = 0
-    for seed in range(150):
+    for seed in range(60):
         made = schema(random.Random(seed))
         validator = Draft202012Validator(made)
         try:
@@ -64,4 +64,4 @@ def test_values(engine: Engine) -> None:
                 # alternatives consider only what they need
                 assert accepted == valid or "if" in made, (made, value)
                 counts[accepted] += 1
-    assert counts[True] > 2000 and counts[False] > 5000 and refused < 40, (counts, refused)
+    assert counts[True] > 800 and counts[False] > 2000 and refused < 16, (counts, refused)
