@@ -121,8 +121,10 @@ def _nursery() -> socket.socket:
 
 def _serve(connection: socket.socket) -> None:
     """Forks a process for each program; each of them starts the program and reports its status."""
+    import setproctitle
     from vllm.entrypoints.openai import api_server as api_server
 
+    setproctitle.getproctitle()  # it finds the title's place only before the environment changes
     if len(threading.enumerate()) > 1:
         raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
     watching = set()

@@ -23,7 +23,7 @@ from tests.pyaici.engines.vllm.nursery import Program
 #: name of the model in requests
 MODEL = "default"
 #: variables that matter when vLLM is imported: a server with one of its own imports it itself
-_IMPORTED = {"PYTHONPATH", "VLLM_LOGGING_LEVEL"}
+_IMPORTED = {"PYTHONPATH", "TORCH_COMPILE_DISABLE", "VLLM_LOGGING_LEVEL"}
 _ARGUMENTS = (
     "--dtype=float32",
     "--enforce-eager",
