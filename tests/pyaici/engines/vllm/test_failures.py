@@ -57,7 +57,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
+@pytest.fixture(scope="module", params=[False, True], ids=["sync", "async"])
 def llm_with_daemon(request: pytest.FixtureRequest, engines: Engines, daemon: Daemon) -> Any:
     return engines(env={"AICI_SOCKET": str(daemon.socket_path)}, async_scheduling=request.param)
 
@@ -88,7 +88,7 @@ def test_failures_end_only_their_own_request(llm_with_daemon: Any) -> None:
     assert controlled.finish_reason == "stop" and controlled.text.endswith(".")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
 def test_a_killed_runtime_ends_only_controlled_requests(engines: Engines, asynchronous: bool) -> None:
     """Controlled requests end with a reason, others go on, and the next request gets a new runtime."""
     llm = engines(async_scheduling=asynchronous)

@@ -24,8 +24,8 @@ def forking(n: int, **extra: Any) -> Any:
     return parameters(max_tokens=60, temperature=1.0, top_k=1, n=n, extra_args=arguments)
 
 
-@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
 @pytest.mark.parametrize("hold", [True, False], ids=["held", "streamed"])
+@pytest.mark.parametrize("options", [{"async_scheduling": True}, {}], ids=["async", "sync"])
 def test_forks_of_a_controller_become_choices(engines: Engines, options: dict[str, Any], hold: bool) -> None:
     """Another request in the batch has no controller."""
     llm = engines(**options)

@@ -50,7 +50,7 @@ def steered(model_path: Any) -> Iterator[Callable[[str, str, str], str]]:
         yield run
 
 
-@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
+@pytest.mark.parametrize("options", [{"async_scheduling": True}, {}], ids=["async", "sync"])
 def test_the_same_text_as_on_transformers(
     engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
 ) -> None:
@@ -134,25 +134,6 @@ def test_each_of_several_samples_has_its_own_controller(llm: Any) -> None:
     assert all(choice.finish_reason == "stop" for choice in output.outputs)
 
 
-@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
-def test_preemption_changes_no_text(
-    engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
-) -> None:
-    """There are too few blocks for all requests, so some are preempted and resumed with their controllers."""
-    llm = engines(num_gpu_blocks_override=17, **options)
-    pattern = "( [a-z]+)+"
-    prompts = [
-        f"Once upon a time there was a {animal} who"
-        for animal in ("dog", "cat", "owl", "fox", "mouse", "bear")
-    ]
-    requests = [(prompt, parameters("regex", pattern, max_tokens=70)) for prompt in prompts]
-    before = counter(llm, "num_preemptions")
-    written = texts(llm, requests)
-    assert counter(llm, "num_preemptions") > before
-    assert all(re.fullmatch(pattern, text) for text in written)
-    assert written == [texts(llm, [request])[0] for request in requests]
-
-
 def test_shared_prefixes_change_no_text(llm: Any, steered: Callable[[str, str, str], str]) -> None:
     """The second request reuses the blocks of the first one's prompt, and its controller still starts."""
     prompt = "These are facts about cities. " * 20 + FRANCE
@@ -177,3 +158,22 @@ def test_an_abort_frees_the_controller(llm: Any) -> None:
     while engine.has_unfinished_requests():
         engine.step()
     assert not driver.requests and not driver._by_control
+
+
+@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
+def test_preemption_changes_no_text(
+    engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
+) -> None:
+    """There are too few blocks for all requests, so some are preempted and resumed with their controllers."""
+    llm = engines(num_gpu_blocks_override=17, **options)
+    pattern = "( [a-z]+)+"
+    prompts = [
+        f"Once upon a time there was a {animal} who"
+        for animal in ("dog", "cat", "owl", "fox", "mouse", "bear")
+    ]
+    requests = [(prompt, parameters("regex", pattern, max_tokens=70)) for prompt in prompts]
+    before = counter(llm, "num_preemptions")
+    written = texts(llm, requests)
+    assert counter(llm, "num_preemptions") > before
+    assert all(re.fullmatch(pattern, text) for text in written)
+    assert written == [texts(llm, [request])[0] for request in requests]
