@@ -129,9 +129,11 @@ def take(wanted: Snapshot) -> Shell | None:
 
     Prefers the last one of the same snapshot, then the oldest of another.
     """
-    if wanted.image is None:
-        return None
     spares = wanted.program.spares
+    if not spares or wanted.image is None:
+        return None
+    if spares[-1].store and spares[-1].image is wanted.image:  # the usual case
+        return spares.pop()
     spares[:] = [shell for shell in spares if shell.store]
     same = (shell for shell in reversed(spares) if shell.image is wanted.image)
     found = next(same, None) or next((shell for shell in spares if shell.suits(wanted)), None)
