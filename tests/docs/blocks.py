@@ -23,7 +23,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,8 +89,8 @@ def blocks(document: Path) -> Iterator[Block]:
         yield Block(document, line, language, tuple(words), found["text"])
 
 
-def run_blocks(document: Path, folder: Path) -> int:
-    """Runs the marked blocks of a document in `folder`; returns their number.
+def run_blocks(document: Path, folder: Path, playground: Playground | None = None) -> int:
+    """Runs the marked blocks of a document in `folder`; returns their number. Scripts need a `playground`.
 
     Raises AssertionError, BuildError or the exception of a program. Its message or traceback has the place in
     the document.
@@ -104,17 +103,15 @@ def run_blocks(document: Path, folder: Path) -> int:
         if block.file:
             (folder / block.file).write_text(block.text)
     scripts: list[Block] = []
-    with ExitStack() as stack:
-        playground = stack.enter_context(Playground()) if any("played" in b.words for b in found) else None
-        for block in found:
-            if "script" in block.words:
-                scripts.append(block)
-            elif "played" in block.words:
-                assert playground is not None
-                play(playground, scripts, block)
-                scripts = []
-            elif not block.controller:
-                _run(block, folder, document, variables)
+    for block in found:
+        if "script" in block.words:
+            scripts.append(block)
+        elif "played" in block.words:
+            assert playground is not None
+            play(playground, scripts, block)
+            scripts = []
+        elif not block.controller:
+            _run(block, folder, document, variables)
     assert not scripts, f"{scripts[0].where}: a `played` block must follow this script"
     return len(found)
 

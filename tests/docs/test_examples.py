@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pyaici.build import BuildError
+from pyaici.testing import Playground
 
 from .blocks import DOCUMENTS, ROOT, SUFFIXES, blocks, matches, run_blocks
 
@@ -15,15 +17,24 @@ from .blocks import DOCUMENTS, ROOT, SUFFIXES, blocks, matches, run_blocks
 ELSEWHERE = {"docs/vllm.md", "docs/server.md"}
 
 
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    """Plays the scripts of all pages."""
+    with Playground() as playground:
+        yield playground
+
+
 @pytest.mark.parametrize(
     "name",
     [name for name, path in DOCUMENTS.items() if name not in ELSEWHERE and any(b.runs for b in blocks(path))],
 )
-def test_examples_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_work(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, playground: Playground
+) -> None:
     monkeypatch.chdir(tmp_path)
     # for child processes of examples, if the package is not installed
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    assert run_blocks(DOCUMENTS[name], tmp_path) > 0
+    assert run_blocks(DOCUMENTS[name], tmp_path, playground) > 0
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -108,7 +119,7 @@ async def main():
 """
 
 
-def test_scripts_are_played_in_both_languages_and_compared(tmp_path: Path) -> None:
+def test_scripts_are_played_in_both_languages_and_compared(tmp_path: Path, playground: Playground) -> None:
     other = """'''js script
 import { fixed, gen } from "aici";
 export async function main() {
@@ -123,7 +134,7 @@ text: "abc!\\n?"
 log: abc
 '''
 """
-    assert run_blocks(document(tmp_path, ONE_SCRIPT + other + good), tmp_path) == 3
+    assert run_blocks(document(tmp_path, ONE_SCRIPT + other + good), tmp_path, playground) == 3
     for old, new in (
         ("log: abc", "log: abd"),
         ("n?", "n."),
@@ -131,8 +142,8 @@ log: abc
         ("wish: abc", "wish: x"),
     ):
         with pytest.raises(AssertionError, match=r"doc\.md:2: (text|log|error) is"):
-            run_blocks(document(tmp_path, ONE_SCRIPT + other + good.replace(old, new)), tmp_path)
+            run_blocks(document(tmp_path, ONE_SCRIPT + other + good.replace(old, new)), tmp_path, playground)
     with pytest.raises(AssertionError, match="a `played` block must follow this script"):
-        run_blocks(document(tmp_path, ONE_SCRIPT), tmp_path)
+        run_blocks(document(tmp_path, ONE_SCRIPT), tmp_path, playground)
     with pytest.raises(AssertionError, match="a script must precede this block"):
-        run_blocks(document(tmp_path, good), tmp_path)
+        run_blocks(document(tmp_path, good), tmp_path, playground)
