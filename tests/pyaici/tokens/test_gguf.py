@@ -153,3 +153,29 @@ def test_a_text_of_a_header_has_a_limit() -> None:
     head = b"GGUF" + (3).to_bytes(4, "little") + (0).to_bytes(8, "little") + (1).to_bytes(8, "little")
     with pytest.raises(VocabularyError, match="a text has 17000000 bytes"):
         parse_gguf_header(head + (17_000_000).to_bytes(8, "little") + bytes(17_000_000), "large.gguf")
+
+
+def test_an_array_of_texts_that_ends_too_early_or_has_too_long_a_text_is_an_error() -> None:
+    def text(content: bytes) -> bytes:
+        return len(content).to_bytes(8, "little") + content
+
+    def number(value: int, nbytes: int = 8) -> bytes:
+        return value.to_bytes(nbytes, "little")
+
+    head = (
+        b"GGUF"
+        + number(3, 4)
+        + number(0)
+        + number(1)
+        + text(b"texts")
+        + number(9, 4)
+        + number(8, 4)
+        + number(3)
+    )
+    whole = head + text(b"one") + text(b"") + text(b"three")
+    assert parse_gguf_header(whole, "small.gguf").metadata == {"texts": [b"one", b"", b"three"]}
+    for end in range(len(head), len(whole)):
+        with pytest.raises(VocabularyError, match=f"it ends at byte {end}, in the middle of its header"):
+            parse_gguf_header(whole[:end], "small.gguf")
+    with pytest.raises(VocabularyError, match="a text has 17000000 bytes"):
+        parse_gguf_header(head + text(b"one") + number(17_000_000) + bytes(17_000_000), "large.gguf")
