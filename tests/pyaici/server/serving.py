@@ -5,31 +5,18 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import httpx2
 
+from tests.forked import SERVER, TORCH, Forked
 from tests.processes import family, left_behind
 
-PROGRAM = ("-m", "pyaici.cli", "serve")
+PROGRAM = ("pyaici.cli", "serve")
 _ADDRESS = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
-
-
-def _start(command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Starts Python in a process."""
-    return subprocess.Popen(
-        [sys.executable, *command],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C is for pytest, which ends the server
-    )
 
 
 class Serving:
@@ -41,13 +28,23 @@ class Serving:
         *arguments: str,
         seconds: float = 300,
         program: tuple[str, ...] = PROGRAM,
-        start: Callable[[list[str], IO[bytes]], Any] = _start,
     ) -> None:
         self.log = log
         if "--store" not in arguments:  # the default store has the tags of other tests
             arguments = (*arguments, "--store", str(log.with_name(f"{log.name}-store")))
+        module, *command = program
+        # llama.cpp serves the default model and needs no torch; vLLM configures torch before it imports it
+        torch = not command or ("vllm" not in arguments and not {"hf", "--model"}.isdisjoint(arguments))
+        imports = (*SERVER, *TORCH) if torch else SERVER
         with log.open("wb") as output:
-            self.process = start([*program, "--port", "0", *arguments], output)
+            self.process = Forked(
+                module,
+                [*command, "--port", "0", *arguments],
+                imports=imports,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for pytest, which ends the server
+            )
         deadline = time.monotonic() + seconds
         while (found := _ADDRESS.search(self.text())) is None:
             if self.process.poll() is not None or time.monotonic() > deadline:

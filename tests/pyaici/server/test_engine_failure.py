@@ -11,7 +11,7 @@ from tests.pyaici.server.serving import Serving
 
 
 def test_failing_engine_stops_the_server(tmp_path: Path) -> None:
-    with Serving(tmp_path / "log", program=("-m", "tests.pyaici.server.failing")) as server:
+    with Serving(tmp_path / "log", program=("tests.pyaici.server.failing",)) as server:
         members = family(server.process.pid)
         with server.client() as client:
             for _ in range(3):

@@ -98,7 +98,7 @@ def test_stopped_worker_does_not_hold_the_engine(
 
 
 def test_death_of_aicirt_is_an_error_for_clients_and_in_the_log(tmp_path: Path) -> None:
-    with Serving(tmp_path / "log", program=("-m", "tests.pyaici.server.quick")) as server:
+    with Serving(tmp_path / "log", program=("tests.pyaici.server.quick",)) as server:
         body = {
             "prompt": [1, 2, 3],
             "controller": "regex",

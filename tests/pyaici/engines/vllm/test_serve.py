@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import openai
 import pytest
 
-from tests.pyaici.engines.vllm.nursery import Program
 from tests.pyaici.server.serving import Serving
 
 pytestmark = pytest.mark.slow
@@ -19,12 +16,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def serving(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    def start(command: list[str], output: IO[bytes]) -> Program:
-        return Program(command, output=output, env=dict(os.environ))
-
     log = tmp_path_factory.mktemp("server") / "log"
     arguments = ("--engine", "vllm", "--model", str(model_path), "--model-name", "small")
-    with Serving(log, *arguments, start=start) as server:
+    with Serving(log, *arguments) as server:
         yield server
 
 
