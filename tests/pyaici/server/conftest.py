@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import build_controller
+from pyaici.models.default import NAME
 from pyaici.server.http.users import Role, UserFile
 from tests.pyaici.server.serving import Serving
+from tests.pyaici.server.tiny_model import make_tiny_model
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"
 
@@ -43,11 +45,12 @@ def server(
 def exact_server(
     tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str], guest: bytes
 ) -> Iterator[Serving]:
-    """The same with Transformers, whose logits are the same in every run.
+    """The same with random weights and the default model's tokenizer: it answers at once, and repeatably.
 
-    Those of llama.cpp differ in the last digits, by where the cache keeps the tokens.
+    The logits of llama.cpp differ in the last digits, by where the cache keeps the tokens.
     """
-    yield from _serve(tmp_path_factory, tokens, guest, "--engine", "hf")
+    model = make_tiny_model(tmp_path_factory.mktemp("tiny"))
+    yield from _serve(tmp_path_factory, tokens, guest, "--model", str(model), "--model-name", NAME)
 
 
 def _serve(

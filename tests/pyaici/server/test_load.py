@@ -84,6 +84,12 @@ def _bodies() -> list[tuple[dict[str, Any], str]]:
     return found
 
 
+@pytest.fixture
+def server(exact_server: Serving) -> Serving:
+    """A server whose model takes little time: the tests load everything else."""
+    return exact_server
+
+
 def test_concurrent_streams_get_their_own_answers(server: Serving) -> None:
     bodies = _bodies()
 

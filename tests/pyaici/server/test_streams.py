@@ -6,6 +6,8 @@ token, empty prompts, other alphabets, several answers at once, controllers that
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -83,10 +85,10 @@ CHATS: dict[str, dict[str, Any]] = {
     },
     "tools that must be called": {
         "tools": [WEATHER, CLOCK], "n": 3, "tool_choice": "required", "parallel_tool_calls": False,
-        "logprobs": True, "max_tokens": 60,
+        "logprobs": True, "max_tokens": 200,
     },
     "a tool by name": {
-        "tools": [WEATHER, CLOCK], "tool_choice": ONE_CLOCK, "parallel_tool_calls": False, "max_tokens": 40,
+        "tools": [WEATHER, CLOCK], "tool_choice": ONE_CLOCK, "parallel_tool_calls": False, "max_tokens": 200,
     },
     "a call with stop strings in it": {
         "tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False, "logprobs": True,
@@ -126,6 +128,14 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "extra_body": {"bnf_validation": "schema_aware"},
     },
 }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server with the default model; random weights think, but call no tools."""
+    options = ("--engine", "hf", "--anonymous", "run", "--requests-per-minute", "0")
+    with Serving(tmp_path_factory.mktemp("trained") / "log", *options) as serving:
+        yield serving
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +233,12 @@ def test_streamed_chats_equal_whole_ones(client: openai.OpenAI, case: str) -> No
 
 
 @pytest.mark.parametrize("case", MESSAGES)
-def test_streamed_messages_equal_whole_ones(exact_server: Serving, tokens: dict[str, str], case: str) -> None:
+def test_streamed_messages_equal_whole_ones(
+    request: pytest.FixtureRequest, tokens: dict[str, str], case: str
+) -> None:
+    server: Serving = request.getfixturevalue("trained" if case == "tools" else "exact_server")
     client = anthropic.Anthropic(
-        base_url=f"{exact_server.url}/api", api_key=tokens["eve"], max_retries=0, timeout=120
+        base_url=f"{server.url}/api", api_key=tokens["eve"], max_retries=0, timeout=120
     )
     options: dict[str, Any] = {"model": "default", "messages": ASK, **MESSAGES[case]}
     options["extra_body"] = {"temperature": 0, **options.get("extra_body", {})}
@@ -238,6 +251,22 @@ def test_streamed_messages_equal_whole_ones(exact_server: Serving, tokens: dict[
         (call,) = whole.content
         assert call.type == "tool_use" and whole.stop_reason == "tool_use"
         assert call.name != "f" or call.input == {"a": ["a\N{REPLACEMENT CHARACTER}"]}
+
+
+def test_stream_of_calls_has_the_events_of_the_whole_message(trained: Serving) -> None:
+    tools = [{"name": "clock", "input_schema": {"properties": {"zone": {"enum": ["a", "b"]}}}}]
+    body: dict[str, Any] = {"model": "default", "messages": ASK, "max_tokens": 60, "temperature": 0}
+    body |= {"tools": tools, "tool_choice": "any", "bnf_validation": "schema_aware"}
+    with trained.client() as client:
+        whole = client.post("/api/v1/messages", json=body).json()
+    events = trained.events("/api/v1/messages", **body, stream=True)
+    names = [event["type"] for event in events]
+    assert names[:2] == ["message_start", "ping"] and names[-2:] == ["message_delta", "message_stop"]
+    written = [
+        e["delta"]["partial_json"] for e in events if e.get("delta", {}).get("type") == "input_json_delta"
+    ]
+    calls = [block for block in whole["content"] if block["type"] == "tool_use"]
+    assert [json.loads(text) for text in written] == [call["input"] for call in calls] != []
 
 
 def test_usage_is_the_same_on_all_routes(client: openai.OpenAI, exact_server: Serving) -> None:

@@ -80,19 +80,6 @@ def test_stop_sequence_is_reported_and_removed(server: Serving) -> None:
     assert message["content"][0]["text"] and " the " not in message["content"][0]["text"]
 
 
-def test_stream_has_the_same_calls_as_the_whole_message(exact_server: Serving) -> None:
-    fields = {"tools": [WEATHER], "tool_choice": "any", "bnf_validation": "schema_aware", "temperature": 0}
-    whole = _message(exact_server, **fields)
-    events = exact_server.events("/api/v1/messages", **BASE, **fields, stream=True)
-    names = [event["type"] for event in events]
-    assert names[:2] == ["message_start", "ping"] and names[-2:] == ["message_delta", "message_stop"]
-    written = [
-        e["delta"]["partial_json"] for e in events if e.get("delta", {}).get("type") == "input_json_delta"
-    ]
-    calls = [block for block in whole["content"] if block["type"] == "tool_use"]
-    assert [json.loads(text) for text in written] == [call["input"] for call in calls]
-
-
 @pytest.mark.parametrize(
     ("fields", "status", "kind", "param", "words"),
     [

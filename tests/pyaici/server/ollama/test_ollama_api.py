@@ -32,9 +32,9 @@ def _lines(answer: httpx2.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_stream_of_a_text_equals_the_whole(exact_server: Serving) -> None:
+def test_stream_of_a_text_equals_the_whole(server: Serving) -> None:
     body = {**USUAL, "prompt": "The capital of France is", "raw": True, "options": GREEDY}
-    with exact_server.client() as client:
+    with server.client() as client:
         *pieces, last = _lines(client.post("/api/generate", json=body))
         whole = client.post("/api/generate", json={**body, "stream": False}).json()
     assert not any(piece["done"] for piece in pieces) and last["done"] and last["response"] == ""
