@@ -17,6 +17,7 @@ from aicirt.modules import ModuleStore
 from pyaici.bundled import bundled_controllers
 from pyaici.cli import new
 from pyaici.cli.__main__ import main
+from tests.forked import run_forked
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +28,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def aici(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pyaici.cli", *arguments]
-    root = Path(__file__).resolve().parents[3]
-    env = {**os.environ, "PYTHONPATH": str(root)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    return run_forked("pyaici.cli", *arguments)
 
 
 def test_new_writes_the_name_into_the_files(capsys: pytest.CaptureFixture[str]) -> None:
