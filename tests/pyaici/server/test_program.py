@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,14 +17,12 @@ import pytest
 from aicirt.contract.errors import AiciError
 from pyaici.server import program
 from pyaici.server.settings import ServerSettings, read_settings
+from tests.forked import SERVER, run_forked
 from tests.pyaici.server.serving import Serving, read_events
 
 
 def _aici(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pyaici.cli", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env={**os.environ, **env}, check=False
-    )
+    return run_forked("pyaici.cli", *arguments, imports=SERVER, env={**os.environ, **env}, timeout=60)
 
 
 def test_help_has_every_setting_and_examples() -> None:
