@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 
 GUEST = Path(__file__).resolve().parents[3] / "guests" / "register.c"
 WAYS: list[dict[str, Any]] = [
-    {"max_num_seqs": 16},
-    {"max_num_seqs": 16, "async_scheduling": True, "enable_prefix_caching": False},
     {"max_num_seqs": 2, "async_scheduling": True, "multiprocess": True},
+    {"max_num_seqs": 16, "async_scheduling": True, "enable_prefix_caching": False},
+    {"max_num_seqs": 16},
 ]
 
 
@@ -46,7 +46,7 @@ def summary(results: list[GenerationResult]) -> list[Any]:
     return [(r.tokens, r.reason, str(r.error), r.variables if r.error is None else None) for r in results]
 
 
-@pytest.mark.parametrize("options", WAYS, ids=["sync", "async-no-prefix-cache", "processes"])
+@pytest.mark.parametrize("options", WAYS, ids=["processes", "async-no-prefix-cache", "sync"])
 def test_copies_give_what_they_give_on_transformers(
     engines: Engines, daemon: Daemon, model_path: Path, options: dict[str, Any]
 ) -> None:
@@ -73,19 +73,19 @@ def test_copies_give_what_they_give_on_transformers(
 
 
 def test_copies_sample_on_their_own_and_repeat_with_a_seed(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon, **WAYS[0])
+    engine = steered(engines, daemon, **WAYS[-1])
     request = Request(FRANCE, "register", "0", Sampling(1.5, seed=4), n=3, max_tokens=8)
     first, again = ([r.new_tokens for r in engine.run([request])] for _ in range(2))
     assert first == again and len(set(map(tuple, first))) == 3
 
 
 def test_copies_of_a_controller_that_cannot_start_fail_too(engines: Engines, daemon: Daemon) -> None:
-    results = steered(engines, daemon, **WAYS[0]).run([Request(FRANCE, "rejex", n=3)])
+    results = steered(engines, daemon, **WAYS[-1]).run([Request(FRANCE, "rejex", n=3)])
     assert [type(result.error) for result in results] == [UnknownModuleError] * 3
 
 
 def test_a_request_that_ends_before_its_copies_leaves_nothing(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon, **WAYS[0])
+    engine = steered(engines, daemon, **WAYS[-1])
     slow = engine.add(Request(FRANCE, "register", "2000", n=3))
     mate = engine.add(Request(FRANCE, max_tokens=3))
     while engine.busy:
@@ -103,7 +103,7 @@ def test_a_request_that_ends_before_its_copies_leaves_nothing(engines: Engines, 
 def test_more_copies_than_choices_are_refused(engines: Engines, daemon: Daemon) -> None:
     from vllm.exceptions import VLLMValidationError
 
-    llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)}, **WAYS[0])
+    llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)}, **WAYS[-1])
     keys = {"aici_controller": "register", "aici_arg": "0", "aici_fork": True, "aici_copies": 3}
     request = parameters(extra_args=keys, n=2, temperature=1.0, top_k=1, max_tokens=3)
     with pytest.raises(

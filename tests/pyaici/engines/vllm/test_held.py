@@ -63,15 +63,15 @@ def held(controller: str, arg: str, **options: Any) -> Any:
 
 
 CONFIGURATIONS: list[dict[str, Any]] = [
-    {},
-    {"async_scheduling": True},
     {"num_gpu_blocks_override": 11, "max_model_len": 256},
     {"num_gpu_blocks_override": 11, "max_model_len": 256, "async_scheduling": True},
+    {"async_scheduling": True},
+    {},
 ]
 
 
 @pytest.mark.parametrize(
-    "options", CONFIGURATIONS, ids=["sync", "async", "sync-preempted", "async-preempted"]
+    "options", CONFIGURATIONS, ids=["sync-preempted", "async-preempted", "async", "sync"]
 )
 def test_backtracking_gives_the_same_tokens_as_on_transformers(
     engines: Engines, daemon: Daemon, expected: list[list[int]], options: dict[str, Any]
