@@ -70,7 +70,7 @@ Written = list[tuple[list[int], str | None]]
 
 @pytest.fixture(scope="module")
 def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Options of all engines. They use the whole default model, since a shallow one is not predictable."""
+    """Options of all engines. Most use the whole default model, since a shallow one is not predictable."""
     folder = tmp_path_factory.mktemp("guests")
     guests = {
         "thoughts": second_thoughts(folder),
@@ -240,26 +240,30 @@ def test_preemption_with_drafts_changes_no_text(
     assert live(llm) == 0
 
 
+@pytest.fixture(scope="module")
+def shallow(engines: Engines, common: dict[str, Any], model_path: Path) -> Written:
+    """The results of the shallow model without drafts."""
+    return write(engines(**common | {"model": model_path}))
+
+
 def test_drafts_with_asynchronous_scheduling_change_no_text(
-    engines: Engines, common: dict[str, Any], model_path: Path
+    engines: Engines, common: dict[str, Any], shallow: Written, model_path: Path
 ) -> None:
     """Drafts are in a pass before the scheduler knows them. The draft model is the model itself."""
-    common = common | {"model": model_path}
-    expected = write(engines(**common))
     guess = {"method": "draft_model", "model": str(model_path), "num_speculative_tokens": 3}
-    llm = engines(**common, speculative_config=guess, async_scheduling=True)
+    llm = engines(**common | {"model": model_path}, speculative_config=guess, async_scheduling=True)
     before = accepted(llm)
-    assert write(llm) == expected
+    assert write(llm) == shallow
     assert accepted(llm) > before + 20
     assert live(llm) == 0
 
 
 def test_drafts_with_the_v2_runner_change_no_text(
-    v2_engines: V2Engines, common: dict[str, Any], expected: Written
+    v2_engines: V2Engines, common: dict[str, Any], shallow: Written, model_path: Path
 ) -> None:
     guess = DRAFTS | {"method": "ngram_gpu"}
-    options = common | {"speculative_config": guess, "async_scheduling": True}
+    options = common | {"model": model_path, "speculative_config": guess, "async_scheduling": True}
     before = v2_engines.run(accepted, **options)
-    assert v2_engines.run(write, **options) == expected
+    assert v2_engines.run(write, **options) == shallow
     assert v2_engines.run(accepted, **options) > before
     assert v2_engines.run(live, **options) == 0
