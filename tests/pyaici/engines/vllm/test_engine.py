@@ -82,20 +82,21 @@ def expected(daemon: Daemon, model_path: Path) -> list[Any]:
     return summary(results)
 
 
-def steered(engines: Engines, daemon: Daemon, **options: Any) -> VllmEngine:
-    return VllmEngine(engines(env={"AICI_SOCKET": str(daemon.socket_path)}, **options))
+def steered(engines: Engines, daemon: Daemon, *, max_num_seqs: int = 32, **options: Any) -> VllmEngine:
+    env = {"AICI_SOCKET": str(daemon.socket_path)}
+    return VllmEngine(engines(env=env, max_num_seqs=max_num_seqs, **options))
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"max_num_seqs": 32},
-        {"max_num_seqs": 32, "async_scheduling": True},
         {"max_num_seqs": 8, "async_scheduling": True, "multiprocess": True},
-        {"max_num_seqs": 32, "num_gpu_blocks_override": 24, "max_model_len": 256},
-        {"max_num_seqs": 32, "enable_prefix_caching": False},
+        {"num_gpu_blocks_override": 24, "max_model_len": 256},
+        {"enable_prefix_caching": False},
+        {"async_scheduling": True},
+        {},
     ],
-    ids=["sync", "async", "processes", "preempted", "no-prefix-cache"],
+    ids=["processes", "preempted", "no-prefix-cache", "async", "sync"],
 )
 def test_every_verb_has_the_same_results_as_on_transformers(
     engines: Engines, daemon: Daemon, expected: list[Any], options: dict[str, Any]
@@ -107,7 +108,8 @@ def test_every_verb_has_the_same_results_as_on_transformers(
     assert not engine.busy
     replay(events, results)
     if "num_gpu_blocks_override" in options:
-        assert counter(engines(env={"AICI_SOCKET": str(daemon.socket_path)}, **options), "num_preemptions")
+        env = {"AICI_SOCKET": str(daemon.socket_path)}
+        assert counter(engines(env=env, max_num_seqs=32, **options), "num_preemptions")
 
 
 def replay(events: list[Event], results: list[GenerationResult]) -> None:
@@ -240,29 +242,8 @@ def test_several_samples_repeat_with_the_same_seed_and_differ(engines: Engines, 
             )
 
 
-@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
-def test_late_answers_change_no_seeded_token(
-    engines: Engines, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    """A discarded token draws no random number: its answer is late, or its pass follows such a one."""
-    guest = build_controller(ACROBAT.with_name("guest.c"), tmp_path / "guest.wasm").path
-    limits = {"mid_ms": 60_000, "step_deadline_ms": 50, "max_late_steps": 1000}
-    with (
-        Daemon(workers=1, limits=limits, store=tmp_path / "store") as daemon,
-        Runtime(daemon.socket_path) as runtime,
-    ):
-        module = runtime.upload(guest).id
-        engine = steered(engines, daemon, **options)
-        sampling = Sampling(temperature=2.0, seed=3, ignore_eos=True)
-        asked = [Request(FRANCE, module, arg, sampling, max_tokens=12) for arg in ("ok", "mid_slow 300")]
-        (quick,), (slow,) = (engine.run([request]) for request in asked)
-        assert sum(process.get("counters", {}).get("late", 0) for process in runtime.health()["workers"])
-    assert quick.tokens == slow.tokens and len({*quick.tokens} - {20}) > 2, (quick, slow)
-    engines.close()
-
-
 def test_forks_have_the_log_probabilities_of_their_parent(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon, max_num_seqs=32)
+    engine = steered(engines, daemon)
     requests = [
         Request(request.prompt, request.module, request.arg, max_tokens=50, logprobs=True)
         for request in REQUESTS
@@ -321,3 +302,24 @@ def test_cancelling_a_request_ends_all_its_forks(engines: Engines, daemon: Daemo
         engine.add(Request(FRANCE, "acrobat", "3"))
         engine.step()
     assert not engine.busy
+
+
+@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
+def test_late_answers_change_no_seeded_token(
+    engines: Engines, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """A discarded token draws no random number: its answer is late, or its pass follows such a one."""
+    guest = build_controller(ACROBAT.with_name("guest.c"), tmp_path / "guest.wasm").path
+    limits = {"mid_ms": 60_000, "step_deadline_ms": 50, "max_late_steps": 1000}
+    with (
+        Daemon(workers=1, limits=limits, store=tmp_path / "store") as daemon,
+        Runtime(daemon.socket_path) as runtime,
+    ):
+        module = runtime.upload(guest).id
+        engine = steered(engines, daemon, **options)
+        sampling = Sampling(temperature=2.0, seed=3, ignore_eos=True)
+        asked = [Request(FRANCE, module, arg, sampling, max_tokens=12) for arg in ("ok", "mid_slow 300")]
+        (quick,), (slow,) = (engine.run([request]) for request in asked)
+        assert sum(process.get("counters", {}).get("late", 0) for process in runtime.health()["workers"])
+    assert quick.tokens == slow.tokens and len({*quick.tokens} - {20}) > 2, (quick, slow)
+    engines.close()
