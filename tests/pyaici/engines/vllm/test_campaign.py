@@ -21,11 +21,11 @@ def test_short_run_has_no_failures(tmp_path: Path, engines: Engines, servers: Se
     engines.close()
     servers.close()  # the campaign has a server of its own
     report = Report("vllm")
-    campaign = Campaign(report, 1, 60, None, tmp_path)
+    campaign = Campaign(report, 13, 24, None, tmp_path)  # a seed with which all kinds occur early
     vllm.run(campaign)
     assert not campaign.failures, [file.read_text() for file in tmp_path.glob("*.failure")]
     found = {figure.name: figure.value for figure in report.figures}
-    assert found["vllm.requests"] == 60 and campaign.outcomes.keys() == vllm.KINDS.keys()
+    assert found["vllm.requests"] == 24 and campaign.outcomes.keys() == vllm.KINDS.keys()
     for name in ("innocent_errors", "sequences_left", "tracebacks"):
         assert found[f"vllm.{name}"] == 0
     for kind in ("server", "engine", "aicirt", "workers"):

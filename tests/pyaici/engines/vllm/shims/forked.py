@@ -37,8 +37,13 @@ def forked_processes() -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    from vllm.entrypoints.launchers import launcher
+
     os.environ[_METHOD] = "fork"  # otherwise the server itself asks for spawn
     del sys.argv[0]
+    # a server that ends names the process with its port. That may be a fork, which also has the socket, and
+    # vLLM fails if the fork has ended meanwhile
+    launcher.find_process_using_port = lambda port: None
     with forked_processes():
         if Path(sys.argv[0]).is_file():
             sys.path[0] = str(Path(sys.argv[0]).parent)
