@@ -134,6 +134,8 @@ def running(
     with contextlib.ExitStack() as stack:
         if case.ray:
             environment = ray_environment(stack.enter_context(short_folder()), 2)
+        if "--no-enforce-eager" in case.arguments:
+            environment["TORCH_COMPILE_DISABLE"] = "0"
         if case.replicas > 1:
             daemon = stack.enter_context(Daemon(workers=1, store=folder / "store"))
             environment["AICI_SOCKET"] = str(daemon.socket_path)
