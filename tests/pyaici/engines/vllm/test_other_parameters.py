@@ -206,7 +206,7 @@ def test_removed_text_stops_nothing(llm: Any) -> None:
     assert choice.text.startswith(tokenizer.decode(free.token_ids[:2]) + " red blue")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
 def test_forks_count_their_min_tokens_from_the_prompt(
     engines: Engines, env: dict[str, str], asynchronous: bool
 ) -> None:
