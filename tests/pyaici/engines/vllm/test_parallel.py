@@ -141,8 +141,20 @@ def running(
             environment["AICI_SOCKET"] = str(daemon.socket_path)
         # long enough for requests that still run when a rank is killed
         arguments = (*case.arguments, "--max-model-len=2000")
-        server = Server(random_model, folder / "log", arguments, **environment)
-        yield Running(case, stack.enter_context(server), daemon)
+        server = _started(random_model, folder / "log", arguments, environment)
+        stack.push(server)
+        yield Running(case, server, daemon)
+
+
+def _started(model: Path, log: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> Server:
+    """Starts a server, up to three times: Ray gives its processes 30 s, however busy the machine is."""
+    for _ in range(2):
+        try:
+            return Server(model, log, arguments, forked=False, **environment).__enter__()
+        except RuntimeError:
+            if "The current node timed out during startup" not in log.read_text():
+                raise
+    return Server(model, log, arguments, forked=False, **environment).__enter__()
 
 
 @contextlib.contextmanager
