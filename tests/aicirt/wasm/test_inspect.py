@@ -151,11 +151,15 @@ def test_damaged_modules_raise_only_module_errors(edits: list[tuple[int, int, by
     report = check(damaged)
     assert report.size == len(damaged)
     try:
-        shape = inspect(damaged)
-        list(scan(damaged, shape))
-        inspect(rewrite(damaged))
+        list(scan(damaged, inspect(damaged)))
     except ModuleError as error:
         assert report.reasons or "malformed" not in error.message
+    try:
+        inspect(rewrite(damaged))
+    except (
+        ModuleError
+    ):  # also for what only a compiler would find otherwise, such as a branch out of all blocks
+        pass
 
 
 @settings(max_examples=200, deadline=None)
