@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.pyaici.engines.vllm.shims.async_scheduling import async_scheduling_on_cpu
-from tests.pyaici.engines.vllm.shims.forked import forked_processes
 from tests.pyaici.engines.vllm.shims.second_engine import hide_functions_of_llvmlite, kernels_replaced_once
 
 if TYPE_CHECKING:
@@ -94,7 +93,6 @@ class Engines:
                 _modules_frozen(),
                 _environment(variables | env),
                 async_scheduling_on_cpu(),
-                forked_processes(),
                 kernels_replaced_once(),
             ):
                 self._llm = LLM(str(model or self._model), **options)

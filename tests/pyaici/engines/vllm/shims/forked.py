@@ -7,20 +7,20 @@ On a CPU vLLM spawns them, and each of them imports vLLM again: 10 s of a proces
 
 from __future__ import annotations
 
-import contextlib
 import os
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 _METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
-@contextlib.contextmanager
-def forked_processes() -> Iterator[None]:
-    """Engines that are made in this context fork their processes."""
+def fork_processes() -> None:
+    """Has all engines of this process fork theirs.
+
+    It must have no other threads: a lock that one of them holds stays locked in a fork.
+    """
     from vllm.platforms.cpu import CpuPlatform
 
     original = CpuPlatform.__dict__["check_and_update_config"]
@@ -30,23 +30,19 @@ def forked_processes() -> Iterator[None]:
         os.environ[_METHOD] = "fork"
 
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
-    try:
-        yield
-    finally:
-        CpuPlatform.check_and_update_config = original
+    os.environ[_METHOD] = "fork"  # otherwise the server itself asks for spawn
 
 
 if __name__ == "__main__":
     from vllm.entrypoints.launchers import launcher
 
-    os.environ[_METHOD] = "fork"  # otherwise the server itself asks for spawn
     del sys.argv[0]
     # a server that ends names the process with its port. That may be a fork, which also has the socket, and
     # vLLM fails if the fork has ended meanwhile
     launcher.find_process_using_port = lambda port: None
-    with forked_processes():
-        if Path(sys.argv[0]).is_file():
-            sys.path[0] = str(Path(sys.argv[0]).parent)
-            runpy.run_path(sys.argv[0], run_name="__main__")
-        else:
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    fork_processes()
+    if Path(sys.argv[0]).is_file():
+        sys.path[0] = str(Path(sys.argv[0]).parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
