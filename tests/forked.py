@@ -60,7 +60,32 @@ def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     return ours, parent
 
 
-class Forked:
+class Process:
+    """A process that is no child of this one, with a part of the interface of `subprocess.Popen`."""
+
+    pid: int
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end and returns the exit status. Raises subprocess.TimeoutExpired."""
+        raise NotImplementedError
+
+    def poll(self) -> int | None:
+        """Returns the exit status, or None while the program runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless the program has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Forked(Process):
     """`python -m MODULE ARGUMENTS` or `python FILE.py ARGUMENTS`, with the interface of `subprocess.Popen`.
 
     `imports`: modules to import before the fork. `start_new_session`: as for `subprocess.Popen`.
@@ -99,29 +124,13 @@ class Forked:
             raise RuntimeError(f"the process that forks has ended before it started {module}")
         self.pid = int(line)
 
-    def poll(self) -> int | None:
-        """Returns the exit status, or None while the program runs."""
-        try:
-            return self.wait(0)
-        except subprocess.TimeoutExpired:
-            return None
-
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end and returns the exit status. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
             with self._status as status:
                 self.returncode = int(status.readline())
         return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal, unless the program has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 def run_forked(

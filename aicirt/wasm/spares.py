@@ -15,7 +15,7 @@ import ctypes
 import mmap
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
@@ -55,6 +55,7 @@ class Shell:
         self._base, self._mappings, self._size = guest.base, state.mappings, state.size
         #: bytes at the beginning of the memory that may not be zero
         self.nbytes = state.image.nbytes
+        self.parts: tuple[Any, ...]
         self.store, self.parts = guest.part()
 
     @property
@@ -76,7 +77,7 @@ class Shell:
     def close(self) -> None:
         """Frees the guest unless it is in use again. Idempotent."""
         if self.store:
-            store, self.store = self.store, 0
+            store, self.store, self.parts = self.store, 0, ()
             raw.store_delete(store)
 
     def __del__(self) -> None:

@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import runpy
-import signal
 import socket
 import subprocess
 import sys
@@ -19,12 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from tests.forked import Process
 from tests.pyaici.engines.vllm.engines import ENVIRONMENT
 
 _ROOT = Path(__file__).resolve().parents[4]
 
 
-class Program:
+class Program(Process):
     """A Python program in a fork of a process with vLLM; it has some methods of `subprocess.Popen`.
 
     `argv`: the arguments of Python, which are `-m` and a module, or a file, and then those of the program.
@@ -47,12 +47,6 @@ class Program:
             socket.send_fds(_nursery(), [json.dumps(request).encode()], files)
         self.pid = int(self._events.recv(16))
 
-    def poll(self) -> int | None:
-        """Returns the exit status, or None if the program is running."""
-        with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):
-            return self.wait(0)
-        return None
-
     def wait(self, timeout: float | None = None) -> int:
         """Returns the exit status, which is negative after a signal, when the program has ended."""
         if self.returncode is None:
@@ -64,14 +58,6 @@ class Program:
             self.returncode = int(first)
             self._events.close()
         return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        """Does nothing if the program has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 def run_program(
