@@ -46,7 +46,9 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(guest: Path) -> Iterator[Runtime]:
-    with Runtime(workers=1, limits={"max_suspended_steps": 5, "max_late_steps": 1000}) as runtime:
+    # `prompt_slow 300` takes a second on a slow machine, which is the default limit
+    limits = {"max_suspended_steps": 5, "max_late_steps": 1000, "init_ms": 60_000}
+    with Runtime(workers=1, limits=limits) as runtime:
         runtime.tag(runtime.upload(guest).id, "guest")
         yield runtime
 
