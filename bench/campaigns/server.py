@@ -95,6 +95,16 @@ def run(campaign: Campaign, size: Size = Size()) -> None:
     campaign.figure("warnings", len(warnings), "lines")
 
 
+def _is_closed(connection: socket.socket) -> bool:
+    """Returns whether the other end has closed a connection that does not block."""
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def _none(campaign: Campaign, name: str, found: list[str]) -> None:
     """Adds the number of things that must not be, and a failure for each."""
     campaign.figure(name, len(found), "things", target=0)
@@ -308,21 +318,20 @@ class Place:
     @contextmanager
     def _idle(self) -> Iterator[None]:
         """Holds connections that send nothing; the server closes them after a while, and they come again."""
-        stop, held = threading.Event(), []
+        stop = threading.Event()
+        held: list[socket.socket | None] = [None] * self.size.idle
 
         def hold() -> None:
-            while not stop.is_set():
-                for number in range(self.size.idle):
+            while not stop.wait(1):
+                for number, connection in enumerate(held):
                     if stop.is_set():
                         return
-                    address = f"127.0.1.{1 + number // _EACH}"
-                    connection = Client(self.port, "", address).connect()
-                    if len(held) < self.size.idle:
-                        held.append(connection)
-                    else:
-                        held[number].close()
-                        held[number] = connection
-                stop.wait(1)
+                    if connection is None or _is_closed(connection):
+                        if connection is not None:
+                            connection.close()
+                        address = f"127.0.1.{1 + number // _EACH}"
+                        connection = held[number] = Client(self.port, "", address).connect()
+                        connection.setblocking(False)
 
         thread = threading.Thread(target=hold)
         thread.start()
@@ -332,7 +341,8 @@ class Place:
             stop.set()
             thread.join()
             for connection in held:
-                connection.close()
+                if connection is not None:
+                    connection.close()
 
     @contextmanager
     def _hogs(self) -> Iterator[None]:
