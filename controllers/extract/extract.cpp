@@ -1,8 +1,9 @@
-// extract: the output is a text of a grammar in Lark or KBNF, and parts of it become variables.
+// extract: the output is a text of a grammar or of a regular expression, and parts of it become variables.
 //
 // The argument is a grammar in Lark whose rules have the attribute `capture` (docs/grammars.md), or a JSON object:
 //   {"lark": "..."}                        the same
 //   {"kbnf": "...", "rules": ["name"]}     a grammar in KBNF, and the rules whose texts become variables
+//   {"regex": "..."}                       a regular expression with named groups
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "aici/cfg/groups.hpp"
 #include "aici/host.hpp"
 #include "aici/json.hpp"
 #include "aici/kbnf/kbnf.hpp"
@@ -21,38 +23,48 @@ namespace {
 
 using aici::cfg::Parser;
 
+enum class Kind { kLark, kKbnf, kRegex };
+
 struct Arguments {
-  std::string grammar;
-  bool is_kbnf = false;
+  std::string source;
+  Kind kind = Kind::kLark;
   std::vector<std::string> rules{};
 };
 
+std::optional<Kind> kind_named(std::string_view name) {
+  if (name == "lark") return Kind::kLark;
+  if (name == "kbnf") return Kind::kKbnf;
+  if (name == "regex") return Kind::kRegex;
+  return std::nullopt;
+}
+
 Arguments from_json(std::string_view argument) {
   constexpr const char* kUsage =
-      "an argument in JSON has the member \"lark\", a grammar, or the members \"kbnf\", a grammar, and \"rules\", a list of "
-      "names";
+      "an argument in JSON has one of the members \"lark\", a grammar, \"regex\", a pattern with named groups, and "
+      "\"kbnf\", a grammar, which needs \"rules\", a list of names";
   Arguments found;
-  bool has_grammar = false;
+  bool has_source = false;
   aici::JsonReader json(argument, "the argument");
   json.expect('{', "an object");
   do {
     const std::string name = json.string();
     json.expect(':', "`:`");
+    const std::optional<Kind> kind = kind_named(name);
     if (name == "rules") {
       json.expect('[', "a list of names");
       if (!json.accept(']')) do
           found.rules.push_back(json.string());
         while (json.more(']'));
-    } else if ((name == "lark" || name == "kbnf") && !has_grammar) {
-      found.grammar = json.string();
-      found.is_kbnf = name == "kbnf";
-      has_grammar = true;
+    } else if (kind && !has_source) {
+      found.source = json.string();
+      found.kind = *kind;
+      has_source = true;
     } else {
       aici::fail(kUsage);
     }
   } while (json.more('}'));
   json.end();
-  if (!has_grammar || found.is_kbnf == found.rules.empty()) aici::fail(kUsage);
+  if (!has_source || (found.kind == Kind::kKbnf) == found.rules.empty()) aici::fail(kUsage);
   return found;
 }
 
@@ -62,8 +74,14 @@ Arguments read(std::string_view argument) {
 }
 
 Parser parser_of(const Arguments& arguments) {
-  if (arguments.is_kbnf) return aici::kbnf::make_or_fail(arguments.grammar, arguments.rules);
-  Parser parser = aici::lark::make_or_fail(arguments.grammar);
+  if (arguments.kind == Kind::kKbnf) return aici::kbnf::make_or_fail(arguments.source, arguments.rules);
+  if (arguments.kind == Kind::kRegex) {
+    Parser parser = aici::cfg::make_or_fail(aici::regex::read_parts_or_fail(arguments.source));
+    if (!parser.has_captures())
+      aici::fail("the pattern has no named groups: name parts of the text, such as (?P<city>[A-Z][a-z]+)");
+    return parser;
+  }
+  Parser parser = aici::lark::make_or_fail(arguments.source);
   if (!parser.has_captures())
     aici::fail("the grammar has no captures: name parts of the text by rules such as city[capture]: /[A-Z][a-z]+/");
   return parser;
@@ -82,7 +100,7 @@ class ExtractController : public aici::RecognizerController<Parser> {
 
  private:
   explicit ExtractController(const Arguments& arguments)
-      : RecognizerController(parser_of(arguments), {.stop_when_complete = arguments.is_kbnf}) {}
+      : RecognizerController(parser_of(arguments), {.stop_when_complete = arguments.kind == Kind::kKbnf}) {}
 
   std::string text_;
 };

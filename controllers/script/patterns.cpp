@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "aici/cfg/groups.hpp"
 #include "aici/choices.hpp"
 #include "aici/gbnf/gbnf.hpp"
 #include "aici/host.hpp"
@@ -13,7 +14,7 @@
 #include "aici/lark/lark.hpp"
 #include "aici/lr/yacc.hpp"
 #include "aici/quotation.hpp"
-#include "aici/regex/regex.hpp"
+#include "aici/vocabulary.hpp"
 
 namespace script {
 namespace {
@@ -60,12 +61,26 @@ aici::cfg::Parser read_schema(std::string_view source) {
   return make_or_fail(schema, options, nullptr);
 }
 
+/// The named groups of a pattern are captures, if it can be read in parts.
+aici::AnyConstraint read_pattern(std::string_view source) {
+  aici::regex::Error error;
+  std::optional<aici::regex::Part> whole = aici::regex::read_parts(source, &error);
+  if (!whole) {
+    aici::regex::Regex regex = aici::regex::compile_or_fail(source);
+    aici::log("warning: the named groups become no variables: " + error.text() + "\n");
+    return regex;
+  }
+  aici::regex::set_byte_classes(*whole, aici::vocabulary().classes());
+  if (whole->regex) return std::move(*whole->regex);
+  return aici::cfg::make_or_fail(std::move(*whole));
+}
+
 }  // namespace
 
 aici::AnyConstraint make_constraint(script_kind kind, std::string_view source) {
   switch (kind) {
     case SCRIPT_REGEX:
-      return aici::regex::compile_or_fail(source);
+      return read_pattern(source);
     case SCRIPT_OPTIONS:
       return read_options(source);
     case SCRIPT_SCHEMA:

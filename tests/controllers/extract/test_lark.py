@@ -139,11 +139,11 @@ def test_the_suffix_is_not_part_of_the_capture(
         ('{"lark": 1}', "the argument"),
         (
             '{"gbnf": "root ::= [a]"}',
-            'an argument in JSON has the member "lark", a grammar, or the members "kbnf"',
+            'an argument in JSON has one of the members "lark", a grammar, "regex", a pattern with',
         ),
         (
             '{"kbnf": "start ::= \'a\';"}',
-            'an argument in JSON has the member "lark", a grammar, or the members',
+            'an argument in JSON has one of the members "lark", a grammar, "regex", a pattern with',
         ),
         (
             """{"kbnf": "start ::= item; item ::= 'a';", "rules": ["itme"]}""",

@@ -86,16 +86,35 @@ def test_patterns(play: Play, in_python: str, in_javascript: str, wish: str, tex
 TRIP = 'start: "to " city " or " city\ncity[capture]: /[A-Z][a-z]+/'
 
 
-def test_captures_of_a_grammar_become_variables(play: Play) -> None:
+@pytest.mark.parametrize(
+    ("kind", "pattern"), [("lark", TRIP), ("regex", "to (?:(?P<city>[A-Z][a-z]+)(?: or )?){2}")]
+)
+def test_captures_become_variables(play: Play, kind: str, pattern: str) -> None:
     pair = (
-        f"from aici import *\nasync def main():\n    await gen(lark={TRIP!r})\n    print(get_var('city'))\n"
+        f"from aici import *\nasync def main():\n    await gen({kind}={pattern!r})\n"
+        "    print(get_var('city'))\n"
         "    await fixed('.')",
         'import { gen, fixed, getVar } from "aici";\nexport async function main() {\n'
-        f"  await gen({{ lark: {json.dumps(TRIP)} }}); console.log(getVar('city')); fixed('.'); }}",
+        f"  await gen({{ {kind}: {json.dumps(pattern)} }}); console.log(getVar('city')); fixed('.'); }}",
     )
     transcript = check(play(pair, "to Oslo or Ely!"))
     assert (transcript.text, transcript.log) == ("to Oslo or Ely.", "Ely\n")
     assert transcript.variables == {"city": b"Ely", "city[0]": b"Oslo", "city[1]": b"Ely"}
+
+
+def test_named_groups_beside_a_word_boundary_become_no_variables(play: Play) -> None:
+    pattern = r"(?P<word>[a-z]+)\b [a-z]+"
+    pair = (
+        f"from aici import *\nasync def main():\n    await gen(regex={pattern!r})\n    await fixed('.')",
+        'import { gen, fixed } from "aici";\nexport async function main() {\n'
+        f"  await gen({{ regex: {json.dumps(pattern)} }}); fixed('.'); }}",
+    )
+    transcript = check(play(pair, "to oslo!"))
+    assert transcript.text == "to oslo."
+    assert transcript.log.startswith(
+        "warning: the named groups become no variables: column 17: with named groups"
+    )
+    assert not transcript.variables
 
 
 @pytest.mark.parametrize("how", ["regex=PATTERN", "regex(PATTERN)"])

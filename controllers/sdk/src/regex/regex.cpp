@@ -3,6 +3,7 @@
 #include <string>
 
 #include "aici/number.hpp"
+#include "make.hpp"
 #include "nfa/nfa_builder.hpp"
 #include "syntax/parser.hpp"
 #include "unicode/unicode.hpp"
@@ -64,16 +65,6 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
   return std::make_unique<Automaton>(std::move(program), limits);
 }
 
-/// The same, but sets `error`.
-std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, Parser* parser, Error* error) {
-  BuildFailure failure;
-  auto automaton = make_automaton(ast, limits, &failure);
-  if (automaton) return automaton;
-  parser->fail(failure.offset, {failure.message});
-  error->no_text = failure.message == kNoText;
-  return nullptr;
-}
-
 /// Returns the texts in which some part matches `node`; `any` is every text.
 NodeId add_texts_with(Ast* ast, NodeId node, NodeId any) {
   const auto is = [&](NodeId id, Assertion assertion) {
@@ -95,6 +86,15 @@ NodeId add_texts_with(Ast* ast, NodeId node, NodeId any) {
 
 }  // namespace
 
+std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error) {
+  BuildFailure failure;
+  auto automaton = make_automaton(ast, limits, &failure);
+  if (automaton) return Regex(std::move(automaton));
+  parser->fail(failure.offset, {failure.message});
+  error->no_text = failure.message == kNoText;
+  return std::nullopt;
+}
+
 std::string Error::text() const {
   std::string out;
   if (line > 1) out.append("line ").append(Number(line).text()).append(", ");
@@ -105,9 +105,7 @@ std::optional<Regex> Regex::compile(std::string_view pattern, Error* error, cons
   Ast ast;
   Parser parser(pattern, limits, &ast, error);
   if (!parser.parse()) return std::nullopt;
-  auto automaton = make_automaton(&ast, limits, &parser, error);
-  if (!automaton) return std::nullopt;
-  return Regex(std::move(automaton));
+  return make_regex(&ast, limits, &parser, error);
 }
 
 std::optional<Regex> Regex::without(std::string_view pattern, Error* error, const Limits& limits) {
@@ -125,9 +123,7 @@ std::optional<Regex> Regex::without(std::string_view pattern, Error* error, cons
     unwanted.push_back(add_texts_with(&ast, ast.root, any));
   const NodeId some = ast.add(Node::Kind::kAlternate, 0, unwanted.data(), static_cast<std::uint32_t>(unwanted.size()));
   ast.root = ast.add(Node::Kind::kNot, 0, &some, 1);
-  auto automaton = make_automaton(&ast, limits, &parser, error);
-  if (!automaton) return std::nullopt;
-  return Regex(std::move(automaton));
+  return make_regex(&ast, limits, &parser, error);
 }
 
 std::optional<Regex> Regex::until(std::span<const std::string> stops, Error* error, const Limits& limits) {

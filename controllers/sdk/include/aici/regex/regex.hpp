@@ -23,6 +23,9 @@
 
 namespace aici::regex {
 
+class Ast;
+class Parser;
+
 /// A compiled regular expression. It is small and cheap to move, since the automaton is on the heap.
 class Regex {
  public:
@@ -80,6 +83,7 @@ class Regex {
   std::uint32_t num_states() const { return automaton_->num_states(); }
 
  private:
+  friend std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error);
   explicit Regex(std::unique_ptr<Automaton> automaton) : automaton_(std::move(automaton)) {}
 
   std::unique_ptr<Automaton> automaton_;

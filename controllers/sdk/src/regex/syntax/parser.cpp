@@ -140,8 +140,8 @@ bool Parser::parse_quoted() {
   return true;
 }
 
-void Parser::push_group(std::size_t offset, Node::Kind kind) {
-  groups_.push_back({offset, flags_, kind, alternatives_.size(), items_.size()});
+void Parser::push_group(std::size_t offset, Node::Kind kind, std::string_view name) {
+  groups_.push_back({offset, flags_, kind, alternatives_.size(), items_.size(), name});
   last_ = Last::kNothing;
 }
 
@@ -169,6 +169,7 @@ bool Parser::close_group() {
   NodeId node = finish_alternatives(group);
   if (group.kind != Node::Kind::kConcat)
     node = ast_.add(group.kind, static_cast<std::uint32_t>(group.offset), &node, 1);
+  if (!group.name.empty()) ast_.groups.push_back({node, std::string(group.name)});
   groups_.pop_back();
   flags_ = group.outer;
   push_node(node);

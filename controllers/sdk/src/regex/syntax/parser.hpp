@@ -36,6 +36,7 @@ class Parser {
     Node::Kind kind;           ///< kConcat for a plain group
     std::size_t alternatives;  ///< index of its first alternative in alternatives_
     std::size_t items;         ///< index of the current alternative's first item in items_
+    std::string_view name;     ///< empty if it has none
   };
   /// What a repetition operator here would apply to.
   enum class Last { kNothing, kItem, kRepetition };
@@ -64,7 +65,7 @@ class Parser {
   bool parse_flags(std::size_t start);
   bool parse_group_name(std::size_t start);
   bool close_group();
-  void push_group(std::size_t offset, Node::Kind kind);
+  void push_group(std::size_t offset, Node::Kind kind, std::string_view name = {});
   NodeId finish_alternatives(const Group& group);
   NodeId finish_concat(const Group& group);
   bool parse_repetition();

@@ -57,7 +57,7 @@ bool Parser::open_special_group(std::size_t start) {
     push_group(start, Node::Kind::kNot);
   } else if (accept("P<") || accept("<")) {
     if (!parse_group_name(start)) return false;
-    push_group(start, Node::Kind::kConcat);
+    push_group(start, Node::Kind::kConcat, names_.back());
   } else {
     return parse_flags(start);
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "aici/detail/hash_index.hpp"
@@ -65,6 +65,11 @@ class Ast {
   std::vector<Node> nodes;
   std::vector<NodeId> children;
   std::vector<CodepointSet> classes;  ///< each set is stored once
+  struct Group {
+    NodeId node;
+    std::string name;
+  };
+  std::vector<Group> groups;  ///< the named ones, in the order of their ends
   NodeId root = 0;
 
   NodeId child(const Node& node, std::uint32_t i = 0) const { return children[node.index + i]; }
