@@ -315,11 +315,18 @@ class Listed:
         return text in self._begun or (None if self._complete else False)
 
 
+#: the largest exponent of numbers that the oracle decides on: larger powers of 10 take seconds, or all memory
+_MOST_EXPONENT = 100_000
+
+
 def _number(text: str) -> int | Decimal:
+    """Raises ArithmeticError if the number is too large to compute with."""
     number = Decimal(text)
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    if exponent > 0:  # `int` of the whole takes half a minute for 1e1000000
+    if exponent > _MOST_EXPONENT:
+        raise OverflowError(f"10 to the power of {exponent}")
+    if exponent > 0:  # `int` of the whole would take half a minute for 1e1000000
         return int(Decimal((sign, digits, 0))) * 10**exponent
     return int(number) if number == number.to_integral_value() else number
 

@@ -10,7 +10,7 @@ import pytest
 from aicirt.wasm import Program
 from tests.controllers.exactness.checker import KINDS, checker
 from tests.controllers.exactness.defects import KNOWN
-from tests.controllers.exactness.languages import Agreeing, Derived, Earley, Listed, OraclesDiffer
+from tests.controllers.exactness.languages import Agreeing, Derived, Earley, Listed, OraclesDiffer, Valid
 from tests.controllers.exactness.peers import Llguidance
 from tests.controllers.exactness.walk import Case, Defect, Result, Walk
 from tests.controllers.grammars.expressions import Choice, Grammar, Sequence, cat, literal, star, text
@@ -102,6 +102,12 @@ def test_derivatives() -> None:
     language = Derived(cat(text("a"), star(text("bc"))))
     assert language.complete(b"abcbc") and not language.complete(b"ab")
     assert language.alive(b"ab") and not language.alive(b"ac")
+
+
+def test_numbers_that_are_too_large_are_left_open() -> None:
+    language = Valid({"type": "integer", "maximum": 5})
+    assert language.complete(b"1e1000000000") is None
+    assert language.complete(b"1e100") is False
 
 
 def test_known_defects_have_reasons() -> None:

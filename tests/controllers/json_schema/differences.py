@@ -73,6 +73,10 @@ def other_spelling(text: bytes) -> bool:
     return any(one not in _WRITTEN for one in _ESCAPE.findall(text))
 
 
+#: a label of a host may end here, but not with a hyphen
+_LONG_NAME = re.compile(rb"[^\".@]{63}")
+
+
 @dataclass(frozen=True)
 class Known:
     """A class of differences: the engine that allows more, and the expected verdict on a witness."""
@@ -156,6 +160,16 @@ KNOWN = [
         THEIRS_NARROW,
         "in an address of IPv6 the last four bytes may be one of IPv4, whatever is left out before",
         lambda d: b"." in d.token and d.mentions('"format": "ipv6"'),
+    ),
+    Known(
+        "long names",
+        False,
+        OURS_NARROW,
+        "labels of hosts have at most 63 characters, and the first name before an @ has 64",
+        lambda d: (
+            _LONG_NAME.search(d.lexeme()) is not None and d.mentions('"format": "(hostname|email|uri)"')
+        ),
+        lambda text: _LONG_NAME.search(text) is not None,
     ),
     Known(
         "reserved names",
