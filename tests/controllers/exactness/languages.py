@@ -315,19 +315,18 @@ class Listed:
         return text in self._begun or (None if self._complete else False)
 
 
-#: the largest exponent of numbers that the oracle decides on: larger powers of 10 take seconds, or all memory
-_MOST_EXPONENT = 100_000
+#: the most digits of integers that the oracle decides on: `jsonschema` writes numbers in its messages, which
+#: Python refuses beyond 4 300 digits
+_MOST_DIGITS = 4000
 
 
 def _number(text: str) -> int | Decimal:
-    """Raises ArithmeticError if the number is too large to compute with."""
+    """Raises ArithmeticError if the number has too many digits."""
     number = Decimal(text)
-    sign, digits, exponent = number.as_tuple()
+    _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    if exponent > _MOST_EXPONENT:
-        raise OverflowError(f"10 to the power of {exponent}")
-    if exponent > 0:  # `int` of the whole would take half a minute for 1e1000000
-        return int(Decimal((sign, digits, 0))) * 10**exponent
+    if exponent + len(digits) > _MOST_DIGITS:
+        raise OverflowError(f"{text[:20]}... has too many digits")
     return int(number) if number == number.to_integral_value() else number
 
 
@@ -344,7 +343,8 @@ class Valid:
     def complete(self, text: bytes) -> bool | None:
         """Returns None for valid texts: they may also be spelled, or ordered, otherwise."""
         try:
-            return None if self._is_valid(json.loads(text, parse_float=_number)) else False
+            value = json.loads(text, parse_float=_number, parse_int=_number)
+            return None if self._is_valid(value) else False
         except ValueError:
             return False
         except (RecursionError, Unresolvable, ArithmeticError):

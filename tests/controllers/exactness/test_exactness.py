@@ -107,6 +107,8 @@ def test_derivatives() -> None:
 def test_numbers_that_are_too_large_are_left_open() -> None:
     language = Valid({"type": "integer", "maximum": 5})
     assert language.complete(b"1e1000000000") is None
+    assert language.complete(b"8001e13726") is None
+    assert language.complete(b"9" * 5000) is None
     assert language.complete(b"1e100") is False
 
 
