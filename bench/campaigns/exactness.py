@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aicirt.sandbox import die_with
 from bench.campaigns.campaign import Campaign
 from pyaici.bundled import FOLDER
 from tests.controllers.exactness.checker import KINDS, checker
@@ -99,6 +100,9 @@ def _results(campaign: Campaign, kind: str) -> Iterator[_Found]:
 
 def _work(results: Queue[_Found], campaign: Campaign, kind: str, job: int) -> None:
     """Checks every n-th case, n being the number of processes."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None and parent.pid is not None
+    die_with(parent.pid)  # an oracle may take long
     with Host() as host, checker(kind, host.compile((FOLDER / f"{kind}.wasm").read_bytes())) as check:
         for number in itertools.islice(campaign.cases(_USUAL), job, None, campaign.jobs):
             try:
