@@ -1,9 +1,9 @@
 """Starts programs of Python by fork, in a process that has imported what they need.
 
-Importing the server takes 2 s of a processor, and importing torch and transformers 4 s. `Forked` replaces
-`subprocess.Popen` for `python -m MODULE` and `python FILE.py`; `run_forked` replaces `subprocess.run`. The
-programs see their own arguments, environment, folder, standard streams and signals, as after an exec; only
-their modules are there already. Tests of starting itself use `subprocess`.
+Importing the server takes 2 s of a processor, torch and transformers take 4 s, and vLLM 10 s. `Forked`
+replaces `subprocess.Popen` for `python -m MODULE` and `python FILE.py`; `run_forked` replaces
+`subprocess.run`. The programs see their own arguments, environment, folder, standard streams and signals, as
+after an exec; only their modules are there already. Tests of starting itself use `subprocess`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ CLI = (
 )
 SERVER = (*CLI, "pyaici.server.program")
 TORCH = ("torch", "transformers", "transformers.models.llama.modeling_llama", "pyaici.engines.hf.engine")
+VLLM = ("tests.pyaici.engines.vllm.shims.imported",)
 #: libraries must start no threads, which a fork would lose
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 _MAX_MESSAGE = 1 << 20
@@ -60,32 +61,7 @@ def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     return ours, parent
 
 
-class Process:
-    """A process that is no child of this one, with a part of the interface of `subprocess.Popen`."""
-
-    pid: int
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end and returns the exit status. Raises subprocess.TimeoutExpired."""
-        raise NotImplementedError
-
-    def poll(self) -> int | None:
-        """Returns the exit status, or None while the program runs."""
-        try:
-            return self.wait(0)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal, unless the program has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-
-class Forked(Process):
+class Forked:
     """`python -m MODULE ARGUMENTS` or `python FILE.py ARGUMENTS`, with the interface of `subprocess.Popen`.
 
     `imports`: modules to import before the fork. `start_new_session`: as for `subprocess.Popen`.
@@ -125,12 +101,28 @@ class Forked(Process):
         self.pid = int(line)
 
     def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end and returns the exit status. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
             with self._status as status:
                 self.returncode = int(status.readline())
         return self.returncode
+
+    def poll(self) -> int | None:
+        """Returns the exit status, or None while the program runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless the program has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def run_forked(
@@ -209,9 +201,12 @@ def _become(request: dict[str, Any], fds: list[int]) -> str:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
-    sys.path.insert(0, request["cwd"])
-    sys.argv = [request["module"], *request["arguments"]]
-    return str(request["module"])
+    tempfile.tempdir = None  # of another environment
+    program = str(request["module"])
+    folder = str(Path(program).parent) if program.endswith(".py") else request["cwd"]
+    sys.path[:0] = [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.argv = [program, *request["arguments"]]
+    return program
 
 
 if __name__ == "__main__":

@@ -16,14 +16,16 @@ from typing import Any
 
 import openai
 
+from tests.forked import VLLM, Forked
 from tests.processes import family, left_behind, private_daemons
 from tests.pyaici.engines.vllm.engines import CACHE_BYTES
-from tests.pyaici.engines.vllm.nursery import Program
 
 #: name of the model in requests
 MODEL = "default"
 #: variables that matter when vLLM is imported: a server with one of its own imports it itself
 _IMPORTED = {"PYTHONPATH", "TORCH_COMPILE_DISABLE", "VLLM_LOGGING_LEVEL"}
+#: has vLLM fork its processes
+_FORKING = "tests.pyaici.engines.vllm.shims.forked"
 _ARGUMENTS = (
     "--dtype=float32",
     "--enforce-eager",
@@ -47,24 +49,22 @@ class Server:
         self.log = log
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        shim = ("tests.pyaici.engines.vllm.shims.forked",) if forked else ()
-        command = ["-m", *shim, "vllm.entrypoints.openai.api_server"]
-        command += [f"--model={model}", f"--served-model-name={MODEL}", "--host=127.0.0.1"]
+        module = "vllm.entrypoints.openai.api_server"
+        command = [f"--model={model}", f"--served-model-name={MODEL}", "--host=127.0.0.1"]
         command += [f"--port={self.port}", *_ARGUMENTS, *arguments]
         inherited = {name: value for name, value in os.environ.items() if name != "VLLM_CPU_KVCACHE_SPACE"}
-        self.process: subprocess.Popen[bytes] | Program
+        self.process: subprocess.Popen[bytes] | Forked
         with log.open("wb") as output:
-            if not forked or env.keys() & _IMPORTED:
-                self.process = subprocess.Popen(
-                    [sys.executable, *command],
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=inherited | env,
-                    # Ctrl-C must reach only pytest, which ends the server
-                    start_new_session=True,
-                )
+            # Ctrl-C must reach only pytest, which ends the server
+            options: Any = {"stdout": output, "env": inherited | env, "start_new_session": True}
+            if not forked:
+                argv = [sys.executable, "-m", module, *command]
+                self.process = subprocess.Popen(argv, stderr=subprocess.STDOUT, **options)
+            elif env.keys() & _IMPORTED:
+                argv = [sys.executable, "-m", _FORKING, module, *command]
+                self.process = subprocess.Popen(argv, stderr=subprocess.STDOUT, **options)
             else:
-                self.process = Program(command, output=output, env=inherited | env)
+                self.process = Forked(_FORKING, [module, *command], imports=VLLM, stderr=output, **options)
 
     @cached_property
     def client(self) -> openai.OpenAI:

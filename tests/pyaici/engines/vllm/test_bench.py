@@ -9,15 +9,15 @@ import pytest
 
 from bench.report import Report
 from bench.suites import vllm
+from tests.forked import VLLM, run_forked
 from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.nursery import run_program
 
 pytestmark = pytest.mark.slow
 
 
 def _run(command: list[str], *, env: dict[str, str], cwd: Path, **_: Any) -> Any:
     """Runs a program in Python as `subprocess.run` does, but without an import of vLLM."""
-    return run_program(command[1:], env, cwd=cwd)
+    return run_forked(*command[2:], imports=VLLM, env=env, cwd=cwd)
 
 
 def test_the_suite_reports_all_figures(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:

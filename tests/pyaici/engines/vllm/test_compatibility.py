@@ -15,7 +15,7 @@ import pytest
 
 from pyaici.engines.vllm.versions.compatibility import Sources, differences, find_by_import
 from tests.docs.blocks import ROOT
-from tests.pyaici.engines.vllm.nursery import run_program
+from tests.forked import VLLM, run_forked
 from tests.pyaici.engines.vllm.remote import V2Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Servers
@@ -84,7 +84,7 @@ def test_another_version_runs_free_requests_and_refuses_others(
     program = tmp_path / "program.py"
     program.write_text(_OTHER_VERSION)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    ran = run_program([str(program), str(model_path)], {**os.environ, "PYTHONPATH": path})
+    ran = run_forked(str(program), str(model_path), imports=VLLM, env={**os.environ, "PYTHONPATH": path})
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = json.loads(ran.stdout.splitlines()[-1])
     assert not found["scheduler"].startswith("Aici") and [found["free"]] == reference([FRANCE], 10)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import blocks, run_blocks
+from tests.forked import VLLM, run_forked
 from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.nursery import run_program
 
 pytestmark = pytest.mark.slow
 
@@ -30,5 +30,5 @@ def test_the_first_program_runs_as_a_file(tmp_path: Path) -> None:
     file.write_text(first.text)
     env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = run_program([str(file)], {**env, "PYTHONPATH": path}, cwd=tmp_path)
+    done = run_forked(str(file), imports=VLLM, env={**env, "PYTHONPATH": path}, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]

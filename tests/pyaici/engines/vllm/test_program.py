@@ -18,8 +18,8 @@ import pytest
 from pyaici.build import build_controller
 from pyaici.cli.__main__ import main as aici
 from pyaici.engines.vllm import program
+from tests.forked import VLLM, Forked, run_forked
 from tests.processes import family, left_behind
-from tests.pyaici.engines.vllm.nursery import Program, run_program
 
 ROOT = Path(__file__).resolve().parents[4]
 GUEST = ROOT / "tests" / "guests" / "guest.c"
@@ -50,7 +50,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    return run_program([str(PROGRAM), *argv], environment(folder))
+    return run_forked(str(PROGRAM), *argv, imports=VLLM, env=environment(folder))
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def test_several_sequences(tmp_path: Path, model_path: Path) -> None:
 def test_aici_run_finds_an_upload(tmp_path: Path, model_path: Path) -> None:
     store = ["--store", str(tmp_path / "store")]
     assert aici(["upload", "regex", "--tag", "mine", *store]) == 0
-    command = ["-m", "pyaici.cli", "run", "mine", "--engine", "vllm", *store]
+    command = ["run", "mine", "--engine", "vllm", *store]
     command += ["--arg", "[0-9]{3}!", "--prompt", "Hi", "--no-chat", "--model", str(model_path)]
-    done = run_program(command, environment(tmp_path))
+    done = run_forked("pyaici.cli", *command, imports=VLLM, env=environment(tmp_path))
     assert done.returncode == 0, done.stderr
     assert re.search(r"^#0 \(ended: \w+\)\nHi[0-9]{3}!$", done.stdout, re.MULTILINE)
 
@@ -171,15 +171,17 @@ def test_a_signal_ends_a_run_and_leaves_nothing_behind(
 ) -> None:
     """Sends the signal while the model generates, or while vLLM is imported and starts."""
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
-    command = [str(PROGRAM), "--controller", str(guest), *LONG]  # four layers would end the text at once
+    command = ["--controller", str(guest), *LONG]  # four layers would end the text at once
     log = tmp_path / "log"
     with log.open("wb") as errors:
-        process: Program | subprocess.Popen[bytes]
+        process: Forked | subprocess.Popen[bytes]
         if generating:
-            process = Program(command, output=errors, env=environment(tmp_path))
+            process = Forked(
+                str(PROGRAM), command, imports=VLLM, stdout=errors, stderr=errors, env=environment(tmp_path)
+            )
         else:
             process = subprocess.Popen(
-                [sys.executable, *command], stdout=errors, stderr=errors, env=environment(tmp_path)
+                [sys.executable, PROGRAM, *command], stdout=errors, stderr=errors, env=environment(tmp_path)
             )
     try:
         while "vLLM started" not in log.read_text() if generating else not list(tmp_path.glob("aici-*")):
