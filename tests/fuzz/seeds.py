@@ -27,7 +27,8 @@ _LONGEST = 8192
 def literals(*folders: str) -> Iterator[bytes]:
     """Yields the literals in sources of tests: grammars, patterns, schemas, requests and others."""
     for folder in folders:
-        for path in sorted((ROOT / "tests" / folder).rglob("*.py")):
+        place = ROOT / "tests" / folder
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
                     value = node.value
@@ -42,6 +43,13 @@ def examples(*languages: str) -> Iterator[bytes]:
         for language, code in re.findall(r"```(\w+)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
             if language in languages and len(code) <= _LONGEST:
                 yield code.encode()
+
+
+def captures() -> Iterator[bytes]:
+    """Yields arguments of the controller `extract`, and patterns with named groups."""
+    yield from literals("controllers/extract")
+    for pattern in literals("controllers/extract/test_regex.py"):
+        yield json.dumps({"regex": pattern.decode()}).encode()
 
 
 def files(pattern: str, longest: int = 1 << 18) -> Iterator[bytes]:

@@ -39,6 +39,9 @@ TARGETS: dict[str, Target] = {
     "lark": _grammar("the dialect of Lark", "lark", "lark"),
     "json_schema": _grammar("JSON Schema", "json_schema", "json"),
     "regex": _grammar("regular expressions", "regex", "regex"),
+    "extract": Target(
+        "grammars and patterns with captures, and their masks (C++)", seeds.captures, _GRAMMAR, "extract"
+    ),
     "module": Target(
         "modules: check and rewriting, compared with wasmtime's validation", seeds.modules, 1 << 16
     ),
