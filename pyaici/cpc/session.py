@@ -41,8 +41,13 @@ class Session:
         self._known: OrderedDict[tuple[int, ...], NDArray[np.float64]] = OrderedDict()
         self._last: tuple[tuple[tuple[int, ...], bytes, float], CoverTree] | None = None
 
-    def tree(self, context: Sequence[int], prefix: bytes, temperature: float = 1.0) -> CoverTree:
+    def tree(
+        self, context: Sequence[int], prefix: bytes, temperature: float = 1.0, *, fresh: bool = False
+    ) -> CoverTree:
         """Returns the tree of the covers of a prefix after a context; the session keeps the last tree.
+
+        A `fresh` tree is not kept and has no bounds from the cache, so equal seeds give equal covers. It
+        still reads the distributions in the cache instead of evaluating the model.
 
         The conditioned distribution is the one that a sampler at `temperature` (at least 0) follows,
         token by token. A temperature below `GREEDY_BELOW` counts as 0. Raises ValueError for a negative
@@ -53,6 +58,8 @@ class Session:
         if temperature < GREEDY_BELOW:
             temperature = 0.0
         key = (tuple(context), prefix, temperature)
+        if fresh:
+            return CoverTree(self, *key, fresh=True)
         if self._last is None or self._last[0] != key:
             self._last = (key, CoverTree(self, *key))
         return self._last[1]

@@ -105,11 +105,20 @@ def _search(cumulated: NDArray[np.float64], rng: np.random.Generator) -> int:
 class CoverTree:
     """The covers of a prefix after a context, at a given temperature. Created by `Session.tree`."""
 
-    def __init__(self, session: Session, context: tuple[int, ...], prefix: bytes, temperature: float) -> None:
+    def __init__(
+        self,
+        session: Session,
+        context: tuple[int, ...],
+        prefix: bytes,
+        temperature: float,
+        *,
+        fresh: bool = False,
+    ) -> None:
         self.session = session
         self.context = context
         self.prefix = prefix
         self.temperature = temperature
+        self._fresh = fresh
         self._root: Node | None = None
         self._compatible: dict[int, Compatible] = {}
 
@@ -203,7 +212,9 @@ class CoverTree:
         return child
 
     def _add_known(self, start: Node) -> None:
-        """Attaches below a node all histories whose distributions are in the session's cache."""
+        """Attaches below a node all histories whose distributions are in the cache, unless `fresh`."""
+        if self._fresh:
+            return
         found = [start]
         for node in found:
             for place in range(len(node.partial)):

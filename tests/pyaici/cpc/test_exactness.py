@@ -231,6 +231,22 @@ def test_enumeration_stops_at_eps() -> None:
     assert spent[0] < spent[1] < spent[2] == 20 * 15
 
 
+@pytest.mark.parametrize("sample", [exact.sample, enumeration.sample])
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
+def test_fresh_trees_repeat_covers_whatever_is_known(sample: Sample, temperature: float) -> None:
+    def draw(session: Session, seed: int) -> tuple[int, ...]:
+        tree = session.tree((), b"print", temperature, fresh=True)
+        return sample(tree, np.random.default_rng(seed))[0].tokens
+
+    alone = [draw(make(1)[1], seed) for seed in range(40)]
+    _, session = make(1)
+    assert [draw(session, seed) for seed in range(40)] == alone
+    enumeration.expand(session.tree((), b"print", temperature))
+    evaluated = session.evaluations
+    assert [draw(session, seed) for seed in range(40)] == alone
+    assert session.evaluations == evaluated
+
+
 # -- temperature 0 --------------------------------------------------------------------------------------
 
 

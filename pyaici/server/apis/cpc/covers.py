@@ -107,7 +107,9 @@ class Covers:
         def work() -> tuple[Cover, Certificate]:
             self._model.abandoned = abandoned
             request = task.request
-            tree = self._session(task.user).tree(task.context, task.prefix, request.temperature)
+            tree = self._session(task.user).tree(
+                task.context, task.prefix, request.temperature, fresh=request.seed is not None
+            )
             rng = np.random.default_rng(request.seed)
             match request.sampler:
                 case "exact":

@@ -103,9 +103,10 @@ def test_suggestion_ends_with_its_line_or_code_block(server: Serving) -> None:
     assert named["suggestion"].startswith("pri")
 
 
-def test_stream_equals_the_whole_suggestion(server: Serving) -> None:
-    whole = _complete(server, temperature=0, max_new_tokens=16)
-    events = _stream(server, temperature=0, max_new_tokens=16)
+def test_stream_equals_the_whole_suggestion(exact_server: Serving) -> None:
+    fields = {"seed": 7, "temperature": 1.0, "max_new_tokens": 16}
+    whole = _complete(exact_server, **fields)
+    events = _stream(exact_server, **fields)
     names = [name for name, _ in events]
     assert names[:3] == ["meta", "ttfb", "chunk"] and names[-1] == "done" and set(names[2:-1]) == {"chunk"}
     assert events[0][1] == {"backend": "pcas"} and isinstance(events[1][1]["ms"], int)
