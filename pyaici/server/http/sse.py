@@ -67,6 +67,8 @@ async def stream_events(
         try:
             yield first
             async for more in events:
+                # the loop learns here that a write has failed, also when many events are ready
+                await asyncio.sleep(0)
                 yield more
         finally:
             await events.aclose()
