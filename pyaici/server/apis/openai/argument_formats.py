@@ -86,6 +86,11 @@ class TaggedFormat(_ArgumentsFormat):
         values = prop.schema.get("enum", [])
         return prop.schema.keys() <= _PLAIN_TEXT and not any(self.end_of_value in text for text in values)
 
+    @property
+    def is_closed(self) -> bool:
+        """See `ToolFormat.is_closed`. Without an end of the arguments, another one may follow."""
+        return bool(self.end_of_arguments)
+
     def bound(self, functions: Sequence[Function]) -> ToolFormat:
         """See `ToolFormat.bound`."""
         known = {

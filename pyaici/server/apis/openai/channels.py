@@ -91,9 +91,10 @@ class ChannelReader(AnswerReader):
         body, self._held = self._held, ""
         try:
             arguments, rest = split_json(body)
+            whole = not rest or rest.startswith((END, START))
         except ValueError:
-            arguments, rest = None, body
-        if rest and not rest.startswith((END, START)):
+            whole = False
+        if not whole:
             self._state = "header"
             return self._chunk("content", f"{self._form.begin}{self._name} {body}")
         self._held, self._state = rest, "header"

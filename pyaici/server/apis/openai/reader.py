@@ -146,7 +146,7 @@ class AnswerReader:
         # there is no end marker, or no valid call before one
         body, rest = (self._held, "") if first < 0 else (self._held[:first], self._held[first + len(end) :])
         self._held = rest
-        calls = self._calls(body) if first < 0 else None
+        calls = self._calls(body) if first < 0 and self._form.is_closed else None
         if calls is None:
             return self._chunk("content", self._form.begin + body + ("" if first < 0 else end))
         return calls

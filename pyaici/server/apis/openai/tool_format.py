@@ -51,6 +51,11 @@ class ToolFormat:
     tool_marks: tuple[str, str] = ("<tools>\n", "\n</tools>")
 
     @property
+    def is_closed(self) -> bool:
+        """Whether a call shows by itself that it is complete, without the end marker."""
+        return True
+
+    @property
     def first(self) -> str:
         """The first character between the markers."""
         return "[" if self.listed else "{"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,15 +12,18 @@ from hypothesis import strategies as st
 
 from pyaici.server.apis.openai.answer import ChatAnswer
 from pyaici.server.apis.openai.grammar import Reasoning, Start
+from pyaici.server.apis.openai.reader import Call, TextChunk
+from pyaici.server.apis.openai.requests import Function
 from pyaici.server.apis.openai.tool_format import ToolFormat
-from pyaici.server.apis.openai.tool_formats import HERMES
+from pyaici.server.apis.openai.tool_formats import FORMATS, HERMES
 from pyaici.server.apis.text import TextDelta, TextToken
 
 
-def _answer(start: Start, form: ToolFormat | None = None) -> ChatAnswer:
-    plan: Any = SimpleNamespace(
-        start=start, form=form, exclusive=None
-    )  # the other fields of a plan are about the prompt
+def _answer(
+    start: Start, form: ToolFormat | None = None, exclusive: frozenset[str] | None = None
+) -> ChatAnswer:
+    # the other fields of a plan are about the prompt
+    plan: Any = SimpleNamespace(start=start, form=form, exclusive=exclusive)
     return ChatAnswer(plan)
 
 
@@ -116,3 +120,40 @@ def test_cut_off_calls_have_finish_reason_length(finish: str, expected: str) -> 
     )
     answer.take(TextDelta(finish=finish))
     assert len(answer.calls) == 1 and answer.finish == expected
+
+
+_FUNCTIONS = [
+    Function(name="now"),
+    Function(
+        name="weather", parameters={"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+    ),
+]
+_CALLS: list[tuple[str, Any]] = [("weather", {"city": "Oslo", "days": 12}), ("now", {})]
+
+
+def _called(answer: ChatAnswer) -> list[tuple[str, Any]]:
+    return [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in answer.calls]
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_cut_off_answer_has_whole_calls_only_and_equals_its_stream(
+    form: ToolFormat, with_schema: bool
+) -> None:
+    """`with_schema`: the answer is calls or JSON of a schema, see `ChatPlan.exclusive`."""
+    form = form.bound(_FUNCTIONS)
+    calls = _CALLS[:1] if form.name in ("llama3", "harmony") else _CALLS
+    start = Start(channels=form.name == "harmony")
+    exclusive = frozenset(name for name, _ in _CALLS) if with_schema else None
+    text = form.write(calls)
+    for end in range(len(text) + 1):
+        whole, streamed = _answer(start, form, exclusive), _answer(start, form, exclusive)
+        whole.take(TextDelta(text[:end], finish="length"))
+        deltas = [*map(TextDelta, text[:end]), TextDelta(finish="length")]
+        parts = [part for delta in deltas for part in streamed.take(delta).parts]
+        assert whole.finish == streamed.finish == "length"
+        assert _called(whole) == _called(streamed) == calls[: len(whole.calls)]
+        assert len(whole.calls) == sum(isinstance(part, Call) for part in parts)
+        texts = "".join(part.text for part in parts if isinstance(part, TextChunk))
+        assert texts == whole.content == streamed.content
+    assert _called(whole) == calls and not whole.content
