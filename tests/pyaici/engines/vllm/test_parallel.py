@@ -229,15 +229,16 @@ def test_a_killed_rank_ends_all_requests_and_processes(running: Running) -> None
     members |= daemons
     rays_own = {pid: start for pid, start in members.items() if is_part_of_ray(pid)}
     names = shared_memory(members)
-    victims = [pid for pid in members if case.victim in command_line(pid)]
-    streams = [
+    # a process that the rank has just forked has its command line, too
+    victim = min((pid for pid in members if case.victim in command_line(pid)), key=members.__getitem__)
+    streams = [  # those that take longer to begin come first
         iter(running.complete(FRANCE, extra, stream=True, max_tokens=1900, rank=rank))
-        for extra in ({}, long)
+        for extra in (long, {})
         for rank in range(case.replicas)
     ]
     for stream in streams:
         next(stream)
-    os.kill(victims[-1], signal.SIGKILL)
+    os.kill(victim, signal.SIGKILL)
     with ThreadPoolExecutor(len(streams)) as threads:
         ends = list(threads.map(end_of, streams))
     last = case.replicas - 1
