@@ -67,7 +67,7 @@ DESCRIPTIONS = {
     "beam": ("beam search, as a controller", "4 24"),
     "choice": ("the model writes one of several texts", '["red", "green", "blue"]'),
     "extract": (
-        "the output is a text of a grammar in Lark or KBNF, and parts of it become variables",
+        "the output is a text of a grammar or of a regular expression, and parts of it become variables",
         'start: "My name is " name "."\nname[capture]: /[A-Z][a-z]+/\n',
     ),
     "gbnf": (
