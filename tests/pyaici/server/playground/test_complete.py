@@ -40,6 +40,11 @@ def _complete(page: Page, server: Serving, text: str) -> tuple[Locator, dict[str
     return code, body, answer
 
 
+def _answer_no_more(page: Page) -> None:
+    """Leaves later requests open: after an accepted completion the page asks for the next one."""
+    page.route("**/cpc_stream", lambda route: None)
+
+
 def test_tab_accepts_a_completion(open_page: Open, server: Serving) -> None:
     page = open_page()
     before = "def hello_world():\n    pri"
@@ -65,6 +70,7 @@ def test_tab_accepts_a_completion(open_page: Open, server: Serving) -> None:
     ):
         expect(figures.locator("div").filter(has_text=name)).to_contain_text(value)
     expect(figures.locator("div").filter(has_text="evaluations")).to_contain_text(re.compile(r"\d+$"))
+    _answer_no_more(page)
     page.keyboard.press("Tab")
     expect(code).to_have_value(before + added)
     expect(ghost).to_have_count(0)
@@ -78,6 +84,7 @@ def test_completion_is_accepted_by_touch(open_page: Open, server: Serving) -> No
     before = "def hello_world():\n    pri"
     code, _, answer = _complete(page, server, before)
     button = page.get_by_role("button", name="Accept")
+    _answer_no_more(page)
     button.tap()
     expect(code).to_have_value(before + answer["suggestion"].removeprefix("pri"))
     expect(code).to_be_focused()
