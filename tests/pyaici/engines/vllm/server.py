@@ -57,11 +57,8 @@ class Server:
         with log.open("wb") as output:
             # Ctrl-C must reach only pytest, which ends the server
             options: Any = {"stdout": output, "env": inherited | env, "start_new_session": True}
-            if not forked:
-                argv = [sys.executable, "-m", module, *command]
-                self.process = subprocess.Popen(argv, stderr=subprocess.STDOUT, **options)
-            elif env.keys() & _IMPORTED:
-                argv = [sys.executable, "-m", _FORKING, module, *command]
+            if not forked or env.keys() & _IMPORTED:
+                argv = [sys.executable, "-m", *([_FORKING] if forked else []), module, *command]
                 self.process = subprocess.Popen(argv, stderr=subprocess.STDOUT, **options)
             else:
                 self.process = Forked(_FORKING, [module, *command], imports=VLLM, stderr=output, **options)
