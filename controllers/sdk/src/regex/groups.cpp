@@ -66,20 +66,13 @@ class Splitter {
     return std::nullopt;
   }
 
-  bool is(NodeId id, Assertion assertion) const {
-    return ast_.nodes[id].kind == Node::Kind::kAssertion && ast_.nodes[id].assertion == assertion;
-  }
-
   /// A text has to match from its start to its end anyway.
   void drop_anchors() {
-    const Node root = ast_.nodes[ast_.root];
     const auto is_root = [&](const Ast::Group& group) { return group.node == ast_.root; };
-    if (root.kind != Node::Kind::kConcat || std::ranges::any_of(ast_.groups, is_root)) return;
-    std::vector<NodeId> parts;
-    for (std::uint32_t i = 0; i < root.count; i++) parts.push_back(ast_.child(root, i));
-    if (!parts.empty() && is(parts.back(), Assertion::kTextEnd)) parts.pop_back();
-    if (!parts.empty() && is(parts.front(), Assertion::kTextStart)) parts.erase(parts.begin());
-    ast_.root = ast_.add(Node::Kind::kConcat, root.offset, parts.data(), static_cast<std::uint32_t>(parts.size()));
+    if (std::ranges::any_of(ast_.groups, is_root)) return;
+    bool starts = false;
+    const std::vector<NodeId> parts = without_anchors(ast_, ast_.root, &starts);
+    ast_.root = ast_.add(Node::Kind::kConcat, 0, parts.data(), static_cast<std::uint32_t>(parts.size()));
     has_group_.resize(ast_.nodes.size());
   }
 

@@ -67,24 +67,29 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
 
 /// Returns the texts in which some part matches `node`; `any` is every text.
 NodeId add_texts_with(Ast* ast, NodeId node, NodeId any) {
-  const auto is = [&](NodeId id, Assertion assertion) {
-    return ast->nodes[id].kind == Node::Kind::kAssertion && ast->nodes[id].assertion == assertion;
-  };
-  std::vector<NodeId> parts{node};
-  if (const Node whole = ast->nodes[node]; whole.kind == Node::Kind::kConcat) {
-    parts.clear();
-    for (std::uint32_t i = 0; i < whole.count; i++) parts.push_back(ast->child(whole, i));
-  }
-  if (!parts.empty() && is(parts.back(), Assertion::kTextEnd)) parts.pop_back();
-  if (!parts.empty() && is(parts.front(), Assertion::kTextStart))
-    parts.erase(parts.begin());
-  else
-    parts.insert(parts.begin(), any);
+  bool starts = false;
+  std::vector<NodeId> parts = without_anchors(*ast, node, &starts);
+  if (!starts) parts.insert(parts.begin(), any);
   parts.push_back(any);
   return ast->add(Node::Kind::kConcat, 0, parts.data(), static_cast<std::uint32_t>(parts.size()));
 }
 
 }  // namespace
+
+std::vector<NodeId> without_anchors(const Ast& ast, NodeId node, bool* starts) {
+  const auto is = [&](NodeId id, Assertion assertion) {
+    return ast.nodes[id].kind == Node::Kind::kAssertion && ast.nodes[id].assertion == assertion;
+  };
+  std::vector<NodeId> parts{node};
+  if (const Node& whole = ast.nodes[node]; whole.kind == Node::Kind::kConcat) {
+    parts.clear();
+    for (std::uint32_t i = 0; i < whole.count; i++) parts.push_back(ast.child(whole, i));
+  }
+  if (!parts.empty() && is(parts.back(), Assertion::kTextEnd)) parts.pop_back();
+  *starts = !parts.empty() && is(parts.front(), Assertion::kTextStart);
+  if (*starts) parts.erase(parts.begin());
+  return parts;
+}
 
 std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error) {
   BuildFailure failure;
