@@ -105,9 +105,7 @@ class RequestLimits:
     #: live sequences that a controller may fork into; the original AICI allowed 16
     max_forks: int = limit(16, "sequences", "fork_limit")
     #: consecutive late steps before a sequence is ended: 10 x 20 ms is half the time of a slow token
-    max_late_steps: int = limit(
-        10, "steps in a row", "late; time_limit if it used all of its time in these steps"
-    )
+    max_late_steps: int = limit(10, "steps in a row", "time_limit")
     #: wall-clock time in milliseconds after which a step is answered with the rows that are ready; well
     #: above mid_ms, since the rows of one step share a core
     step_deadline_ms: int = limit(100, "ms of wall-clock time", "sequences that are not ready are late")

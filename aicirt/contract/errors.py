@@ -89,12 +89,6 @@ class TimeLimitError(ControllerError):
     code = "time_limit"
 
 
-class LateError(ControllerError):
-    """Too many steps in a row were not ready by their deadline."""
-
-    code = "late"
-
-
 class MemoryLimitError(ControllerError):
     """The guest asked for more memory than its limit and then failed."""
 

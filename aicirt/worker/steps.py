@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.abi import CONTINUE, ERROR, EXPORTS, FORK, LATE, STOP, SUSPEND, Export
 from aicirt.contract.errors import (
     AiciError,
-    LateError,
     ProtocolError,
     RuntimeFailure,
     TimeLimitError,
@@ -392,7 +391,7 @@ class StepWork:
 
     def put_off(self, seq: Sequence) -> None:
         """Reports a sequence as late whose aici_init_prompt has ended during the step."""
-        self._late(seq, had_its_time=False)
+        self._late(seq)
         self._send_if_done()
 
     def due(self, ready: bool) -> None:
@@ -409,40 +408,29 @@ class StepWork:
     def _hurry(self, times: int = 1) -> None:
         for seq in self._late_already:
             if seq.waits_in is self:
-                self._late(seq, had_its_time=False)
+                self._late(seq)
         if self._waiting:
             grace = times * self._grace
             self.deadline = min(self.deadline, time.monotonic() + grace)
             self._worker.ticker.hasten(grace)
 
-    def _late(self, seq: Sequence, *, had_its_time: bool) -> None:
-        """Reports the sequence as late. Only steps in which it had its full time count towards the limit."""
+    def _late(self, seq: Sequence) -> None:
+        """Reports the sequence as late."""
         del self._waiting[seq.id]
         seq.waits_in = None
         if seq.final:
             self._results.append(Bare(seq.id, STOP))
             self._end(seq, None)
             return
-        seq.late_steps += had_its_time
-        allowed = seq.request.limits.max_late_steps
-        if seq.late_steps <= allowed:
-            self._client.counters["late"] += 1
-            self._results.append(Bare(seq.id, LATE))
-            return
-        error = LateError(
-            f"{_MID_NAME} was not ready in {seq.late_steps} steps in a row, in which it used "
-            f"{seq.instance.used_ns / 1e6:.0f} ms of CPU time: {_time_allowed(seq)}",
-            limit=allowed,
-            callback=_MID_NAME,
-        )
-        self._results.append(Bare(seq.id, ERROR, self._end(seq, error)))
+        self._client.counters["late"] += 1
+        self._results.append(Bare(seq.id, LATE))
 
     # -- answers --------------------------------------------------------------------------------------
 
     def expire(self) -> None:
         """Reports all sequences without a result as late when the deadline has passed."""
         for seq in list(self._waiting.values()):
-            self._late(seq, had_its_time=False)
+            self._late(seq)
         self._send_if_done()
 
     def leave(self, seq: Sequence) -> None:
@@ -516,14 +504,19 @@ def _finished(seq: Sequence, value: int | None, error: Exception | None) -> None
 
 
 def _sliced(seq: Sequence) -> None:
-    """Reports a running mid_process as late once it has used its time for this step."""
+    """Reports a running mid_process as late once it has used its time for this step.
+
+    In the last step that it may use, it ends with `TimeLimitError` instead.
+    """
     step, limits = seq.waits_in, seq.instance.engine.limits
     if (
         step is not None
         and seq.mid is not None
+        and seq.late_steps < seq.request.limits.max_late_steps
         and seq.instance.used_ns >= 1e6 * limits.mid_ms * (seq.late_steps + 1)
     ):
-        step._late(seq, had_its_time=True)
+        seq.late_steps += 1
+        step._late(seq)
         step._send_if_done()
 
 

@@ -12,7 +12,6 @@ from typing import TypeVar
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import (
     AiciError,
-    LateError,
     RuntimeFailure,
     TimeLimitError,
 )
@@ -269,7 +268,7 @@ class Load:
         member = self._live.pop(seq)
         if isinstance(error, RuntimeFailure):
             self.losses.append(Loss("step", error.code, error.message, member.pid, start, end))
-        elif isinstance(error, TimeLimitError | LateError):  # the machine is overloaded
+        elif isinstance(error, TimeLimitError):  # the machine is overloaded
             self.done[f"ended: {error.code}"] += 1
         else:
             self.wrong.append(f"{member.ledger.argument}: {error.code}: {error.message}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aicirt.contract.abi import RowKind, Verb
-from aicirt.contract.errors import AiciError, LateError, ResultError
+from aicirt.contract.errors import AiciError, LivelockError, ResultError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import MASK_ONLY
 from pyaici.client.results import MidResult, Row
@@ -194,7 +194,9 @@ class Lines(Generic[Key]):
             line.report = StepInput(line.control)
             line.rounds += 1
             if line.rounds == MAX_ROUNDS:
-                self._over(key, LateError(f"the controller gave no token and no mask in {MAX_ROUNDS} rounds"))
+                self._over(
+                    key, LivelockError(f"the controller gave no token and no mask in {MAX_ROUNDS} rounds")
+                )
 
     def _over(self, key: Key, error: AiciError | None) -> None:
         """Ends the row of a controller that has stopped or failed."""

@@ -6,6 +6,7 @@ Each is too simple to share errors with the engines. An answer None means that b
 from __future__ import annotations
 
 import codecs
+import functools
 import itertools
 import json
 import re
@@ -32,6 +33,8 @@ from tests.controllers.grammars.oracle import (
 
 #: texts that are looked at to find an end of a beginning
 _MOST_TRIED = 120
+#: time for one text, which may take the package `regex` any time
+_MATCH_SECONDS = 1.0
 
 
 class Language(Protocol):
@@ -220,7 +223,8 @@ class Matched:
     """The texts that match a pattern, as another package says. `known` has the characters of texts.
 
     `partial` says whether a match may begin so. Without it a few continuations are tried. `open_if_empty`:
-    nothing is known about the empty text.
+    nothing is known about the empty text. A function that raises `TimeoutError` is not called again, as
+    the packages take time that is exponential in the text, and nothing more is known.
     """
 
     def __init__(
@@ -234,10 +238,19 @@ class Matched:
         self._fullmatch, self._known, self._partial = fullmatch, known, partial
         self._open_if_empty = open_if_empty
         self._alive: dict[bytes, bool | None] = {}
+        self._too_slow = False
 
     def _knows(self, text: str) -> bool:
         """Returns whether there are no others, such as U+001C, which `re` alone takes for blanks."""
         return set(text) <= set(self._known)
+
+    def _any(self, matches: Callable[[str], object], texts: Iterable[str]) -> bool | None:
+        """Returns whether one of the texts matches."""
+        try:
+            return None if self._too_slow else any(map(matches, texts))
+        except TimeoutError:
+            self._too_slow = True
+            return None
 
     def complete(self, text: bytes) -> bool | None:
         if not text and self._open_if_empty:
@@ -246,7 +259,7 @@ class Matched:
             whole = text.decode()
         except UnicodeDecodeError:
             return False
-        return bool(self._fullmatch(whole)) if self._knows(whole) else None
+        return self._any(self._fullmatch, [whole]) if self._knows(whole) else None
 
     def alive(self, text: bytes) -> bool | None:
         if text not in self._alive:
@@ -261,9 +274,10 @@ class Matched:
         if not all(map(self._knows, wholes)):
             return None
         if self._partial is not None:
-            return True if any(self._partial(whole) for whole in wholes) else None if cut else False
+            found = self._any(self._partial, wholes)
+            return None if cut and not found else found
         ends = [""] + ["".join(t) for n in (1, 2) for t in itertools.product(self._known, repeat=n)]
-        return True if any(self._fullmatch(whole + end) for whole in wholes for end in ends) else None
+        return self._any(self._fullmatch, (whole + end for whole in wholes for end in ends)) or None
 
 
 def matched(pattern: str, known: str, *, exact: bool) -> Matched:
@@ -275,8 +289,8 @@ def matched(pattern: str, known: str, *, exact: bool) -> Matched:
     if not exact:
         # `\B` matches in an empty text, but not for Python before 3.14
         return Matched(re.compile(pattern).fullmatch, known, open_if_empty=r"\B" in pattern)
-    compiled = regex.compile(pattern, regex.V0)
-    return Matched(compiled.fullmatch, known, lambda text: compiled.fullmatch(text, partial=True))
+    fullmatch = functools.partial(regex.compile(pattern, regex.V0).fullmatch, timeout=_MATCH_SECONDS)
+    return Matched(fullmatch, known, functools.partial(fullmatch, partial=True))
 
 
 class OraclesDiffer(Exception):

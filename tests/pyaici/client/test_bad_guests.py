@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import AiciError, ArgumentError, ForkLimitError
+from aicirt.contract.errors import AiciError, ArgumentError, ForkLimitError, TimeLimitError
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.results import MidResult
@@ -148,9 +148,23 @@ def test_an_endless_mid_process_is_late_and_then_ends(player: Player) -> None:
     # the number of late steps depends on how long a step takes: the limit is on CPU time
     assert len(verbs) > 1 and verbs[-1] == Verb.ERROR
     error = result.mid[bad].error
-    assert error is not None and error.code in ("late", "time_limit") and "mid_process" in str(error)
-    assert error.code == "late" or error.detail["used_ms"] >= 220, "20 ms in each of 11 steps"
+    assert isinstance(error, TimeLimitError) and "aici_mid_process used" in str(error)
+    assert error.detail["used_ms"] >= 220, "20 ms in each of 11 steps"
     assert "it has 20 ms per step, and may be late in 10 steps in a row" in str(error)
+
+
+def test_a_mid_process_that_ends_with_its_slice_has_the_same_error(guest_wasm: Path) -> None:
+    with Runtime(limits={"mid_ms": 1, "max_late_steps": 0}) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        player = Player(runtime)
+        for _ in range(500):
+            seq = player.start("mid_loop")
+            result = player.mid(seq)
+            while result.verb != Verb.ERROR:
+                result = player.mid(seq)
+            assert isinstance(result.error, TimeLimitError)
+            player.close()
 
 
 def test_other_sequences_do_not_wait_for_a_slow_mid_process(player: Player) -> None:

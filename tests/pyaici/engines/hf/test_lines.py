@@ -14,7 +14,7 @@ from aicirt.contract.errors import (
     ArgumentError,
     CapabilityError,
     ControllerError,
-    LateError,
+    LivelockError,
     TrapError,
 )
 from aicirt.contract.messages import StepInput
@@ -98,7 +98,7 @@ def test_rows_can_be_dropped_while_their_controllers_run() -> None:
 
 def test_a_controller_without_progress_ends_its_row() -> None:
     lines, _ = start(Script(splice([])))
-    assert forced(lines.rows()["row"]) == EOS and isinstance(lines.errors["row"], LateError)
+    assert forced(lines.rows()["row"]) == EOS and isinstance(lines.errors["row"], LivelockError)
     lines, _ = start(Script(*[LATE] * 999, allow(10), *[LATE] * 999, allow(11)))
     lines.rows()
     lines.hear("row", 10)

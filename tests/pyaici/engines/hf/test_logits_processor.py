@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import AiciError, LateError, ResultError, TrapError
+from aicirt.contract.errors import AiciError, LivelockError, ResultError, TrapError
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult
 from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
@@ -97,7 +97,7 @@ def test_the_loop_waits_for_late_controllers(model: Any, generate: Callable[...,
     assert a == generate(PROMPT, 4) and b == generate(PROMPT[1:], 4)
     assert runtime.ever[100].reports[1] == StepInput(100)
     (row,), control, _ = run(model, [Script(splice([]))])
-    assert row == [EOS] and isinstance(control.errors[0], LateError)
+    assert row == [EOS] and isinstance(control.errors[0], LivelockError)
 
 
 def test_a_controller_that_stops_or_fails_ends_only_its_own_row(
