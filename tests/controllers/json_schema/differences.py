@@ -73,8 +73,8 @@ def other_spelling(text: bytes) -> bool:
     return any(one not in _WRITTEN for one in _ESCAPE.findall(text))
 
 
-#: a label of a host may end here, but not with a hyphen
-_LONG_NAME = re.compile(rb"[^\".@]{63}")
+#: a label of a host may end here, but not with a hyphen; or there are many labels, or some and a long one
+_LONG_NAME = re.compile(rb"[^\".@]{63}|(?:[^\".]*\.){8}|(?=[^\"]*[^\".@]{31})(?:[^\".]*\.){3}")
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,14 @@ KNOWN = [
         lambda d: re.fullmatch(rb"-?\d+\.0?", d.lexeme()) is not None,
     ),
     Known(
-        "zeros of multiples",
+        "zeros at the end",
         True,
         THEIRS_NARROW,
-        "0.50 is a multiple of 0.5, too",
-        lambda d: re.fullmatch(rb"-?\d+\.\d*0", d.lexeme()) is not None and d.mentions("multipleOf"),
+        "0.50 is a multiple of 0.5, too, and 0.10 is at most 0.1",
+        lambda d: (
+            re.fullmatch(rb"-?\d+\.\d*0", d.lexeme()) is not None
+            and d.mentions("multipleOf|[mM]inimum|[mM]aximum")
+        ),
     ),
     Known(
         "blanks",
@@ -165,7 +168,8 @@ KNOWN = [
         "long names",
         False,
         OURS_NARROW,
-        "labels of hosts have at most 63 characters, and the first name before an @ has 64",
+        "names of hosts have at most eight labels, fewer if one of them is long, and labels have at most 63 "
+        "characters; the first name before an @ has 64",
         lambda d: (
             _LONG_NAME.search(d.lexeme()) is not None and d.mentions('"format": "(hostname|email|uri)"')
         ),

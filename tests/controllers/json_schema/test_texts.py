@@ -207,6 +207,27 @@ def test_regexes(engine: Engine, length: dict[str, int]) -> None:
         assert not engine.accepts(json.dumps(text)), text
 
 
+@pytest.mark.parametrize(("name", "before"), [("hostname", ""), ("email", "ada@")])
+def test_host_names_have_few_long_labels(engine: Engine, name: str, before: str) -> None:
+    engine.compile({"type": "string", "format": name})
+    long, short = "n" * 31, "s" * 30
+    for labels, allowed in {
+        (short,) * 8: True,
+        (short,) * 9: False,
+        (long, *"abcdef"): True,
+        (long, *"abcdefg"): False,
+        (*"ab", long): True,
+        (*"ab", long, "c"): False,
+        ("n" * 63,) * 3: True,
+        ("n" * 64,): False,
+        (long,) * 4: False,
+        ("internal-k8s-ingress-0123456789abcdef", "eu-central-1", "elb", "example", "com"): True,
+    }.items():
+        text = ".".join(labels)
+        assert len(text) <= 253 or not allowed
+        assert engine.accepts(f'"{before}{text}"') == allowed, text
+
+
 def test_alternatives_that_differ_in_a_format(engine: Engine) -> None:
     """Texts that violate a format only are left out, since not every validator checks formats."""
     engine.compile({"oneOf": [{"type": "string", "format": "date"}, {"type": "string", "maxLength": 3}]})

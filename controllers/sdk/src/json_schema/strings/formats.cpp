@@ -16,8 +16,9 @@
 #define PLAIN_LABEL(most)                                                                                         \
   "[A-Za-z0-9](?:[A-Za-z0-9-]{0,2}[A-Za-z0-9]|[A-Za-z0-9-](?:[A-Za-z0-9][A-Za-z0-9-]|-[A-Za-z0-9])[A-Za-z0-9-]{0," \
   most "}[A-Za-z0-9])?"
-// at most 253 characters: three long labels, or eight short ones
-#define LABELS(large, small) "(?:" large "(?:\\." large "){0,2}|" small "(?:\\." small "){0,7})"
+// at most 253 characters: three long labels, a long one and six short ones, or eight short ones
+#define LABELS(large, small) \
+  "(?:" large "(?:(?:\\." large "){0,2}|(?:\\." small "){0,6})|" small "(?:\\." small "){0,7})"
 #define HOSTNAME LABELS(LABEL("61"), LABEL("28"))
 #define PLAIN_HOSTNAME LABELS(PLAIN_LABEL("58"), PLAIN_LABEL("25"))
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
