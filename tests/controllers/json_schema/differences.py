@@ -199,6 +199,13 @@ KNOWN = [
         lambda d: re.fullmatch(rb"-0?", d.lexeme()) is not None,
     ),
     Known(
+        "leap days",
+        False,
+        THEIRS_WIDE,
+        "only leap years have a 29th of February",
+        lambda d: b"-02-29" in d.lexeme() and d.mentions('"format": "date(-time)?"'),
+    ),
+    Known(
         "leap seconds",
         False,
         OURS_NARROW,

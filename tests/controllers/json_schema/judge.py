@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
 from collections import Counter
@@ -33,6 +34,13 @@ _JUDGED = 2
 _TRIED, _LONGEST = 6, 600
 #: how many places of ours are searched for an end
 _MOST_PLACES = 50_000
+#: the formats that verdicts depend on
+_FORMATS = jsonschema.FormatChecker(("date",))
+
+
+@_FORMATS.checks("date-time", raises=ValueError)
+def _has_date(value: object) -> bool:
+    return not isinstance(value, str) or bool(datetime.date.fromisoformat(value[:10]))
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Judge:
         if not refused:
             self.engine.compile(schema, SPACED)
             kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
-            self._schema, self._validator = schema, kind(translated(schema))
+            self._schema, self._validator = schema, kind(translated(schema), format_checker=_FORMATS)
             self._judged = Counter[str]()
         return refused
 

@@ -108,6 +108,7 @@ def test_rare_characters_do_not_look_like_dead_ends(both: Pair, engine: Engine, 
         ("escapes", {}, '{"a\\', "/b", False),
         ("escapes", {}, '"\\u00', "e9", False),
         ("negative zero", {"type": "integer", "minimum": -5}, '{"a": ', "-0", False),
+        ("leap days", {"format": "date"}, '"2023-02-', "29", False),
         ("leap seconds", {"format": "time"}, '"23:59:', "60", False),
     ],
 )
