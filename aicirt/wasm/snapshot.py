@@ -161,7 +161,7 @@ def take(guest: Instance, runs: Runs | None = None) -> Snapshot:
     """
     guest.check_idle()
     guest.refresh()
-    return _take(guest, _own(guest, changed(guest) if runs is None else runs))
+    return _take(guest, own_runs(guest, changed(guest) if runs is None else runs))
 
 
 def grown(guest: Instance) -> int:
@@ -169,7 +169,7 @@ def grown(guest: Instance) -> int:
     guest.check_idle()
     guest.refresh()
     base = _base_runs(guest)
-    own = [(address - guest.base, length) for address, length in _own(guest, changed(guest))]
+    own = [(address - guest.base, length) for address, length in own_runs(guest, changed(guest))]
     return _nbytes(_union(base, own)) - _nbytes(base)
 
 
@@ -192,7 +192,7 @@ def fork(parent: Instance, count: int) -> list[Instance]:
     """
     parent.check_idle()
     parent.refresh()
-    runs = _own(parent, changed(parent))
+    runs = own_runs(parent, changed(parent))
     if _rebases(parent, _nbytes(runs)):
         state = _take(parent, runs)
         state.map_into(parent)
@@ -222,7 +222,7 @@ def fork_bytes(parent: Instance, count: int) -> int:
     """Returns the bytes of memory that `fork` takes: a copy for each child, or a new base."""
     parent.check_idle()
     parent.refresh()
-    nbytes = _nbytes(_own(parent, changed(parent)))
+    nbytes = _nbytes(own_runs(parent, changed(parent)))
     return nbytes + _nbytes(_base_runs(parent)) if _rebases(parent, nbytes) else nbytes * count
 
 
@@ -242,7 +242,7 @@ def changed(guest: Instance) -> Runs:
     return guest.engine.changes.changed(guest.base, guest.base + guest.size)
 
 
-def _own(guest: Instance, runs: Runs) -> Runs:
+def own_runs(guest: Instance, runs: Runs) -> Runs:
     """Returns runs without the parts in mappings, where writes are not kept."""
     for mapping in guest.mappings:
         start = guest.base + mapping.address

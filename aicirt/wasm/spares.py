@@ -3,7 +3,8 @@
 Making a guest takes 0.1 ms, unmapping one as long, and the first access to each part of the vocabulary a page
 fault. A spare guest gets the state of a new one:
 
-- Pages that the ended guest has changed are dropped, so that the kernel reads them from the snapshot again.
+- Pages that the ended guest has changed get their contents from the snapshot again. If they are many, they
+  are dropped; a few are copied, as the next guest will change most of them, and each would be a page fault.
 - For another snapshot of the program, with the same vocabulary, all memory but the vocabulary is replaced.
 - All mutable globals are set at the start, and tables never change.
 - Only memory.init could tell whether a data segment was dropped: modules that have it have no spare guests.
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
-from aicirt.wasm.snapshot import replace_memory, same_mappings
+from aicirt.wasm.snapshot import own_runs, replace_memory, same_mappings
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 #: the most memory that is dropped, as unmapping costs less than dropping more; and the most bytes of tables
 #: and functions that a spare guest may keep
 _MOST_CHANGED, _MOST_KEPT = 1 << 20, 256 << 10
+#: the most memory that is copied: a spare guest keeps it, and it counts for the next guest from its start on
+_MOST_COPIED = 128 << 10
 #: bytes between two changed pages up to which those between them are dropped, too: one call of the kernel
 #: costs as much as mapping so many again
 _GAP = 128 << 10
@@ -104,11 +108,12 @@ class Spares:
             return False
         if runs is None:
             runs = guest.engine.changes.changed(guest.base, guest.base + guest.size)
-        if sum(length for _, length in runs) > _MOST_CHANGED:
+        nbytes = sum(length for _, length in runs)
+        if nbytes > _MOST_CHANGED:
             return False
-        for start, end in _joined(runs):
-            if _libc.madvise(start, end - start, mmap.MADV_DONTNEED):
-                return False
+        copied = nbytes <= _MOST_COPIED and _copy(guest, runs)
+        if not copied and not _drop(runs):
+            return False
         shell = Shell(guest, origin)
         origin.program.spares.append(shell)
         self._kept.append(weakref.ref(shell))
@@ -141,6 +146,28 @@ def take(wanted: Snapshot) -> Shell | None:
     if found is not None:
         spares.remove(found)
     return found
+
+
+def _copy(guest: Instance, runs: Runs) -> bool:
+    """Copies the first contents of changed pages, if none is in a mapping. Returns whether it did."""
+    image = guest.base_image
+    assert image is not None
+    if own_runs(guest, runs) != runs:
+        return False
+    for address, length in runs:
+        at = address - guest.base
+        stored = max(0, min(length, image.nbytes - at))
+        if stored and os.preadv(image.file.fd, [guest.view[at : at + stored]], at) != stored:
+            return False
+        if stored < length:
+            ctypes.memset(address + stored, 0, length - stored)
+    return True
+
+
+def _drop(runs: Runs) -> bool:
+    """Drops pages, so that the kernel reads them from the snapshot again. Returns whether it did."""
+    joined = _joined(runs)
+    return not any(_libc.madvise(start, end - start, mmap.MADV_DONTNEED) for start, end in joined)
 
 
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
