@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import re
+import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -33,7 +34,7 @@ from tests.controllers.grammars.oracle import (
 
 #: texts that are looked at to find an end of a beginning
 _MOST_TRIED = 120
-#: time for one text, which may take the package `regex` any time
+#: time for one text, for which the packages `re` and `regex` may need any time
 _MATCH_SECONDS = 1.0
 
 
@@ -280,6 +281,23 @@ class Matched:
         return self._any(self._fullmatch, (whole + end for whole in wholes for end in ends)) or None
 
 
+def _within_time(fullmatch: Callable[[str], object]) -> Callable[[str], object]:
+    """Returns a function of `re` that raises TimeoutError. It can be called in the main thread only."""
+
+    def late(_signal: int, _frame: object) -> None:
+        raise TimeoutError
+
+    def match(text: str) -> object:
+        signal.signal(signal.SIGVTALRM, late)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _MATCH_SECONDS)
+        try:
+            return fullmatch(text)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    return match
+
+
 def matched(pattern: str, known: str, *, exact: bool) -> Matched:
     """Returns the texts of a pattern.
 
@@ -288,7 +306,7 @@ def matched(pattern: str, known: str, *, exact: bool) -> Matched:
     """
     if not exact:
         # `\B` matches in an empty text, but not for Python before 3.14
-        return Matched(re.compile(pattern).fullmatch, known, open_if_empty=r"\B" in pattern)
+        return Matched(_within_time(re.compile(pattern).fullmatch), known, open_if_empty=r"\B" in pattern)
     fullmatch = functools.partial(regex.compile(pattern, regex.V0).fullmatch, timeout=_MATCH_SECONDS)
     return Matched(fullmatch, known, functools.partial(fullmatch, partial=True))
 

@@ -10,7 +10,15 @@ import pytest
 from aicirt.wasm import Program
 from tests.controllers.exactness.checker import KINDS, checker
 from tests.controllers.exactness.defects import KNOWN
-from tests.controllers.exactness.languages import Agreeing, Derived, Earley, Listed, OraclesDiffer, Valid
+from tests.controllers.exactness.languages import (
+    Agreeing,
+    Derived,
+    Earley,
+    Listed,
+    OraclesDiffer,
+    Valid,
+    matched,
+)
 from tests.controllers.exactness.peers import Llguidance
 from tests.controllers.exactness.walk import Case, Defect, Result, Walk
 from tests.controllers.grammars.expressions import Choice, Grammar, Sequence, cat, literal, star, text
@@ -110,6 +118,14 @@ def test_numbers_that_are_too_large_are_left_open() -> None:
     assert language.complete(b"8001e13726") is None
     assert language.complete(b"9" * 5000) is None
     assert language.complete(b"1e100") is False
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_patterns_that_take_too_long_are_left_open(exact: bool) -> None:
+    texts = matched(r"(a|a|a)*[bc]d", "abcd", exact=exact)
+    assert texts.complete(b"aabd") is True
+    assert texts.complete(b"a" * 60 + b"d") is None
+    assert texts.complete(b"aabd") is texts.alive(b"aabe") is None
 
 
 def test_known_defects_have_reasons() -> None:

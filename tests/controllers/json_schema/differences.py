@@ -199,6 +199,13 @@ KNOWN = [
         lambda d: re.fullmatch(rb"-0?", d.lexeme()) is not None,
     ),
     Known(
+        "many digits",
+        False,
+        OURS_NARROW,
+        "numbers have at most 15 digits after the point where a bound is exclusive",
+        lambda d: re.search(rb"\.\d{16}", d.lexeme()) is not None and d.mentions("exclusiveM"),
+    ),
+    Known(
         "leap days",
         False,
         THEIRS_WIDE,
