@@ -34,7 +34,7 @@ from tests.controllers.grammars.oracle import (
 
 #: texts that are looked at to find an end of a beginning
 _MOST_TRIED = 120
-#: time for one text, for which the packages `re` and `regex` may need any time
+#: CPU time for one answer, for which the packages `re` and `regex` may need any time
 _MATCH_SECONDS = 1.0
 
 
@@ -224,8 +224,8 @@ class Matched:
     """The texts that match a pattern, as another package says. `known` has the characters of texts.
 
     `partial` says whether a match may begin so. Without it a few continuations are tried. `open_if_empty`:
-    nothing is known about the empty text. A function that raises `TimeoutError` is not called again, as
-    the packages take time that is exponential in the text, and nothing more is known.
+    nothing is known about the empty text. Once an answer has taken too long, nothing more is known, as the
+    packages take time that is exponential in the text.
     """
 
     def __init__(
@@ -246,12 +246,18 @@ class Matched:
         return set(text) <= set(self._known)
 
     def _any(self, matches: Callable[[str], object], texts: Iterable[str]) -> bool | None:
-        """Returns whether one of the texts matches."""
+        """Returns whether one of the texts matches. It can be called in the main thread only."""
+        if self._too_slow:
+            return None
+        signal.signal(signal.SIGVTALRM, _late)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _MATCH_SECONDS)
         try:
-            return None if self._too_slow else any(map(matches, texts))
+            return any(map(matches, texts))
         except TimeoutError:
             self._too_slow = True
             return None
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def complete(self, text: bytes) -> bool | None:
         if not text and self._open_if_empty:
@@ -281,21 +287,8 @@ class Matched:
         return self._any(self._fullmatch, (whole + end for whole in wholes for end in ends)) or None
 
 
-def _within_time(fullmatch: Callable[[str], object]) -> Callable[[str], object]:
-    """Returns a function of `re` that raises TimeoutError. It can be called in the main thread only."""
-
-    def late(_signal: int, _frame: object) -> None:
-        raise TimeoutError
-
-    def match(text: str) -> object:
-        signal.signal(signal.SIGVTALRM, late)
-        signal.setitimer(signal.ITIMER_VIRTUAL, _MATCH_SECONDS)
-        try:
-            return fullmatch(text)
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-
-    return match
+def _late(_signal: int, _frame: object) -> None:
+    raise TimeoutError
 
 
 def matched(pattern: str, known: str, *, exact: bool) -> Matched:
@@ -306,7 +299,7 @@ def matched(pattern: str, known: str, *, exact: bool) -> Matched:
     """
     if not exact:
         # `\B` matches in an empty text, but not for Python before 3.14
-        return Matched(_within_time(re.compile(pattern).fullmatch), known, open_if_empty=r"\B" in pattern)
+        return Matched(re.compile(pattern).fullmatch, known, open_if_empty=r"\B" in pattern)
     fullmatch = functools.partial(regex.compile(pattern, regex.V0).fullmatch, timeout=_MATCH_SECONDS)
     return Matched(fullmatch, known, functools.partial(fullmatch, partial=True))
 
