@@ -145,11 +145,12 @@ class RowWriter:
                 top_k = min(top_k, seq.context.capabilities.get(CAP_TOP_K, 0))
             wanted = _temperature(temperature) if temperature else None
             if kind == ROW_BITMASK:
-                row, generation = self._copied(instance, row, row_len)
+                seq.last_row = row, generation = self._copied(instance, row, row_len)
                 count = 0
             else:
                 row, generation, count = self._other_row(seq, kind, row, row_len, default)
-            seq.has_row = True
+                if kind != ROW_SAME:
+                    seq.last_row = (row if kind in (ROW_SPARSE, ROW_DENSE) else -1), generation
             return _sample((seq.id, SAMPLE, kind, row, generation, count, default, wanted, top_k))
         if verb == STOP:
             return Bare(seq.id, STOP)
@@ -192,9 +193,9 @@ class RowWriter:
                 raise ResultError(f"aici_mid_result: token {row} is not below {self._layout.vocab_size}")
             return row, 0, 0
         if kind == ROW_SAME:
-            if not seq.has_row:
+            if seq.last_row is None:
                 raise ResultError("aici_mid_result: AICI_ROW_SAME, but this sequence had no row before")
-            return 0, 0, 0
+            return (*seq.last_row, 0)
         if kind not in (ROW_SPARSE, ROW_DENSE):
             raise ResultError(f"aici_mid_result: there is no row kind {kind}")
         if not seq.context.capabilities.get(CAP_DENSE, 0):

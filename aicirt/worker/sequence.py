@@ -76,9 +76,9 @@ class Sequence:
         "group",
         "has_critical",
         "has_group",
-        "has_row",
         "id",
         "instance",
+        "last_row",
         "late_steps",
         "length",
         "mid",
@@ -103,8 +103,8 @@ class Sequence:
         self.step = 0
         #: tokens were added or removed since the last step
         self.changed = False
-        #: the client has a row of this sequence, to which AICI_ROW_SAME refers
-        self.has_row = False
+        #: number (-1: none) and generation of the last row that the client got, to which AICI_ROW_SAME refers
+        self.last_row: tuple[int, int] | None = None
         #: a mid_process call in progress, perhaps of an earlier step
         self.mid: Work | None = None
         #: copies to make as soon as init_prompt has ended; None when it does not run

@@ -540,7 +540,7 @@ def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
     )
     context.sources = list(old.sources)
     child = Sequence(number, instance, context, request, parent.arg_address)
-    child.length, child.step, child.has_row = parent.length, parent.step, parent.has_row
+    child.length, child.step, child.last_row = parent.length, parent.step, parent.last_row
     child.tokens, child.changed = parent.tokens, parent.changed
     child.empty_splices, child.flags = parent.empty_splices, parent.flags
     child.put_off = parent.put_off

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aicirt.contract.abi import CAP_TOKENIZER
+from aicirt.contract.abi import CAP_TOKENIZER, STOP
 from aicirt.contract.errors import AiciError
 from aicirt.wasm import GuestExit, Program
 from bench.contestants import Contestant, Refused
@@ -57,8 +57,8 @@ class Fuel(Contestant):
     def mask(self) -> None:
         assert self._guest is not None
         before = used(self._guest.instance)
-        self._guest.row = b""  # stays empty where the text can only end
-        self._guest.step(self._news)
+        if self._guest.step(self._news).row.verb == STOP:  # the text can only end
+            self._guest.row = b""
         self.fuel = used(self._guest.instance) - before
 
     def accept(self, token: int) -> None:

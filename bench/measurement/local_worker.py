@@ -110,6 +110,8 @@ class LocalWorker:
         self._numbers = itertools.count(1)
         #: rows to release with the next step, [row, generation, ...]: mask rows and dense rows
         self._used: tuple[list[int], list[int]] = [], []
+        #: the last mask that was read of each sequence
+        self._last: dict[int, bytes] = {}
         self._programs: list[Program] = []
 
     def __enter__(self) -> LocalWorker:
@@ -187,7 +189,10 @@ class LocalWorker:
 
     def free(self, seqs: Iterable[Guest]) -> None:
         """Ends sequences."""
-        self._send(Free(FREE, [seq.id for seq in seqs]))
+        numbers = [seq.id for seq in seqs]
+        self._send(Free(FREE, numbers))
+        for number in numbers:
+            self._last.pop(number, None)
 
     def finish(self, seq: Guest) -> bytes:
         """Ends a sequence; returns what it has found (`aici_found`): b"" if it was not asked."""
@@ -259,8 +264,11 @@ class LocalWorker:
             news = (token,)
 
     def row(self, sample: Sample) -> bytes:
-        """Returns the words of a row of kind BITMASK, and releases the row."""
+        """Returns the words of a mask, or of the sequence's last mask; releases the row."""
+        if sample.kind == RowKind.SAME:
+            return self._last[sample.seq]
         start = self.layout.rows + sample.row * self.layout.row_bytes
         words = bytes(self._segment.memory[start : start + self.layout.mask_words * 4])
         self.client.rows.give_back((sample.row, sample.generation))
+        self._last[sample.seq] = words
         return words

@@ -205,9 +205,10 @@ class SegmentRows:
     """Mask rows and dense rows that one worker gives out."""
 
     def __init__(self, segment: Segment) -> None:
-        #: sequences whose last row was declined: "the same row" of theirs is unknown here
-        self._declined: set[int] = set()
-        self._held: dict[int, Held] = {}
+        #: of each live sequence, the row that was read last; None = none yet
+        self._held: dict[int, Held | None] = {}
+        #: rows of later results that were discarded: the sequence can ask for them again
+        self._unread: dict[int, Held] = {}
         #: further holders of a row (number, whether it is dense), which a fork and its parent both hold
         self._shared: dict[tuple[int, bool], int] = {}
         self._released: tuple[list[int], list[int]] = ([], [])
@@ -243,6 +244,10 @@ class SegmentRows:
         if type(generation) is not int:
             raise ProtocolError("a row has an invalid generation")
         held = self._held.get(seq)
+        if self._unread and (unread := self._unread.pop(seq, None)) is not None:
+            if held is not None:
+                self._release(held)
+            held = self._held[seq] = unread
         if kind == _BITMASK:
             if number < 0:
                 raise ProtocolError(f"a mask has the invalid row number {number}")
@@ -250,7 +255,7 @@ class SegmentRows:
             if not plain:
                 row = replace(row, temperature=temperature, top_k=top_k)
         elif kind == ROW_SAME:
-            if held is None or seq in self._declined:
+            if held is None or held[0] != number or held[1] != generation:
                 problem = f"sequence {seq} reuses a row from a step whose results were not fetched"
                 return MidResult(Verb.ERROR, error=ProtocolError(problem))
             row = held[3]
@@ -264,41 +269,54 @@ class SegmentRows:
                 number = -1
         if held is not None:
             self._release(held)
-        if self._declined:
-            self._declined.discard(seq)
         self._held[seq] = number, generation, kind == _DENSE, row
         return MidResult(_SAMPLE, row)
 
     def decline(self, entry: list[Any]) -> None:
-        """Releases the row of a discarded result unread. Raises ProtocolError if the row is invalid."""
+        """Handles a discarded result: its mask is kept, as the sequence can ask for it again.
+
+        The row that was read last stays in use. Raises ProtocolError, or one of `NONSENSE`, if the result is
+        invalid.
+        """
         if entry[RESULT_VERB] != _SAMPLE or entry[SAMPLE_KIND] == ROW_SAME:
             return
         seq, _, kind, number, generation = entry[:5]
+        if (before := self._unread.pop(seq, None)) is not None:
+            self._release(before)
+        if seq in self._held and kind not in (RowKind.SPARSE, RowKind.DENSE):
+            held, self._held[seq] = self._held[seq], None
+            self.sample(entry)
+            if (unread := self._held[seq]) is not None:
+                self._unread[seq] = unread
+            self._held[seq] = held
+            return
         if type(number) is not int or type(generation) is not int:
             raise ProtocolError("a row has an invalid number")
         if kind in (RowKind.BITMASK, RowKind.SPARSE, RowKind.DENSE):
             self._released[kind == RowKind.DENSE].extend((number, generation))
-        if seq in self._held:  # without a held row a sequence cannot ask for the same again
-            self._declined.add(seq)
+
+    def begin(self, seq: int) -> None:
+        """Notes that a sequence is live, and has no row yet."""
+        self._held[seq] = None
 
     def inherit(self, parent: int, child: int) -> None:
-        """Has a child hold its parent's row too: both may ask for it again."""
-        held = self._held.get(parent)
+        """Has a child hold its parent's last row too: both may ask for it again."""
+        held = self._held[child] = self._unread.get(parent) or self._held.get(parent)
         if held is not None:
-            number, _, dense, _ = self._held[child] = held
+            number, _, dense, _ = held
             if number >= 0:
                 self._shared[number, dense] = self._shared.get((number, dense), 0) + 1
 
     def forget(self, seq: int) -> None:
-        """Releases the row of a sequence that has ended."""
-        self._declined.discard(seq)
-        held = self._held.pop(seq, None)
-        if held is not None:
-            self._release(held)
+        """Releases the rows of a sequence that has ended."""
+        for held in (self._held.pop(seq, None), self._unread.pop(seq, None)):
+            if held is not None:
+                self._release(held)
 
     def close(self) -> None:
         """Drops references to the segment; rows that the engine still holds keep it mapped. Idempotent."""
         self._held.clear()
+        self._unread.clear()
         self._rows = np.empty((0, 0), np.uint32)
         self._masks.clear()
         self._dense.clear()

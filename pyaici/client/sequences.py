@@ -51,6 +51,7 @@ class Sequences(dict[int, WorkerLink]):
     ) -> None:
         """Adds a sequence whose controller has these callbacks."""
         self[seq] = link
+        link.rows.begin(seq)
         if repeatable:
             self.repeatable.add(seq)
         if has_pre or has_post:

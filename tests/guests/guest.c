@@ -181,6 +181,12 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (is("all")) sample(AICI_ROW_ALL, 0, 0);
     if (is("token")) sample(AICI_ROW_TOKEN, (uint32_t)number, 0);
     if (is("same")) sample(AICI_ROW_SAME, 0, 0);
+    if (is("same_twice")) { /* allows one token, and the same one in the next two steps */
+        uint32_t token = arg.step - arg.step % 3;
+        printf("%u\n", arg.step);
+        memset(mask, 0, sizeof mask), mask[token / 32] = 1u << token % 32;
+        if (arg.step > 3 && arg.step % 3 != 0) sample(AICI_ROW_SAME, 0, 0);
+    }
     if (is("sparse") || is("sparse_nan") || is("sparse_many") || is("sparse_default") || is("sparse_empty")) {
         sparse[0] = (aici_bias){3, is("sparse_nan") ? NAN : 0.5f};
         sparse[1] = (aici_bias){(uint32_t)number, -1.0f};

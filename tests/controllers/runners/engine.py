@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from aicirt.contract.abi import FORK, SPLICE, STOP, SUSPEND
 from aicirt.wasm import Program
-from tests.controllers.runners.host import ALL, BITMASK, SAME, SPARSE, TOKEN, Guest, Mid, Vocab
+from tests.controllers.runners.host import ALL, BITMASK, SPARSE, TOKEN, Guest, Mid, Vocab
 
 #: log-probabilities of all tokens after these
 Model = Callable[[tuple[int, ...]], Sequence[float]]
@@ -29,7 +29,6 @@ class Run:
     sampled: bool = False
     logprob: float = math.nan
     top: list[tuple[int, float]] = field(default_factory=list)
-    row: Mid | None = None
     log: str = ""
     verbs: list[str] = field(default_factory=list)
 
@@ -101,7 +100,7 @@ class Engine:
         return going
 
     def _fork(self, run: Run) -> Run:
-        child = Run(run.guest.fork(self.next_id), list(run.tokens), row=run.row, verbs=list(run.verbs))
+        child = Run(run.guest.fork(self.next_id), list(run.tokens), verbs=list(run.verbs))
         self.next_id += 1
         self.live.append(child)
         return child
@@ -124,13 +123,9 @@ class Engine:
 
     def _sample(self, run: Run, mid: Mid) -> None:
         """The most likely token that the row allows."""
-        if mid.kind != SAME:
-            run.row = mid
-        row = run.row
-        assert row is not None
         run.verbs.append("sample")
         logprobs = self.model(tuple(run.tokens))
-        biased = [self._bias(row, token) + logprob for token, logprob in enumerate(logprobs)]
+        biased = [self._bias(mid, token) + logprob for token, logprob in enumerate(logprobs)]
         token = max(range(len(biased)), key=biased.__getitem__)
         assert biased[token] > -math.inf, "nothing is allowed"
         ranked = sorted(range(len(logprobs)), key=lambda t: -logprobs[t])

@@ -9,7 +9,7 @@ import gc
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -99,10 +99,14 @@ def ascii_vocab() -> Vocab:
 
 @dataclass
 class Mid:
-    """The result of mid_process; `allowed` has the tokens of a bit mask."""
+    """The result of mid_process; `allowed` has the tokens of a bit mask.
+
+    A row that refers to the last one has its contents, and `same`.
+    """
 
     verb: int
     kind: int = -1
+    same: bool = False
     token: int = -1
     allowed: list[int] = field(default_factory=list)
     bits: NDArray[np.uint32] | None = None
@@ -155,6 +159,7 @@ class Guest:
         self.sources[PROMPT] = np.array(prompt, "<u4").tobytes()
         self.image_address = 0
         self.tokenized: list[bytes] = []
+        self._last: Mid | None = None
         self._adopt(Instance(program))
         self._start()
         self.arg_address = self.instance.call(Export.ARG)
@@ -297,8 +302,13 @@ class Guest:
         )
         if verb == SPLICE:
             result.tokens = np.frombuffer(self.read(ff, 4 * count), "<u4").tolist()
+        elif verb == SAMPLE and kind == SAME:
+            assert self._last is not None, "a row that refers to no row"
+            flags, temperature, top_k = result.flags, result.temperature, result.top_k
+            result = replace(self._last, same=True, flags=flags, temperature=temperature, top_k=top_k)
         elif verb == SAMPLE:
             self._read_row(result, row, length)
+            self._last = result
         return result
 
     def _read_row(self, result: Mid, row: int, length: int) -> None:

@@ -12,7 +12,7 @@ from aicirt.contract.abi import CONTINUE, FORK, SPLICE, STOP, SUSPEND
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
 from pyaici.build import BuildError, build_controller
-from tests.controllers.runners.host import ALL, BITMASK, DENSE, SAME, SPARSE, TOKEN, Guest, Vocab
+from tests.controllers.runners.host import ALL, BITMASK, DENSE, SPARSE, TOKEN, Guest, Vocab
 
 TOKENS = [b"a", b"b", b"", b"ab", b"<s>", b"</s>", b"<end>"]
 
@@ -74,7 +74,8 @@ def test_rows(start: Callable[..., Guest]) -> None:
     rows = ["any", "set 1 3", "given 0 8", "same", "force 5", "sparse 3 1", "dense", "splice 2 1 1 0", "stop"]
     guest = start(*(line for row in rows for line in ("pre go", f"mid {row}")))
     found = [guest.step().row for _ in rows]
-    assert [(mid.kind) for mid in found[:7]] == [ALL, BITMASK, BITMASK, SAME, TOKEN, SPARSE, DENSE]
+    assert [mid.kind for mid in found[:7]] == [ALL, BITMASK, BITMASK, BITMASK, TOKEN, SPARSE, DENSE]
+    assert [mid.same for mid in found[:7]] == [False, False, False, True, False, False, False]
     assert found[1].allowed == [1, 3] and found[1].temperature == 0 and found[1].top_k == 0
     assert found[2].allowed == [0, 8] and found[2].temperature == 0.5 and found[2].top_k == 3
     assert found[4].token == 5

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ClosedError, RuntimeFailure
@@ -48,8 +52,41 @@ def test_abandoned_steps_cost_no_rows(player: Player, mode: str) -> None:
         verbs.add(player.mid(other, 1).verb)  # on a busy machine the last results may come late
     assert Verb.SAMPLE in verbs and verbs <= {Verb.SAMPLE, Verb.LATE}
     assert len(link._messages) == kept and not link._abandoned
-    if mode != "same":  # "same" refers to a row that was returned with an abandoned step
-        assert player.mid(seq, 1).verb == Verb.SAMPLE
+    assert player.mid(seq, 1).verb == Verb.SAMPLE
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_row_is_asked_for_again_whether_it_was_read_or_not(player: Player, seed: int) -> None:
+    """Steps are read or abandoned; the sequence is cloned, and some of the copies end."""
+    rng = random.Random(seed)
+    seqs = [player.start("same_twice")]
+    in_use: dict[int, tuple[NDArray[np.uint32], int]] = {}
+    same = 0
+    for _ in range(300):
+        chosen = [seq for seq in seqs if rng.random() < 0.7]
+        step = player.runtime.begin_step([StepInput(seq, tokens=[1]) for seq in chosen])
+        read = rng.random() < 0.5
+        if not read:
+            step.abandon()
+        else:
+            result = step.wait()
+            for seq, log in result.logs.items():
+                number = int(log.split()[-1])
+                if (row := result.mid[seq].row) is not None and number > 3:
+                    assert row.bits is not None
+                    same += seq in in_use and in_use[seq][0] is row.bits
+                    in_use[seq] = row.bits, number - number % 3
+        for bits, token in in_use.values():
+            assert np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist() == [token]
+        if read and len(seqs) < 6 and rng.random() < 0.2:
+            with contextlib.suppress(RuntimeFailure):  # an abandoned step is still under way
+                seqs.append(player.runtime.clone(rng.choice(seqs)))
+                player.seqs.append(seqs[-1])
+        if len(seqs) > 2 and rng.random() < 0.1:
+            gone = seqs.pop(rng.randrange(len(seqs)))
+            player.runtime.free([gone])
+            in_use.pop(gone, None)
+    assert same > 20 and len(in_use) > 1
 
 
 def test_abandoning_a_step_does_not_wait(player: Player) -> None:

@@ -136,7 +136,7 @@ class Constraint : private Warmable {
     if constexpr (FunctionalRecognizer<R>) {
       for (unsigned i = 0; i < prepared_states_ && cursor_.key() != 0; i++) {
         if (i > 0 && is_complete()) break;
-        const Answer answer = find_answer();
+        const Answer answer = find_answer(cursor_.key());
         if (answer.kind == Answer::Kind::stop) break;
         if (answer.kind == Answer::Kind::tokens)
           for (TokenId token : answer.words) cursor_.append(vocabulary().token(token));
@@ -183,6 +183,7 @@ class Constraint : private Warmable {
     if constexpr (detail::Reports<R>) record_.clear();
     forced_.clear();
     ended_ = false;
+    shown_key_ = 0;
     compact();  // now: after a failure the recognizer may be wrong about states until then
   }
 
@@ -195,10 +196,10 @@ class Constraint : private Warmable {
     if (ended_) return MidResult::stop();
     if (forced_.empty()) {
       compact();
-      const Answer answer = find_answer();
+      const Answer& answer = show_answer();
       if (answer.kind == Answer::Kind::stop) return MidResult::stop();
       if (answer.kind == Answer::Kind::mask)
-        return MidResult::bits(answer.words.data(), static_cast<std::uint32_t>(answer.words.size()))
+        return MidResult::bits(answer.words.data(), static_cast<std::uint32_t>(answer.words.size()), shown_number_)
             .with_temperature(cursor_.temperature());
       forced_.assign(answer.words.begin(), answer.words.end());
     }
@@ -257,7 +258,7 @@ class Constraint : private Warmable {
   }
 
   void compact() {
-    if (cursor_.compact()) cache_.clear();
+    if (cursor_.compact()) cache_.clear(), shown_key_ = 0;
   }
   bool is_complete() { return stop_when_complete_ && cursor_.special_allowed(SpecialToken::eos); }
   bool eos_allowed() { return !stop_when_complete_ && cursor_.special_allowed(SpecialToken::eos); }
@@ -313,11 +314,24 @@ class Constraint : private Warmable {
     if (const std::uint64_t key = cursor_.key(); !cache_.has(key))
       if (const std::optional<Answer> answer = make_answer()) cache_.put(key, *answer);
     cache_.keep(warmth_.bytes() / 2, scratch_);
+    shown_key_ = 0;
   }
 
-  Answer find_answer() {
+  /// Finds the answer of the present state, unless it is that of the last call. In strings most answers are.
+  const Answer& show_answer() {
+    const std::uint64_t key = spelling_.known() ? 0 : cursor_.key();
+    if (key == 0 || key != shown_key_) {
+      shown_ = find_answer(key);
+      shown_key_ = key;
+      shown_number_ = MidResult::new_number();
+    }
+    return shown_;
+  }
+
+  /// Finds the answer of the present state, which has this key. It is valid until the next call.
+  Answer find_answer(std::uint64_t key) {
+    shown_key_ = 0;
     if (spelling_.known()) return spelling_.next(scratch_);
-    const std::uint64_t key = cursor_.key();
     if (key != 0)
       if (const Answer* known = cache_.find(key, scratch_)) return *known;
     const std::optional<Answer> answer = make_answer();
@@ -363,6 +377,10 @@ class Constraint : private Warmable {
   [[no_unique_address]] decltype(detail::spelling_of(std::declval<const R&>())) spelling_;
   TokenSet scratch_;
   std::vector<TokenId> settled_;
+  /// The last answer of `show_answer`, the state's key (0 if it is not valid any more), and the number of its row.
+  Answer shown_;
+  std::uint64_t shown_key_ = 0;
+  std::uint32_t shown_number_ = 0;
   /// Tokens that are to come, one after the other or all at once.
   std::vector<TokenId> forced_;
   bool ended_ = false;

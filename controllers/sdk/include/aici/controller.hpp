@@ -100,6 +100,11 @@ class MidResult {
   static MidResult sample_any() { return row(AICI_ROW_ALL, 0, 0); }
   /// Samples under the row of this sequence's last sample; cheaper for the host than passing the same set again.
   static MidResult sample_same() { return row(AICI_ROW_SAME, 0, 0); }
+  /// Samples a token of a mask with a number, not 0. Masks of a sequence with the same number must be equal: such a mask
+  /// is not passed to the host twice in a row.
+  static MidResult bits(const std::uint32_t* mask, std::uint32_t words, std::uint32_t number);
+  /// Returns a new number for `bits`.
+  static std::uint32_t new_number();
   /// Forces this token, as the only one allowed.
   static MidResult force(TokenId token) { return row(AICI_ROW_TOKEN, token, 0); }
   /// Adds these biases to the logits of these tokens, and `others` (0 or kForbidden) to all others.
@@ -136,6 +141,9 @@ class MidResult {
 
   bool is_stop() const { return raw_.verb == AICI_STOP; }
   const aici_mid_result& raw() const { return raw_; }
+  /// Refers to the sequence's last row if this one has the same number. `last` is the number of the last row, 0 for none,
+  /// and becomes that of this result.
+  void refer_to(std::uint32_t& last);
 
  private:
   explicit MidResult(std::uint32_t verb) { raw_.verb = verb; }
@@ -150,6 +158,7 @@ class MidResult {
   }
 
   aici_mid_result raw_ = {.size = sizeof(aici_mid_result)};
+  std::uint32_t number_ = 0;
   /// The set or vector that was moved in; `raw_` points to its contents.
   std::unique_ptr<void, detail::Drop> held_;
 };

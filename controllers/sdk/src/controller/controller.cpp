@@ -21,6 +21,7 @@ std::span<const T> whole_list(const T* inline_items, std::uint32_t inline_count,
 [[clang::no_destroy]] constinit std::vector<SeqId> long_group;
 [[clang::no_destroy]] constinit std::vector<Top> tops;
 [[clang::no_destroy]] MidResult last_result = MidResult::stop();
+constinit std::uint32_t last_row = 0;
 
 std::uint32_t address(const void* p) {
   return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(p));
@@ -50,6 +51,23 @@ MidResult MidResult::row(std::uint32_t kind, std::uint32_t row, std::uint32_t le
 
 MidResult MidResult::bits(const std::uint32_t* mask, std::uint32_t words) {
   return row(AICI_ROW_BITMASK, address(mask), words);
+}
+
+MidResult MidResult::bits(const std::uint32_t* mask, std::uint32_t words, std::uint32_t number) {
+  MidResult result = bits(mask, words);
+  result.number_ = number;
+  return result;
+}
+
+std::uint32_t MidResult::new_number() {
+  static constinit std::uint32_t numbers = 0;
+  return ++numbers;
+}
+
+void MidResult::refer_to(std::uint32_t& last) {
+  if (raw_.verb != AICI_SAMPLE || raw_.row_kind == AICI_ROW_SAME) return;
+  if (number_ != 0 && number_ == last) raw_.row_kind = AICI_ROW_SAME, raw_.row = raw_.row_len = 0;
+  last = number_;
 }
 
 MidResult MidResult::sample(TokenSet&& allowed) {
@@ -119,6 +137,7 @@ const aici_post_result* keep(const PostResult& result) {
 
 const aici_mid_result* keep(MidResult&& result) {
   last_result = std::move(result);
+  last_result.refer_to(last_row);
   return &last_result.raw();
 }
 
