@@ -78,6 +78,11 @@ class Script : public aici::Controller {
       set_.allow(tokens);
       return aici::MidResult::sample(set_);
     }
+    if (what == "numbered") {  // N TOKENS...
+      set_.clear();
+      set_.allow(std::span(tokens).subspan(1));
+      return aici::MidResult::bits(set_.data(), set_.size_in_words(), tokens[0]);
+    }
     if (what == "given") {
       aici::TokenSet set;
       set.allow(tokens);

@@ -85,6 +85,24 @@ def test_rows(start: Callable[..., Guest]) -> None:
     assert found[8].verb == STOP
 
 
+def test_a_mask_with_the_number_of_the_last_row_is_not_passed_again(start: Callable[..., Guest]) -> None:
+    rows = {
+        "numbered 1 3": ([3], False),
+        "numbered 1 3 ": ([3], True),
+        "set 3": ([3], False),
+        "numbered 1 3  ": ([3], False),
+        "numbered 2 4": ([4], False),
+        "numbered 2 4 ": ([4], True),
+        "splice 0 1": ([], False),
+        "numbered 2 4  ": ([4], False),
+        "same": ([4], True),
+        "force 5": ([], False),
+        "numbered 2 4   ": ([4], False),
+    }
+    guest = start(*(line for row in rows for line in ("pre go", f"mid {row.rstrip()}")))
+    assert [((row := guest.step().row).allowed, row.same) for _ in rows] == list(rows.values())
+
+
 def test_flags(start: Callable[..., Guest]) -> None:
     rows = ["held 6", "spared", "any", "stop"]
     guest = start(*(line for row in rows for line in ("pre go", f"mid {row}")))

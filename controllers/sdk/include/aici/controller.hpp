@@ -141,8 +141,8 @@ class MidResult {
 
   bool is_stop() const { return raw_.verb == AICI_STOP; }
   const aici_mid_result& raw() const { return raw_; }
-  /// Refers to the sequence's last row if this one has the same number. `last` is the number of the last row, 0 for none,
-  /// and becomes that of this result.
+  /// Refers to the sequence's last row if this one has the same number. `last` is the number of the last result's row, or
+  /// 0, and becomes that of this one.
   void refer_to(std::uint32_t& last);
 
  private:

@@ -65,7 +65,6 @@ std::uint32_t MidResult::new_number() {
 }
 
 void MidResult::refer_to(std::uint32_t& last) {
-  if (raw_.verb != AICI_SAMPLE || raw_.row_kind == AICI_ROW_SAME) return;
   if (number_ != 0 && number_ == last) raw_.row_kind = AICI_ROW_SAME, raw_.row = raw_.row_len = 0;
   last = number_;
 }
