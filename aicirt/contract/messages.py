@@ -154,7 +154,7 @@ class Sample(NamedTuple):
 
     `kind` is ALL: the other fields of the row are ignored; BITMASK: `row`, `generation`; TOKEN: `row` is the
     token; SPARSE: `row` holds `entries` pairs (uint32 token, float32 bias); DENSE: `row` is a dense row;
-    SAME: like the sequence's last row.
+    SAME: like the sequence's last row, which has this `row` and `generation` (-1 and 0 if it takes no space).
     """
 
     seq: int
