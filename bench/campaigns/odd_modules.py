@@ -112,7 +112,7 @@ ODD_MODULES: tuple[Stranger, ...] = (
     of_module(
         "throw_storm",
         "throws and catches forever",
-        "late time_limit",
+        "time_limit",
         "aici_mid_process",
         controller(
             "(tag $t (param i32))",
@@ -156,7 +156,7 @@ ODD_MODULES: tuple[Stranger, ...] = (
     of_module(
         "endless_branches",
         "a loop that has only a branch table",
-        "late time_limit",
+        "time_limit",
         "aici_mid_process",
         controller(mid=mid("(loop $l (br_table $l $l $l (i32.const 1)))")),
     ),

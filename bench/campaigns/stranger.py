@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 #: outcomes without an error
 GOES_ON, STOPS = "goes on", "stops"
-#: outcomes of a mid_process that takes too long; which one depends on the load of the machine
-TOO_LATE = "late time_limit"
 
 
 @dataclass(frozen=True, slots=True)

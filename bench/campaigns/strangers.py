@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench.campaigns.odd_modules import ODD_MODULES
 from bench.campaigns.refused_modules import REFUSED_MODULES
-from bench.campaigns.stranger import GOES_ON, STOPS, TOO_LATE, Stranger
+from bench.campaigns.stranger import GOES_ON, STOPS, Stranger
 
 _CALLBACKS = {
     "start": "_initialize",
@@ -22,8 +22,7 @@ _MID = "aici_mid_process"
 
 def _in_every_callback() -> Iterator[Stranger]:
     for where, name in _CALLBACKS.items():
-        limit = TOO_LATE if where == "mid" else "time_limit"
-        yield Stranger(f"{where}_loop", f"{name} never returns", limit, name, f"{where} loop")
+        yield Stranger(f"{where}_loop", f"{name} never returns", "time_limit", name, f"{where} loop")
         yield Stranger(
             f"{where}_recurse", f"{name} recurses without end", "trap", "stack", f"{where} recurse"
         )
@@ -31,11 +30,13 @@ def _in_every_callback() -> Iterator[Stranger]:
         yield Stranger(
             f"{where}_memory",
             f"{name} takes all memory that it can get, then traps",
-            f"memory_limit {limit}",
+            "memory_limit time_limit",
             name,
             f"{where} take_memory",
         )
-        yield Stranger(f"{where}_print", f"{name} prints forever", limit, name, f"{where} print_for_ever")
+        yield Stranger(
+            f"{where}_print", f"{name} prints forever", "time_limit", name, f"{where} print_for_ever"
+        )
         outcome = {"start": "failed", "arg": "failed", "init": "argument"}.get(where, "failed")
         yield Stranger(f"{where}_fail", f"{name} calls aici_fail", outcome, "no such luck", f"{where} fail")
         outcome = STOPS if where in ("post", "pre", "mid") else outcome
@@ -66,51 +67,55 @@ STRANGERS: tuple[Stranger, ...] = (
     # ---- the stack
     Stranger("recurse_calling", "calls the host at each level", "trap", "stack", "mid recurse_calling"),
     Stranger("recurse_calling_pre", "the same in pre_process", "trap time_limit", "", "pre recurse_calling"),
-    Stranger("loop_deep_down", "loops at the end of its stack", TOO_LATE, _MID, "mid loop_deep_down"),
+    Stranger("loop_deep_down", "loops at the end of its stack", "time_limit", _MID, "mid loop_deep_down"),
     Stranger("loop_deep_down_pre", "the same in pre_process", "time_limit", "1 ms", "pre loop_deep_down"),
     # ---- memory
     Stranger("memory_kept", "takes all memory and goes on", GOES_ON, "", "mid take_memory_and_go_on"),
     Stranger("touch_in_pre", "fills 60 MB on the critical path", "time_limit", "1 ms", "pre touch_memory"),
     Stranger("touch_in_post", "fills 60 MB in post_process", "time_limit", "1 ms", "post touch_memory"),
     Stranger(
-        "touch_in_mid", "fills 60 MB in each mid_process", f"{TOO_LATE} {GOES_ON}", "", "mid touch_memory"
+        "touch_in_mid", "fills 60 MB in each mid_process", f"time_limit {GOES_ON}", "", "mid touch_memory"
     ),
-    Stranger("move", "moves 60 MB by a byte, again and again", TOO_LATE, _MID, "mid move_memory"),
-    Stranger("grow_by_nothing", "calls memory.grow with 0 forever", TOO_LATE, _MID, "mid grow_by_nothing"),
+    Stranger("move", "moves 60 MB by a byte, again and again", "time_limit", _MID, "mid move_memory"),
+    Stranger(
+        "grow_by_nothing", "calls memory.grow with 0 forever", "time_limit", _MID, "mid grow_by_nothing"
+    ),
     Stranger("grow_by_all", "asks for 4 GiB, a hundred times", GOES_ON, "", "mid grow_by_all"),
     # ---- time
     Stranger(
         "work_below",
         "uses most of its time in every mid_process",
-        f"{GOES_ON} {TOO_LATE}",
+        f"{GOES_ON} time_limit",
         "",
         "mid work 9000",
     ),
-    Stranger("work_above", "uses more than its time in every mid_process", TOO_LATE, _MID, "mid work 900000"),
+    Stranger(
+        "work_above", "uses more than its time in every mid_process", "time_limit", _MID, "mid work 900000"
+    ),
     Stranger("pre_below", "uses a part of its time on the critical path", GOES_ON, "", "pre work 150"),
     Stranger(
         "pre_above", "uses more than its time on the critical path", "time_limit", "1 ms", "pre work 6000"
     ),
     Stranger("post_above", "uses more than its time in post_process", "time_limit", "1 ms", "post work 6000"),
-    Stranger("sleep", "sleeps in poll_oneoff forever", TOO_LATE, _MID, "mid sleep_for_ever"),
+    Stranger("sleep", "sleeps in poll_oneoff forever", "time_limit", _MID, "mid sleep_for_ever"),
     Stranger("sleep_in_pre", "sleeps on the critical path", "time_limit", "1 ms", "pre sleep_for_ever"),
-    Stranger("yield", "calls sched_yield forever", TOO_LATE, _MID, "mid yield_for_ever"),
-    Stranger("clock", "waits for the clock, which stands still", TOO_LATE, _MID, "mid wait_for_clock"),
-    Stranger("random", "takes random numbers forever", TOO_LATE, _MID, "mid random_for_ever"),
+    Stranger("yield", "calls sched_yield forever", "time_limit", _MID, "mid yield_for_ever"),
+    Stranger("clock", "waits for the clock, which stands still", "time_limit", _MID, "mid wait_for_clock"),
+    Stranger("random", "takes random numbers forever", "time_limit", _MID, "mid random_for_ever"),
     Stranger("random_in_pre", "the same on the critical path", "time_limit", "1 ms", "pre random_for_ever"),
     Stranger(
-        "write_parts", "writes a thousand parts at a time forever", TOO_LATE, _MID, "mid write_for_ever"
+        "write_parts", "writes a thousand parts at a time forever", "time_limit", _MID, "mid write_for_ever"
     ),
     Stranger(
         "write_in_a_row", "512 slow host calls without a loop", "time_limit", "1 ms", "pre write_in_a_row"
     ),
-    Stranger("read", "reads its prompt forever", TOO_LATE, _MID, "mid read_for_ever"),
+    Stranger("read", "reads its prompt forever", "time_limit", _MID, "mid read_for_ever"),
     Stranger(
         "read_all", "reads 30 MB in each pre_process", "time_limit", "1 ms", "pre read_all 0 ", size=30 << 20
     ),
     Stranger("capability", "asks for capabilities forever", "time_limit", "1 ms", "post ask_for_ever"),
     Stranger("tokenize", "tokenizes 4 KiB again and again", "time_limit", "aici_tokenize", "mid tokenize"),
-    Stranger("tokenize_small", "tokenizes a letter forever", f"{TOO_LATE}", "", "mid tokenize_small"),
+    Stranger("tokenize_small", "tokenizes a letter forever", "time_limit", "", "mid tokenize_small"),
     Stranger("tokenize_in_pre", "tokenizes on the critical path", "time_limit", "1 ms", "pre tokenize 1000"),
     Stranger("tokenize_in_post", "tokenizes in post_process", "time_limit", "1 ms", "post tokenize 1000"),
     Stranger(
@@ -133,7 +138,11 @@ STRANGERS: tuple[Stranger, ...] = (
         "mid extend_variable",
     ),
     Stranger(
-        "variable_rewritten", "writes 64 KiB to a variable forever", TOO_LATE, _MID, "mid rewrite_variable"
+        "variable_rewritten",
+        "writes 64 KiB to a variable forever",
+        "time_limit",
+        _MID,
+        "mid rewrite_variable",
     ),
     Stranger(
         "variable_in_init", "writes a variable in aici_init", "argument", "aici_init", "init write_variable"
@@ -328,7 +337,7 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger(
         "fork_heavy",
         "forks in each step with 60 MB changed",
-        f"{GOES_ON} {TOO_LATE} owner_limit",  # children that are late still hold their memory
+        f"{GOES_ON} time_limit owner_limit",  # children that are late still hold their memory
         "",
         "fork heavy 60",
     ),
@@ -364,7 +373,7 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger(
         "memory_together",
         "ten requests fill 60 MB each",
-        f"owner_limit {TOO_LATE}",
+        "owner_limit time_limit",
         "",
         "mid touch_memory",
         times=10,
@@ -375,7 +384,7 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger(
         "forks_together",
         "ten requests fork with 60 MB changed",
-        f"owner_limit {TOO_LATE}",
+        "owner_limit time_limit",
         "",
         "fork heavy 60",
         times=10,
