@@ -71,9 +71,10 @@ class Runtime:
 
         `workers`, `limits` (names as in ``aici runtime --help``) and `store` configure a private daemon. With
         a `store`, $AICI_SOCKET is ignored.
-        `num_rows` bounds the live sequences per worker: each needs two mask rows. `owner`: the owner for whom
-        this client works. Owners of a shared daemon have separate tags, snapshots and limits. A client for
-        many users passes `owner` to the methods that take it, which overrides this one.
+        `num_rows` bounds the live sequences per worker: each needs two mask rows, and three after an
+        abandoned step. `owner`: the owner for whom this client works. Owners of a shared daemon have separate
+        tags, snapshots and limits. A client for many users passes `owner` to the methods that take it, which
+        overrides this one.
         """
         path = socket or (os.environ.get("AICI_SOCKET") if store is None else None)
         self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)

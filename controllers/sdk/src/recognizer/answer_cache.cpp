@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t kWord = sizeof(std::uint32_t);
 /// Number of words of a block of a mask: its tokens differ in the lower 16 bits only.
 constexpr std::size_t kBlock = 2048;
-/// A mask with at least kLong differences is stored whole from its kOften-th use on (repetitions do not count), if there is room.
+/// A mask with at least kLong differences is stored whole from its kOften-th use on, if there is room. Uses in a row count
+/// as one.
 constexpr std::uint32_t kOften = 2, kLong = 256;
 
 /// Numbers of words that are compared at once, by vector instructions. Most groups of similar masks are equal.
