@@ -53,6 +53,8 @@ class Server:
         command = [f"--model={model}", f"--served-model-name={MODEL}", "--host=127.0.0.1"]
         command += [f"--port={self.port}", *_ARGUMENTS, *arguments]
         inherited = {name: value for name, value in os.environ.items() if name != "VLLM_CPU_KVCACHE_SPACE"}
+        # otherwise the server closes a connection just when the client, which does not retry, uses it again
+        inherited["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = "600"
         self.process: subprocess.Popen[bytes] | Forked
         with log.open("wb") as output:
             # Ctrl-C must reach only pytest, which ends the server
