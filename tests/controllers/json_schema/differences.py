@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from calendar import isleap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,12 @@ def _escape(difference: Difference) -> bool:
         match.end() > len(text) - len(difference.token) and match[0][1:2] in (b"u", b"/")
         for match in _ESCAPE.finditer(text)
     )
+
+
+def _in_common_year(difference: Difference) -> bool:
+    """Returns whether the text has the 29th of February of a year without one."""
+    date = re.search(rb"(\d{4})-02-29", difference.lexeme())
+    return date is not None and not isleap(int(date[1]))
 
 
 def other_spelling(text: bytes) -> bool:
@@ -210,7 +217,7 @@ KNOWN = [
         False,
         THEIRS_WIDE,
         "only leap years have a 29th of February",
-        lambda d: b"-02-29" in d.lexeme() and d.mentions('"format": "date(-time)?"'),
+        lambda d: _in_common_year(d) and d.mentions('"format": "date(-time)?"'),
     ),
     Known(
         "leap seconds",

@@ -111,6 +111,7 @@ def test_rare_characters_do_not_look_like_dead_ends(both: Pair, engine: Engine, 
         ("many digits", {"exclusiveMaximum": 1}, "0.123456789012345", "6", False),
         ("leap days", {"format": "date"}, '"2023-02-', "29", False),
         ("leap seconds", {"format": "time"}, '"23:59:', "60", False),
+        ("leap seconds", {"format": "date-time"}, '"2024-02-29T23:59:', "6", False),
     ],
 )
 def test_classes(name: str, schema: Any, before: str, token: str, ours: bool) -> None:

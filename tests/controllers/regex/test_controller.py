@@ -151,6 +151,12 @@ def test_masks_are_exact(regex_program: Program, vocab: Vocab, pattern: str) -> 
     assert checked > 3
 
 
+@pytest.mark.parametrize("pattern", ["ss", r"\S?s", "[as]s|ass?", "(?:ss)*"])
+def test_a_vocabulary_without_the_tokens_of_single_bytes(regex_program: Program, pattern: str) -> None:
+    guest = Guest(regex_program, Vocab([b"ss", b"a", b"<eos>"], eos=[2]), pattern, capabilities={})
+    assert 0 in guest.step([]).row.allowed
+
+
 @pytest.mark.parametrize("capabilities", [EVERYTHING, {CAP_TOKENIZER: 1}, {CAP_FF_TOKENS: 1}, {}])
 @pytest.mark.parametrize(
     "pattern",

@@ -29,7 +29,6 @@
 //   before `mid_process` has returned and the host has read the mask (controller.hpp, MidResult).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -103,9 +102,6 @@ MidResult forced(std::span<const TokenId> tokens);
 /// Limits on a constraint's memory. A sequence owns each page that it writes to, so this is most of a sequence's cost.
 struct ConstraintOptions {
   std::size_t cache_bytes = 64 << 10;
-  /// Number of states for which `prepare` computes answers. For a recognizer with inner states (detail/inner.hpp) it
-  /// is at most 1, since most of their masks are computed quickly.
-  unsigned prepared_states = 4;
   /// Memory for answers that are computed ahead, which sequences share: for those near the start of the text, and
   /// three times as much for those that earlier sequences have computed.
   std::size_t warm_bytes = 256 << 10;
@@ -123,7 +119,6 @@ class Constraint : private Warmable {
   explicit Constraint(R recognizer, ConstraintOptions options = {})
       : cursor_(std::move(recognizer)),
         cache_(options.cache_bytes),
-        prepared_states_(HasInner<R> ? std::min(1u, options.prepared_states) : options.prepared_states),
         stop_when_complete_(options.stop_when_complete),
         warmth_(options.warm_bytes),
         records_(options.records),
@@ -134,12 +129,14 @@ class Constraint : private Warmable {
   void prepare() {
     if (spelling_.known()) return;
     if constexpr (FunctionalRecognizer<R>) {
-      for (unsigned i = 0; i < prepared_states_ && cursor_.key() != 0; i++) {
+      for (unsigned i = 0; i < kPreparedStates && cursor_.key() != 0; i++) {
         if (i > 0 && is_complete()) break;
-        const Answer answer = find_answer(cursor_.key());
-        if (answer.kind == Answer::Kind::stop) break;
-        if (answer.kind == Answer::Kind::tokens)
-          for (TokenId token : answer.words) cursor_.append(vocabulary().token(token));
+        const std::optional<Answer> answer = find_answer(cursor_.key());
+        if (!answer && i == 0) detail::fail_stuck();
+        // without an answer the state is one in the middle of tokens
+        if (!answer || answer->kind == Answer::Kind::stop) break;
+        if (answer->kind == Answer::Kind::tokens)
+          for (TokenId token : answer->words) cursor_.append(vocabulary().token(token));
         else if (!cursor_.follow_most())
           break;
       }
@@ -236,6 +233,9 @@ class Constraint : private Warmable {
   std::size_t cached_bytes() const { return cache_.bytes(); }
 
  private:
+  /// Number of states for which `prepare` computes answers. Most masks of a recognizer with inner states
+  /// (detail/inner.hpp) are computed quickly.
+  static constexpr unsigned kPreparedStates = HasInner<R> ? 1 : 4;
   /// States to look at in one call of `warm`, if none of them needs an answer.
   static constexpr unsigned kStepsAtOnce = 64;
   /// What a sequence has found is worth a new snapshot if it is more than this part of what earlier ones have found.
@@ -321,28 +321,30 @@ class Constraint : private Warmable {
   const Answer& show_answer() {
     const std::uint64_t key = spelling_.known() ? 0 : cursor_.key();
     if (key == 0 || key != shown_key_) {
-      shown_ = find_answer(key);
+      const std::optional<Answer> answer = find_answer(key);
+      if (!answer) detail::fail_stuck();
+      shown_ = *answer;
       shown_key_ = key;
       shown_number_ = MidResult::new_number();
     }
     return shown_;
   }
 
-  /// Finds the answer of the present state, which has this key. It is valid until the next call.
-  Answer find_answer(std::uint64_t key) {
+  /// Finds the answer of the present state, which has this key. It is valid until the next call. Nothing if no token
+  /// may come, and the text may not end.
+  std::optional<Answer> find_answer(std::uint64_t key) {
     shown_key_ = 0;
     if (spelling_.known()) return spelling_.next(scratch_);
     if (key != 0)
       if (const Answer* known = cache_.find(key, scratch_)) return *known;
     const std::optional<Answer> answer = make_answer();
-    if (!answer) detail::fail_stuck();
-    if (key != 0) cache_.put(key, *answer);
+    if (answer && key != 0) cache_.put(key, *answer);
     if constexpr (detail::Reports<R>)
-      if (records_) record_.computed();
-    return *answer;
+      if (answer && records_) record_.computed();
+    return answer;
   }
 
-  /// Nothing if no token may come, and the text may not end. (The walk is half of a small controller: once is enough.)
+  /// Computes an answer as `find_answer` returns it. (The walk is half of a small controller: once is enough.)
   [[gnu::noinline]] std::optional<Answer> make_answer() {
     if (detail::tokenizer_is_exact()) {
       const ForcedText text = cursor_.forced_text();
@@ -362,7 +364,6 @@ class Constraint : private Warmable {
 
   detail::Cursor<R> cursor_;
   AnswerCache cache_;
-  unsigned prepared_states_;
   bool stop_when_complete_;
   detail::Warmth warmth_;
   bool records_;
