@@ -365,15 +365,24 @@ class Valid:
         exact = json.loads(json.dumps(schema), parse_float=_number)
         self._is_valid = Draft202012Validator(exact).is_valid
 
-    def complete(self, text: bytes) -> bool | None:
-        """Returns None for valid texts: they may also be spelled, or ordered, otherwise."""
+    def valid(self, text: bytes) -> bool | None:
+        """Returns whether the text is valid, or None if `jsonschema` follows a reference without end."""
         try:
             value = json.loads(text, parse_float=_number, parse_int=_number)
-            return None if self._is_valid(value) else False
+            return self._is_valid(value)
         except ValueError:
             return False
         except (RecursionError, Unresolvable, ArithmeticError):
-            return None  # `jsonschema` follows a reference to itself without end
+            return None
+        except BaseException as error:
+            # `rpds`, which `jsonschema` uses, raises it instead of a RecursionError; it has no public name
+            if type(error).__name__ != "PanicException":
+                raise
+            return None
+
+    def complete(self, text: bytes) -> bool | None:
+        """Returns None for valid texts: they may also be spelled, or ordered, otherwise."""
+        return False if self.valid(text) is False else None
 
     def alive(self, text: bytes) -> bool | None:
         return None

@@ -120,6 +120,12 @@ def test_numbers_that_are_too_large_are_left_open() -> None:
     assert language.complete(b"1e100") is False
 
 
+def test_references_without_end_are_left_open() -> None:
+    language = Valid({"type": "string", "if": {"$ref": "#"}})
+    assert language.valid(b'"a"') is language.complete(b'"a"') is None
+    assert Valid({"type": "string"}).valid(b'"a"') is True
+
+
 @pytest.mark.parametrize("exact", [False, True])
 def test_patterns_that_take_too_long_are_left_open(exact: bool) -> None:
     texts = matched(r"(a|a|a)*[bc]d", "abcd", exact=exact)
