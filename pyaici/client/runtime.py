@@ -27,11 +27,13 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
 from aicirt.contract.modules import ModuleInfo, StoredScript
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers, check_tag, unknown_controller
+from pyaici.client.address import Placement, WorkerAddress
 from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.control import Control, list_modules, list_page
 from pyaici.client.daemon import Daemon
-from pyaici.client.link import Links, Placement, WorkerAddress, WorkerLink
+from pyaici.client.link import WorkerLink
+from pyaici.client.links import Links
 from pyaici.client.sequences import SEQ, Sequences
 from pyaici.client.step import Step, StepPart
 
@@ -333,7 +335,7 @@ class Runtime:
         Computing them takes longer than masking. For other controllers, and where the last result skips the
         call, they are needed only after a row with a `top_k`.
         """
-        return seq in self._live.link(seq).measured
+        return seq in self._live.link(seq).calls.measured
 
     def is_repeatable(self, seq: int) -> bool:
         """Returns whether clones of the sequence can take steps that are discarded.
@@ -423,9 +425,9 @@ class Runtime:
                 continue
             if link.held:
                 items = link.release(items)
-            critical = bool(link.critical) and not link.critical.isdisjoint(map(SEQ, items))
-            if link.spared:
-                link.restore(map(SEQ, items))
+            critical = not link.calls.critical.isdisjoint(map(SEQ, items))
+            if link.calls.spared:
+                link.calls.restore(map(SEQ, items))
             if critical and link.asleep:
                 link.wake()
             part = StepPart(link, items, critical, number)

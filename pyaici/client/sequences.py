@@ -9,7 +9,8 @@ from operator import itemgetter
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
 from aicirt.contract.errors import ClosedError, RuntimeFailure, UnknownSequenceError
 from aicirt.contract.messages import FREE, Free, StepInput
-from pyaici.client.link import Copy, WorkerLink
+from pyaici.client.channel import Channel, Copy
+from pyaici.client.link import WorkerLink
 
 #: the sequence of a StepInput
 SEQ = itemgetter(0)
@@ -51,12 +52,9 @@ class Sequences(dict[int, WorkerLink]):
     ) -> None:
         """Adds a sequence whose controller has these callbacks."""
         self[seq] = link
-        link.rows.begin(seq)
         if repeatable:
             self.repeatable.add(seq)
-        if has_pre or has_post:
-            link.exports[seq] = MID_SKIP_PRE * has_pre | MID_SKIP_POST * has_post
-            link.as_exported(seq)
+        link.begin(seq, MID_SKIP_PRE * has_pre | MID_SKIP_POST * has_post)
 
     def inherit(self, parent: int, children: Iterable[int]) -> None:
         """Adds the children of a fork, in their parent's worker."""
@@ -76,7 +74,7 @@ class Sequences(dict[int, WorkerLink]):
 
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences and the copies asked for of them; ignores numbers of sequences that are not live."""
-        by_link: dict[WorkerLink, list[int]] = {}
+        by_link: dict[Channel, list[int]] = {}
         if self.copying:
             seqs = set(seqs)
             for child, copy in list(self.copying.items()):
@@ -89,10 +87,10 @@ class Sequences(dict[int, WorkerLink]):
                 self.repeatable.discard(seq)
                 link.forget(seq)
                 by_link.setdefault(link, []).append(seq)
-        for link, numbers in by_link.items():
-            if not link.dead:
+        for channel, numbers in by_link.items():
+            if not channel.dead:
                 try:
-                    link.send(Free(FREE, numbers))
+                    channel.send(Free(FREE, numbers))
                 except RuntimeFailure:  # the worker has ended, or does not read: later calls report it
                     continue
 

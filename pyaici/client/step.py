@@ -25,7 +25,8 @@ from aicirt.contract.messages import (
 )
 from aicirt.ipc.cpu import CRITICAL_SECONDS
 from aicirt.settings import PEER_CHECK_SECONDS
-from pyaici.client.link import Outstanding, Patience
+from pyaici.client.channel import Patience
+from pyaici.client.link import Outstanding
 from pyaici.client.results import (
     NONSENSE,
     MidResult,
@@ -298,7 +299,8 @@ class Step:
         for seq, flags in more[1] if len(more) > 1 else ():
             if seq in ours and (found := mid.get(seq)) is not None:
                 found.hold_end, found.skip_post = bool(flags & MID_HOLD_END), bool(flags & MID_SKIP_POST)
-                link.spare(seq, part.number, flags)
+                if part.number == link.last_step:  # else they would have been for the step after it
+                    link.calls.spare(seq, flags)
 
     def abandon(self) -> None:
         """Ends the step without results, for example because the engine's forward pass has failed.

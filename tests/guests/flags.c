@@ -23,7 +23,8 @@ static aici_step_arg arg = {sizeof arg};
 static aici_mid_result mid;
 static char script[256];
 static uint32_t at, end, tokens[64], observed, hash, mood, next_pre = AICI_CONTINUE, forks, suspends, has_row;
-static uint32_t mask[1024];
+static uint32_t mask[1024], slow = 1;
+static volatile uint32_t sink;
 static const aici_vocabulary_header *vocabulary;
 
 static void fold(uint32_t x) {
@@ -142,9 +143,11 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (what == 'x') mid.verb = AICI_STOP;
     if (what == 'f') next_pre = AICI_FORK;
     if (what == 'w') next_pre = AICI_SUSPEND;
-    if (what == 'l')
-        for (volatile uint32_t i = 0; i < 250000000; i++) {
-        }
+    /* a chain of multiplications takes about as many cycles on all processors; memory does not */
+    if (what == 'l') {
+        for (uint32_t i = 0; i < 300000000; i++) slow = slow * slow + i;
+        sink = slow;
+    }
     if (what == 'o' || what == 'z') mid.size = OLD_SIZE;
     if (what == 'z') {
         char *last = (char *)(__builtin_wasm_memory_size(0) << 16) - OLD_SIZE;

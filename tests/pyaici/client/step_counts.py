@@ -42,8 +42,8 @@ from aicirt.worker.templates import Template
 from bench.inputs.vocabularies import synthetic
 from bench.measurement.local_worker import LocalWorker, load_for_guests
 from pyaici.build import build_controller
-from pyaici.client import link, runtime
-from pyaici.client.link import Placement, WorkerAddress
+from pyaici.client import channel, runtime
+from pyaici.client.address import Placement, WorkerAddress
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
 from tests.counts import Counts
@@ -218,7 +218,7 @@ class Pair:
         self._undo.callback(reaper.stop)
         for target, name, value in (
             (local.engine, "reaper", reaper),
-            (link, "Doorbell", _Bell),
+            (channel, "Doorbell", _Bell),
             (runtime, "Control", lambda *_: _Supervisor(self)),
             (local.ticker, "_on", never),
             (time, "monotonic", read),

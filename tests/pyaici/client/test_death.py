@@ -379,7 +379,7 @@ def test_closing_the_runtime_in_a_forked_process_leaves_the_parent_intact(runtim
 def test_several_dead_workers_cost_at_most_one_wait(
     guest_wasm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyaici.client.link.PEER_CHECK_SECONDS", 2.0)
+    monkeypatch.setattr("pyaici.client.channel.PEER_CHECK_SECONDS", 2.0)
     with Runtime(workers=3) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")

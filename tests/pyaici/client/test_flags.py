@@ -57,7 +57,7 @@ def calls(player: Player, seq: int) -> list[str]:
 
 
 def critical(player: Player, seq: int) -> bool:
-    return seq in player.runtime._live.link(seq).critical
+    return seq in player.runtime._live.link(seq).calls.critical
 
 
 def test_an_end_token_is_held_if_the_result_says_so(player: Player) -> None:
@@ -245,7 +245,8 @@ def test_a_final_report_calls_the_remaining_callback(player: Player, flags: int,
     assert (result.verb, result.error) == (Verb.STOP, None)
     assert calls(player, seq) == [f"{called} 2"]
     assert not player.runtime.is_live(seq)
-    assert seq not in (link := next(iter(player.runtime._links.values()))).exports and seq not in link.spared
+    link = next(iter(player.runtime._links.values()))
+    assert seq not in link.calls._exported and seq not in link.calls.spared
 
 
 def test_results_of_the_old_size_have_no_flags(player: Player) -> None:

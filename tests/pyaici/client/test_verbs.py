@@ -14,7 +14,7 @@ from aicirt.contract.errors import ControllerError, UnknownModuleError, UnknownS
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.capabilities import MASK_ONLY
-from pyaici.client.link import MAX_UNCLAIMED
+from pyaici.client.channel import MAX_UNCLAIMED
 from pyaici.client.runtime import Runtime
 
 from .conftest import Player

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 
-from pyaici.client.link import Placement
+from pyaici.client.address import Placement
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason
 from pyaici.engines.hf import HfEngine, Request

@@ -1,0 +1,382 @@
+"""Messages between a client and one worker, through shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import posix_ipc
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import (
+    ProtocolError,
+    RuntimeFailure,
+    RuntimeTimeoutError,
+    WorkerDiedError,
+    error_from_wire,
+)
+from aicirt.contract.messages import (
+    CLONE,
+    CLONED,
+    FREE,
+    MID,
+    MID_RESULTS,
+    MID_VARIABLES,
+    NOTICE,
+    NOTICE_ERROR,
+    OPERATION,
+    PRE,
+    PRE_VERDICTS,
+    STARTED,
+    SUBJECT,
+    Clone,
+    Free,
+    Start,
+    encode,
+)
+from aicirt.ipc.cpu import ANSWER_SECONDS, SAMPLING_SECONDS, current_cpu, spin
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.frames import Peer
+from aicirt.ipc.segment import Layout, Segment
+from aicirt.settings import PEER_CHECK_SECONDS
+from aicirt.system.shortage import describe
+from aicirt.system.silence import Silence
+from pyaici.client.results import (
+    NONSENSE,
+    SegmentRows,
+    check_children,
+    nonsense,
+    read_message,
+    read_variables,
+)
+
+#: how long a client waits for init_prompt: its CPU limit is 1 s, but many may queue
+START_TIMEOUT = 60.0
+#: a worker without processor time may take so many times longer than the timeout, but not more than a minute
+_MOST_PATIENCE, _MOST_SECONDS = 6, 60.0
+#: answers that are kept until they are asked for: more steps than this are never under way at once
+MAX_UNCLAIMED = 64
+#: messages that are read at a time while waiting for another one: a worker sends two in a step
+MAX_UNASKED = 1 << 12
+
+
+@dataclass(slots=True)
+class Copy:
+    """A copy of a sequence that a worker has been asked for."""
+
+    parent: int
+    link: Channel
+    #: the worker's answer, once it has come
+    answer: list[Any] | None = None
+
+
+class Patience:
+    """Limits the wait for one answer of a worker, which may take several calls.
+
+    A worker that lacks processor time is late, so only its silence counts; but no wait is endless.
+    """
+
+    def __init__(self, channel: Channel, timeout: float) -> None:
+        """Begins the wait; the worker may be silent for `timeout` seconds."""
+        self._channel, self._timeout = channel, timeout
+        self._end = time.monotonic() + max(timeout, min(_MOST_PATIENCE * timeout, _MOST_SECONDS))
+        self._silence: Silence | None = None
+
+    def check(self, *, silent: bool) -> None:
+        """Raises RuntimeTimeoutError when the wait is over. `silent`: the worker has not rung lately."""
+        seconds = 0.0
+        if silent:
+            self._silence = self._silence or Silence(self._channel.pid)
+            seconds = self._silence.seconds()
+        if seconds > self._timeout or time.monotonic() > self._end:
+            raise RuntimeTimeoutError(
+                f"worker {self._channel.index} (pid {self._channel.pid}) did not answer within "
+                f"{self._timeout:.0f} s"
+            )
+
+
+class Channel:
+    """Segment, doorbells and rows shared with one worker process, and the messages that it has sent."""
+
+    def __init__(
+        self,
+        number: int,
+        index: int,
+        generation: int,
+        pid: int,
+        bell: str,
+        layout: Layout,
+        copies: dict[int, Copy] | None = None,
+    ) -> None:
+        """Creates the segment and doorbells. Raises WorkerDiedError if the process has ended, SpaceError.
+
+        `copies`: those that the client has asked for, by number, which its links share.
+        """
+        #: unique among the live links of this client
+        self.number = number
+        self.index = index
+        self.generation = generation
+        self.pid = pid
+        try:
+            self._peer = Peer(pid)
+        except ProcessLookupError:
+            raise WorkerDiedError(f"worker {index} (pid {pid}) has ended") from None
+        except OSError as error:
+            raise RuntimeFailure(
+                f"worker {index} (pid {pid}) cannot be watched: {describe(error)}"
+            ) from error
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._peer.close)
+            self.segment = Segment.create(layout)
+            undo.callback(self.segment.close)
+            self.bell = Doorbell.create()
+            undo.callback(self.bell.close)
+            try:
+                self._worker_bell = Doorbell.open(bell)
+            except posix_ipc.ExistentialError:
+                raise WorkerDiedError(f"worker {index} (pid {pid}) has ended") from None
+            undo.pop_all()
+        self._woken = 0.0
+        self._messages: list[list[Any]] = []
+        self._copies: dict[int, Copy] = {} if copies is None else copies
+        #: steps whose answers are to be discarded
+        self._abandoned: set[int] = set()
+        #: variables that came with discarded answers, by a sequence of the request
+        self.discarded_variables: dict[int, dict[bytes, bytes]] = {}
+        self.rows = SegmentRows(self.segment)
+        #: why no more messages of the worker are read; empty while they are
+        self._refusal = ""
+        self.dead = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether the worker has ended or has dropped this client."""
+        return self.dead or not self._peer.alive()
+
+    def attached(self) -> None:
+        """Unlinks the names of segment and bell: the worker has opened both."""
+        self.segment.unlink()
+        self.bell.unlink()
+
+    def wake(self, message: NamedTuple | None = None) -> None:
+        """Wakes the worker because a step will be sent soon, and keeps it off this thread's processor.
+
+        Sends `message`, if there is one; then raises as `send`.
+        """
+        self._woken = time.monotonic()
+        self.segment.to_worker.publish_cpu(current_cpu())
+        if message is None:
+            self._worker_bell.ring()
+        else:
+            self.send(message)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the worker has given up waiting for a step since it was last woken."""
+        return time.monotonic() - self._woken > SAMPLING_SECONDS
+
+    def send(self, message: NamedTuple, timeout: float = 5.0) -> None:
+        """Sends a message. Raises WorkerDiedError, or RuntimeTimeoutError if the worker does not read."""
+        ring, data = self.segment.to_worker, encode(message)
+        if len(data) > ring.max_frame or not ring.try_write(data):
+            self._send_in_frames(data, timeout)
+        self._worker_bell.ring()
+
+    def _send_in_frames(self, data: bytes, timeout: float) -> None:
+        """Sends a message that is too long for one frame, or for the free space in the ring."""
+        ring = self.segment.to_worker
+        for payload, more in ring.frames(data):
+            deadline = 0.0
+            while not ring.try_write(payload, more):
+                self._worker_bell.ring()
+                deadline = deadline or time.monotonic() + timeout
+                self._check_alive()
+                if time.monotonic() > deadline:
+                    self.dead = True  # half a message may be in the ring
+                    raise RuntimeTimeoutError(
+                        f"worker {self.index} (pid {self.pid}) does not read its messages"
+                    )
+                time.sleep(0.001)
+
+    def expect(self, kind: int, number: int, timeout: float, *, look: float = 0.0) -> list[Any]:
+        """Waits for the message of this kind whose second field is `number`; keeps other messages for later.
+
+        `look`: seconds to poll for the message before going to sleep. Raises RuntimeTimeoutError after
+        `timeout` seconds of silence, and WorkerDiedError within 100 ms of the worker's death.
+        """
+        ring, patience = self.segment.to_client, None
+        while (message := self.take(kind, number)) is None:
+            if patience is None:
+                patience = Patience(self, timeout)
+                # a worker on this processor can only run while this thread sleeps
+                if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
+                    continue
+            self._await(patience, PEER_CHECK_SECONDS)
+        return message
+
+    def expect_within(
+        self, kind: int, number: int, patience: Patience, seconds: float, *, look: float = 0.0
+    ) -> list[Any] | None:
+        """Does the same for at most so many seconds; returns None then, unless `patience` is over."""
+        ring, end = self.segment.to_client, time.monotonic() + seconds
+        while (message := self.take(kind, number)) is None:
+            if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
+                continue
+            look = 0.0
+            left = end - time.monotonic()
+            self._await(patience, max(0.0, min(left, PEER_CHECK_SECONDS)))
+            if left <= 0:
+                return self.take(kind, number)
+        return message
+
+    def _await(self, patience: Patience, seconds: float) -> None:
+        """Waits until the worker rings. Raises WorkerDiedError, or RuntimeTimeoutError without patience."""
+        self._check_alive()
+        if self.segment.to_client.in_pieces:
+            self._worker_bell.ring()  # there is room now for the rest of a long message
+        rung = self.bell.wait(seconds)
+        if not rung:
+            self._check_alive()
+        patience.check(silent=not rung)
+
+    def take(self, kind: int, number: int) -> list[Any] | None:
+        """Returns the same message if it has come already, else None.
+
+        Raises the error for which the worker has dropped this client. Raises ProtocolError, now and at every
+        later call, if the worker has sent an invalid message.
+        """
+        if kind == CLONED and (copy := self._copies.get(number)) is not None and copy.answer is not None:
+            return copy.answer
+        for at, message in enumerate(self._messages):
+            if message[OPERATION] == kind and message[SUBJECT] == number:
+                return self._messages.pop(at)
+        if self._refusal:
+            raise ProtocolError(self._refusal)
+        try:
+            return self._read_until(kind, number)
+        except (ProtocolError, *NONSENSE) as error:
+            raise self.distrust(error) from error
+
+    def _read_until(self, kind: int, number: int) -> list[Any] | None:
+        unasked = 0
+        while unasked < MAX_UNASKED:
+            data = self.segment.to_client.read()
+            if data is None:
+                return None
+            message = read_message(data)
+            if message[OPERATION] == kind and message[SUBJECT] == number:
+                return message
+            if message[OPERATION] == NOTICE:
+                self.dead = True
+                problem = error_from_wire(message[NOTICE_ERROR])
+                raise problem if isinstance(problem, RuntimeFailure) else RuntimeFailure(problem.message)
+            if message[OPERATION] == CLONED:
+                copy = self._copies.get(message[SUBJECT])
+                if copy is not None and copy.link is self:
+                    copy.answer = message
+                    continue
+            unasked += 1
+            self._keep(message)
+        raise ProtocolError(f"it has sent {MAX_UNASKED} messages that were not requested")
+
+    def distrust(self, error: Exception) -> ProtocolError:
+        """Stops reading from the worker, which has sent an invalid message; returns the error to raise."""
+        self.dead = True
+        self._messages.clear()
+        self._refusal = self._refusal or nonsense(f"worker {self.index} (pid {self.pid})", error)
+        return ProtocolError(self._refusal)
+
+    def abandon(self, step: int) -> None:
+        """Discards the answers of a step, those that have come and those to come."""
+        self._abandoned.add(step)
+        messages, self._messages = self._messages, []
+        try:
+            for message in messages:
+                self._keep(message)
+        except (ProtocolError, *NONSENSE) as error:
+            raise self.distrust(error) from error
+
+    def _keep(self, message: list[Any]) -> None:
+        """Keeps a message until it is asked for; beyond `MAX_UNCLAIMED` discards the oldest."""
+        if message[OPERATION] in (PRE, MID) and message[SUBJECT] in self._abandoned:
+            self._discard(message)
+            return
+        self._messages.append(message)
+        if len(self._messages) > MAX_UNCLAIMED:
+            self._discard(self._messages.pop(0))
+
+    def _discard(self, message: list[Any]) -> None:
+        """Discards an answer: releases its rows, frees unknown children and keeps its variables."""
+        if message[OPERATION] == PRE:
+            for _, verb, payload in message[PRE_VERDICTS]:
+                if verb == Verb.FORK:
+                    self.send(Free(FREE, check_children(payload, self.number, ())))
+        elif message[OPERATION] == MID:
+            self._abandoned.discard(message[SUBJECT])
+            for entry in message[MID_RESULTS]:
+                self.rows.decline(entry)
+            more = message[MID_VARIABLES] if len(message) > MID_VARIABLES else ()
+            for seq, variables in more:  # each value comes only once
+                self.discarded_variables.setdefault(seq, {}).update(read_variables(variables))
+
+    def start(self, message: Start) -> None:
+        """Starts a sequence. Raises the error that its controller ends with."""
+        self.send(message)
+        try:
+            answer = self.expect(STARTED, message.seq, START_TIMEOUT, look=ANSWER_SECONDS)
+        except BaseException:  # the sequence may still start later
+            if not self.gone:
+                self.send(Free(FREE, [message.seq]))
+            raise
+        _, _, error, log, *_ = answer
+        if error is not None:
+            problem = error_from_wire(error)
+            problem.detail.setdefault("log", str(log))
+            raise problem
+
+    def send_clone(self, seq: int, child: int) -> None:
+        """Asks the worker to copy a sequence; `expect_clone` must follow."""
+        self.send(Clone(CLONE, seq, child))
+        self._copies[child] = Copy(seq, self)
+
+    def expect_clone(self, child: int, seconds: float | None) -> bool:
+        """Waits for the copy, at most so long; returns whether it is there.
+
+        `seconds`: None waits until the worker has had time to answer. Raises RuntimeTimeoutError then, and
+        otherwise the reason if the copy could not be made.
+        """
+        if seconds is None:
+            message: list[Any] | None = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
+        else:
+            end = time.monotonic() + seconds
+            while (message := self.take(CLONED, child)) is None:
+                left = end - time.monotonic()
+                if left <= 0 or not self.bell.wait(min(left, PEER_CHECK_SECONDS)):
+                    self._check_alive()
+                if left <= 0:
+                    return False
+        del self._copies[child]
+        assert message is not None
+        _, _, error, *_ = message
+        if error is not None:
+            raise error_from_wire(error)
+        return True
+
+    def death(self) -> WorkerDiedError:
+        """Returns the error for the sequences of a worker that is `gone`."""
+        return WorkerDiedError(f"worker {self.index} (pid {self.pid}) has ended; its sequences are lost")
+
+    def _check_alive(self) -> None:
+        if self.gone:
+            self.dead = True
+            raise self.death()
+
+    def close(self) -> None:
+        """Closes everything, and unlinks names that are still linked."""
+        self.rows.close()
+        self.segment.close()
+        self.bell.close()
+        self._worker_bell.close()
+        self._peer.close()
