@@ -37,8 +37,10 @@ def worker() -> Iterator[LocalWorker]:
 
 @pytest.fixture(scope="module")
 def seq(worker: LocalWorker, tmp_path_factory: pytest.TempPathFactory) -> Sequence:
-    wasm = build_controller(GUESTS / "mover.c", tmp_path_factory.mktemp("results") / "mover.wasm").path
-    return worker.start(worker.template(worker.program(wasm), "500"), (1, 2))
+    wasm = build_controller(GUESTS / "flags.c", tmp_path_factory.mktemp("results") / "flags.wasm").path
+    seq = worker.start(worker.template(worker.program(wasm), "a0"), (1, 2))
+    seq.instance.grow(4)
+    return seq
 
 
 def read(
