@@ -183,6 +183,12 @@ class ServerSettings(BaseSettings):
         description="open connections of each address, trusted proxies excepted; with the default, one "
         "address cannot use up all connections",
     )
+    idle_timeout_s: float = Field(
+        75,
+        gt=0,
+        description="close a connection this long after its last answer, unless another request has begun; "
+        "most proxies and clients close theirs after 60 s or less, so that no request meets a closed one",
+    )
     header_timeout_s: float = Field(
         10, gt=0, description="close a connection if the head of a request does not arrive within this time"
     )

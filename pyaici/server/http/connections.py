@@ -122,7 +122,12 @@ class BoundedProtocol(H11Protocol):
         """Reads the data, unless the connection is about to close."""
         if self.transport.is_closing():
             return
-        self._received += len(data)
+        if self._between_requests:  # the head of another request begins here
+            self._since = self.loop.time()
+            self._received = len(data)
+            self._start(self._allowed())
+        else:
+            self._received += len(data)
         settings = self.connections_of_all.settings
         if not self._dropping or self._received <= max(settings.max_body_bytes, settings.max_upload_bytes):
             super().data_received(data)
@@ -156,9 +161,15 @@ class BoundedProtocol(H11Protocol):
         self._since, self._received = self.loop.time(), 0
         self._start(self._allowed())
 
+    @property
+    def _between_requests(self) -> bool:
+        return self._awaited is h11.IDLE and self.cycle is not None and not self._received
+
     def _allowed(self) -> float:
         """Returns the seconds allowed for the awaited part, given how many bytes have arrived."""
         settings = self.connections_of_all.settings
+        if self._between_requests:
+            return settings.idle_timeout_s
         if self._awaited is h11.IDLE:
             return settings.header_timeout_s
         return settings.body_timeout_s + self._received / _BODY_BYTES_PER_SECOND
@@ -172,8 +183,7 @@ class BoundedProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         left = self._since + self._allowed() - self.loop.time()
-        idle = self._awaited is h11.IDLE and self.cycle is not None and not self._received
-        if self._dropping or (idle and left <= 0):
+        if self._dropping or (left <= 0 and self._between_requests):
             self.transport.close()  # no request has begun to arrive, so there is nothing to answer
         elif left > 0:
             self._start(left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -73,6 +74,8 @@ class HttpServer(uvicorn.Server):
                 # uvicorn's defaults would trust proxies on this machine, and the environment
                 proxy_headers=bool(settings.trusted_proxies),
                 forwarded_allow_ips=settings.trusted_proxies,
+                # BoundedProtocol closes them earlier
+                timeout_keep_alive=math.ceil(settings.idle_timeout_s) + 1,
                 timeout_graceful_shutdown=round(settings.drain_s + settings.last_words_s),
                 server_header=False,
             )

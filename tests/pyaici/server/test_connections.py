@@ -44,7 +44,7 @@ def strict(
 ) -> Iterator[Serving]:
     """A server that requires tokens, with small limits and short timeouts."""
     options = ["--model", model, "--users", users.path, "--requests-per-minute", 0]
-    options += ["--header-timeout-s", 1, "--body-timeout-s", 1, "--send-timeout-s", 1]
+    options += ["--idle-timeout-s", 8, "--header-timeout-s", 1, "--body-timeout-s", 1, "--send-timeout-s", 1]
     options += ["--max-body-bytes", BODY, "--max-upload-bytes", BODY, "--max-bodies-bytes", 3 * BODY]
     options += ["--max-connections", ALL, "--max-connections-each", EACH]
     with Serving(tmp_path_factory.mktemp("strict") / "log", *map(str, options)) as serving:
@@ -128,6 +128,25 @@ def test_client_that_sends_a_too_large_body_to_the_end_gets_the_answer(
 
     status, message = asyncio.run(post())
     assert status == 413 and f"larger than the {BODY} bytes" in message
+
+
+def test_idle_connections_stay_open_longer_than_a_head_may_take(
+    strict: Serving, tokens: dict[str, str]
+) -> None:
+    """Clients without retries lose a request that they send just when the server closes the connection."""
+    head = _head("/v1/none", 0, tokens["ada"], "GET")
+    with _connect(strict) as connection, _connect(strict) as half_sent:
+        for one in (connection, half_sent):
+            one.sendall(head)
+            assert _answer(one)[0] == 404
+        connection.settimeout(6)  # uvicorn's own limit is 5 s
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.settimeout(60)
+        connection.sendall(head)
+        assert _answer(connection)[0] == 404
+        half_sent.sendall(head[:20])
+        assert _answer(half_sent) == (408, "slow_client")
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: "])
