@@ -48,7 +48,7 @@ def test_values(engine: Engine) -> None:
 @pytest.mark.parametrize("seed", range(1))
 def test_counted_values(engine: Engine, seed: int) -> None:
     counts = collections.Counter[str]()
-    for number in range(50):
+    for number in range(80):
         rng = random.Random(seed * 1000 + number)
         schema = counted_schema(rng)
         if mentions(schema, NEGATED):

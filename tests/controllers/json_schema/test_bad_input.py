@@ -120,6 +120,10 @@ def test_deep_properties(engine: Engine) -> None:
         ('{"pattern": "(a"}', "#/pattern: the pattern is not supported: a group is not closed"),
         ('{"pattern": "((a{1000}){1000}){1000}"}', "#/pattern: its automaton is too large"),
         ('{"anyOf": [{"$ref": "#"}, {"type": "null"}]}', "#: this schema refers to itself"),
+        (
+            '{"items": [{}]}',
+            "#/items: a schema is expected; the draft of 2020 names a list of schemas prefixItems",
+        ),
         ('{"type": "array", "items": {"$ref": "#"}, "minItems": 1}', "#: no value meets this schema"),
     ],
 )
@@ -127,6 +131,30 @@ def test_messages(engine: Engine, schema: str | bytes, message: str) -> None:
     with pytest.raises(Refused) as caught:
         engine.compile(schema)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inner", "pointer"),
+    [
+        ({"minimum": 5, "maximum": 3, "type": "integer"}, ""),
+        ({"type": "string", "enum": [1, 2]}, ""),
+        ({"type": "object", "required": ["a"], "additionalProperties": False}, ""),
+        ({"type": "array", "prefixItems": [{}, False], "minItems": 2}, ""),
+        ({"type": "object", "properties": {"x": {"$ref": "#/$defs/no"}}, "required": ["x"]}, "$defs"),
+    ],
+)
+def test_the_innermost_schema_without_a_value_is_named(engine: Engine, inner: Any, pointer: str) -> None:
+    """Other schemas without a value, which no value needs, are not the reason."""
+    outer = {
+        "type": "object",
+        "properties": {"no": False, "list": {"type": "array", "items": inner, "minItems": 1}},
+        "required": ["list"],
+        "$defs": {"no": {"not": {}}},
+    }
+    where = "#/$defs/no" if pointer == "$defs" else f"#/properties/list/items{pointer}"
+    with pytest.raises(Refused) as caught:
+        engine.compile(outer)
+    assert str(caught.value).strip() == f"{where}: no value meets this schema"
 
 
 def test_problems_found_early_are_not_forgotten(engine: Engine) -> None:

@@ -34,6 +34,13 @@ def schema(rng: random.Random) -> dict[str, Any]:
         made["maxProperties"] = rng.randint(made["minProperties"], 5)
     if rng.random() < 0.2:
         made["not"] = {"additionalProperties": {"type": "string"}}
+    elif rng.random() < 0.4:
+        some: list[dict[str, Any]] = [
+            {"enum": rng.sample(NAMES, 4)},
+            {"maxLength": 1},
+            {"not": {"const": "a"}},
+        ]
+        made["propertyNames"] = rng.choice([*some, {"pattern": rng.choice(PATTERNS)}])
     return made
 
 

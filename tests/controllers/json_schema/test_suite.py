@@ -90,7 +90,7 @@ def outcomes(engine: Engine, draft: str) -> dict[str, str]:
             try:
                 engine.compile(schema, documents=documents_for(schema))
             except Refused as refused:
-                nothing = str(refused).startswith("#: no value meets this schema")
+                nothing = "no value meets this schema" in str(refused)
                 assert not (nothing and any_valid), where
                 found[where] = "good" if nothing else "refused"
                 continue

@@ -39,9 +39,9 @@ cfg::Expr add_schema(cfg::Grammar& grammar, const Document& document, const Opti
   // a constraint that cannot be enforced may be the reason why nothing is left
   if (!found.fatal() && (options.warn || !found.any())) {
     if (all == grammar.never())
-      found.wrong(0, "no value meets this schema");
+      found.wrong(emitter.cause(), "no value meets this schema");
     else if (!grammar.productive()[all])
-      found.wrong(0, "no value meets this schema: it would have to be infinite");
+      found.wrong(emitter.cause(), "no value meets this schema: it would have to be infinite");
   }
   const bool refused = found.fatal() || (found.any() && !options.warn);
   for (Problem& problem : found.take()) problems->push_back(std::move(problem));

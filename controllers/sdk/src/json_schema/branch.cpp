@@ -38,6 +38,13 @@ bool Branch::applies(const Items& items, std::uint32_t position, std::uint32_t m
   return true;
 }
 
+Goal Branch::item_goal(std::uint32_t position, std::uint32_t met) const {
+  Goal goal;
+  for (const Items& one : items)
+    if (applies(one, position, met)) goal.push_back(one.schema);
+  return goal;
+}
+
 void Branch::require(std::string_view name) {
   if (!requires_name(name)) required.push_back(name);
 }

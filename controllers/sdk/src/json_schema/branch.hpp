@@ -133,6 +133,8 @@ struct Branch {
   bool requires_name(std::string_view name) const;
   /// Returns whether an item at this position that meets `met` of `contains`, a set of numbers, must satisfy `items`.
   bool applies(const Items& items, std::uint32_t position, std::uint32_t met) const;
+  /// Returns the goal of an item at this position that meets `met` of `contains`.
+  Goal item_goal(std::uint32_t position, std::uint32_t met = 0) const;
 };
 
 }  // namespace aici::json_schema

@@ -20,20 +20,13 @@ std::uint32_t Emitter::last_named_item(const Branch& branch) const {
   return last;
 }
 
-/// Returns the goal of an item that is counted for `met` of Branch::contains.
-Goal Emitter::item_goal(const Branch& branch, std::uint32_t index, std::uint32_t met) const {
-  Goal goal;
-  for (const Branch::Items& items : branch.items)
-    if (branch.applies(items, index, met)) goal.push_back(items.schema);
-  return goal;
-}
-
 cfg::Expr Emitter::array(const Branch& branch) {
   if (branch.unique != kNone && branch.max_items > 1) {
     if (const std::optional<Expr> few = array_of_few_values(branch)) return *few;
     if (!can_always_end(branch)) {
-      problems_.unsupported(branch.unique, "different items can be enforced only for at most one required item, or if "
-                                           "there are certainly enough different values");
+      problems_.unsupported(branch.unique,
+                            "different items can be enforced only for at most one required item, or if there are "
+                            "certainly enough different values: lower minItems, or omit uniqueItems");
       return grammar_.never();
     }
   }
@@ -54,7 +47,7 @@ bool Emitter::can_always_end(const Branch& branch) {
   if (!branch.contains.empty())
     return branch.contains.size() == 1 && branch.contains[0].min <= 1 && branch.min_items <= 1;
   return branch.min_items <= 1 ||
-         (last_named_item(branch) == 0 && has_many(item_goal(branch, 0), branch.min_items, kMostLevels));
+         (last_named_item(branch) == 0 && has_many(branch.item_goal(0), branch.min_items, kMostLevels));
 }
 
 /// Returns whether at least so many different values certainly meet the goal.
@@ -85,12 +78,12 @@ cfg::Expr Emitter::plain_array(const Branch& branch) {
   std::uint32_t most = branch.max_items;
   std::vector<Expr> first;
   for (std::uint32_t i = 0; i < std::min(named, most); i++) {
-    first.push_back(value(item_goal(branch, i)));
+    first.push_back(value(branch.item_goal(i)));
     if (first.back() == grammar_.never()) most = i;
   }
   const std::uint32_t fixed = std::min(named, most);
   Expr rest = grammar_.never();
-  if (most > fixed) rest = value(item_goal(branch, named));
+  if (most > fixed) rest = value(branch.item_goal(named));
   if (rest == grammar_.never()) most = fixed;
   if (branch.min_items > most) return grammar_.never();
   const std::uint32_t least = branch.min_items;
@@ -151,7 +144,7 @@ cfg::Expr Emitter::counted_array(const Branch& branch) {
     if (enough && at > 0) all.push_back(grammar_.empty());
     for (std::uint32_t met = 0; at < branch.max_items && met < 1u << kinds; met++) {
       std::vector<std::uint32_t> next = counts;
-      Goal goal = item_goal(branch, at, met);
+      Goal goal = branch.item_goal(at, met);
       bool possible = true;
       for (std::size_t k = 0; k < kinds; k++) {
         const Branch::Contains& one = branch.contains[k];
@@ -187,7 +180,7 @@ cfg::Expr Emitter::counted_array(const Branch& branch) {
 /// Returns arrays of different items with one rule for each set of used values; nothing if there are many values.
 std::optional<cfg::Expr> Emitter::array_of_few_values(const Branch& branch) {
   std::vector<Expr> values;
-  const Goal goal = expander_.simplify(item_goal(branch, 0));
+  const Goal goal = expander_.simplify(branch.item_goal(0));
   const Shape& shape = expander_.use(goal);
   bool finite = last_named_item(branch) == 0 && branch.contains.empty();
   for (const Value value : shape.literals) values.push_back(literal(value, 0));

@@ -92,27 +92,38 @@ bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names
   return true;
 }
 
-/// Returns the names that match `like` (a branch for strings), that satisfy `goal`, and that are not in `names`.
-cfg::Expr Emitter::keys(const Branch& like, const Goal& goal, const std::vector<std::string_view>& names) {
-  Branch wanted = like;
-  wanted.not_strings = names;
-  if (goal.empty()) return string(wanted);
+/// Lists the names that match `like` (a branch for strings) and satisfy `goal`, but not those that are in `except`.
+Emitter::Names Emitter::names_of(const Branch& like, const Goal& goal, const std::vector<std::string_view>& except) {
+  Names found;
+  if (goal.empty()) {
+    found.branches.push_back(like);
+    found.branches[0].not_strings = except;
+    return found;
+  }
   const Shape& shape = expander_.use(expander_.simplify(goal));
-  std::vector<Expr> all;
   for (const Value value : shape.literals) {
     if (!document_.is(value, Kind::kString)) continue;
     const std::string_view name = document_.text(value);
-    bool good = std::find(names.begin(), names.end(), name) == names.end();
+    bool good = std::find(except.begin(), except.end(), name) == except.end();
     for (const Branch::Text& text : like.texts)
       good = good && strings_.matches(text.text, text.format, name).value_or(text.negated) != text.negated;
-    if (good) all.push_back(literal(value, 0));
+    if (good) found.literals.push_back(value);
   }
   for (Branch one : shape.branches) {
     if (!(one.types & kString)) continue;
     one.texts.insert(one.texts.end(), like.texts.begin(), like.texts.end());
-    one.not_strings.insert(one.not_strings.end(), names.begin(), names.end());
-    all.push_back(string(one));
+    one.not_strings.insert(one.not_strings.end(), except.begin(), except.end());
+    found.branches.push_back(std::move(one));
   }
+  return found;
+}
+
+/// Returns these names as texts of JSON.
+cfg::Expr Emitter::keys(const Branch& like, const Goal& goal, const std::vector<std::string_view>& except) {
+  const Names names = names_of(like, goal, except);
+  std::vector<Expr> all;
+  for (const Value value : names.literals) all.push_back(literal(value, 0));
+  for (const Branch& one : names.branches) all.push_back(string(one));
   return grammar_.choice(all);
 }
 
@@ -211,14 +222,12 @@ cfg::Expr Emitter::free_member(const Branch& branch, Free& free, Met open, Met m
 
 /// Returns whether there are certainly so many names that are not listed.
 bool Emitter::has_free_names(const Branch& branch, const Free& free, std::uint32_t least) {
-  if (!branch.names.empty()) return false;
-  std::set<std::string> listed;
-  for (const std::string_view name : free.names) {
+  const auto written = [](std::string_view name) {
     std::string text;
     append_json_string(name, &text);
-    listed.insert(text.substr(1, text.size() - 2));
-  }
-  std::uint32_t count = 0;
+    return text.substr(1, text.size() - 2);
+  };
+  std::set<std::string> found;
   for (const std::vector<bool>& sort : free.sorts) {
     Free one;
     one.patterns = free.patterns, one.sorts = {sort}, one.names = free.names;
@@ -226,25 +235,31 @@ bool Emitter::has_free_names(const Branch& branch, const Free& free, std::uint32
     Branch like;
     for (std::size_t i = 0; i < sort.size(); i++)
       like.texts.push_back({free.patterns[i].first, free.patterns[i].second, false, !sort[i]});
-    const Branch::Text* cause = nullptr;
-    std::string problem;
-    bool empty = false;
-    const auto language = strings_.language(like, Strings::Lengths::kWrittenOut, &cause, &problem);
-    auto names = language ? Strings::compile(language->pattern, &empty, &problem) : nullptr;
-    if (!names) continue;
-    std::vector<std::pair<regex::Regex::State, std::string>> texts{{names->initial(), ""}};
-    for (std::size_t length = 0; !texts.empty() && length < kLongestName && count < least; length++) {
-      std::vector<std::pair<regex::Regex::State, std::string>> longer;
-      for (const auto& [state, text] : texts) {
-        count += names->accepting(state) && !listed.contains(text);
-        for (unsigned byte = 0; byte < 256 && longer.size() < kMostTexts; byte++)
-          if (const auto next = names->append(state, static_cast<std::uint8_t>(byte)); !names->dead(next))
-            longer.emplace_back(next, text + static_cast<char>(byte));
+    const Names names = names_of(like, branch.names, free.names);
+    for (const Value value : names.literals) found.insert(written(document_.text(value)));
+    for (const Branch& some : names.branches) {
+      std::set<std::string> except;
+      for (const std::string_view name : some.not_strings) except.insert(written(name));
+      const Branch::Text* cause = nullptr;
+      std::string problem;
+      bool empty = false;
+      const auto language = strings_.language(some, Strings::Lengths::kWrittenOut, &cause, &problem);
+      auto automaton = language ? Strings::compile(language->pattern, &empty, &problem) : nullptr;
+      if (!automaton) continue;
+      std::vector<std::pair<regex::Regex::State, std::string>> texts{{automaton->initial(), ""}};
+      for (std::size_t length = 0; !texts.empty() && length < kLongestName && found.size() < least; length++) {
+        std::vector<std::pair<regex::Regex::State, std::string>> longer;
+        for (const auto& [state, text] : texts) {
+          if (automaton->accepting(state) && !except.contains(text)) found.insert(text);
+          for (unsigned byte = 0; byte < 256 && longer.size() < kMostTexts; byte++)
+            if (const auto next = automaton->append(state, static_cast<std::uint8_t>(byte)); !automaton->dead(next))
+              longer.emplace_back(next, text + static_cast<char>(byte));
+        }
+        texts = std::move(longer);
       }
-      texts = std::move(longer);
     }
   }
-  return count >= least;
+  return found.size() >= least;
 }
 
 /// Returns `least` to `room` properties that are not named, each after a comma, that meet `open` of Branch::some.

@@ -1,6 +1,7 @@
 #include "emitter.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "../strings/ecma.hpp"
 
@@ -45,6 +46,26 @@ cfg::Expr Emitter::run() {
     grammar_.define(rule, build(expander_.use(goal)));
   }
   return whole;
+}
+
+Value Emitter::cause() {
+  const std::vector<bool> productive = grammar_.productive();
+  const auto impossible = [&](const Goal& goal) {
+    const auto known = known_.find(goal);
+    return known == known_.end() ? expander_.empty(goal) : !productive[known->second];
+  };
+  Goal goal = expander_.whole();
+  for (std::set<Goal> seen; seen.insert(goal).second;) {
+    const std::vector<Branch> branches = expander_.branches(goal);
+    if (branches.size() != 1 || branches[0].values) break;
+    for (Goal& part : expander_.necessary(branches[0], branches[0].types)) {
+      part = expander_.simplify(std::move(part));
+      if (part == Goal{kNever} || !impossible(part)) continue;
+      goal = std::move(part);
+      break;
+    }
+  }
+  return goal.empty() ? 0 : schema_of(goal[0]);
 }
 
 bool Emitter::only_strings(const Shape& shape) const {

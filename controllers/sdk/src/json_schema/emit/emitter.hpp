@@ -54,6 +54,8 @@ class Emitter {
 
   /// Returns the texts of all values that satisfy the whole schema.
   cfg::Expr run();
+  /// Returns the innermost schema that is the reason why no value satisfies the whole one.
+  Value cause();
 
  private:
   using Expr = cfg::Expr;
@@ -103,7 +105,6 @@ class Emitter {
   Expr different_items(Expr text);
   bool can_always_end(const Branch& branch);
   bool has_many(const Goal& goal, std::uint32_t least, std::uint32_t levels);
-  Goal item_goal(const Branch& branch, std::uint32_t index, std::uint32_t met = 0) const;
   std::uint32_t last_named_item(const Branch& branch) const;
 
   // emit_object.cpp
@@ -136,7 +137,12 @@ class Emitter {
   bool may_be_named(const Goal& goal, std::string_view name);
   bool meets_name(const Branch::Some& some, std::string_view name);
   bool has_any_value(const Branch::Some& some) const { return expander_.simplify(some.values).empty(); }
-  Expr keys(const Branch& like, const Goal& goal, const std::vector<std::string_view>& names);
+  struct Names {
+    std::vector<Value> literals;
+    std::vector<Branch> branches;
+  };
+  Names names_of(const Branch& like, const Goal& goal, const std::vector<std::string_view>& except);
+  Expr keys(const Branch& like, const Goal& goal, const std::vector<std::string_view>& except);
 
   cfg::Grammar& grammar_;
   const Document& document_;

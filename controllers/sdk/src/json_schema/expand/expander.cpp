@@ -89,18 +89,22 @@ const Shape& Expander::shape(const Goal& goal) {
     problems_.wrong(0, "the schema expands to too many rules");
     return *shape;
   }
-  Shape& out = *shape;
+  Branches all = branches(goal);
+  // while this is computed, another goal may ask whether it is empty: assume that it is not
+  shape->branches.resize(1);
+  finish(goal, std::move(all), shape.get());
+  return *shape;
+}
+
+Expander::Branches Expander::branches(const Goal& goal) {
   std::vector<Atom> outside;
   outside.swap(inside_);
   const std::uint32_t copied = std::exchange(copied_, 0);
-  Branches branches(1);
-  for (const Atom atom : goal) apply(atom, branches);
-  // while this is computed, another goal may ask whether it is empty: assume that it is not
-  out.branches.resize(1);
-  finish(goal, std::move(branches), &out);
+  Branches all(1);
+  for (const Atom atom : goal) apply(atom, all);
   copied_ = copied;
   outside.swap(inside_);
-  return out;
+  return all;
 }
 
 Types Expander::possible(const Goal& goal) {
@@ -152,26 +156,26 @@ void Expander::finish(const Goal& goal, Branches branches, Shape* shape) {
   shape->branches = std::move(kept);
 }
 
+std::vector<Goal> Expander::necessary(const Branch& branch, Types type) {
+  std::vector<Goal> goals;
+  if (type == kObject && !branch.required.empty()) {
+    const PropertyIndex own = index_properties(branch);
+    for (const std::string_view name : branch.required) goals.push_back(property_goal(branch, own, name));
+  } else if (type == kArray) {
+    for (std::uint32_t i = 0; i < std::min(branch.min_items, 8u); i++)
+      goals.push_back(branch.item_goal(i, 0xffffffff));
+  }
+  return goals;
+}
+
 /// Removes types without a possible value because of their contents; returns whether no type is left.
 bool Expander::drop_impossible(Branch& branch) {
-  if (branch.types & kObject && !branch.required.empty()) {
-    const PropertyIndex own = index_properties(branch);
-    for (const std::string_view name : branch.required)
-      if (empty(property_goal(branch, own, name))) {
-        branch.types &= ~kObject;
-        break;
-      }
+  for (const Types type : {kObject, kArray}) {
+    if (!(branch.types & type)) continue;
+    const std::vector<Goal> goals = necessary(branch, type);
+    if (std::any_of(goals.begin(), goals.end(), [&](const Goal& goal) { return empty(goal); }))
+      branch.types &= static_cast<Types>(~type);
   }
-  if (branch.types & kArray)
-    for (std::uint32_t i = 0; i < std::min(branch.min_items, 8u); i++) {
-      Goal goal;
-      for (const Branch::Items& items : branch.items)
-        if (branch.applies(items, i, 0xffffffff)) goal.push_back(items.schema);
-      if (empty(goal)) {
-        branch.types &= ~kArray;
-        break;
-      }
-    }
   return branch.types == 0;
 }
 
@@ -250,6 +254,11 @@ void Expander::apply(Atom atom, Branches& branches) {
       if (!is_negated(atom)) branches.clear();
       return;
     case Kind::kObject: break;
+    case Kind::kArray:
+      if (document_.name(schema) == "items")
+        return problems_.wrong(schema, "a schema is expected; the draft of 2020 names a list of schemas prefixItems "
+                                       "(or add \"$schema\": \"http://json-schema.org/draft-07/schema#\")");
+      [[fallthrough]];
     default: return problems_.wrong(schema, "a schema is expected: an object, true or false");
   }
   if (std::find(inside_.begin(), inside_.end(), atom) != inside_.end())

@@ -61,9 +61,14 @@ class Expander {
   /// Returns the goal of a property's value in a branch.
   Goal property_goal(const Branch& branch, const PropertyIndex& own, std::string_view name);
 
+  using Branches = std::vector<Branch>;
+  /// Returns the ways to satisfy a goal, with those whose contents are impossible.
+  Branches branches(const Goal& goal);
+  /// Returns the goals of values that every object or every array of a branch has.
+  std::vector<Goal> necessary(const Branch& branch, Types type);
+
  private:
   using Kind = Document::Kind;
-  using Branches = std::vector<Branch>;
   using Rule = void (Expander::*)(Value schema, Value keyword, Branches& branches);
   struct Keyword {
     std::string_view name;
