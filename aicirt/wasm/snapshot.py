@@ -33,6 +33,7 @@ Runs = list[tuple[int, int]]
 _NUMBERS = range(5)
 #: changed bytes up to which copying them (0.7 us per KiB) costs less than a new base (60 us and more)
 _REBASE_BYTES = 256 << 10
+_ZEROS = bytes(PAGE)
 
 
 def read_globals(guest: Instance) -> bytes:
@@ -175,7 +176,7 @@ def grown(guest: Instance) -> int:
 
 def _take(guest: Instance, runs: Runs) -> Snapshot:
     own = [(address - guest.base, length) for address, length in runs]
-    runs = _union(_base_runs(guest), own)
+    runs = _union(_base_runs(guest), _filled(guest, own))
     image = None
     if runs:
         size = runs[-1][0] + runs[-1][1]
@@ -266,6 +267,22 @@ def _base_runs(guest: Instance) -> Runs:
         finally:
             fresh.close()
     return program.initial_runs
+
+
+def _filled(guest: Instance, runs: Runs) -> Runs:
+    """Returns runs (offset, bytes) without pages of zeros, which a spare guest may have, too."""
+    view = guest.view
+    words = view.cast("Q")
+    filled: Runs = []
+    for at, length in runs:
+        start = at
+        for page in range(at, at + length, PAGE):
+            # few other pages begin with zero
+            if not words[page >> 3] and view[page : page + PAGE].tobytes() == _ZEROS:
+                filled.append((start, page - start))
+                start = page + PAGE
+        filled.append((start, at + length - start))
+    return [run for run in filled if run[1]]
 
 
 def _nbytes(runs: Runs) -> int:

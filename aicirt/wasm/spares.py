@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 #: the most memory that is dropped, as unmapping costs less than dropping more; and the most bytes of tables
 #: and functions that a spare guest may keep
 _MOST_CHANGED, _MOST_KEPT = 1 << 20, 256 << 10
-#: the most memory that is copied: a spare guest keeps it, and it counts for the next guest from its start on
-_MOST_COPIED = 128 << 10
+#: the most memory that is copied: a spare guest keeps it, and it counts for the next guest from its start on.
+#: More for guests that exist one at a time
+MOST_COPIED, MOST_COPIED_OF_ONE = 128 << 10, 512 << 10
 #: bytes between two changed pages up to which those between them are dropped, too: one call of the kernel
 #: costs as much as mapping so many again
 _GAP = 128 << 10
@@ -99,10 +100,11 @@ class Spares:
         #: spare guests, and those that are in use again or have been freed; the oldest first
         self._kept: deque[weakref.ref[Shell]] = deque()
 
-    def keep(self, guest: Instance, origin: Snapshot, runs: Runs | None = None) -> bool:
+    def keep(self, guest: Instance, origin: Snapshot, runs: Runs | None, most_copied: int) -> bool:
         """Makes a spare guest of one that has ended, if it can have the memory of `origin`.
 
-        Otherwise, the caller must free the guest. `runs`: its changed pages; None = not known.
+        Otherwise, the caller must free the guest. `runs`: its changed pages; None = not known. Up to
+        `most_copied` bytes of them stay with the spare guest.
         """
         if not self.limit or not _is_like(guest, origin):
             return False
@@ -111,7 +113,7 @@ class Spares:
         nbytes = sum(length for _, length in runs)
         if nbytes > _MOST_CHANGED:
             return False
-        copied = nbytes <= _MOST_COPIED and _copy(guest, runs)
+        copied = nbytes <= most_copied and _copy(guest, runs)
         if not copied and not _drop(runs):
             return False
         shell = Shell(guest, origin)

@@ -16,7 +16,7 @@ from aicirt.system.files import SEALS
 from aicirt.wasm import Engine, Export, Fiber, Instance
 from aicirt.wasm.memory import PAGE, PageScanner, change_finder, page_faults
 from aicirt.wasm.snapshot import Snapshot
-from aicirt.wasm.spares import _MOST_CHANGED, _MOST_COPIED, Shell
+from aicirt.wasm.spares import _MOST_CHANGED, MOST_COPIED, MOST_COPIED_OF_ONE, Shell
 
 Make = Callable[..., Instance]
 #: `aici_pre_process` counts in a global, `aici_post_process` traps, `aici_init` grows the memory
@@ -94,9 +94,7 @@ def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
         guest.close()
 
 
-@pytest.mark.parametrize(
-    ("pages", "copied"), [(_MOST_COPIED // PAGE, True), (_MOST_COPIED // PAGE + 1, False)]
-)
+@pytest.mark.parametrize(("pages", "copied"), [(MOST_COPIED // PAGE, True), (MOST_COPIED // PAGE + 1, False)])
 def test_few_pages_are_copied_so_that_the_next_guest_can_change_them_without_faults(
     base: Snapshot, pages: int, copied: bool
 ) -> None:
@@ -114,6 +112,22 @@ def test_few_pages_are_copied_so_that_the_next_guest_can_change_them_without_fau
     assert (page_faults() - faults < pages / 2) == copied
     for guest in (new, again):
         guest.close()
+
+
+def test_a_snapshot_of_a_spare_guest_has_no_pages_that_only_earlier_guests_used(base: Snapshot) -> None:
+    """Arguments are compiled one after the other in the same memory, more of which is kept than usually."""
+    sizes = []
+    for pages in (100, 1, 1):
+        guest = Instance.from_snapshot(base)
+        for number in range(pages):
+            guest.write((OWN_PAGES - 8) * WASM_PAGE + number * PAGE, b"x")
+        taken = guest.snapshot()
+        sizes.append(taken.nbytes)
+        again = Instance.from_snapshot(taken)
+        assert contents(again) == contents(guest)
+        again.close()
+        guest.close(None, MOST_COPIED_OF_ONE)
+    assert sizes[1] == sizes[2] and sizes[0] == sizes[1] + 99 * PAGE
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
