@@ -49,6 +49,18 @@ def test_all_terminals_that_match_a_lexeme_are_tried(grammar: Make) -> None:
     assert made.accepts("if x") and made.accepts("if =") and made.accepts("if=")
 
 
+def test_an_ambiguous_text_does_not_exhaust_the_memory(small: Make) -> None:
+    """Each byte needs new columns, most of which no later text needs."""
+    made = small('start: y "a" "a"\ny: ("b"? | start) (y | "a") ("a" start | "b"?)')
+    for seed in range(2):
+        rng = random.Random(seed)
+        guest = made.start()
+        state = made.state(guest, [])
+        for _ in range(60):
+            state = made.state(guest, [rng.choice(state.tokens)])
+        guest.instance.close()
+
+
 def test_a_lazy_lexeme_ends_for_all(grammar: Make) -> None:
     """No other terminal is complete, or continues, where the lazy lexeme is complete."""
     made = grammar('start: x "!" | Y "?"\nx[lazy]: /a+/\nY: /[ab]+/')

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,7 @@ bool Engine::compact(State* state) {
                     arrays_.size() > kMostPositions / 4;
   // before the first byte, everything that is missing can be built again
   const bool anew = *state == initial_ && (full_ || columns_->failure() || network_.failure() || scanner_.failure());
-  if (*state == 0 || (!many && !anew && bytes() < limits_.kept_bytes)) return false;
+  if (*state == 0 || (!many && !anew && bytes() < most_kept_)) return false;
   Keeping keeping;
   const std::vector<Kept> now = keep(*state, keeping), at_start = keep(initial_, keeping);
   if (anew) full_ = false, columns_->forget_failure();
@@ -50,6 +51,7 @@ bool Engine::compact(State* state) {
   const Arrays old = std::exchange(arrays_, {});
   *state = restore(now, keeping, old);
   initial_ = restore(at_start, keeping, old);
+  most_kept_ = std::max<std::size_t>(limits_.kept_bytes, 2 * bytes());  // what is needed stays
   return true;
 }
 

@@ -13,7 +13,7 @@ struct Limits {
   /// Members of the sets that make one column, over all readings of an ambiguous text. About 50 ns each.
   std::uint32_t threads = 1u << 16;
   /// Memory for columns and states that is kept between masks. An ambiguous text may need more for each byte.
-  std::uint32_t kept_bytes = 8u << 20;
+  std::uint32_t kept_bytes = 4u << 20;
 };
 
 }  // namespace aici::cfg

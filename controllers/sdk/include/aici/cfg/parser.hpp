@@ -182,6 +182,8 @@ class Engine {
   Network network_;
   Scanner scanner_;
   std::unique_ptr<Columns> columns_;
+  /// Memory for columns and states beyond which `compact` drops most of them.
+  std::size_t most_kept_ = limits_.kept_bytes;
   State initial_ = 0;
 
   /// By column; 0 = not known.
