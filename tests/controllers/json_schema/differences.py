@@ -137,6 +137,16 @@ KNOWN = [
         ),
     ),
     Known(
+        "missing zeros",
+        True,
+        THEIRS_NARROW,
+        "0.5 is a multiple of 0.25, without a zero at the end, too",
+        lambda d: (
+            re.fullmatch(rb"-?\d+\.\d+[^\d.eE]*", d.lexeme()) is not None
+            and d.mentions(r'"multipleOf": \d*\.\d\d')
+        ),
+    ),
+    Known(
         "blanks",
         True,
         THEIRS_NARROW,
