@@ -139,13 +139,10 @@ class Walk:
 
     def _lacks_tokens(self, message: str) -> bool:
         """Returns whether only characters that the vocabulary lacks continue the text."""
-        case = self._case
-        tokens = (*case.vocab.text, self._eos)
-        return (
-            case.may_lack_tokens
-            and _NO_TOKEN in message
-            and not any(self._expected(token) for token in tokens)
-        )
+        return self._case.may_lack_tokens and _NO_TOKEN in message and not self._any_expected()
+
+    def _any_expected(self) -> bool:
+        return any(self._expected(token) for token in (*self._case.vocab.text, self._eos))
 
     def _failed(self, message: str) -> None:
         if not self._lacks_tokens(message):
@@ -155,7 +152,10 @@ class Walk:
         self.result.refused = True
         if self._case.may_refuse(message) or self._lacks_tokens(message):
             return
-        if self._case.language.alive(b"") is not False:
+        alive = self._case.language.alive(b"")
+        if alive is None and not self._any_expected():
+            self.result.counts["refusals that the oracle leaves open"] += 1
+        elif alive is not False:
             self._flaw(f"the controller refuses a language that has texts: {message}")
 
     def _begin_peers(self) -> None:
