@@ -166,9 +166,9 @@ FOREIGN = {
         "pyaici.server.playground"
     ),
 }
-#: files that the list in docs/structure.md has: tests mirror the packages and are not listed
+#: files that the list in docs/structure.md has: tests mirror the packages, and the site lists docs
 _LISTED = re.compile(
-    r"(aicirt|pyaici|bench|harness|controllers|scripts|\.ci|\.devcontainer|\.github|docs)/.*|[^/]+\.(py|toml|md)|LICENSE"
+    r"(aicirt|pyaici|bench|harness|controllers|scripts|\.ci|\.devcontainer|\.github)/.*|[^/]+\.(py|toml|md)|LICENSE"
 )
 _ABOUT = (__doc__ or "").partition("\n")[0]
 _BEGIN = "<!-- files: written by `python -m tests.structure --write` -->"
@@ -255,20 +255,52 @@ def cycle(edges: dict[str, set[str]]) -> list[str]:
     return []
 
 
-#: files in which a line that begins with # is no comment
-_LIKE_C = {".c", ".h", ".cpp", ".hpp"}
+#: the comment at the head of a file, which may follow a line for the shell or the browser
+_HEAD = re.compile(
+    r"""(?:\#![^\n]*\n|<!doctype\ html>\n|\s)*+
+    (?:r?\"{3}(?P<docstring>.+?)\"{3} | /\*+(?P<block>.+?)\*/ | <!--(?P<markup>.+?)-->
+    | (?P<lines>(?://[^\n]*\n)+ | (?:\#(?!include|pragma)[^\n]*\n)+))""",
+    re.VERBOSE | re.DOTALL,
+)
+#: what begins a line of a comment
+_MARGIN = re.compile(r"^[ \t]*(?://[!/]?|[#*])?[ \t]*", re.MULTILINE)
+#: the end of a sentence, but not of an abbreviation
+_SENTENCE = re.compile(r"(?<!e\.g)\.\s+(?=[A-Z`\"(]|[\w/]+\.\w)")
+#: the folder of the public headers
+_INCLUDE = Path("controllers/sdk/include")
 
 
-def first_line(path: Path) -> str:
-    """Returns what a file says about itself: its heading, or the first line of a docstring or comment."""
+def about(path: Path) -> str:
+    """Returns what a file says about itself: its heading, or the first sentence of the comment at its head.
+
+    Leaves out a name of the file before it. A source without a comment has that of its public header.
+    """
     if path.suffix == ".png":
         return ""
+    text = (ROOT / path).read_text()
     if path.suffix == ".md":
-        return (ROOT / path).read_text().partition("\n")[0].lstrip("# ")
-    mark = r"//!? ?|/\* ?" if path.suffix in _LIKE_C else r'r?"""|//!? ?|/\* ?|--? |# ?'
-    comment = rf"^(?:{mark})(?![!/])([\w`].*)$"
-    found = re.search(comment, (ROOT / path).read_text(), re.MULTILINE)
-    return found[1].strip().removesuffix("*/").rstrip('" .') if found else ""
+        return text.partition("\n")[0].lstrip("# ")
+    if not (found := _HEAD.match(text)):
+        own = re.search(rf'^#include "(aici/[\w/]*\b{path.stem}\.hpp)"$', text, re.MULTILINE)
+        return about(_INCLUDE / own[1]) if own else ""
+    paragraph = _MARGIN.sub("", found[found.lastgroup or 0]).strip().partition("\n\n")[0]
+    sentence = _SENTENCE.split(" ".join(paragraph.split()), 1)[0]
+    names = "|".join(re.escape(name) for name in (path.name, path.stem, path.parent.name))
+    sentence = re.sub(rf"^(?:{names})(?::| -) (\w)", lambda match: match[1].upper(), sentence)
+    return sentence.rstrip(" .:")
+
+
+def entries(paths: list[Path]) -> Iterator[str]:
+    """Yields the lines of a folder. Sources without a comment stand beside their headers."""
+    described = {path: about(path) for path in paths}
+    silent = [path for path in paths if not described[path]]
+    for path, text in described.items():
+        if text:
+            with_it = [other for other in silent if other.stem == path.stem and path.suffix in (".h", ".hpp")]
+            silent = [other for other in silent if other not in with_it]
+            yield f"- {', '.join(f'`{one.name}`' for one in [path, *with_it])}: {text}"
+    if silent:
+        yield f"- {', '.join(f'`{path.name}`' for path in silent)}"
 
 
 def listing() -> str:
@@ -279,13 +311,11 @@ def listing() -> str:
             folders[path.parent].append(path)
     parts = []
     for folder, paths in sorted(folders.items()):
-        about = first_line(folder / "__init__.py") if folder / "__init__.py" in paths else ""
+        package = about(folder / "__init__.py") if folder / "__init__.py" in paths else ""
         name = f"`{folder}`" if folder != Path() else "The root"
-        lines = [f"### {name}", "", *([f"{about}.", ""] if about else [])]
-        for path in paths:
-            if path.name != "__init__.py":
-                lines.append(f"- `{path.name}`: {first_line(path)}".removesuffix(": "))
-        parts.append("\n".join(lines))
+        lines = [f"### {name}", "", *([f"{package}.", ""] if package else [])]
+        lines += entries([path for path in paths if path.name != "__init__.py"])
+        parts.append("\n".join(lines).rstrip("\n"))
     return "\n\n".join(parts) + "\n"
 
 

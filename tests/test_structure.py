@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.structure import DOCUMENT, FOREIGN, MATRIX, ROOT, cycle, document, foreign, graph, table
+from tests.structure import DOCUMENT, FOREIGN, MATRIX, ROOT, about, cycle, document, foreign, graph, table
 
 
 def test_imports_equal_matrix() -> None:
@@ -42,3 +43,19 @@ def test_command_prints_every_package() -> None:
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert printed.splitlines() == list(table())
     assert "aicirt.worker" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("x.hpp", "// x.hpp - a list,\n// by name. It grows.\n#pragma once\n", "A list, by name"),
+        ("x.cpp", "#include <map>\n\n// Maximum number.\n", ""),
+        ("x.js", "/** Waits, e.g. A.\n *\n * Prompt: hello.\n */\n", "Waits, e.g. A"),
+        ("x.sh", "#!/bin/sh\n# Writes a.json and b.png. Its end:\nexit\n", "Writes a.json and b.png"),
+        ("x.html", "<!doctype html>\n<!-- The page. -->\n", "The page"),
+        ("x.py", '"""x: counts. a.py too."""\n', "Counts"),
+    ],
+)
+def test_description_is_the_first_sentence(name: str, text: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert about(tmp_path / name) == expected

@@ -1,3 +1,4 @@
+// Compacts an engine: keeps the readings of one state, and drops all others.
 #include <algorithm>
 #include <utility>
 #include <vector>

@@ -1,3 +1,4 @@
+// The context-free engine: reads a text byte by byte, in all ways that the grammar allows.
 #include "aici/cfg/parser.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Removes left recursion from the automata of a grammar.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>

@@ -1,3 +1,4 @@
+// Lexemes that end where no other byte continues them, as in a lexer.
 #include <algorithm>
 #include <unordered_set>
 

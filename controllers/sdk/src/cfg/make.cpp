@@ -1,3 +1,4 @@
+// Makes a recognizer from a grammar, for controllers' constructors.
 #include "aici/cfg/parser.hpp"
 #include "aici/host.hpp"
 #include "aici/vocabulary.hpp"

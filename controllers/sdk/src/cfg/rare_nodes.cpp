@@ -1,3 +1,4 @@
+// Finds the nodes of the vocabulary's trie at which rare characters end.
 #include <algorithm>
 #include <string>
 

@@ -1,3 +1,4 @@
+// Makes a recognizer from a grammar in GBNF.
 #include <utility>
 
 #include "aici/gbnf/gbnf.hpp"

@@ -1,3 +1,4 @@
+// Adds a JSON schema to a grammar.
 #include <algorithm>
 #include <iterator>
 

@@ -1,3 +1,4 @@
+// Makes a recognizer from a grammar in KBNF.
 #include <cstdint>
 #include <utility>
 

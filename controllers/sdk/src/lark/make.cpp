@@ -1,3 +1,4 @@
+// Makes a recognizer from a grammar in the dialect of Lark.
 #include <utility>
 
 #include "aici/lark/lark.hpp"

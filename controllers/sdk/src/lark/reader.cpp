@@ -1,3 +1,4 @@
+// Reads the statements of a grammar in the dialect of Lark.
 #include <map>
 #include <string_view>
 #include <utility>

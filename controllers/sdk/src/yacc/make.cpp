@@ -1,3 +1,4 @@
+// Makes a recognizer from a grammar in the syntax of yacc.
 #include <string>
 #include <vector>
 

@@ -1,3 +1,4 @@
+// Parses a regular expression of ECMAScript.
 #include <algorithm>
 
 #include "../../regex/unicode/unicode.hpp"
