@@ -63,12 +63,12 @@ MATRIX = {
     ),
     "pyaici.engines.batching": "aicirt.contract pyaici.client pyaici.engines pyaici.recording pyaici.tokens",
     "pyaici.engines.hf": (
-        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.batching pyaici.models "
-        "pyaici.tokens"
+        "aicirt.contract aicirt.system pyaici.build pyaici.client pyaici.engines pyaici.engines.batching "
+        "pyaici.models pyaici.tokens"
     ),
     "pyaici.engines.llama": (
-        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.batching pyaici.models "
-        "pyaici.tokens"
+        "aicirt.contract aicirt.system pyaici.build pyaici.client pyaici.engines pyaici.engines.batching "
+        "pyaici.models pyaici.tokens"
     ),
     "pyaici.engines.vllm": (
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.vllm.frontend "

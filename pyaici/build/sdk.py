@@ -64,6 +64,12 @@ def source_tree() -> Path | None:
     return root if (root / "controllers" / "sdk" / "include" / "aici.h").is_file() else None
 
 
+def install_command(extras: str) -> str:
+    """Returns the command that installs extras of this package, such as "llama,server"."""
+    tree = source_tree()
+    return f"{tree}/scripts/setup.sh {extras}" if tree else f'pip install "pyaici[{extras}]"'
+
+
 def find_sdk() -> Sdk:
     """Returns the SDK of this installation.
 

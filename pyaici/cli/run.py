@@ -66,9 +66,9 @@ Loads a model (default: SmolLM2-135M-Instruct, which is fetched once), and start
 the one at $AICI_SOCKET. Shows the text as it grows: sampled, forced and removed tokens, forks side by side,
 and the output of the controller.
 
-A GGUF file runs on llama.cpp, which needs the extra llama: pip install 'pyaici[llama]'. The folder of a
-Transformers model runs on Transformers, which needs the extra hf: pip install 'pyaici[hf]'
-With --engine vllm it runs on vLLM, which needs the extra vllm: pip install 'pyaici[vllm]'
+A GGUF file runs on llama.cpp (extra llama of the package; in a checkout ./scripts/run.sh installs it), the
+folder of a Transformers model on Transformers (extra hf; ./scripts/hf.sh), and with --engine vllm on vLLM
+(extra vllm; ./scripts/vllm.sh).
 
 A controller is a script in Python or JavaScript, which needs no compiler (aici new --python NAME), or a
 WebAssembly module (aici new NAME), or one that aici upload has put into the daemon or the store, by its tag
@@ -76,7 +76,7 @@ or id. docs/guide is the manual. A script gets --arg as its `argument`.
 
 With --server, the model of an aici serve is used, and nothing is loaded on this machine. The controller is
 then a script, a name that the server knows (bundled, a tag or an id), or a .wasm file, which is uploaded
-first. Needs the extra client: pip install 'pyaici[client]'
+first. Needs the extra client.
 """
 _EXAMPLES = """\
   aici run my_script.py --prompt "Tell me a story"

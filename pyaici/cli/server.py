@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.contract.modules import ModuleInfo
+from pyaici.build.sdk import install_command
 from pyaici.bundled import BundledController
 from pyaici.scripting.script import Script
 
@@ -51,7 +52,7 @@ def open_server(url: str, arguments: argparse.Namespace, *packages: str) -> Rest
     missing = [name for name in ("httpx2", *packages) if importlib.util.find_spec(name) is None]
     if missing:
         raise AiciError(
-            f'--server needs the client: pip install "pyaici[client]" (missing: {", ".join(missing)})'
+            f"--server needs the client: {install_command('client')} (missing: {', '.join(missing)})"
         )
     from pyaici.rest import RestClient
 

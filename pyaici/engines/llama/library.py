@@ -22,6 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pyaici.build.sdk import install_command
+
 #: the package whose library is tested, and its versions
 PACKAGE = "xllamacpp"
 TESTED = ("2026.10.11549",)
@@ -253,7 +255,7 @@ def load_library(path: Path | None = None) -> Library:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise LibraryError(
-            f'the engine for GGUF models is missing: pip install "pyaici[llama]" ({REQUIREMENT})'
+            f"the engine for GGUF models is missing: {install_command('llama')} ({REQUIREMENT})"
         )
     version = importlib.metadata.version(PACKAGE)
     if version not in TESTED:

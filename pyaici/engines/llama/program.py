@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyaici.build.sdk import install_command
 from pyaici.engines.batching.program import run_request
 from pyaici.engines.options import (
     add_beams_option,
@@ -53,11 +54,11 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_packages() -> None:
-    """Raises ValueError if a package of the extra `llama` is missing; the message has the pip command."""
+    """Raises ValueError if a package of the extra `llama` is missing; the message has the remedy."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(
-            f'the engine for GGUF models is incomplete: pip install "pyaici[llama]" (missing: '
+            f"the engine for GGUF models is incomplete: {install_command('llama')} (missing: "
             f"{', '.join(missing)})"
         )
 

@@ -14,14 +14,21 @@ import pytest
 import pyaici.build
 from pyaici.build import BuildError, Toolchain, build_controller
 from pyaici.build.cache import cache_dir
+from pyaici.build.sdk import install_command
 
 from .conftest import CountingToolchain
 
 
 def test_error_for_a_missing_compiler_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BuildError, match=r"pip install 'pyaici\[sdk\]'"):
+    with pytest.raises(BuildError, match=r"scripts/setup\.sh sdk$"):
         Toolchain()
+
+
+def test_command_that_installs_extras_depends_on_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert install_command("hf").endswith("/scripts/setup.sh hf")
+    monkeypatch.setattr("pyaici.build.sdk.source_tree", lambda: None)
+    assert install_command("llama,server") == 'pip install "pyaici[llama,server]"'
 
 
 def test_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def test_help_and_errors_of_run_need_no_engine() -> None:
     )
     missing = without_torch("run", "none", "--prompt", "x", "--engine", "hf")
     assert missing.returncode == 1
-    assert 'pip install "pyaici[hf]"' in missing.stderr
+    assert "scripts/setup.sh hf" in missing.stderr
 
 
 def test_wrong_arguments_are_explained() -> None:

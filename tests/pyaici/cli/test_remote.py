@@ -244,6 +244,6 @@ def test_client_needs_no_engine_and_names_missing_packages() -> None:
     assert "Well?yes" in done.stdout
     missing = without("httpx2", command=["tags", "--server", UNREACHABLE])
     assert missing.returncode == 1
-    assert 'pip install "pyaici[client]" (missing: httpx2)' in missing.stderr
+    assert "scripts/setup.sh client (missing: httpx2)" in missing.stderr
     missing = without("rich", command=["run", "none", "--prompt", "x", "--server", UNREACHABLE])
-    assert 'pip install "pyaici[client]" (missing: rich)' in missing.stderr
+    assert "scripts/setup.sh client (missing: rich)" in missing.stderr

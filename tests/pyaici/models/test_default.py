@@ -62,9 +62,9 @@ def test_unknown_dtype_is_refused() -> None:
 def test_missing_packages_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(default.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r'needs torch, transformers, .*: pip install "pyaici\[hf\]"'):
+    with pytest.raises(ModelError, match=r"needs torch, transformers, .*: .*/scripts/setup\.sh hf$"):
         default_model_path()
-    with pytest.raises(ModelError, match=r'needs gguf: pip install "pyaici\[llama\]"'):
+    with pytest.raises(ModelError, match=r"needs gguf: .*/scripts/setup\.sh llama$"):
         default_gguf_path()
 
 

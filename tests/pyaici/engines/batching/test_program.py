@@ -61,7 +61,7 @@ def test_the_options_work_without_the_packages_of_the_engine(name: str) -> None:
         f"from pyaici.engines.{name} import program\n"
         "program.main(['--controller', 'none', '--prompt', 'x'])"
     )
-    assert f'pip install "pyaici[{name}]"' in done.stderr
+    assert f"scripts/setup.sh {name}" in done.stderr
 
 
 def test_a_request_from_options(tmp_path: Path, program: ModuleType) -> None:

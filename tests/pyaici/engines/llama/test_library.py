@@ -110,7 +110,7 @@ def test_missing_package_and_old_processors_are_named(monkeypatch: pytest.Monkey
     load_library.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(library, "PACKAGE", "no_such_package")
-        with pytest.raises(LibraryError, match=r"pip install"):
+        with pytest.raises(LibraryError, match=r"scripts/setup\.sh llama"):
             load_library()
     monkeypatch.setattr(library, "_CPU_FLAGS", ("avx2", "no_such_flag"))
     with pytest.raises(LibraryError, match=r"this processor lacks .*no_such_flag.*--llama-library"):
