@@ -101,10 +101,10 @@ class ServerSettings(BaseSettings):
     kv_cache_tokens: int | None = Field(
         None,
         ge=1024,
-        description="tokens of the key-value cache (default: llama, which allocates them at the start: two "
-        "contexts of the model, at most an eighth of the free memory; hf, where each request reserves as "
-        "many as the longest one: what 40 % of the free memory holds, 64 % on a GPU; not for "
-        "models without such a cache, e.g. Mamba)",
+        description="tokens in the key-value cache. Default for llama: two contexts of the model, but at most "
+        "an eighth of the free memory, allocated at the start; for hf: what fits into 40 % of the free "
+        "memory, 64 % on a GPU. With hf, each request takes as many tokens as the longest one. Not for "
+        "models without such a cache, e.g. Mamba",
     )
     threads: int = Field(
         1, ge=1, le=256, description="threads of the model (llama); more than idle processors make it slow"

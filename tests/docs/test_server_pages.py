@@ -187,7 +187,7 @@ def test_table_of_settings_is_complete() -> None:
         f"| `--{name.replace('_', '-')}` | {default(field)} | {field.description} |".replace("|  |", "| |")
         for name, field in ServerSettings.model_fields.items()
     ]
-    found = re.findall(r"^\| `--.*$", section("server.md", "Settings"), re.MULTILINE)
+    found = re.findall(r"^\| `--.*$", section("server_reference.md", "Settings"), re.MULTILINE)
     assert found == expected, "the table of settings should be\n" + "\n".join(expected)
 
 
@@ -266,7 +266,7 @@ def server_codes() -> Iterator[str]:
 
 
 def test_table_of_error_codes_is_complete() -> None:
-    shown = names(section("server.md", "Errors"), 2)
+    shown = names(section("server_reference.md", "Errors"), 2)
     assert sorted(shown) == sorted({*runtime_codes(), *server_codes()})
 
 
@@ -276,7 +276,7 @@ def test_table_of_metrics_is_complete(server: Serving) -> None:
     server.run(controller="regex", controller_arg="a", prompt="Hello")
     found = {re.sub(r"\{.*|_(bucket|sum|count)(?=\{|$)", "", name) for name in server.metrics()}
     found = {re.sub("_(bucket|sum|count)$", "", name) for name in found}
-    documented = set(names(section("server.md", "Figures")))
+    documented = set(names(section("server_reference.md", "Figures")))
     assert found - documented == set()
     assert documented - found <= {"aici_controller_events_total"}, "the server has no such figures"
 
