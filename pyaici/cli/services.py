@@ -29,8 +29,8 @@ def serve(arguments: argparse.Namespace) -> int:
     if missing:
         cure = install_command("llama,server")
         raise AiciError(
-            f"aici serve needs the server: {cure} (missing: {', '.join(missing)}); docs/server_reference.md lists "
-            "its options"
+            f"aici serve needs the server: {cure} (missing: {', '.join(missing)}); "
+            "docs/server_reference.md lists its options"
         )
     from pyaici.server.program import main
 

@@ -101,8 +101,8 @@ class ServerSettings(BaseSettings):
     kv_cache_tokens: int | None = Field(
         None,
         ge=1024,
-        description="tokens in the key-value cache. Default for llama: two contexts of the model, but at most "
-        "an eighth of the free memory, allocated at the start; for hf: what fits into 40 % of the free "
+        description="tokens in the key-value cache. Default for llama: two contexts of the model, but at "
+        "most an eighth of the free memory, allocated at the start; for hf: what fits into 40 % of the free "
         "memory, 64 % on a GPU. With hf, each request takes as many tokens as the longest one. Not for "
         "models without such a cache, e.g. Mamba",
     )
