@@ -352,8 +352,14 @@ def naming_trust_option(folder: Path) -> Iterator[None]:
 
 
 def check_folder(path: str | Path) -> Path:
-    """Returns the path of a model's folder. Raises ValueError if the folder has no config.json."""
+    """Returns the path of a model's folder. Raises ValueError if there is none, or it has no config.json."""
     folder = Path(path)
+    if not folder.exists():
+        raise ValueError(
+            f"--model: there is no file or folder {folder}; give a GGUF file or the folder of a Transformers "
+            "model (aici serve also takes its name on the Hugging Face Hub, OWNER/NAME), or leave --model "
+            "out for the default model"
+        )
     if not (folder / "config.json").is_file():
         raise ValueError(
             f"{folder} is not the folder of a Transformers model: it has no config.json (give the folder of "

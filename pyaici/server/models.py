@@ -265,8 +265,18 @@ def _path(settings: ServerSettings, kind: str) -> tuple[Path, str]:
         path = check_file(path)
         return path, settings.model_name or path.stem
     if not path.is_dir() and _HUB_NAME.fullmatch(str(path)):
+        _check_packages(kind)  # huggingface_hub comes with each of these engines
         return _from_hub(str(path)), settings.model_name or path.name
     return check_folder(path), settings.model_name or path.resolve().name
+
+
+def _check_packages(kind: str) -> None:
+    """Raises ValueError if a package of an engine for folders is missing; the message has the pip command."""
+    if kind == "vllm":
+        from pyaici.engines.vllm.program import check_packages
+    else:
+        from pyaici.engines.hf.program import check_packages
+    check_packages()
 
 
 def _from_hub(name: str) -> Path:
@@ -288,9 +298,9 @@ def _from_hub(name: str) -> Path:
 
 
 def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> BatchingEngine:
-    from pyaici.engines.hf.program import check_packages, load_model
+    from pyaici.engines.hf.program import load_model
 
-    check_packages()
+    _check_packages("hf")
     model, tokenizer = load_model(folder, settings.device, trust_remote_code=settings.trust_remote_code)
     from pyaici.engines.hf.engine import HfEngine
 
@@ -317,6 +327,7 @@ def _load_llama(settings: ServerSettings, runtime: Runtime, file: Path) -> Batch
 def _load_vllm(settings: ServerSettings, socket: Path, folder: Path) -> tuple[VllmEngine, Any]:
     from pyaici.engines.vllm.program import check_plugin, load_llm
 
+    _check_packages("vllm")
     check_plugin()
     os.environ["AICI_SOCKET"] = str(socket)  # where our plugin in vLLM finds the controllers
     llm = load_llm(folder, trust_remote_code=settings.trust_remote_code)

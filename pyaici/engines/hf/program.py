@@ -102,8 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs a request with Transformers; see `run_request`."""
 
     def check() -> Path | None:
+        folder = None if arguments.model is None else check_folder(arguments.model)
         check_packages()
-        return None if arguments.model is None else check_folder(arguments.model)
+        return folder
 
     def make_engine(folder: Path, runtime: Runtime | None, stack: contextlib.ExitStack) -> HfEngine:
         model, tokenizer = load_model(folder, arguments.device, trust_remote_code=arguments.trust_remote_code)

@@ -68,11 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
     from pyaici.engines.llama.library import load_library
 
     def check() -> Path | None:
-        check_packages()
+        file = None if arguments.model is None else check_file(arguments.model)
         if arguments.threads < 1:
             raise ValueError(f"--threads is {arguments.threads}; it must be at least 1")
+        check_packages()
         load_library(arguments.llama_library)
-        return None if arguments.model is None else check_file(arguments.model)
+        return file
 
     def make_engine(path: Path, runtime: Runtime | None, stack: contextlib.ExitStack) -> LlamaEngine:
         from pyaici.engines.llama.engine import LlamaEngine

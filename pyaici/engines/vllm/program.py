@@ -68,12 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     request = read_options(arguments)
     if arguments.record is not None and os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
         raise ValueError("--record needs vLLM in this process: set VLLM_ENABLE_V1_MULTIPROCESSING to 0")
-    if importlib.util.find_spec("vllm") is None:
-        raise ValueError(
-            'this needs vLLM: pip install "pyaici[vllm]", or in a checkout run scripts/vllm.sh, which also '
-            "works without a GPU"
-        )
     folder = None if arguments.model is None else check_folder(arguments.model)
+    check_packages()
     with contextlib.ExitStack() as stack:
         if arguments.controller != "none":
             from pyaici.client.runtime import Runtime
@@ -86,6 +82,15 @@ def run(arguments: argparse.Namespace) -> int:
                 try_argument(runtime, request, arguments, folder)
             os.environ["AICI_SOCKET"] = str(socket)  # where the AICI plugin in vLLM finds the module
         return _generate(folder or default_model_path(), request, arguments)
+
+
+def check_packages() -> None:
+    """Raises ValueError if vLLM is missing; the message has the pip command. Does not import it."""
+    if importlib.util.find_spec("vllm") is None:
+        raise ValueError(
+            'this needs vLLM: pip install "pyaici[vllm]", or in a checkout run scripts/vllm.sh, which also '
+            "works without a GPU"
+        )
 
 
 def check_plugin() -> None:

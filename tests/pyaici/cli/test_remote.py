@@ -210,7 +210,7 @@ def test_options_of_a_local_run_take_precedence_over_the_variable(
     assert main(["run", "none", "--prompt", "x"]) == 1
     assert f"no answer from the server at {UNREACHABLE}" in capsys.readouterr().err
     assert main(["run", "none", "--prompt", "x", "--model", "nowhere"]) == 1
-    assert "nowhere is not the folder of a Transformers model" in capsys.readouterr().err
+    assert "--model: there is no file or folder nowhere" in capsys.readouterr().err
 
 
 def test_missing_files_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,3 +247,11 @@ def test_client_needs_no_engine_and_names_missing_packages() -> None:
     assert "scripts/setup.sh client (missing: httpx2)" in missing.stderr
     missing = without("rich", command=["run", "none", "--prompt", "x", "--server", UNREACHABLE])
     assert "scripts/setup.sh client (missing: rich)" in missing.stderr
+
+
+@pytest.mark.parametrize("engine", ["llama", "hf", "vllm"])
+def test_path_of_a_model_is_checked_before_packages(engine: str) -> None:
+    heavy = ("torch", "transformers", "vllm", "xllamacpp", "gguf")
+    done = without(*heavy, command=["run", "none", "--prompt", "x", "--engine", engine, "--model", "SmolLM2"])
+    assert done.returncode == 1
+    assert "--model: there is no file" in done.stderr and "SmolLM2" in done.stderr

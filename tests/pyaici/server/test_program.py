@@ -55,7 +55,7 @@ def test_flags_override_the_environment_which_overrides_the_file(
         (("--engine", "mlx"), "--engine"),
         (("--max-streams", "0"), "--max-streams"),
         (("--config", "/nonexistent.toml"), "/nonexistent.toml"),
-        (("--model", "/nonexistent"), "config.json"),
+        (("--model", "/nonexistent"), "there is no file or folder /nonexistent"),
         (("--prot", "1"), "--prot"),
     ],
 )
