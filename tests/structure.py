@@ -118,7 +118,7 @@ MATRIX = {
         "pyaici.server.settings"
     ),
     "pyaici.server.controller_store": (
-        "aicirt.contract aicirt.system pyaici.client pyaici.scripting pyaici.server.http "
+        "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.scripting pyaici.server.http "
         "pyaici.server.scheduling pyaici.server.settings"
     ),
     "pyaici.server.http": "aicirt.contract aicirt.system pyaici.engines pyaici.server.settings",

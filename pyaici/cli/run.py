@@ -29,7 +29,6 @@ from pyaici.engines.options import (
     read_request,
 )
 from pyaici.engines.vllm import program as vllm
-from pyaici.scripting.script import InterpreterMissingError
 
 if TYPE_CHECKING:
     from pyaici.engines.rest_events import RestEvents
@@ -168,11 +167,7 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
         body["controller_arg"] = argument
     with open_server(url, arguments, "rich") as client:
         body["controller"] = _controller(client, arguments.controller)
-        try:
-            stream = _start(client, body, str(request.prompt), arguments.chat)
-        except AiciError as error:
-            raise _explained(error, arguments.controller, url) from None
-        with contextlib.closing(stream):
+        with contextlib.closing(_start(client, body, str(request.prompt), arguments.chat)) as stream:
             return _show(stream)
 
 
@@ -199,17 +194,6 @@ def _controller(client: RestClient, name: str) -> str:
         raise AiciError(
             f"{path} must be uploaded first, which needs a token of the role upload: {error}"
         ) from None
-
-
-def _explained(error: AiciError, controller: str, url: str) -> AiciError:
-    """Replaces the error for a missing interpreter by one about scripts; returns other errors unchanged."""
-    language = language_of(controller)
-    if language is None or getattr(error, "reason", "") != "unknown_module":
-        return error
-    return InterpreterMissingError(
-        f"the server at {url} cannot run scripts in {language.name}: its controller {language.controller} "
-        "was not built; to fix this on the server: with network, python -m pyaici.build"
-    )
 
 
 def _start(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:

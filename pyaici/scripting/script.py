@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import AiciError, ModuleError
 from aicirt.contract.modules import MAX_NAME, MAX_SOURCE, NAME_PATTERN, StoredScript, interpreter_argument
 from pyaici.bundled import LANGUAGES, Language, build_cure, bundled_controllers, language_of
 
@@ -21,7 +21,7 @@ class ScriptFileError(AiciError):
     code = "script_file"
 
 
-class InterpreterMissingError(AiciError):
+class InterpreterMissingError(ModuleError):
     """Reports that the controller that runs scripts of this language has not been built."""
 
     code = "interpreter_missing"

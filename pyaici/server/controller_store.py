@@ -9,9 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aicirt.contract.errors import ControllerError
+from aicirt.contract.errors import ControllerError, UnknownModuleError
 from aicirt.system.logs import fields
+from pyaici.bundled import DESCRIPTIONS, LANGUAGES
 from pyaici.scripting.checker import is_syntax_error
+from pyaici.scripting.script import interpreter_file
+from pyaici.server.http.errors import busy
 from pyaici.server.http.users import Role
 from pyaici.server.scheduling.processes import call_at_end
 from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
@@ -32,14 +35,22 @@ Result = TypeVar("Result")
 _CALLS, _CALLS_EACH = 64, 4
 #: accepted arguments that are remembered: more than aicirt keeps ready. One takes 0.3 KiB
 _ACCEPTED = 1024
+#: time after which a client asks again for a controller that is being built; most take 1 to 30 s
+_BUILD_SECONDS = 10
 
 
 class ControllerStore:
     """Sends requests to aicirt on behalf of users. Calls may take seconds and do not block the event loop."""
 
-    def __init__(self, runtime: Runtime, settings: ServerSettings) -> None:
-        """Uses `runtime`, which belongs to the server alone and has the model's vocabulary registered."""
+    def __init__(
+        self, runtime: Runtime, settings: ServerSettings, is_building: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Uses `runtime`, which belongs to the server alone and has the model's vocabulary registered.
+
+        `is_building`: returns whether missing bundled controllers are being built.
+        """
         self._runtime = runtime
+        self._is_building = is_building
         #: (user, module, digest of the argument) of the latest accepted arguments
         self._accepted: OrderedDict[tuple[str, str, bytes], None] = OrderedDict()
         self._turns = FairTurns(_CALLS, WaitingLimits.before_streams(settings), each=_CALLS_EACH)
@@ -63,11 +74,11 @@ class ControllerStore:
     async def find(self, name: str, user: User) -> str:
         """Returns a controller's id, given an id, a tag or the name of a bundled controller.
 
-        Raises UnknownModuleError.
+        Raises what `describe` raises.
         """
         if name in self._runtime.bundled:
             return self._runtime.bundled[name]
-        return await self._ask(user, partial(self._runtime.find, name, owner=user.name))
+        return (await self.describe(name, user)).id
 
     async def prepare(self, module: str, arg: str, user: User) -> None:
         """Has the controller read its argument. Raises ArgumentError, and every other ControllerError.
@@ -124,8 +135,23 @@ class ControllerStore:
         return found[:limit], True
 
     async def describe(self, name: str, user: User) -> ModuleInfo:
-        """Returns a controller's description, by the names that `find` takes. Raises UnknownModuleError."""
-        return await self._ask(user, partial(self._runtime.describe, name, owner=user.name))
+        """Returns a controller's description, by the names that `find` takes.
+
+        Raises UnknownModuleError, and for a bundled controller that has not been built ApiError if it is
+        being built, or InterpreterMissingError if it runs scripts.
+        """
+        is_building = self._is_building()  # asked first, since the build may end during the call
+        try:
+            return await self._ask(user, partial(self._runtime.describe, name, owner=user.name))
+        except UnknownModuleError:
+            if is_building and name in DESCRIPTIONS:
+                raise busy(
+                    f"the controller {name!r} is being built: try again in {_BUILD_SECONDS} s", _BUILD_SECONDS
+                ) from None
+            for language in LANGUAGES:
+                if language.controller == name:
+                    interpreter_file(language)
+            raise
 
     async def tag(self, module: str, tag: str, user: User) -> None:
         """Gives a controller a tag.

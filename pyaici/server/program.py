@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal
@@ -119,15 +119,18 @@ def _as_uvicorn(record: logging.LogRecord) -> bool:
 
 
 @contextlib.contextmanager
-def building() -> Iterator[None]:
-    """Builds the bundled controllers that a source tree lacks in the background, and says so."""
+def building() -> Iterator[Callable[[], bool]]:
+    """Builds the bundled controllers that a source tree lacks in the background, and says so.
+
+    Yields a function that returns whether the build is still running.
+    """
     missing = DESCRIPTIONS.keys() - bundled_controllers().keys()
     if source_tree() is None or not missing:
-        yield
+        yield lambda: False
         return
     print(
         f"building {len(missing)} bundled controllers beside the server, once; until one is built, requests "
-        "for it get an error",
+        "for it get status 503",
         file=sys.stderr,
         flush=True,
     )
@@ -135,7 +138,7 @@ def building() -> Iterator[None]:
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=quiet, stdout=quiet, start_new_session=True) as build:
         try:
-            yield
+            yield lambda: build.poll() is None
         finally:
             with contextlib.suppress(ProcessLookupError):  # it has finished
                 os.killpg(build.pid, signal.SIGTERM)  # with its compiler
@@ -153,7 +156,7 @@ def serve(settings: ServerSettings) -> None:
         )
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(bind(settings))
-        stack.enter_context(building())
+        is_building = stack.enter_context(building())
         print(f"loading {settings.model or 'the default model'} ...", file=sys.stderr, flush=True)
         socket = settings.socket
         if socket is None:
@@ -172,7 +175,7 @@ def serve(settings: ServerSettings) -> None:
             failed.set()
             server.should_exit = True
 
-        app = create_app(settings, model, ControllerStore(control_runtime, settings), end)
+        app = create_app(settings, model, ControllerStore(control_runtime, settings, is_building), end)
         server = HttpServer(app, settings)
         app.openapi()  # the description is cached; building it in the first request for it would delay others
         gc.collect()

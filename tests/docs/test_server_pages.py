@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from aicirt.contract import errors
 from pyaici.build import build_controller
+from pyaici.scripting.script import InterpreterMissingError
 from pyaici.server.apis.cpc.requests import CertificateFields, CpcRequest, CpcResponse
 from pyaici.server.apis.openai.requests import _NEUTRAL, Constrained
 from pyaici.server.apis.openai.tool_formats import FORMATS
@@ -267,7 +268,7 @@ def server_codes() -> Iterator[str]:
 
 def test_table_of_error_codes_is_complete() -> None:
     shown = names(section("server_reference.md", "Errors"), 2)
-    assert sorted(shown) == sorted({*runtime_codes(), *server_codes()})
+    assert sorted(shown) == sorted({*runtime_codes(), *server_codes(), InterpreterMissingError.code})
 
 
 @pytest.mark.slow

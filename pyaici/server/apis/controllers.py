@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from aicirt.contract.errors import AiciError
 from aicirt.contract.modules import MAX_NAME, NAME_PATTERN
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
-from pyaici.scripting.script import InterpreterMissingError, Script, interpreter_file, requested_script
+from pyaici.scripting.script import Script, requested_script
 from pyaici.server.apis.fields import MAX_ARG, StrictBody
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.http.access import Runner, Uploader
@@ -45,24 +45,16 @@ class ScriptBody(ScriptText):
 def read_script(body: ScriptText, where: str = "") -> Script:
     """Returns the script, after checking that its text can be encoded as UTF-8.
 
-    `where`: path of the body in the request, with a dot at its end. Raises ApiError, also if the interpreter
-    was not built.
+    `where`: path of the body in the request, with a dot at its end. Raises ApiError.
     """
     script = requested_script(body.language, body.source, body.name)
     check_text(body.source, f"{where}source")
     check_text(script.name, f"{where}name")
-    try:
-        interpreter_file(script.language)
-    except InterpreterMissingError as error:
-        raise bad_request(error.message, f"{where}language", "interpreter_missing") from None
     return script
 
 
 def script_call(body: ScriptBody) -> ControllerCall:
-    """Returns the call of the controller that runs the script.
-
-    Raises ApiError, also if the interpreter was not built.
-    """
+    """Returns the call of the controller that runs the script. Raises ApiError."""
     script = read_script(body, "script.")
     try:
         arg = json.dumps(body.arg, ensure_ascii=False, allow_nan=False)

@@ -89,11 +89,6 @@ def test_tracebacks_from_a_server_keep_their_lines(capsys: pytest.CaptureFixture
     errors = capsys.readouterr().err
     assert '\n    File "script.py", line 3\n  SyntaxError: invalid syntax\n' in errors
     assert errors.startswith("aici: error:\n  Traceback")
-    with answering([(404, refusal("no controller is called 'pyctrl'", "unknown_module"))]) as (url, _):
-        assert main(["run", "script.py", "--prompt", "x", "--server", url]) == 1
-    errors = capsys.readouterr().err
-    assert f"the server at {url} cannot run scripts in Python" in errors
-    assert "python -m pyaici.build" in errors
 
 
 def test_list_explains_how_to_run_scripts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

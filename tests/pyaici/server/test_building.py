@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aicirt.contract.errors import AiciError, UnknownModuleError
 from pyaici import bundled
+from pyaici.client.runtime import Runtime
+from pyaici.server.controller_store import ControllerStore
+from pyaici.server.http.errors import ApiError, from_aici
 from pyaici.server.program import building
+from pyaici.server.settings import ServerSettings
+from tests.pyaici.server.small import USER
 
 
 def test_missing_controllers_are_built_beside_the_server(
@@ -25,11 +34,61 @@ def test_missing_controllers_are_built_beside_the_server(
         return started[0]
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    with building():
-        pass
+    with building() as is_building:
+        assert not is_building()
     assert not started and not capsys.readouterr().err
     monkeypatch.setattr(bundled, "FOLDER", tmp_path)
-    with building():
-        assert started[0].poll() is None
-    assert started[0].poll() is not None
+    with building() as is_building:
+        assert started[0].poll() is None and is_building()
+    assert started[0].poll() is not None and not is_building()
     assert "bundled controllers beside the server, once" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    with Runtime(workers=1) as runtime:
+        yield runtime
+
+
+def test_controller_that_is_being_built_is_not_ready_yet(
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = bundled.FOLDER / "yesno.wasm"
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+
+    async def main() -> None:
+        store = ControllerStore(runtime, ServerSettings(), lambda: True)
+        for name in ("yesno", "pyctrl"):
+            with pytest.raises(ApiError, match=f"the controller '{name}' is being built") as caught:
+                await store.find(name, USER)
+            assert caught.value.status == 503 and int(caught.value.headers["Retry-After"]) > 0
+        with pytest.raises(UnknownModuleError):
+            await store.find("yes_no", USER)
+        shutil.copy(built, tmp_path)
+        assert await store.find("yesno", USER) == runtime.bundled["yesno"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code", "words"),
+    [
+        ("choice", 404, "unknown_module", "this one has not been built: python -m pyaici.build"),
+        ("jsctrl", 400, "interpreter_missing", "the controller jsctrl was not built"),
+    ],
+)
+def test_controller_that_nobody_builds_is_unknown(
+    name: str,
+    status: int,
+    code: str,
+    words: str,
+    runtime: Runtime,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+    store = ControllerStore(runtime, ServerSettings(), lambda: False)
+    with pytest.raises(AiciError, match=words) as caught:
+        asyncio.run(store.find(name, USER))
+    error = from_aici(caught.value)
+    assert (error.status, error.code) == (status, code)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyaici import bundled
-from pyaici.server.apis.controllers import ScriptBody, script_call
-from pyaici.server.http.errors import ApiError
 from tests.pyaici.server.serving import Serving
 
 LANGUAGES = ("python", "javascript")
@@ -156,12 +152,3 @@ def test_script_cannot_be_combined_with_a_constraint(server: Serving) -> None:
     with server.client() as client:
         error = client.post("/v1/completions", json=body).json()["error"]
     assert error["message"] == "only one of script and regex can constrain an answer"
-
-
-def test_missing_interpreter_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
-    with pytest.raises(ApiError) as caught:
-        script_call(ScriptBody(language="javascript", source="1"))
-    error = caught.value
-    assert (error.status, error.code, error.param) == (400, "interpreter_missing", "script.language")
-    assert "the controller jsctrl was not built" in error.message
