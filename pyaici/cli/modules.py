@@ -94,7 +94,8 @@ like any other; its argument is a JSON value or a text.
 
 Uploading a file again changes nothing. A tag of another module moves to this one; requests that begin later
 use this module. Without a daemon, the controller goes to the store from which this user's daemons load
-modules. A server (aici serve) requires a token of the role upload and records you as the owner.
+modules. A server (aici serve) records you as the owner. It requires a token of the role upload, unless it was
+started with --anonymous upload.
 """
 _UPLOAD_EXAMPLES = """\
   aici upload my_ctrl.wasm --tag my_ctrl --socket /run/aici.sock

@@ -191,9 +191,7 @@ def _controller(client: RestClient, name: str) -> str:
     except ServerError as error:
         if error.status not in (401, 403):
             raise
-        raise AiciError(
-            f"{path} must be uploaded first, which needs a token of the role upload: {error}"
-        ) from None
+        raise AiciError(f"{path} must be uploaded first: {error}") from None
 
 
 def _start(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:

@@ -83,6 +83,12 @@ class Gate:
             raise _unauthorized("the token is unknown")
         if self._users and token is None and "authorization" in request.headers:
             raise _unauthorized("the Authorization header has no token")
+        if self._users is None and user.role < needed:  # no token can help
+            role = needed.name.lower()
+            raise forbidden(
+                f"this request needs the role {role}, which this server gives to nobody: start it with "
+                f"--anonymous {role}, or with --users FILE"
+            )
         _check_role(user, needed)
         return user
 
@@ -159,7 +165,7 @@ def _token(request: HTTPConnection) -> str | None:
 def _unauthorized(message: str) -> ApiError:
     return ApiError(
         401,
-        f"{message}: send Authorization: Bearer TOKEN",
+        f"{message}: send Authorization: Bearer TOKEN (the command aici: --token or $AICI_TOKEN)",
         kind="authentication_error",
         code="unauthorized",
         headers={"WWW-Authenticate": "Bearer"},

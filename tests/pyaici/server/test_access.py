@@ -90,9 +90,11 @@ def test_without_users_anyone_may_run_and_tokens_are_ignored() -> None:
     gate = Gate(ServerSettings())
     assert gate.admit(_request(), Role.RUN).name == "anonymous"
     assert gate.admit(_request("sk-whatever"), Role.RUN).name == "anonymous"
-    with pytest.raises(ApiError) as error:
-        gate.admit(_request("sk-whatever"), Role.UPLOAD)
-    assert error.value.status == 401
+    for token in (None, "sk-whatever"):
+        with pytest.raises(ApiError, match=r"start it with --anonymous upload, or with --users") as error:
+            gate.admit(_request(token), Role.UPLOAD)
+        assert error.value.status == 403 and "Bearer" not in error.value.message
+    assert Gate(ServerSettings(anonymous="upload")).admit(_request(), Role.UPLOAD).name == "anonymous"
 
 
 def test_with_users_requests_need_a_token(users: UserFile) -> None:
@@ -108,6 +110,7 @@ def test_with_users_requests_need_a_token(users: UserFile) -> None:
         with pytest.raises(ApiError) as error:
             gate.admit(request, needed)
         assert error.value.status == status
+        assert ("--token or $AICI_TOKEN" in error.value.message) == (status == 401)
 
 
 def test_request_rate_is_counted_for_each_caller(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
