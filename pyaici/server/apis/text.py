@@ -120,11 +120,14 @@ class AnswerText:
         token_bytes: Callable[[int], bytes],
         stop: Sequence[str] = (),
         protected: Protected | None = None,
+        param: str | None = None,
     ) -> None:
         """Starts with an empty answer.
 
-        `token_bytes`: of the model's vocabulary. `protected`: parts in which no stop string counts.
+        `token_bytes`: of the model's vocabulary. `protected`: parts in which no stop string counts. `param`:
+        the request's field that names the controller, for errors.
         """
+        self._param = param
         self._stops = Stops(stop, protected)
         #: finds which part of the text belongs to each token
         self._trail = TextTrail(token_bytes)
@@ -161,7 +164,7 @@ class AnswerText:
                 self._room_for_logs -= min(len(event.text), self._room_for_logs)
             elif isinstance(event, Finished):
                 if event.error is not None:
-                    raise from_aici(event.error, "controller")
+                    raise from_aici(event.error, self._param)
                 if event.reason is FinishReason.CANCELLED:  # here only the engine's end cancels
                     raise busy("the engine stopped before the answer was complete: try again later", 5)
                 self._reason = event.reason
@@ -238,7 +241,8 @@ async def answer_deltas(
 
     The first delta is empty: it reports that the request has been accepted. `in_turn`: see `Service.run`.
     """
-    answer = AnswerText(service.model.vocabulary.token_bytes, stop, protected)
+    param = None if job.controller is None else job.controller.param
+    answer = AnswerText(service.model.vocabulary.token_bytes, stop, protected, param)
     async with service.run(job, in_turn=in_turn) as stream:
         yield TextDelta()
         async for events in stream:

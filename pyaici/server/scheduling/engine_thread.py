@@ -234,7 +234,7 @@ class EngineThread:
                 stream.lost = error  # the request can be placed again
             else:
                 lost += 1
-                stream.fail(from_aici(error, "controller"))
+                stream.fail(from_aici(error))
                 self.cancel(stream)
         level = logging.WARNING if lost else logging.INFO  # aicirt ends workers that nobody needs
         about = fields(pid=pid, lost=lost)

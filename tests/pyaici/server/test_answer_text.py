@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aicirt.contract.errors import MemoryLimitError
 from pyaici.engines.engine import BackTracked, Event, Finished, FinishReason, Origin, Started, TokensAppended
 from pyaici.engines.record import TextTrail
 from pyaici.server.apis.stops import Protected
 from pyaici.server.apis.text import AnswerText, TextDelta, TextToken
+from pyaici.server.http.errors import ApiError
 
 #: tokens by id: two letters, the two halves of é, a special token, and a longer token
 _BYTES = [b"a", b"b", b"\xc3", b"\xa9", b"", b"ab!"]
@@ -273,3 +276,10 @@ def test_memory_of_stop_strings_is_bounded_by_their_length() -> None:
         assert (
             _follow(one, [_START, [_append("x" + stops[3][:-1])], [_append("a")]])[0] == "x" + stops[3][:-1]
         )
+
+
+def test_error_names_the_field_with_the_controller() -> None:
+    answer = AnswerText(lambda token: b"", param="script")
+    with pytest.raises(ApiError, match="out of memory") as caught:
+        answer.follow([*_START, Finished(0, 0, FinishReason.ERROR, MemoryLimitError("out of memory"))])
+    assert (caught.value.code, caught.value.param) == ("memory_limit", "script")

@@ -90,6 +90,9 @@ def test_failing_script_reports_its_traceback(server: Serving, language: str) ->
     assert any(cause in line for line in lines), lines
     in_a_step = [one for event in events[1:-1] for one in event["forks"] if "error" in one]
     assert [one["error"] for one in in_a_step] == [fork["error"]]
+    with server.client() as client:
+        answer = client.post("/v1/completions", json={"prompt": "Hello", "script": script(language, FAILS)})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "script", answer.text
 
 
 @pytest.mark.parametrize("path", ["/v1/run", "/v1/completions"])
