@@ -59,7 +59,7 @@ def list_all(arguments: argparse.Namespace) -> int:
     for known in bundled:
         show(_line(known.name, known.size, known.summary))
         if known.example:
-            show(f"{'':<33}  aici run {known.name} --arg {shlex.quote(known.example)} --prompt ...")
+            show(f"{'':<33}  aici run {known.name} --arg {_quoted(known.example)} --prompt ...")
     show("scripts, by file name:")
     names = {known.name for known in bundled}
     for language in LANGUAGES:
@@ -78,6 +78,14 @@ def list_all(arguments: argparse.Namespace) -> int:
     if left := len(modules) - len(shown):
         show(f"  {left} without a tag; --all lists them")
     return 0
+
+
+def _quoted(text: str) -> str:
+    """Quotes a text for bash and zsh in one line."""
+    if text.isprintable():
+        return f'"{text}"' if "'" in text and not set('"$`\\!') & set(text) else shlex.quote(text)
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"$'{escaped}'"
 
 
 def _line(name: str, size: int | None, more: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.modules import ModuleStore
-from pyaici.bundled import bundled_controllers
+from pyaici.bundled import bundled_controllers, describe_bundled
 from pyaici.cli import new
 from pyaici.cli.__main__ import main
 from tests.forked import run_forked
@@ -206,6 +206,19 @@ def test_list_shows_bundled_and_uploaded(tmp_path: Path, capsys: pytest.CaptureF
     assert "without a tag" not in listed
     for name in bundled_controllers():
         assert re.search(rf"^  {name} +\d", listed, re.MULTILINE)
+
+
+def test_list_shows_examples_in_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--store", str(tmp_path)]) == 0
+    listed = capsys.readouterr().out
+    assert '"\'"' not in listed
+    for known in describe_bundled():
+        if known.example is None:
+            continue
+        (line,) = (one for one in listed.splitlines() if f"  aici run {known.name} " in one)
+        command = line.replace("aici run", "printf %s", 1).replace(f"{known.name} --arg", "", 1)
+        shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        assert shown.stdout == f"{known.example}--prompt..."
 
 
 def test_list_counts_modules_without_a_tag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
