@@ -20,7 +20,7 @@ from aicirt.system import logs
 from aicirt.system.files import private_directory
 from aicirt.system.logs import fields
 from aicirt.system.resources import default_worker_count
-from aicirt.system.terminal import ended_by, run_command
+from aicirt.system.terminal import ended_by, parse_arguments, run_command
 from aicirt.system.user import User
 
 _log = logging.getLogger("aicirt")
@@ -162,7 +162,7 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
     # for a daemon that belongs to one process: the daemon ends with that process and removes this folder
     parser.add_argument("--owner-pid", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, default=None, help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
+    args = parse_arguments(parser, argv)
     if args.workers < 1:
         parser.error("--workers must be at least 1")
     try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import difflib
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn, TextIO
 
@@ -27,6 +29,25 @@ def printable(text: str) -> str:
 def show(value: object = "", *, file: TextIO | None = None, flush: bool = False) -> None:
     """Prints a line with control characters escaped. Use this for every line that contains foreign text."""
     print(printable(str(value)), file=file, flush=flush)
+
+
+def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses as argparse does, and suggests options for unknown ones."""
+    arguments, rest = parser.parse_known_args(argv)
+    if rest:
+        refuse_rest(parser, rest)
+    return arguments
+
+
+def refuse_rest(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
+    """Ends the program as argparse does for unknown arguments, and suggests the ones probably meant."""
+    known = [option for action in parser._actions for option in action.option_strings]
+    words = [word.partition("=")[0] for word in rest if word.startswith("--")]
+    meant = [found[0] for word in words if (found := difflib.get_close_matches(word, known, n=1))]
+    if not words and "--prompt" in known:
+        meant = ["--prompt"]
+    hint = f"; did you mean {' and '.join(meant)}?" if meant else ""
+    parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
 
 
 #: time that a command has for an orderly exit after Ctrl-C or SIGTERM. An interrupt may get lost: if it

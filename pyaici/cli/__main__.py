@@ -9,7 +9,7 @@ import sys
 from typing import Any, NoReturn
 
 from aicirt.contract.errors import AiciError
-from aicirt.system.terminal import leave, run_command
+from aicirt.system.terminal import leave, refuse_rest, run_command
 from pyaici.build import BuildError
 from pyaici.cli import (
     build,
@@ -25,7 +25,6 @@ from pyaici.cli import (
     watch,
 )
 from pyaici.cli import script as script_command
-from pyaici.cli.command import refuse_rest
 
 _DESCRIPTION = (
     "Write, build, check and run AICI controllers: WebAssembly programs that steer a language model."

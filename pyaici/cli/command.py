@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 
 def add_command(
@@ -27,14 +26,3 @@ def add_command(
     )
     added.set_defaults(run=run, parser=added)
     return added
-
-
-def refuse_rest(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
-    """Ends the program as argparse does for unknown arguments, and suggests the ones probably meant."""
-    known = [option for action in parser._actions for option in action.option_strings]
-    words = [word.partition("=")[0] for word in rest if word.startswith("--")]
-    meant = [found[0] for word in words if (found := difflib.get_close_matches(word, known, n=1))]
-    if not words and "--prompt" in known:
-        meant = ["--prompt"]
-    hint = f"; did you mean {' and '.join(meant)}?" if meant else ""
-    parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aicirt.contract.errors import AiciError, ArgumentError, UnknownModuleError, VocabularyError
 from aicirt.contract.modules import script_value
-from aicirt.system.terminal import run_command
+from aicirt.system.terminal import parse_arguments, run_command
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
 from pyaici.engines.engine import (
     Request,
@@ -212,7 +212,7 @@ def run_main(
     )
     parser.add_argument("--controller", metavar="NAME_OR_FILE", help=f"{CONTROLLER_HELP}, or none (default)")
     add_options(parser)
-    arguments = parser.parse_args(argv)
+    arguments = parse_arguments(parser, argv)
     return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))
 
 

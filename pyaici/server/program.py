@@ -22,6 +22,7 @@ import prometheus_client
 
 from aicirt.contract.errors import AiciError
 from aicirt.system import logs
+from aicirt.system.terminal import parse_arguments
 from pyaici.build.sdk import source_tree
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.client.daemon import Daemon
@@ -91,7 +92,7 @@ def _kind(annotation: Any) -> Any:
 
 def main(argv: list[str]) -> int:
     """Runs the program and returns the exit status. Raises AiciError for invalid settings."""
-    given = vars(parser().parse_args(argv))
+    given = vars(parse_arguments(parser(), argv))
     config = given.pop("config", None)
     settings = read_settings(given, config)
     try:

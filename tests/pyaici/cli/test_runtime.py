@@ -93,6 +93,7 @@ def test_signal_ends_the_daemon_and_all_its_processes(
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--workers", "0"], "--workers must be at least 1"),
         (["--limit", "mid_ms=fast"], "'mid_ms=fast' is not NAME=NUMBER"),
+        (["--sokcet", "x"], "did you mean --socket?"),
         (["--limit", "max_forks=-1"], "max_forks is -1; it must be 0 or a positive number"),
     ],
 )

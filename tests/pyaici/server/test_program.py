@@ -56,7 +56,7 @@ def test_flags_override_the_environment_which_overrides_the_file(
         (("--max-streams", "0"), "--max-streams"),
         (("--config", "/nonexistent.toml"), "/nonexistent.toml"),
         (("--model", "/nonexistent"), "there is no file or folder /nonexistent"),
-        (("--prot", "1"), "--prot"),
+        (("--prot", "1"), "unrecognized arguments: --prot 1; did you mean --port?"),
     ],
 )
 def test_invalid_options_are_named(arguments: tuple[str, ...], words: str) -> None:
