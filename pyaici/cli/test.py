@@ -132,5 +132,5 @@ def _run_cases(playground: Playground, path: Path, arguments: argparse.Namespace
         for line in result.differences:
             show(f"  {line}")
     failed = sum(not result.passed for result in results)
-    show(f"{path}: {len(results)} cases, {failed} failed")
+    show(f"{path}: {len(results)} case{'s' * (len(results) != 1)}, {failed} failed")
     return failed

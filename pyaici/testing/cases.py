@@ -281,6 +281,9 @@ def _toml(value: Any) -> str:
         return "{ " + ", ".join(f"{_key(name)} = {_toml(one)}" for name, one in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
+    text = str(value) if isinstance(value, str) else ""
+    if set('"\\') & set(text) and "'" not in text and text.isprintable():
+        return f"'{text}'"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -146,8 +146,10 @@ def test_starter_script_passes_its_tests(language: str, capsys: pytest.CaptureFi
     for path in Path("story").iterdir():
         assert "NAME:" not in path.read_text()
     assert main(["script", "check", f"story/{script}"]) == 0
-    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml"]) == 0
-    assert "story/tests.toml: 2 cases, 0 failed" in capsys.readouterr().out
+    Path("one.toml").write_text('prompt = "x"\n')
+    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml", "one.toml"]) == 0
+    shown = capsys.readouterr().out
+    assert "story/tests.toml: 2 cases, 0 failed" in shown and "one.toml: 1 case, 0 failed" in shown
     text = Path("story", script).read_text()
     Path("story", script).write_text(text.replace("called", "named"))
     assert main(["test", f"story/{script}", "--transcript", "story/tests.toml"]) == 1

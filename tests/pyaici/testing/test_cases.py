@@ -134,6 +134,12 @@ def test_update_of_long_values_json_files_and_unsupported_syntax(playground: Pla
     written = Path("t.toml").read_text()
     assert written.endswith('model = "a"\n') and '"y ]"' not in written
     assert tomllib.loads(written)["expect"] == {"log": ["colour a"]}
+    text = 'arg = ["a \\"b\\"", "it\'s \\"c\\""]\nmodel = MODEL\nexpect = { text = "x" }\n'
+    for model, now in [("'a'", """'It is a "b"'"""), ('"it"', r'''"It is it's \"c\""''')]:
+        update_cases(Path("t.toml"), run(playground, text.replace("MODEL", model)))
+        assert f"text = {now} }}" in Path("t.toml").read_text(), (
+            "quotes need no escapes if they can be avoided"
+        )
     content = {"case": [{"arg": ["a"]}]}
     update_cases(Path("t.json"), run(playground, json.dumps(content), "t.json"))
     assert json.loads(Path("t.json").read_text())["case"][0]["expect"]["text"] == "It is a"
