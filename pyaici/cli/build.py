@@ -1,4 +1,4 @@
-"""`aici build`: builds a folder of sources to a Wasm file."""
+"""`aici build`: builds a folder of sources, or one source file, to a Wasm file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pyaici.cli.check import print_check
 from pyaici.cli.command import add_command
 
 _MORE = """
-DIR contains the sources of one controller: C or C++20 (all .c and .cpp files), or Zig (main.zig). The
-compiler is in the package ziglang (extra sdk), the SDK in this one. The first build on a
-machine also builds the libraries, which takes about 20 s for C and 40 s for C++.
+SOURCE is a folder with the sources of one controller: C or C++20 (all .c and .cpp files), or Zig (main.zig).
+Or it is a controller in one file, such as once.cpp. The compiler is in the package ziglang (extra
+sdk), the SDK in this one. The first build on a machine also builds the libraries, which takes about
+20 s for C and 40 s for C++.
 
 A Rust crate (Cargo.toml) is built with cargo, and an AssemblyScript project (asconfig.json) with asc. Install
 these compilers yourself.
@@ -21,6 +22,7 @@ these compilers yourself.
 _EXAMPLES = """\
   aici build my_ctrl                      writes my_ctrl.wasm to the current folder
   aici build my_ctrl -o out/first.wasm
+  aici build once.cpp                     builds one file, and writes once.wasm
   aici build                              builds the sources in the current folder
 """
 
@@ -33,15 +35,15 @@ def add(commands: Any) -> None:
         nargs="?",
         default=Path(),
         type=Path,
-        metavar="DIR",
-        help="folder with the sources (default: the current folder)",
+        metavar="SOURCE",
+        help="folder with the sources, or one source file (default: the current folder)",
     )
     parser.add_argument(
         "-o",
         "--out",
         type=Path,
         metavar="FILE",
-        help="the file to write (default: DIR's name and .wasm, in the current folder)",
+        help="the file to write (default: SOURCE's name with .wasm, in the current folder)",
     )
 
 

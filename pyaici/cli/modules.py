@@ -17,8 +17,8 @@ from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place, require_store
 from pyaici.scripting.script import Script, read_script
 
-_MODULE_HELP = (
-    "a tag, the id of a module or at least its first 8 digits, or the name of an uploaded bundled controller"
+_CONTROLLER_HELP = (
+    "a tag, an id or at least its first 8 digits, or the name of an uploaded bundled controller"
 )
 
 
@@ -44,7 +44,7 @@ _LIST_EXAMPLES = """\
 
 
 def _add_list(commands: Any) -> None:
-    summary = "list bundled controllers, uploaded modules and tags"
+    summary = "list bundled and uploaded controllers, and their tags"
     parser = add_command(commands, "list", list_all, summary, more=_LIST_MORE, examples=_LIST_EXAMPLES)
     add_place(parser)
     parser.add_argument("--all", action="store_true", help="also show uploads without a tag")
@@ -96,14 +96,14 @@ def _line(name: str, size: int | None, more: str) -> str:
 # -- upload --------------------------------------------------------------------------------------------------
 
 _UPLOAD_MORE = """
-Prints the id of the module and its tags. An engine that uses the same daemon, such as a vLLM server, can then
+Prints the controller's id and tags. An engine that uses the same daemon, such as a vLLM server, can then
 start the controller by its id or by a tag, and `aici run TAG` runs it. An uploaded script is a controller
 like any other; its argument is a JSON value or a text.
 
-Uploading a file again changes nothing. A tag of another module moves to this one; requests that begin later
-use this module. Without a daemon, the controller goes to the store from which this user's daemons load
-modules. A server (aici serve) records you as the owner. It requires a token of the role upload, unless it was
-started with --anonymous upload.
+Uploading a file again changes nothing. A tag of another controller moves to this one; requests that begin
+later use this controller. Without a daemon, it goes to the store from which this user's daemons load
+controllers. A server (aici serve) records you as the owner. It requires a token of the role upload, unless it
+was started with --anonymous upload.
 """
 _UPLOAD_EXAMPLES = """\
   aici upload my_ctrl.wasm --tag my_ctrl --socket /run/aici.sock
@@ -162,8 +162,8 @@ def _script(name: str) -> Script:
 # -- tags ----------------------------------------------------------------------------------------------------
 
 _TAGS_MORE = """
-Prints a line for each tag: the tag, the first digits of its module's id, the module's owners, and the age of
-the first upload.
+Prints a line for each tag: the tag, the first digits of its controller's id, the controller's owners, and the
+age of the first upload.
 """
 _TAGS_EXAMPLES = """\
   aici tags                                      in the store of this user, or at $AICI_SOCKET or $AICI_SERVER
@@ -216,11 +216,11 @@ def age(seconds: float) -> str:
 # -- tag, untag ----------------------------------------------------------------------------------------------
 
 _TAG_MORE = """
-Requests that begin later find this module by the name. Running requests keep their module.
+Requests that begin later find this controller by the name. Running requests keep their controller.
 """
 _TAG_EXAMPLES = """\
   aici tag 41d0f2c9 json_latest              the beginning of an id, as aici list --all shows it
-  aici tag json_latest json_stable           adds a second tag to a tagged module
+  aici tag json_latest json_stable           adds a second tag
   aici tag json_latest json_stable --server http://gpu-3:8000
 """
 _UNTAG_MORE = """
@@ -236,9 +236,9 @@ _UNTAG_EXAMPLES = """\
 def _add_tag(commands: Any) -> None:
     summary = "give an uploaded controller a name"
     parser = add_command(commands, "tag", tag, summary, more=_TAG_MORE, examples=_TAG_EXAMPLES)
-    parser.add_argument("module", metavar="MODULE", help=_MODULE_HELP)
+    parser.add_argument("module", metavar="CONTROLLER", help=_CONTROLLER_HELP)
     parser.add_argument(
-        "name", metavar="NAME", help="the tag; if another module has it, it moves to this one"
+        "name", metavar="NAME", help="the tag; if another controller has it, it moves to this one"
     )
     add_place(parser)
 
@@ -272,9 +272,9 @@ def untag(arguments: argparse.Namespace) -> int:
 # -- remove --------------------------------------------------------------------------------------------------
 
 _REMOVE_MORE = """
-Remove your own tags first. The module is deleted when no other owner has uploaded or tagged it; running
-requests continue to their end. Without a daemon the module is removed from the store; a daemon that uses
-that store keeps it in memory until you remove it there too, or the daemon ends. At a server the role of your
+Remove your own tags first. The controller is deleted when no other owner has uploaded or tagged it; running
+requests continue to their end. Without a daemon it is removed from the store; a daemon that uses that
+store keeps it in memory until you remove it there too, or the daemon ends. At a server the role of your
 token decides: an administrator removes other owners' uploads and tags, with or without --force.
 """
 _REMOVE_EXAMPLES = """\
@@ -286,7 +286,7 @@ _REMOVE_EXAMPLES = """\
 def _add_remove(commands: Any) -> None:
     summary = "remove an uploaded controller"
     parser = add_command(commands, "remove", remove, summary, more=_REMOVE_MORE, examples=_REMOVE_EXAMPLES)
-    parser.add_argument("module", metavar="MODULE", help=_MODULE_HELP)
+    parser.add_argument("module", metavar="CONTROLLER", help=_CONTROLLER_HELP)
     parser.add_argument(
         "--force", action="store_true", help="also remove other owners' uploads of it, and all its tags"
     )

@@ -58,7 +58,7 @@ def add_place(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--store",
         type=Path,
-        help="folder for uploaded modules (default: $AICI_STORE, or a folder in the user's cache)",
+        help="folder for uploaded controllers (default: $AICI_STORE, or a folder in the user's cache)",
     )
     add_server(where, parser, "; options override variables, and $AICI_SERVER overrides $AICI_SOCKET")
 
@@ -107,7 +107,7 @@ def find_module(place: Place, name: str) -> str:
             raise
         found = ""
     if found not in ids:
-        raise UnknownModuleError(f"no uploaded module is called {name!r}; aici list --all lists all modules")
+        raise UnknownModuleError(f"no uploaded controller is called {name!r}; aici list --all lists all")
     return found
 
 

@@ -270,6 +270,9 @@ def test_help_of_every_command_has_examples() -> None:
             "doctor",
         )
     ]
+    for command in ("list", "upload", "tags", "tag", "untag", "remove"):
+        assert "module" not in aici(command, "--help").stdout.lower(), "their word is controller"
+    assert "aici build once.cpp" in aici("build", "--help").stdout
     for command in commands:
         assert f"examples:\n  aici {command}" in aici(command, "--help").stdout, command
 

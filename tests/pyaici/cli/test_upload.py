@@ -130,7 +130,7 @@ def test_uploaded_module_is_removed_after_its_tag(
     assert main(["remove", identity(guest)[:16], *place]) == 0
     assert capsys.readouterr().out == f"{identity(guest)}  removed\n"
     assert main(["remove", identity(guest), *place]) == 1
-    assert "no uploaded module is called" in capsys.readouterr().err
+    assert "no uploaded controller is called" in capsys.readouterr().err
 
 
 def test_modules_and_tags_of_other_owners_need_force(
@@ -184,8 +184,8 @@ def test_invalid_files_names_and_tags_are_refused(
             ["upload", "regex", "--tag", "No Tag"],
             f"as {identity(find_controller('regex'))}, but not tagged: invalid tag 'No Tag'",
         ),
-        (["tag", "nobody", "x"], "no uploaded module is called 'nobody'; aici list --all lists all modules"),
-        (["tag", "", "x"], "no uploaded module is called ''"),
+        (["tag", "nobody", "x"], "no uploaded controller is called 'nobody'; aici list --all lists all"),
+        (["tag", "", "x"], "no uploaded controller is called ''"),
     ]:
         assert main([*argv, *place]) == 1
         output = capsys.readouterr()
@@ -208,7 +208,7 @@ def test_ids_take_precedence_over_tags_and_need_eight_digits(
     assert main(["tag", victim[:8], "mine", *where]) == 0
     assert capsys.readouterr().out == f"{victim}  mine\n"
     assert main(["tag", victim[:7], "mine", *where]) == 1
-    assert "no uploaded module is called" in capsys.readouterr().err
+    assert "no uploaded controller is called" in capsys.readouterr().err
 
 
 def test_upload_without_a_daemon_is_an_error(
@@ -243,7 +243,7 @@ def test_script_is_uploaded_listed_and_removed(
     assert main(["untag", tag, *place]) == 0
     assert main(["remove", module, *place]) == 0
     assert main(["tag", module, "other", *place]) == 1
-    assert "no uploaded module is called" in capsys.readouterr().err
+    assert "no uploaded controller is called" in capsys.readouterr().err
 
 
 def test_script_with_a_syntax_error_is_refused(
