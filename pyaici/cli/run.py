@@ -18,6 +18,8 @@ from pyaici.engines.llama import program as llama
 from pyaici.engines.options import (
     CONTROLLER_HELP,
     HINT,
+    MODEL,
+    PLACE,
     add_beams_option,
     add_prompt_options,
     add_record_option,
@@ -26,6 +28,7 @@ from pyaici.engines.options import (
     engine_of,
     fill_in,
     given_argument,
+    option_group,
     read_request,
 )
 from pyaici.engines.vllm import program as vllm
@@ -98,7 +101,7 @@ def add(commands: Any) -> None:
         help=f"{CONTROLLER_HELP} (aici list), or none",
     )
     add_prompt_options(parser, "GGUF file, or folder of a Transformers model")
-    parser.add_argument(
+    option_group(parser, MODEL).add_argument(
         "--engine",
         choices=tuple(_ENGINES),
         help="llama = llama.cpp, hf = Transformers, vllm = vLLM (default: hf for the folder of a model, else "
@@ -110,7 +113,8 @@ def add(commands: Any) -> None:
     add_beams_option(parser)
     add_record_option(parser)
     add_sampling_options(parser)
-    add_server(parser, parser, ", unless options for a local model are given")
+    place = option_group(parser, PLACE)
+    add_server(place, place, ", unless options for a local model are given")
 
 
 def run(arguments: argparse.Namespace) -> int:

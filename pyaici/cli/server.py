@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyaici.rest import RestClient
 
 
-def add_server(where: argparse._ActionsContainer, parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Adds --server to `where` (the parser, or a group of exclusive options), and --token to `parser`."""
+def add_server(where: argparse._ActionsContainer, parser: argparse._ActionsContainer, more: str = "") -> None:
+    """Adds --server to `where`, which may be a group of exclusive options, and --token to `parser`."""
     where.add_argument(
         "--server",
         metavar="URL",

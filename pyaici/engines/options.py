@@ -74,9 +74,21 @@ def try_argument(runtime: Runtime, request: Request, arguments: argparse.Namespa
         raise ArgumentError(f"{error.message}; {HINT}", **error.detail) from None
 
 
+def option_group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """Returns the parser's group of options of this title, after adding it if there is none."""
+    for group in parser._action_groups:
+        if group.title == title:
+            return group
+    return parser.add_argument_group(title)
+
+
+#: titles of groups of options in the help
+REQUEST, MODEL, SAMPLING, PLACE = "request", "model", "sampling", "daemon or server"
+
+
 def add_beams_option(parser: argparse.ArgumentParser) -> None:
     """Adds --beams."""
-    parser.add_argument(
+    option_group(parser, SAMPLING).add_argument(
         "--beams",
         type=int,
         default=1,
@@ -86,7 +98,7 @@ def add_beams_option(parser: argparse.ArgumentParser) -> None:
 
 def add_record_option(parser: argparse.ArgumentParser) -> None:
     """Adds --record."""
-    parser.add_argument(
+    option_group(parser, REQUEST).add_argument(
         "--record",
         type=Path,
         metavar="FILE",
@@ -141,25 +153,28 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
 
     `models`: what --model takes.
     """
-    parser.add_argument(
+    request = option_group(parser, REQUEST)
+    request.add_argument(
         "--arg",
         metavar="TEXT",
         help="the controller's argument; @FILE reads it from a file, without a newline at the end, or from "
         "the bundled grammar of that name. A script gets a JSON value if TEXT is JSON (42, '[1, 2]', "
         "'\"42\"'), else a text",
     )
-    parser.add_argument(
+    request.add_argument(
         "--prompt",
         metavar="TEXT",
         help="the prompt; @FILE reads it from a file, without a newline at the end",
     )
-    parser.add_argument(
+    request.add_argument(
         "--chat",
         action=argparse.BooleanOptionalAction,
         help="put the prompt into the model's chat template (default: if the model has one)",
     )
-    parser.add_argument("--model", metavar="PATH", help=f"{models} (default: SmolLM2-135M-Instruct)")
-    where = parser.add_mutually_exclusive_group()
+    option_group(parser, MODEL).add_argument(
+        "--model", metavar="PATH", help=f"{models} (default: SmolLM2-135M-Instruct)"
+    )
+    where = option_group(parser, PLACE).add_mutually_exclusive_group()
     where.add_argument(
         "--socket",
         type=Path,
@@ -177,24 +192,25 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for sampling."""
-    parser.add_argument("--n", type=int, default=1, help="number of sequences to sample (default: 1)")
-    parser.add_argument(
+    group = option_group(parser, SAMPLING)
+    group.add_argument("--n", type=int, default=1, help="number of sequences to sample (default: 1)")
+    group.add_argument(
         "--temperature",
         type=float,
         default=0.0,
         help="sampling temperature; 0 always takes the most likely token (default: 0)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--top-p",
         type=float,
         default=1.0,
         help="sample from the most likely tokens that together have this probability (default: 1, all)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--top-k", type=int, default=0, help="sample from this many most likely tokens (default: 0, all)"
     )
-    parser.add_argument("--seed", type=int, help="seed of the random numbers, which makes a run repeatable")
-    parser.add_argument(
+    group.add_argument("--seed", type=int, help="seed of the random numbers, which makes a run repeatable")
+    group.add_argument(
         "--max-tokens", type=int, default=128, help="maximum number of tokens after the prompt (default: 128)"
     )
 
@@ -331,7 +347,7 @@ def engine_of(model: str | None) -> str:
 
 def add_trust_option(parser: argparse.ArgumentParser) -> None:
     """Adds --trust-remote-code."""
-    parser.add_argument(
+    option_group(parser, MODEL).add_argument(
         "--trust-remote-code",
         action="store_true",
         help="run the Python files in the folder of a model whose architecture Transformers does not have",

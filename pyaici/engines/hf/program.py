@@ -12,6 +12,7 @@ from aicirt.system.terminal import exceptions_wait
 from pyaici.build.sdk import install_command
 from pyaici.engines.batching.program import run_request
 from pyaici.engines.options import (
+    MODEL,
     add_beams_option,
     add_prompt_options,
     add_record_option,
@@ -19,6 +20,7 @@ from pyaici.engines.options import (
     add_trust_option,
     check_folder,
     naming_trust_option,
+    option_group,
     run_main,
 )
 from pyaici.models import default_model_path
@@ -45,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of this engine alone."""
-    parser.add_argument(
+    option_group(parser, MODEL).add_argument(
         "--device", help="device for the model, e.g. cpu or cuda:1 (default: cuda if available, else cpu)"
     )
 

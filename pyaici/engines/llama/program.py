@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from pyaici.build.sdk import install_command
 from pyaici.engines.batching.program import run_request
 from pyaici.engines.options import (
+    MODEL,
     add_beams_option,
     add_prompt_options,
     add_record_option,
     add_sampling_options,
+    option_group,
     run_main,
 )
 from pyaici.models.default import default_gguf_path
@@ -38,14 +40,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of this engine alone."""
-    parser.add_argument(
+    group = option_group(parser, MODEL)
+    group.add_argument(
         "--threads",
         type=int,
         default=1,
         metavar="N",
         help="threads of llama.cpp (default: 1); more than there are idle processors make it slow",
     )
-    parser.add_argument(
+    group.add_argument(
         "--llama-library",
         type=Path,
         metavar="PATH",

@@ -196,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_trust_option(parser)
     add_prompt_options(parser, "folder of a model")
+    add_trust_option(parser)
     add_record_option(parser)
     add_sampling_options(parser)

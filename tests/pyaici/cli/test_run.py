@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,23 @@ def test_run_of_an_unknown_name_suggests_others(
     assert main(["run", "rejex", "--prompt", "Hi", *model]) == 1
     error = capsys.readouterr().err
     assert "no file, no upload and no bundled controller is called 'rejex': did you mean regex?" in error
+
+
+def test_help_groups_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    found = re.findall(r"^([a-z][a-z ]*):$|^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+    title, groups = "", dict[str, list[str]]()
+    for heading, option in found:
+        title = heading or title
+        if option:
+            groups.setdefault(title, []).append(option)
+    assert groups == {
+        "request": ["--arg", "--prompt", "--chat", "--record"],
+        "model": ["--model", "--engine", "--threads", "--llama-library", "--device", "--trust-remote-code"],
+        "daemon or server": ["--socket", "--store", "--server", "--token"],
+        "sampling": ["--beams", "--n", "--temperature", "--top-p", "--top-k", "--seed", "--max-tokens"],
+    }
 
 
 @pytest.mark.parametrize("command", ["upload", "tag"])
