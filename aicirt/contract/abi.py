@@ -53,7 +53,7 @@ ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME = map(int, RowK
 MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST = 1, 2, 4
 MID_FLAGS = MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST
 #: flags of aici_step_arg
-ARG_SAMPLED, ARG_HAS_LOGPROB = 1, 2
+ARG_SAMPLED, ARG_HAS_LOGPROB, ARG_HURRY = 1, 2, 4
 #: the temperature in aici_mid_result that means greedy sampling; 0 means the request's own temperature
 GREEDY = -1.0
 

@@ -159,6 +159,8 @@ class Ticker:
 #: summary of the settings that change compiled code or accepted modules; see `_config`
 CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, deterministic simd; 1"
 
+#: percent of its limit after which a call is warned: an interpreter then has time to say where it is
+_WARNED_PERCENT = 95
 #: seconds by which consecutive calls of host functions may exceed the limit
 _LOOK_SECONDS = 0.0005
 #: most CPU time that is charged between two readings of the clock. A guest needs at most one tick and the
@@ -257,6 +259,10 @@ def _never() -> bool:
     return False
 
 
+def _ignore(_guest: Instance) -> None:
+    pass
+
+
 class Engine:
     """The wasmtime engine of a process. Guests run on the thread that made it, one at a time.
 
@@ -286,6 +292,7 @@ class Engine:
         "running",
         "spares",
         "wanted",
+        "warn",
         "wasmtime",
     )
 
@@ -315,6 +322,8 @@ class Engine:
         self.look_at = 0.0
         #: returns whether other work waits; a fiber whose charging has not begun yields at a tick only then
         self.wanted: Callable[[], bool] = _never
+        #: is told, perhaps repeatedly, that the running call has nearly used its limit
+        self.warn: Callable[[Instance], None] = _ignore
         #: SIGINT arrived while a guest ran
         self.interrupted = False
         main = threading.current_thread() is threading.main_thread()
@@ -370,9 +379,15 @@ class Engine:
         """
         counted = self.clock_start >= 0
         self.charge(guest)
-        if counted and guest.used_ns >= guest.limit_ns:
-            raise self.time_limit_error(guest)
+        if counted and self.is_nearly_over(guest):
+            if guest.used_ns >= guest.limit_ns:
+                raise self.time_limit_error(guest)
+            self.warn(guest)
         return counted
+
+    def is_nearly_over(self, guest: Instance) -> bool:
+        """Returns whether the running call has used nearly all of its limit, as far as it was charged."""
+        return guest.used_ns * 100 >= guest.limit_ns * _WARNED_PERCENT
 
     def time_limit_error(self, guest: Instance) -> TimeLimitError:
         """Returns the error of a call that has used its limit."""

@@ -9,10 +9,12 @@ from aicirt.contract.abi import (
     ANY_VERSION,
     APPEND,
     ARG,
+    ARG_HURRY,
     GROUP,
     NO_TOKENS,
     NUM_SOURCES,
     SET,
+    STEP_ARG,
     TOKENIZED,
     TOKENS,
     VALUE,
@@ -20,6 +22,7 @@ from aicirt.contract.abi import (
 from aicirt.contract.errors import (
     ControllerFailed,
     ResultError,
+    TimeLimitError,
     VocabularyError,
 )
 from aicirt.settings import RequestLimits
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from aicirt.worker.owners import Owner, Variables
     from aicirt.worker.sequence import Sequence
     from aicirt.worker.templates import LoadedVocabulary
+
+
+_FLAGS = STEP_ARG.offsets["flags"]
 
 
 class Log:
@@ -97,6 +103,7 @@ class GuestContext:
     """State of one instance that the imports read and change."""
 
     __slots__ = (
+        "arg_address",
         "asked",
         "capabilities",
         "limits",
@@ -120,6 +127,8 @@ class GuestContext:
         owner: Owner | None = None,
     ) -> None:
         self.vocabulary = vocabulary
+        #: of the guest's aici_step_arg; 0 = not known yet
+        self.arg_address = 0
         #: whether the guest has called an import that does not answer all requests of a client alike
         self.asked = False
         #: aici.h AICI_CAP_* -> value
@@ -236,7 +245,18 @@ def fail(instance: Instance, message: int, length: int) -> None:
     """Ends the sequence with the guest's message."""
     context = _asking(instance)
     text = instance.read(message, min(length, context.limits.log_bytes)).decode("utf-8", "replace")
+    address = context.arg_address
+    if address and instance.view[address + _FLAGS] & ARG_HURRY and instance.engine.is_nearly_over(instance):
+        limit, used = instance.limit_ns / 1e6, instance.used_ns / 1e6
+        said = f"{text}\nthe limit is {round(limit, 1):g} ms of CPU time"
+        raise TimeLimitError(said, callback=instance.callback, limit_ms=limit, used_ms=used)
     raise ControllerFailed(text or "the controller called aici_fail without a message")
+
+
+def warn(instance: Instance) -> None:
+    """Tells the guest in its aici_step_arg that the running call has nearly used its time."""
+    if address := _context(instance).arg_address:
+        instance.view[address + _FLAGS] |= ARG_HURRY
 
 
 def _name(instance: Instance, name: int, length: int) -> bytes:

@@ -47,7 +47,7 @@ from aicirt.wasm.host import GuestExit, Linker
 from aicirt.worker.client import Client
 from aicirt.worker.control import Controls
 from aicirt.worker.findings import Findings
-from aicirt.worker.hostapi import GuestContext
+from aicirt.worker.hostapi import GuestContext, warn
 from aicirt.worker.memory import GuestMemory
 from aicirt.worker.owners import Owner, Owners, Request
 from aicirt.worker.scheduling import Agenda, Listener, Meter, Work
@@ -104,6 +104,7 @@ class Worker:
         self.ticker = ticker
         self._controls = Controls(self, control)
         engine.wanted = self._wanted
+        engine.warn = warn
         engine.spares.limit = MOST_SPARES
 
     @property

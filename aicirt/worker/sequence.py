@@ -134,6 +134,7 @@ class Sequence:
         #: the owner had used its share of the last step: the input is delivered, but post_process and
         #: pre_process have not been called yet
         self.put_off = False
+        context.arg_address = arg_address
         instance.owner = context
         instance.log = context.write_log
         instance.seed = context.seed

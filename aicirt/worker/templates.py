@@ -293,6 +293,7 @@ class Build:
                 program.started = vocabulary, capabilities, instance.snapshot()
         address = yield from _call(instance, Export.ARG)
         check_arg(instance, address)
+        context.arg_address = address
         if program.has[Export.INIT]:
             try:
                 value = yield from _call(instance, Export.INIT, len(self._arg))

@@ -29,7 +29,17 @@ static JSValue running;
 static bool has_started;
 
 /* Stack use counts from the position of the stack when the host calls. */
-#define ENTER() JS_UpdateStackTop(JS_GetRuntime(context))
+#define ENTER() (is_out_of_time = false, JS_UpdateStackTop(JS_GetRuntime(context)))
+
+/* Whether the script was interrupted in this call. */
+static bool is_out_of_time;
+
+/* QuickJS calls this every 10 000 jumps and calls. */
+static int interrupt(JSRuntime *runtime, void *data) {
+  (void)runtime, (void)data;
+  if (is_out_of_time || !(*script_flags() & SCRIPT_HURRY)) return 0;
+  return is_out_of_time = true;
+}
 
 /* ---- failures ---- */
 
@@ -50,7 +60,7 @@ static char *copy_string(JSValueConst value) {
 /* Stores an error with its stack trace; returns false. */
 static bool keep_failure(JSValue error) {
   free(message);
-  message = copy_string(error);
+  message = is_out_of_time ? strdup("TimeLimitError: " SCRIPT_HURRY_MESSAGE) : copy_string(error);
   if (JS_IsError(error)) {
     const JSValue stack = JS_GetPropertyStr(context, error, "stack");
     char *places = JS_IsString(stack) ? copy_string(stack) : NULL;
@@ -148,6 +158,7 @@ bool interpreter_load(script_text name, script_text source, script_text argument
   JSRuntime *const runtime = JS_NewRuntime();
   context = runtime == NULL ? NULL : JS_NewContext(runtime);
   if (context == NULL) return false;
+  JS_SetInterruptHandler(runtime, interrupt, NULL);
   JS_SetMemoryLimit(runtime, MOST_HEAP);
   JS_SetMaxStackSize(runtime, STACK_LIMIT);
   JS_SetModuleLoaderFunc(runtime, NULL, load_module, NULL);

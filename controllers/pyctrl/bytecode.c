@@ -1,4 +1,4 @@
-/* MicroPython's bytecode loop, which also collects garbage at jumps.
+/* MicroPython's bytecode loop, which at jumps also collects garbage and looks whether time is left.
  *
  * A collection is safe if no active function keeps an object in WebAssembly locals only. Three things are known to be
  * safe: the loop, whose stack and variables are an array; a call of a Python function by the loop, whose function and
@@ -10,12 +10,14 @@
 #include <string.h>
 
 #include "garbage.h"
+#include "interpreter.h"
 #include "py/bc.h"
 #include "py/bc0.h"
 #include "py/gc.h"
 #include "py/objfun.h"
 #include "py/objgenerator.h"
 #include "py/runtime.h"
+#include "script.h"
 
 #include "py/objclosure.c"
 
@@ -31,14 +33,28 @@ static activation *innermost;
 /* Whether the next run is called plainly. Set right before the call, and cleared as soon as anything else happens. */
 static bool is_plain_next;
 
+/* Where the runtime says that time runs out; the word `done` once the error was raised. */
+static const volatile uint32_t *flags;
+static const volatile uint32_t done;
+
 void enter_bytecode(void) {
+  flags = script_flags();
   innermost = NULL;
   is_plain_next = false;
 }
 
 void call_is_plain(void) { is_plain_next = true; }
 
+/* `except Exception` does not catch it. */
+static MP_DEFINE_CONST_OBJ_TYPE(time_limit_error, MP_QSTR_TimeLimitError, MP_TYPE_FLAG_NONE, make_new,
+                                mp_obj_exception_make_new, print, mp_obj_exception_print, attr, mp_obj_exception_attr,
+                                parent, &mp_type_BaseException);
+
 static void at_jump(void) {
+  if (*flags & SCRIPT_HURRY) {
+    flags = &done;
+    mp_raise_msg(&time_limit_error, MP_ERROR_TEXT(SCRIPT_HURRY_MESSAGE));
+  }
   if (innermost->is_plain) collect_under_bytecode();
 }
 
@@ -98,7 +114,10 @@ mp_vm_return_kind_t mp_execute_bytecode(mp_code_state_t *code_state, volatile mp
 #define MICROPY_VM_HOOK_INIT is_plain_next = false;
 #undef MICROPY_VM_HOOK_LOOP
 #define MICROPY_VM_HOOK_LOOP \
-  if (is_collection_due) at_jump();
+  if (is_collection_due | (*flags & SCRIPT_HURRY)) { \
+    MARK_EXC_IP_SELECTIVE();                         \
+    at_jump();                                       \
+  }
 #define mp_call_function_n_kw call_function
 #define mp_call_method_n_kw call_method
 #define mp_resume resume

@@ -106,6 +106,9 @@ script_error script_set_variable(script_text name, script_text value, bool appen
   return nullptr;
 }
 
+static_assert(SCRIPT_HURRY == AICI_ARG_HURRY);
+const volatile uint32_t* script_flags(void) { return &aici::detail::present_step().arg()->flags; }
+
 void script_log(script_text text) { aici::log(view(text)); }
 
 void script_stop(void) {

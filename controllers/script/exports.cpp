@@ -17,6 +17,9 @@ namespace {
 std::string_view view(script_text text) { return {text.data, text.size}; }
 script_text raw(const std::string& text) { return {text.data(), text.size()}; }
 
+/// Before the script runs: what an earlier call has used up does not count.
+void take_time() { aici::detail::present_step().arg()->flags &= ~std::uint32_t{AICI_ARG_HURRY}; }
+
 [[noreturn]] void fail_as_script() { aici::fail(view(interpreter_failure())); }
 
 class ScriptController : public aici::Controller {
@@ -75,6 +78,7 @@ class ScriptController : public aici::Controller {
  private:
   /// Runs the script until it awaits an action or ends.
   void resume() {
+    take_time();
     const script_state state = interpreter_resume();
     if (session().is_stopped) {
       ended_ = true;
@@ -104,6 +108,7 @@ class ScriptController : public aici::Controller {
 
   void call(script_callback which) {
     answer() = Answer();
+    take_time();
     if (!interpreter_call(which)) fail_as_script();
   }
 

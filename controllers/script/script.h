@@ -213,6 +213,12 @@ bool script_get_variable(script_text name, script_text *value, uint32_t *version
 /* Returns the new version; 0 if the variable had another version. */
 script_error script_set_variable(script_text name, script_text value, bool append, uint32_t when_version,
                                  uint32_t *version);
+/* Bits (SCRIPT_HURRY) that the runtime sets while the script runs. */
+const volatile uint32_t *script_flags(void);
+/* The call has nearly used its time: the interpreter raises an error once, so that the script ends with a traceback. */
+#define SCRIPT_HURRY 4u
+#define SCRIPT_HURRY_MESSAGE "the script has used up its CPU time: is this an endless loop?"
+
 void script_log(script_text text);
 /* Ends the sequence. In `main` it returns, since fixed text must still be written; the interpreter then leaves `main`
  * by an error, which is ignored. */

@@ -29,6 +29,7 @@ export const INLINE_GROUP: u32 = 16;
 
 export const ARG_SAMPLED: u32 = 1;
 export const ARG_HAS_LOGPROB: u32 = 2;
+export const ARG_HURRY: u32 = 4;
 
 @unmanaged
 export class StepArg {

@@ -59,7 +59,9 @@ typedef struct aici_bias {
 
 enum {
     AICI_ARG_SAMPLED = 1,    /* tokens[0] was sampled under the row of the last mid_process */
-    AICI_ARG_HAS_LOGPROB = 2 /* logprob and allowed_mass are known (else NaN) */
+    AICI_ARG_HAS_LOGPROB = 2, /* logprob and allowed_mass are known (else NaN) */
+    AICI_ARG_HURRY = 4 /* the running call has used 95% of its CPU time: the host sets it meanwhile, the guest
+                          clears it. With it, the error of aici_fail is time_limit */
 };
 
 typedef struct aici_step_arg {

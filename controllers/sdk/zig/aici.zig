@@ -33,6 +33,7 @@ pub const INLINE_GROUP = 16;
 
 pub const ARG_SAMPLED: u32 = 1;
 pub const ARG_HAS_LOGPROB: u32 = 2;
+pub const ARG_HURRY: u32 = 4;
 
 pub const StepArg = extern struct {
     size: u32 = @sizeOf(StepArg),

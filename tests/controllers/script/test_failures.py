@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from aicirt.contract.errors import (
@@ -135,6 +137,11 @@ def test_time_limit_ends_endless_loops(play: Play, pair: Pair) -> None:
     except AiciError as early:
         error = early
     assert isinstance(error, TimeLimitError), error
+    said = error.message
+    assert "TimeLimitError: the script has used up its CPU time" in said and "\nthe limit is " in said
+    assert re.search(
+        r"line [2345], in (main|mid_process)\n| at (main|mid_process) \(script.js:[12]:", said
+    ), said
     assert check(play(WELL, "42")).log == "42\n"
 
 

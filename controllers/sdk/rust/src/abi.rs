@@ -32,6 +32,7 @@ pub const INLINE_GROUP: usize = 16;
 
 pub const ARG_SAMPLED: u32 = 1;
 pub const ARG_HAS_LOGPROB: u32 = 2;
+pub const ARG_HURRY: u32 = 4;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
