@@ -19,6 +19,9 @@ from aicirt.settings import TICK_MS, RequestLimits, WorkerSettings
 #: requests' variables with unreported writes, in the order of their first unreported write
 Written = dict["Variables", None]
 
+#: what the names of variables begin with that a library needs for itself: clients do not see them
+_OWN = b"aici."
+
 
 class Variables:
     """Named byte strings with versions. A missing variable has version 0; every write adds 1."""
@@ -76,8 +79,9 @@ class Variables:
         return version + 1
 
     def _note(self, name: bytes) -> None:
-        self._unreported[name] = None
-        self._written[self] = None
+        if not name.startswith(_OWN):
+            self._unreported[name] = None
+            self._written[self] = None
 
     def take_unreported(self) -> list[list[Any]]:
         """Returns [name, version, value] of each variable that was written since the last call."""
@@ -185,6 +189,10 @@ class Owners:
         return owner
 
 
+def _all(count: int) -> str:
+    return "the only sequence" if count == 1 else f"all {count} sequences"
+
+
 class Request:
     """Variables and counts of a sequence and all its forks."""
 
@@ -245,8 +253,8 @@ class Request:
         self.writes_seen = writes
         if self.suspended_rounds > limits.max_suspended_steps:
             return DeadlockError(
-                f"all {suspended} sequences of the request stayed suspended for "
-                f"{limits.max_suspended_steps} rounds and wrote no variable"
+                f"{_all(suspended)} of the request stayed suspended for {limits.max_suspended_steps} rounds "
+                "and wrote no variable: does it wait for a variable that no fork writes?"
             )
         if self.idle_rounds > limits.max_idle_steps:
             return LivelockError(

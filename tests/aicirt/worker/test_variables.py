@@ -76,6 +76,23 @@ def test_log_keeps_the_beginning(parts: list[bytes]) -> None:
     assert not log.waiting and log.take() == ""
 
 
+def test_variables_of_the_library_are_not_reported() -> None:
+    variables = Variables(RequestLimits())
+    variables.set(b"aici.gather.1.0", b"x")
+    variables.set(b"mine", b"y")
+    assert variables.get(b"aici.gather.1.0") == (1, b"x")
+    assert variables.take_unreported() == [[b"mine", 1, b"y"]]
+
+
+def test_deadlock_of_one_sequence_says_what_usually_causes_it() -> None:
+    request = Request(LIMITS)
+    error = [request.round_over(1, 0, False) for _ in range(3)][-1]
+    assert error is not None and error.message == (
+        "the only sequence of the request stayed suspended for 2 rounds and wrote no variable: "
+        "does it wait for a variable that no fork writes?"
+    )
+
+
 def kinds(*rounds: AiciError | None) -> list[str | None]:
     return [error and error.code for error in rounds]
 

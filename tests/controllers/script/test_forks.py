@@ -92,6 +92,7 @@ def test_gather_runs_functions_in_forks_and_returns_their_results(play: Play) ->
     transcript = check(play(GATHER, "Go: red xy"))
     assert transcript.text == "Go: done"
     assert transcript.log == "['red', 'blue'] 2\n"
+    assert transcript.variables == {}
     assert [fork.text[:9] for fork in transcript.forks] == ["Go: blue "]
 
 
