@@ -120,9 +120,24 @@ def script_value(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return _parse(text)
     except (ValueError, RecursionError):
         return text
+
+
+def unread_json(text: str | None) -> str | None:
+    """Returns a warning about a text that begins like JSON, but is none; None for other texts."""
+    if text is None or not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        _parse(text)
+    except (ValueError, RecursionError) as error:
+        return f"the argument is not JSON, so the script receives it as a text: {error}"
+    return None
+
+
+def _parse(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
 
 
 def _finite(digits: str) -> float:

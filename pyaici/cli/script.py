@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from typing import Any
 
-from aicirt.contract.modules import script_value
+from aicirt.contract.modules import script_value, unread_json
 from aicirt.system.terminal import show
 from pyaici.bundled import build_missing, language_of
 from pyaici.cli.command import add_command
@@ -52,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     from pyaici.scripting.checker import Checker
 
     value = script_value(arguments.arg)
+    if warning := unread_json(arguments.arg):
+        show(f"warning: {warning}", file=sys.stderr)
     for language in filter(None, map(language_of, arguments.files)):
         build_missing(language.controller)
     problems = []

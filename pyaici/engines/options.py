@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aicirt.contract.errors import AiciError, ArgumentError, UnknownModuleError, VocabularyError
-from aicirt.contract.modules import script_value
-from aicirt.system.terminal import parse_arguments, run_command
+from aicirt.contract.modules import script_value, unread_json
+from aicirt.system.terminal import parse_arguments, run_command, show
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
 from pyaici.engines.engine import (
     Request,
@@ -303,7 +304,10 @@ def _controller_argument(arguments: argparse.Namespace) -> str:
     if controller is None or language_of(controller) is None:
         return text
     script = read_script(controller)
-    return script.argument(script_value(None if arguments.arg is None else text))
+    given = None if arguments.arg is None else text
+    if warning := unread_json(given):
+        show(f"warning: {warning}", file=sys.stderr)
+    return script.argument(script_value(given))
 
 
 def given_argument(arguments: argparse.Namespace, request: Request) -> Argument | None:

@@ -57,6 +57,17 @@ def test_argument_of_a_script_contains_its_source() -> None:
         assert given_argument(asked, read_request(asked)) == arg
 
 
+def test_text_that_begins_like_json_but_is_none_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    for arg in ("{bad", " [1, NaN]"):
+        assert json.loads(read_request(options("script.py", arg)).arg)["arg"] == arg
+        warned = capsys.readouterr().err
+        assert warned.startswith("warning: the argument is not JSON, so the script receives it as a text: ")
+    for harmless in ('{"a": 1}', "word", None):
+        read_request(options("script.py", harmless))
+    read_request(options("regex", "[0-9]"))
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("program", ["aici", "hf", "vllm"])
 def test_file_errors_are_reported_before_a_model_is_loaded(
     program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
