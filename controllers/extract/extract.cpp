@@ -75,15 +75,12 @@ Arguments read(std::string_view argument) {
 
 Parser parser_of(const Arguments& arguments) {
   if (arguments.kind == Kind::kKbnf) return aici::kbnf::make_or_fail(arguments.source, arguments.rules);
-  if (arguments.kind == Kind::kRegex) {
-    Parser parser = aici::cfg::make_or_fail(aici::regex::read_parts_or_fail(arguments.source));
-    if (!parser.has_captures())
-      aici::fail("the pattern has no named groups: name parts of the text, such as (?P<city>[A-Z][a-z]+)");
-    return parser;
-  }
-  Parser parser = aici::lark::make_or_fail(arguments.source);
+  Parser parser = arguments.kind == Kind::kRegex
+                      ? aici::cfg::make_or_fail(aici::regex::read_parts_or_fail(arguments.source))
+                      : aici::lark::make_or_fail(arguments.source);
   if (!parser.has_captures())
-    aici::fail("the grammar has no captures: name parts of the text by rules such as city[capture]: /[A-Z][a-z]+/");
+    aici::fail("there are no captures: name parts of the text, in a grammar by rules such as city[capture]: "
+               "/[A-Z][a-z]+/, in a regular expression by groups such as (?P<city>[A-Z][a-z]+)");
   return parser;
 }
 

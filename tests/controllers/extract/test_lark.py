@@ -134,7 +134,10 @@ def test_the_suffix_is_not_part_of_the_capture(
         ('start: t\nt[stop_capture="e"]: /a/', "line 2, column 2: `stop_capture` is the name of the suffix"),
         ("start: t\nt[stop_capture]: /a/", "line 2, column 3: `stop_capture` is not an attribute"),
         ("start: T\nT[capture]: /a/", "line 2, column 2: a terminal has no attributes: only rules have"),
-        ("start: /a/", "the grammar has no captures: name parts of the text by rules such as city[capture]:"),
+        (
+            "start: /a/",
+            "there are no captures: name parts of the text, in a grammar by rules",
+        ),
         ("", "extract needs a grammar as its argument"),
         ('{"lark": 1}', "the argument"),
         (

@@ -119,7 +119,7 @@ def test_texts_are_those_of_the_pattern_and_captures_those_of_a_reading(extract:
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [
-        ("[a-z]+", "the pattern has no named groups"),
+        ("[a-z]+", "there are no captures: name parts of the text"),
         (r"(?P<a>x)\b", "column 9: with named groups, ^ is only possible as the first character"),
         ("a(?P<a>^x)", "column 8: with named groups, ^ is only possible as the first character"),
         ("(?not:(?P<a>x))", "column 1: a named group inside (?until:...) or (?not:...) has no text"),
