@@ -22,8 +22,9 @@ _EXAMPLES = """\
 _CHECK_MORE = """
 Runs the top level of each script in the real runtime, without a model. This finds syntax errors, and errors
 at the top level such as an invalid regular expression. It does not run `main`; aici test does. But it finds a
-`main` that is not async and, in Python, names that are not defined anywhere. Prints
-FILE:LINE: MESSAGE, or FILE:LINE:COLUMN: MESSAGE where the column is known, at most one line for each file.
+`main` that is not async and, in Python, actions without `await` and names that are not defined anywhere.
+Prints FILE:LINE: MESSAGE, or FILE:LINE:COLUMN: MESSAGE where the column is known, at most one line for each
+file, and FILE: MESSAGE if the line is not known.
 Exit status: 0 no errors, 1 errors.
 """
 _CHECK_EXAMPLES = """\

@@ -129,7 +129,7 @@ def _run_cases(playground: Playground, path: Path, arguments: argparse.Namespace
         return 0
     for result in results:
         show(f"{path}: {result.case.name}: {'ok' if result.passed else 'failed'}")
-        for line in result.differences:
+        for line in [*result.warnings, *result.differences]:
             show(f"  {line}")
     failed = sum(not result.passed for result in results)
     show(f"{path}: {len(results)} case{'s' * (len(results) != 1)}, {failed} failed")

@@ -21,6 +21,11 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in .*)?$')
 _AT = re.compile(r"^\s+at (?:.* \()?(?P<file>[^()]*?):(?P<line>\d+)(?::(?P<column>\d+))?\)?$")
 #: a place outside of the script, in the library or the interpreter
 _ELSEWHERE = re.compile(r"^\s+at ")
+#: how a message about the call begins that runs the top level: it ended with no place in the script
+_CALL = re.compile(r"^aici_init\b")
+#: how the error of an interrupted script begins. QuickJS knows the places of calls and accesses, else the
+#: function's, which at the top level is the beginning of the file
+_TIMEOUT = "TimeLimitError:"
 _NO_EXPORT = re.compile(r"Could not find export '(\w+)'")
 #: a frame of running code, not of code that is being parsed
 _RUNNING = re.compile(r'^  File ".*", line \d+, in |^\s+at .* \(')
@@ -30,16 +35,16 @@ _SYNTAX = ("SyntaxError:", "IndentationError:", "TabError:")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem in a file. Lines and columns count from 1."""
+    """A problem in a file. Lines and columns count from 1; None: unknown."""
 
     file: str
-    line: int
+    line: int | None
     column: int | None
     message: str
 
     def __str__(self) -> str:
-        column = "" if self.column is None else f":{self.column}"
-        return f"{self.file}:{self.line}{column}: {self.message}"
+        place = ":".join(str(at) for at in (self.file, self.line, self.column) if at is not None)
+        return f"{place}: {self.message}"
 
 
 def is_syntax_error(message: str) -> bool:
@@ -54,7 +59,7 @@ def is_syntax_error(message: str) -> bool:
 def find_problem(script: Script, message: str) -> Problem:
     """Returns the problem in a controller's error message, at the innermost line of the script.
 
-    A message without a place is reported at line 1.
+    A message without a place is reported at line 1, or without a line if the code may have run anywhere.
     """
     frame, words = _FRAME, []
     lines = message.splitlines()
@@ -71,7 +76,11 @@ def find_problem(script: Script, message: str) -> Problem:
     if places:
         # Python lists the innermost call last, JavaScript first
         number, column = places[-1] if frame is _FRAME else places[0]
+        if (number, column) == (1, "1") and text.startswith(_TIMEOUT):
+            return Problem(script.name, None, None, text)
         return Problem(script.name, number, None if column is None else int(column), text)
+    if _CALL.match(text):
+        return Problem(script.name, None, None, _CALL.sub("the top level", text))
     return Problem(script.name, _line_of_import(script, text), None, text)
 
 
@@ -98,8 +107,8 @@ class Checker:
         """Returns the first error, if any.
 
         Finds errors in the file, the syntax and the top level, a script with nothing to run, a `main` that is
-        not asynchronous and, in Python, undefined names. `arg`: the script's argument. Raises
-        InterpreterMissingError.
+        not asynchronous and, in Python, actions without `await` and undefined names. `arg`: the script's
+        argument. Raises InterpreterMissingError.
         """
         try:
             script = read_script(path)
@@ -113,7 +122,7 @@ class Checker:
         )
 
     def _later_python(self, script: Script) -> Problem | None:
-        """Returns an error that `main` will raise: about `main` itself, or an undefined name."""
+        """Returns an error of `main` itself, an action without `await`, or an undefined name."""
         try:
             text = PythonText(script.source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -121,6 +130,9 @@ class Checker:
         if (main := text.plain_main()) is not None:
             said = "TypeError: main must be a coroutine: write async def main()"
             return Problem(script.name, main.line, main.column, said)
+        if (action := text.unawaited()) is not None:
+            said = f"{action.name}(...) is never awaited: write await {action.name}(...)"
+            return Problem(script.name, action.line, action.column, said)
         if not (unbound := text.unbound()):
             return None
         # the interpreter knows its own names and those of its modules: it reads one name in each line
@@ -129,7 +141,7 @@ class Checker:
         if message is None or "NameError" not in message:
             return None
         problem = find_problem(script, message)
-        use = unbound[problem.line - 1 - len(text.star_imports())]
+        use = unbound[(problem.line or 1) - 1 - len(text.star_imports())]
         return replace(problem, line=use.line, column=use.column)
 
     def _later_javascript(self, script: Script, arg: Any) -> Problem | None:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 #: functions that bind names which the text does not show
 _DYNAMIC = {"exec", "globals"}
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+#: what a script must await to have it carried out
+_ACTIONS = {"gen", "generate", "sample", "fork", "wait", "gather", "next_step"}
 #: what a JavaScript module gets as its last line: refuses a `main` that cannot return a promise
 JAVASCRIPT_MAIN = (
     'if (typeof main === "function" && main.constructor.name !== "AsyncFunction" && '
@@ -51,6 +54,24 @@ class PythonText:
             if isinstance(node, ast.Yield | ast.YieldFrom) or (isinstance(node, ast.Return) and node.value):
                 return None
         return self._use("main", found[-1])
+
+    def unawaited(self) -> Use | None:
+        """Returns the first statement that only calls an action of the library, without `await`."""
+        names = {
+            alias.asname or alias.name
+            for node in self._nodes
+            if isinstance(node, ast.ImportFrom) and node.module == "aici"
+            for alias in node.names
+            if alias.name in _ACTIONS or alias.name == "*"
+        }
+        if "*" in names:
+            names |= _ACTIONS
+        own = {node.name for node in self._nodes if isinstance(node, _DEFINITIONS)}
+        for node in self._nodes:
+            match node:
+                case ast.Expr(value=ast.Call(func=ast.Name(id=name) as called)) if name in names - own:
+                    return self._use(name, called)
+        return None
 
     def unbound(self) -> list[Use]:
         """Returns the first use of each name that the script reads and binds nowhere, in the text's order.

@@ -67,6 +67,12 @@ class CaseResult:
     def passed(self) -> bool:
         return not self.differences
 
+    @property
+    def warnings(self) -> list[str]:
+        """The lines of the log in which the library warns, such as of an action without `await`."""
+        log = self.transcript.log
+        return [line for line in log.splitlines() if line.startswith("warning: ")]
+
 
 def read_cases(path: str | Path) -> list[Case]:
     """Reads the cases of a TOML file, or of a .json file. Raises TranscriptFileError."""

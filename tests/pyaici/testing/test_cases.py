@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pyaici.cli.__main__ import main
 from pyaici.recording.recording import TranscriptFileError
 from pyaici.testing import CaseResult, Playground, read_cases, run_case
 from pyaici.testing.cases import update_cases
@@ -55,6 +56,15 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(playground: Playground, text: str, name: str = "t.toml") -> list[CaseResult]:
     Path(name).write_text(text)
     return [run_case(playground, "s.py", case) for case in read_cases(name)]
+
+
+def test_warnings_of_the_library_are_shown_with_a_passed_case(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("s.py").write_text("from aici import *\nasync def main():\n    gen(max_tokens=1)\n")
+    Path("t.toml").write_text('expect = { text = "" }\n')
+    assert main(["test", "s.py", "--transcript", "t.toml"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "t.toml: case 1: ok"
+    assert shown[1] == "  warning: gen(...) was never awaited: write await gen(...)"
 
 
 def test_cases_with_correct_expectations_pass(playground: Playground) -> None:
