@@ -401,15 +401,15 @@ class Instance:
         if self.failed or self.fiber is not None or self.engine.running is not None:
             raise self.not_callable()
 
-    def close(self, runs: Runs | None = None, most_copied: int = spares.MOST_COPIED) -> None:
+    def close(self, runs: Runs | None = None, *, reserved: bool = False) -> None:
         """Cancels an unfinished call and frees the guest, or makes it a spare one. Idempotent.
 
-        `runs`: as for `snapshot`. `most_copied`: as for `Spares.keep`.
+        `runs`: as for `snapshot`. `reserved`: as for `Spares.keep`.
         """
         if self.fiber is not None:
             self.fiber.cancel()
         if self.store and not (
-            self._origin is not None and self.engine.spares.keep(self, self._origin, runs, most_copied)
+            self._origin is not None and self.engine.spares.keep(self, self._origin, runs, reserved=reserved)
         ):
             self._free()
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 #: and functions that a spare guest may keep
 _MOST_CHANGED, _MOST_KEPT = 1 << 20, 256 << 10
 #: the most memory that is copied: a spare guest keeps it, and it counts for the next guest from its start on.
-#: More for guests that exist one at a time
-MOST_COPIED, MOST_COPIED_OF_ONE = 128 << 10, 512 << 10
+#: More for a reserved one
+MOST_COPIED, MOST_RESERVED = 128 << 10, 512 << 10
 #: bytes between two changed pages up to which those between them are dropped, too: one call of the kernel
 #: costs as much as mapping so many again
 _GAP = 128 << 10
@@ -44,10 +44,22 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 class Shell:
     """A spare guest's store in wasmtime; it is freed when the shell is closed or garbage-collected."""
 
-    __slots__ = ("__weakref__", "_base", "_image", "_mappings", "_size", "nbytes", "parts", "store")
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_image",
+        "_mappings",
+        "_size",
+        "nbytes",
+        "parts",
+        "reserved",
+        "store",
+    )
 
-    def __init__(self, guest: Instance, state: Snapshot) -> None:
+    def __init__(self, guest: Instance, state: Snapshot, *, reserved: bool) -> None:
         """`guest` has the memory of `state`, and is over."""
+        #: only for guests of the same snapshot, as long as that exists
+        self.reserved = reserved
         assert state.image is not None
         me = weakref.ref(self)
 
@@ -70,14 +82,16 @@ class Shell:
 
     def suits(self, wanted: Snapshot) -> bool:
         """Returns whether nothing but memory around the mappings differs from the memory of a snapshot."""
-        return self._size <= wanted.size and same_mappings(self._mappings, wanted.mappings)
+        return (
+            not self.reserved and self._size <= wanted.size and same_mappings(self._mappings, wanted.mappings)
+        )
 
     def _forget(self) -> None:
         try:
             replace_memory(self._base, self.nbytes, self._mappings, None)
         except RuntimeFailure:
             self.close()
-        self._image, self.nbytes = None, 0
+        self._image, self.nbytes, self.reserved = None, 0, False
 
     def close(self) -> None:
         """Frees the guest unless it is in use again. Idempotent."""
@@ -100,11 +114,13 @@ class Spares:
         #: spare guests, and those that are in use again or have been freed; the oldest first
         self._kept: deque[weakref.ref[Shell]] = deque()
 
-    def keep(self, guest: Instance, origin: Snapshot, runs: Runs | None, most_copied: int) -> bool:
+    def keep(
+        self, guest: Instance, origin: Snapshot, runs: Runs | None = None, *, reserved: bool = False
+    ) -> bool:
         """Makes a spare guest of one that has ended, if it can have the memory of `origin`.
 
-        Otherwise, the caller must free the guest. `runs`: its changed pages; None = not known. Up to
-        `most_copied` bytes of them stay with the spare guest.
+        Otherwise, the caller must free the guest. `runs`: its changed pages; None = not known. `reserved`:
+        later guests of the same snapshot get it, one at a time.
         """
         if not self.limit or not _is_like(guest, origin):
             return False
@@ -113,10 +129,10 @@ class Spares:
         nbytes = sum(length for _, length in runs)
         if nbytes > _MOST_CHANGED:
             return False
-        copied = nbytes <= most_copied and _copy(guest, runs)
+        copied = nbytes <= (MOST_RESERVED if reserved else MOST_COPIED) and _copy(guest, runs)
         if not copied and not _drop(runs):
             return False
-        shell = Shell(guest, origin)
+        shell = Shell(guest, origin, reserved=reserved)
         origin.program.spares.append(shell)
         self._kept.append(weakref.ref(shell))
         self._free_beyond(self.limit)

@@ -32,7 +32,6 @@ from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, Linker
 from aicirt.wasm.instance import Instance
 from aicirt.wasm.program import Program
-from aicirt.wasm.spares import MOST_COPIED_OF_ONE
 from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.sequence import check_arg
 
@@ -308,7 +307,7 @@ class Build:
         self._memory.check(self.owner, sum(length for _, length in runs))
         log = context.log.take().encode()
         template = Template(instance.snapshot(runs), self._arg, address, vocabulary, log)
-        instance.close(runs, MOST_COPIED_OF_ONE)
+        instance.close(runs, reserved=True)
         return template
 
     def _starts_alike(self, instance: Instance) -> bool:

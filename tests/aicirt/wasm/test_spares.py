@@ -16,7 +16,7 @@ from aicirt.system.files import SEALS
 from aicirt.wasm import Engine, Export, Fiber, Instance
 from aicirt.wasm.memory import PAGE, PageScanner, change_finder, page_faults
 from aicirt.wasm.snapshot import Snapshot
-from aicirt.wasm.spares import _MOST_CHANGED, MOST_COPIED, MOST_COPIED_OF_ONE, Shell
+from aicirt.wasm.spares import _MOST_CHANGED, MOST_COPIED, Shell
 
 Make = Callable[..., Instance]
 #: `aici_pre_process` counts in a global, `aici_post_process` traps, `aici_init` grows the memory
@@ -126,7 +126,7 @@ def test_a_snapshot_of_a_spare_guest_has_no_pages_that_only_earlier_guests_used(
         again = Instance.from_snapshot(taken)
         assert contents(again) == contents(guest)
         again.close()
-        guest.close(None, MOST_COPIED_OF_ONE)
+        guest.close(reserved=True)
     assert sizes[1] == sizes[2] and sizes[0] == sizes[1] + 99 * PAGE
 
 
