@@ -43,6 +43,7 @@ from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.system.shortage import describe
 from aicirt.system.silence import Silence
+from pyaici.client.address import WorkerAddress
 from pyaici.client.results import (
     NONSENSE,
     SegmentRows,
@@ -91,24 +92,14 @@ class Patience:
             self._silence = self._silence or Silence(self._channel.pid)
             seconds = self._silence.seconds()
         if seconds > self._timeout or time.monotonic() > self._end:
-            raise RuntimeTimeoutError(
-                f"worker {self._channel.index} (pid {self._channel.pid}) did not answer within "
-                f"{self._timeout:.0f} s"
-            )
+            raise RuntimeTimeoutError(f"{self._channel.who} did not answer within {self._timeout:.0f} s")
 
 
 class Channel:
     """Segment, doorbells and rows shared with one worker process, and the messages that it has sent."""
 
     def __init__(
-        self,
-        number: int,
-        index: int,
-        generation: int,
-        pid: int,
-        bell: str,
-        layout: Layout,
-        copies: dict[int, Copy] | None = None,
+        self, number: int, address: WorkerAddress, layout: Layout, copies: dict[int, Copy] | None = None
     ) -> None:
         """Creates the segment and doorbells. Raises WorkerDiedError if the process has ended, SpaceError.
 
@@ -116,17 +107,15 @@ class Channel:
         """
         #: unique among the live links of this client
         self.number = number
-        self.index = index
-        self.generation = generation
-        self.pid = pid
+        self.pid = address.pid
+        #: for messages
+        self.who = f"worker {address.worker} (pid {self.pid})"
         try:
-            self._peer = Peer(pid)
+            self._peer = Peer(self.pid)
         except ProcessLookupError:
-            raise WorkerDiedError(f"worker {index} (pid {pid}) has ended") from None
+            raise WorkerDiedError(f"{self.who} has ended") from None
         except OSError as error:
-            raise RuntimeFailure(
-                f"worker {index} (pid {pid}) cannot be watched: {describe(error)}"
-            ) from error
+            raise RuntimeFailure(f"{self.who} cannot be watched: {describe(error)}") from error
         with contextlib.ExitStack() as undo:
             undo.callback(self._peer.close)
             self.segment = Segment.create(layout)
@@ -134,9 +123,9 @@ class Channel:
             self.bell = Doorbell.create()
             undo.callback(self.bell.close)
             try:
-                self._worker_bell = Doorbell.open(bell)
+                self._worker_bell = Doorbell.open(address.bell)
             except posix_ipc.ExistentialError:
-                raise WorkerDiedError(f"worker {index} (pid {pid}) has ended") from None
+                raise WorkerDiedError(f"{self.who} has ended") from None
             undo.pop_all()
         self._woken = 0.0
         self._messages: list[list[Any]] = []
@@ -195,9 +184,7 @@ class Channel:
                 self._check_alive()
                 if time.monotonic() > deadline:
                     self.dead = True  # half a message may be in the ring
-                    raise RuntimeTimeoutError(
-                        f"worker {self.index} (pid {self.pid}) does not read its messages"
-                    )
+                    raise RuntimeTimeoutError(f"{self.who} does not read its messages")
                 time.sleep(0.001)
 
     def expect(self, kind: int, number: int, timeout: float, *, look: float = 0.0) -> list[Any]:
@@ -285,7 +272,7 @@ class Channel:
         """Stops reading from the worker, which has sent an invalid message; returns the error to raise."""
         self.dead = True
         self._messages.clear()
-        self._refusal = self._refusal or nonsense(f"worker {self.index} (pid {self.pid})", error)
+        self._refusal = self._refusal or nonsense(self.who, error)
         return ProtocolError(self._refusal)
 
     def abandon(self, step: int) -> None:
@@ -366,7 +353,7 @@ class Channel:
 
     def death(self) -> WorkerDiedError:
         """Returns the error for the sequences of a worker that is `gone`."""
-        return WorkerDiedError(f"worker {self.index} (pid {self.pid}) has ended; its sequences are lost")
+        return WorkerDiedError(f"{self.who} has ended; its sequences are lost")
 
     def _check_alive(self) -> None:
         if self.gone:

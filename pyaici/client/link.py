@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from aicirt.contract.messages import StepInput
 from aicirt.ipc.segment import Layout
+from pyaici.client.address import WorkerAddress
 from pyaici.client.calls import Calls
 from pyaici.client.channel import Channel, Copy, Patience
 
@@ -26,17 +27,10 @@ class WorkerLink(Channel):
     """The sequences in one worker, their steps and callbacks."""
 
     def __init__(
-        self,
-        number: int,
-        index: int,
-        generation: int,
-        pid: int,
-        bell: str,
-        layout: Layout,
-        copies: dict[int, Copy] | None = None,
+        self, number: int, address: WorkerAddress, layout: Layout, copies: dict[int, Copy] | None = None
     ) -> None:
         """Raises as `Channel` does."""
-        super().__init__(number, index, generation, pid, bell, layout, copies)
+        super().__init__(number, address, layout, copies)
         self.calls = Calls()
         #: number of the last step that was posted here
         self.last_step = 0

@@ -60,7 +60,7 @@ class Links:
     ) -> WorkerLink:
         num_rows, num_dense = self._rows
         layout = Layout(vocab_size, num_rows=num_rows, num_dense=num_dense)
-        link = WorkerLink(self._number(), *key, address.pid, address.bell, layout, self._live.copying)
+        link = WorkerLink(self._number(), address, layout, self._live.copying)
         try:
             self._control.call(
                 "attach",

@@ -22,6 +22,7 @@ from aicirt.contract.messages import MID, PRE, Mid, Pre, StepInput, encode
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout
 from pyaici.client import step as steps
+from pyaici.client.address import WorkerAddress
 from pyaici.client.link import WorkerLink
 from pyaici.client.masks import apply_row, count_allowed
 from pyaici.client.results import StepResult
@@ -44,7 +45,7 @@ class Bench:
         for index in (0, 1):
             bell = Doorbell.create()
             stack.callback(bell.close)
-            link = WorkerLink(index + 5, index, 1, os.getpid(), bell.name, LAYOUT)
+            link = WorkerLink(index + 5, WorkerAddress(index, 1, os.getpid(), bell.name), LAYOUT)
             stack.callback(link.close)
             self.links.append(link)
         for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True):
