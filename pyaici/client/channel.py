@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -193,14 +194,10 @@ class Channel:
         `look`: seconds to poll for the message before going to sleep. Raises RuntimeTimeoutError after
         `timeout` seconds of silence, and WorkerDiedError within 100 ms of the worker's death.
         """
-        ring, patience = self.segment.to_client, None
-        while (message := self.take(kind, number)) is None:
-            if patience is None:
-                patience = Patience(self, timeout)
-                # a worker on this processor can only run while this thread sleeps
-                if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
-                    continue
-            self._await(patience, PEER_CHECK_SECONDS)
+        message = self.take(kind, number)
+        if message is None:
+            message = self.expect_within(kind, number, Patience(self, timeout), math.inf, look=look)
+            assert message is not None
         return message
 
     def expect_within(
@@ -209,6 +206,7 @@ class Channel:
         """Does the same for at most so many seconds; returns None then, unless `patience` is over."""
         ring, end = self.segment.to_client, time.monotonic() + seconds
         while (message := self.take(kind, number)) is None:
+            # a worker on this processor can only run while this thread sleeps
             if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
                 continue
             look = 0.0
@@ -334,18 +332,11 @@ class Channel:
         `seconds`: None waits until the worker has had time to answer. Raises RuntimeTimeoutError then, and
         otherwise the reason if the copy could not be made.
         """
-        if seconds is None:
-            message: list[Any] | None = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
-        else:
-            end = time.monotonic() + seconds
-            while (message := self.take(CLONED, child)) is None:
-                left = end - time.monotonic()
-                if left <= 0 or not self.bell.wait(min(left, PEER_CHECK_SECONDS)):
-                    self._check_alive()
-                if left <= 0:
-                    return False
+        wait = Patience(self, START_TIMEOUT)
+        within, look = (math.inf, ANSWER_SECONDS) if seconds is None else (seconds, 0.0)
+        if (message := self.expect_within(CLONED, child, wait, within, look=look)) is None:
+            return False
         del self._copies[child]
-        assert message is not None
         _, _, error, *_ = message
         if error is not None:
             raise error_from_wire(error)
