@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import wasmtime
 
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 MEMORY_SLOT, REFUSED_SLOT, FIRST_GLOBAL_SLOT = range(len(Export), len(Export) + 3)
 #: number of instances whose memory is measured; later ones take as much
 MEASURED_INSTANCES = 8
+
+
+class Started(NamedTuple):
+    """The state of all guests with this vocabulary and capabilities before they get an argument."""
+
+    vocabulary: object
+    capabilities: dict[int, int]
+    snapshot: Snapshot
 
 
 class Program:
@@ -98,9 +106,8 @@ class Program:
         self.instance_bytes = self.num_instances = 0
         #: ended guests from which others can start again
         self.spares: list[Shell] = []
-        #: a vocabulary and capabilities, and the state of all guests with them after the start function and
-        #: `_initialize`; None if that has not been found, or depends on the request
-        self.started: tuple[object, dict[int, int], Snapshot] | None = None
+        #: None if it has not been found, or depends on the request
+        self.started: Started | None = None
         pre = ctypes.c_void_p()
         error = raw.linker_instantiate_pre(
             raw.pointer(linker.wasmtime), raw.pointer(module), ctypes.addressof(pre)

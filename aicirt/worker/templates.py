@@ -31,7 +31,7 @@ from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, Linker
 from aicirt.wasm.instance import Instance
-from aicirt.wasm.program import Program
+from aicirt.wasm.program import Program, Started
 from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.sequence import check_arg
 
@@ -277,9 +277,9 @@ class Build:
         program, context = self._load(), self._context
         vocabulary, capabilities = context.vocabulary, context.capabilities
         known = program.started
-        if known and (known[0] is not vocabulary or known[1] != capabilities):
+        if known and (known.vocabulary is not vocabulary or known.capabilities != capabilities):
             known = None
-        self._instance = instance = Instance.from_snapshot(known[2]) if known else Instance(program)
+        self._instance = instance = Instance.from_snapshot(known.snapshot) if known else Instance(program)
         instance.owner = context
         instance.log = context.write_log
         self._memory.watch(instance, self.owner, self.fail)
@@ -289,7 +289,7 @@ class Build:
                 if program.has[export]:
                     yield from _call(instance, export)
             if self._starts_alike(instance):
-                program.started = vocabulary, capabilities, instance.snapshot()
+                program.started = Started(vocabulary, capabilities, instance.snapshot())
         address = yield from _call(instance, Export.ARG)
         check_arg(instance, address)
         context.arg_address = address
