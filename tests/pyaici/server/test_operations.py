@@ -89,7 +89,7 @@ def test_dashboard_and_documentation_name_the_figures_that_there_are(server: Ser
             assert names and set(names) <= labels.keys(), target
             assert all(asked <= labels[name] for name in names), target
             used |= {re.sub("_bucket$", "", name) for name in names}
-    table = (DOCS / "server.md").read_text().partition("### Figures")[2].partition("###")[0]
+    table = (DOCS / "server_reference.md").read_text().partition("## Figures")[2].partition("## ")[0]
     names = [
         name for row in table.splitlines() for name in re.findall(r"`(aici_\w+)`", row[: row.find("|", 1)])
     ]
