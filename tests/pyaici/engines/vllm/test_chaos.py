@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -48,20 +47,19 @@ def begin(server: Server) -> tuple[list[Stream], list[Stream]]:
     return free, controlled
 
 
-def kill_aicirt(server: Server) -> None:
-    os.kill(PrivateRuntime(server).pid, signal.SIGKILL)
+def begun_runtime(server: Server) -> PrivateRuntime:
+    """Returns the server's runtime. Finding it takes so long that requests may end meanwhile."""
+    Stream(server, "The year is", "regex", YEAR, max_tokens=30).wait()
+    return PrivateRuntime(server)
 
 
-def kill_workers(server: Server) -> None:
-    for pid in PrivateRuntime(server).workers():
-        os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("kill", [kill_aicirt, kill_workers])
+@pytest.mark.parametrize("which", ["supervisor", "workers"])
 def test_the_end_of_the_runtime_ends_only_controlled_requests(
-    server: Server, alone: list[str], kill: Callable[[Server], None]
+    server: Server, alone: list[str], which: str
 ) -> None:
     """The next request with a controller works."""
+    runtime = begun_runtime(server)
+    doomed = [runtime.pid] if which == "supervisor" else runtime.workers()
     with ThreadPoolExecutor() as pool:
         free, controlled = begin(server)
         extra = {"vllm_xargs": {"aici_controller": "regex", "aici_arg": WORDS}}
@@ -75,7 +73,8 @@ def test_the_end_of_the_runtime_ends_only_controlled_requests(
         before = [stream.chunks for stream in controlled]
         await_chunks(controlled, max(before) + 3)
         assert not any(stream.ended for stream in free)
-        kill(server)
+        for pid in doomed:
+            os.kill(pid, signal.SIGKILL)
         for stream in controlled:
             error = stream.wait().error
             assert isinstance(error, openai.APIError), (stream.text, stream.finish)
@@ -100,9 +99,8 @@ def test_the_end_of_the_runtime_ends_only_controlled_requests(
 
 def test_a_runtime_that_hangs_delays_only_new_controlled_requests(server: Server, alone: list[str]) -> None:
     """Running controllers go on: their steps do not need aicirt's supervisor, only its workers."""
-    Stream(server, "The year is", "regex", YEAR, max_tokens=30).wait()
+    supervisor = begun_runtime(server).pid
     free, controlled = begin(server)
-    supervisor = PrivateRuntime(server).pid
     os.kill(supervisor, signal.SIGSTOP)
     try:
         new = [Stream(server, "The year is", "regex", arg, max_tokens=30) for arg in (YEAR, f"{YEAR}!")]
@@ -117,10 +115,11 @@ def test_a_runtime_that_hangs_delays_only_new_controlled_requests(server: Server
 
 def test_the_end_of_the_engine_leaves_nothing_behind(server: Server, alone: list[str]) -> None:
     """All requests end, as they do without AICI."""
-    free, controlled = begin(server)
+    engine = begun_runtime(server).engine
     members = family(server.process.pid)
     members |= private_daemons(members)
-    os.kill(PrivateRuntime(server).engine, signal.SIGKILL)
+    free, controlled = begin(server)
+    os.kill(engine, signal.SIGKILL)
     for stream in free + controlled:
         assert isinstance(stream.wait().error, openai.OpenAIError | httpx.HTTPError), stream.finish
     server.process.wait(120)  # vLLM's server ends with its engine
