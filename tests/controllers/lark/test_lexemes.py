@@ -49,14 +49,26 @@ def test_all_terminals_that_match_a_lexeme_are_tried(grammar: Make) -> None:
     assert made.accepts("if x") and made.accepts("if =") and made.accepts("if=")
 
 
-def test_an_ambiguous_text_does_not_exhaust_the_memory(small: Make) -> None:
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ('start: y "a" "a"\ny: ("b"? | start) (y | "a") ("a" start | "b"?)', 60),
+        # whether a lexeme can come to an end is searched in ever larger columns
+        (
+            'start: (x x start) | ("abc" "abc")\nx: (y?)+ | (start start)\n'
+            'y: ("abc" | start | /(?:b|[bc])(?:a)*/)? | (/(?:b|[bc])(?:a)*/ start)',
+            2,
+        ),
+    ],
+)
+def test_an_ambiguous_text_does_not_exhaust_the_memory(small: Make, text: str, tokens: int) -> None:
     """Each byte needs new columns, most of which no later text needs."""
-    made = small('start: y "a" "a"\ny: ("b"? | start) (y | "a") ("a" start | "b"?)')
+    made = small(text)
     for seed in range(2):
         rng = random.Random(seed)
         guest = made.start()
         state = made.state(guest, [])
-        for _ in range(60):
+        for _ in range(tokens):
             state = made.state(guest, [rng.choice(state.tokens)])
         guest.instance.close()
 

@@ -185,7 +185,7 @@ bool Engine::can_end(Reading first) {
 }
 
 bool Engine::search_end(Reading first) {
-  constexpr std::size_t kMostSeen = 512;
+  constexpr std::size_t kMostSeen = 512, kMostBytes = 4u << 20;
   struct Visit {
     Reading reading;
     std::size_t before;
@@ -194,13 +194,17 @@ bool Engine::search_end(Reading first) {
   std::vector<Visit> seen{{first, 0}};
   std::unordered_set<Reading> known{first};
   std::size_t at = 0;
+  // if that is too far to search, the answer is yes; an ambiguous text has large columns
+  const auto is_far = [&, most = columns_->bytes() + kMostBytes] {
+    return seen.size() > kMostSeen || columns_->bytes() > most;
+  };
   const auto visit = [&](Column column, Scanner::State next) {
     if (next == Scanner::kDead) return false;
     const Reading reading = pack(column, next);
     if (is_plain(next)) return true;
     if (const auto found = can_end_.find(reading); found != can_end_.end()) return found->second;
     if (known.insert(reading).second) seen.push_back({reading, at});
-    return seen.size() > kMostSeen;  // too far to search: assume yes
+    return is_far();
   };
   const auto found_end = [&] {
     for (std::size_t i = at; i != 0; i = seen[i].before) can_end_[seen[i].reading] = true;
@@ -221,7 +225,7 @@ bool Engine::search_end(Reading first) {
     }
     // a called rule whose lexemes may be anywhere ends, and then what follows the call begins
     for (Column behind = called ? columns_->after_calls(after) : 0; behind != 0; behind = columns_->after_calls(behind)) {
-      if (columns_->accepting(behind) || seen.size() > kMostSeen) return found_end();
+      if (columns_->accepting(behind) || is_far()) return found_end();
       const Reading start = pack(behind, starts(behind).lexemes);
       if (!known.insert(start).second) break;
       seen.push_back({start, at});
