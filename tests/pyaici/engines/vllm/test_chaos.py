@@ -22,7 +22,8 @@ pytestmark = pytest.mark.slow
 PROMPTS = [f"{start} {number} is" for number in (1, 2) for start in ("Rule", "Tip", "Step", "Day")]
 #: a pattern without an end
 WORDS = "( [a-z]+)+"
-LENGTH = 120
+#: long enough that no request ends before a test has seen its beginning
+LENGTH = 400
 
 
 @pytest.fixture
