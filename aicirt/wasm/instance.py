@@ -408,8 +408,8 @@ class Instance:
         """
         if self.fiber is not None:
             self.fiber.cancel()
-        if self.store and not (
-            self._origin is not None and self.engine.spares.keep(self, self._origin, runs, reserved=reserved)
+        if self.store and (
+            self._origin is None or not self.engine.spares.keep(self, self._origin, runs, reserved=reserved)
         ):
             self._free()
 

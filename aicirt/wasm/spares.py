@@ -5,6 +5,7 @@ fault. A spare guest gets the state of a new one:
 
 - Pages that the ended guest has changed get their contents from the snapshot again. If they are many, they
   are dropped; a few are copied, as the next guest will change most of them, and each would be a page fault.
+- Guests that compile arguments follow one another: a spare guest of theirs is reserved for the next one.
 - For another snapshot of the program, with the same vocabulary, all memory but the vocabulary is replaced.
 - All mutable globals are set at the start, and tables never change.
 - Only memory.init could tell whether a data segment was dropped: modules that have it have no spare guests.
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_CHANGED, _MOST_KEPT = 1 << 20, 256 << 10
 #: the most memory that is copied: a spare guest keeps it, and it counts for the next guest from its start on.
 #: More for a reserved one
-MOST_COPIED, MOST_RESERVED = 128 << 10, 512 << 10
+_MOST_COPIED, _MOST_RESERVED = 128 << 10, 512 << 10
 #: bytes between two changed pages up to which those between them are dropped, too: one call of the kernel
 #: costs as much as mapping so many again
 _GAP = 128 << 10
@@ -129,7 +130,7 @@ class Spares:
         nbytes = sum(length for _, length in runs)
         if nbytes > _MOST_CHANGED:
             return False
-        copied = nbytes <= (MOST_RESERVED if reserved else MOST_COPIED) and _copy(guest, runs)
+        copied = nbytes <= (_MOST_RESERVED if reserved else _MOST_COPIED) and _copy(guest, runs)
         if not copied and not _drop(runs):
             return False
         shell = Shell(guest, origin, reserved=reserved)

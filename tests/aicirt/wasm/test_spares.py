@@ -16,7 +16,7 @@ from aicirt.system.files import SEALS
 from aicirt.wasm import Engine, Export, Fiber, Instance
 from aicirt.wasm.memory import PAGE, PageScanner, change_finder, page_faults
 from aicirt.wasm.snapshot import Snapshot
-from aicirt.wasm.spares import _MOST_CHANGED, MOST_COPIED, Shell
+from aicirt.wasm.spares import _MOST_CHANGED, _MOST_COPIED, Shell
 
 Make = Callable[..., Instance]
 #: `aici_pre_process` counts in a global, `aici_post_process` traps, `aici_init` grows the memory
@@ -94,7 +94,9 @@ def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
         guest.close()
 
 
-@pytest.mark.parametrize(("pages", "copied"), [(MOST_COPIED // PAGE, True), (MOST_COPIED // PAGE + 1, False)])
+@pytest.mark.parametrize(
+    ("pages", "copied"), [(_MOST_COPIED // PAGE, True), (_MOST_COPIED // PAGE + 1, False)]
+)
 def test_few_pages_are_copied_so_that_the_next_guest_can_change_them_without_faults(
     base: Snapshot, pages: int, copied: bool
 ) -> None:
