@@ -32,7 +32,7 @@ def runtime() -> Iterator[Runtime]:
 @pytest.fixture
 def load(runtime: Runtime, wasm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     monkeypatch.setattr(load_module, "_FORWARD_SECONDS", (0.0, 0.001))
-    churn = {"clone": 0.3, "prepare": 0.1, "upload": 0.02}
+    churn = {"clone": 0.3, "prepare": 0.1, "upload": 0.1}
     load = Load(runtime, runtime.upload(wasm).id, OURS, 16, random.Random(11), churn, wasm.read_bytes())
     yield load
     load.finish()
