@@ -55,7 +55,7 @@ impl<R: Recognizer> AiciRecognizer<R> {
         }
         assert!(
             !allowed.is_empty(),
-            "the constraint allows no token here: its text cannot end, and no token of the vocabulary continues it"
+            "the constraint allows no token here: it cannot end, and no token of the vocabulary continues it"
         );
         MidResult::sample(allowed)
     }

@@ -11,7 +11,7 @@ Engine::Engine(Grammar grammar, const Limits& limits)
     : grammar_(std::move(grammar)), limits_(limits), scanner_(&grammar_.terminals()), well_formed_(grammar_.terminals().well_formed()) {
   begin_plain();
   constexpr std::size_t kUsual = 8192;
-  rows_.reserve(kUsual << 8), readings_.reserve(kUsual), several_.reserve(kUsual / 8);
+  rows_.reserve(kUsual), readings_.reserve(kUsual), several_.reserve(kUsual / 8);
 }
 
 const char* Engine::start(Rule rule) {
@@ -97,21 +97,17 @@ Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State
   return at->second;
 }
 
-/// Fills in the bytes that end all readings of a state, as most bytes do.
+/// Makes the state's row: most bytes end all readings.
 void Engine::narrow(State state) {
-  several(state).narrow = true;
   ByteSet next;
   for (const Reading reading : readings(state)) {
-    if (may_end_lexeme(reading)) return;
+    if (may_end_lexeme(reading)) {
+      next = ByteSet::all();
+      break;
+    }
     next.add(scanner_.next_bytes(scanner_of(reading)));
   }
-  State* const row = rows_.data() + ((state & ~kSeveral) << 8);
-  if (next.is_most()) {
-    (~next).for_each([&](std::uint8_t byte) { row[byte] = 0; });
-  } else {
-    std::fill_n(row, 256, State{0});
-    next.for_each([&](std::uint8_t byte) { row[byte] = kUnknown; });
-  }
+  rows_.narrow(state & ~kSeveral, next);
 }
 
 /// Returns whether a byte that continues no terminal may be allowed.
@@ -123,12 +119,15 @@ bool Engine::may_end_lexeme(Reading reading) const {
 
 Engine::State Engine::append_several(State state, std::uint8_t byte) {
   const auto all = readings(state);
-  if (state < kMixed && !several(state).narrow) narrow(state);
+  if (state < kMixed && !rows_.narrowed(state & ~kSeveral)) {
+    narrow(state);
+    if (rows_.find(state & ~kSeveral, byte) == 0) return 0;
+  }
   const auto ends = [&](Reading reading) {
     return !may_end_lexeme(reading) && scanner_.append(scanner_of(reading), byte) == Scanner::kDead;
   };
   if (std::ranges::all_of(all, ends)) {
-    if (state < kMixed) rows_[(state & ~kSeveral) << 8 | byte] = 0;
+    if (state < kMixed) rows_.set(state & ~kSeveral, byte, 0);
     return 0;
   }
   std::vector<Reading> now(all.begin(), all.end()), next;
@@ -152,7 +151,7 @@ Engine::State Engine::append_several(State state, std::uint8_t byte) {
       if (one != 0) next.insert(next.end(), found.begin(), found.end());
     }
   const State made = state_of(next);
-  if (state < kMixed) rows_[(state & ~kSeveral) << 8 | byte] = made;
+  if (state < kMixed) rows_.set(state & ~kSeveral, byte, made);
   return made;
 }
 
@@ -178,7 +177,7 @@ Engine::State Engine::state_of(std::vector<Reading>& readings) {
   const auto number = static_cast<std::uint32_t>(all.size());
   all.push_back({static_cast<std::uint32_t>(readings_.size()), static_cast<std::uint32_t>(readings.size())});
   readings_.insert(readings_.end(), readings.begin(), readings.end());
-  if (!mixed) rows_.insert(rows_.end(), 256, kUnknown);
+  if (!mixed) rows_.add();
   ids.insert(hash.bits(), number);
   return kind | number;
 }
@@ -255,7 +254,7 @@ const char* Engine::failure() const {
 }
 
 std::size_t Engine::bytes() const {
-  return network_.bytes() + columns_->bytes() + scanner_.bytes() + rows_.size() * sizeof(State) +
+  return network_.bytes() + columns_->bytes() + scanner_.bytes() + rows_.bytes() +
          readings_.size() * sizeof(Reading) + (ends_.size() + can_end_.size() + exits_.size() + loops_.size()) * 16 +
          arrays_.bytes() + mixed_.size() * sizeof(Several) + mixed_ids_.bytes();
 }

@@ -9,14 +9,12 @@ void fail_forbidden(TokenId token) {
 }
 
 void fail_stuck() {
-  fail(
-      "the constraint allows no token here: its text cannot end, and no token of the vocabulary continues "
-      "it");
+  fail("the constraint allows no token here: it cannot end, and no token of the vocabulary continues it");
 }
 
 namespace {
 /// Limits of the kept answers, and of the bytes of the recognizer's states.
-constexpr std::size_t kMostKept = 1024, kMostStates = 1 << 20;
+constexpr std::size_t kMostKept = 2048, kMostStates = 1 << 20;
 }  // namespace
 
 bool Warmth::has_room(const AnswerCache& cache, std::size_t states, unsigned times) const {

@@ -1,5 +1,7 @@
 #include "aici/detail/explorer.hpp"
 
+#include <algorithm>
+
 namespace aici::detail {
 
 namespace {
@@ -12,23 +14,26 @@ std::span<const ByteRange> Frontier::bytes(std::uint8_t missing) {
   return {&kLater[missing - 1], 1};
 }
 
-bool Frontier::add(std::uint32_t number, std::uint8_t missing) {
-  if (numbers_.size() == kMost) return false;
+bool Frontier::add(std::uint32_t number, std::uint8_t missing, unsigned cost) {
+  if (seen_.size() == kMost) return false;
   Hasher hash;
   hash.add(number);
-  const auto same = [&](std::uint32_t place) { return numbers_[place] == number; };
+  const auto same = [&](std::uint32_t place) { return seen_[place].number == number; };
   if (index_.find(hash.bits(), same) != HashIndex::kNone) return false;
-  index_.insert(hash.bits(), static_cast<std::uint32_t>(numbers_.size()));
-  numbers_.push_back(number);
-  missing_.push_back(missing);
+  const auto place = static_cast<std::uint32_t>(seen_.size());
+  index_.insert(hash.bits(), place);
+  std::uint32_t& first = first_[std::min(cost, kMostCost)];
+  seen_.push_back({number, first, missing});
+  first = place + 1;
   return true;
 }
 
 std::uint32_t Frontier::next() {
-  while (whole_ < numbers_.size() && missing_[whole_] != 0) whole_++;
-  if (whole_ < numbers_.size()) return whole_++;
-  while (part_ < numbers_.size() && missing_[part_] == 0) part_++;
-  return part_ < numbers_.size() ? part_++ : kNone;
+  for (cost_ = 0; cost_ < kMostCost && first_[cost_] == 0; cost_++) {
+  }
+  const std::uint32_t place = first_[cost_] - 1;
+  if (place != kNone) first_[cost_] = seen_[place].after;
+  return place;
 }
 
 }  // namespace aici::detail

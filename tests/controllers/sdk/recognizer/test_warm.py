@@ -152,9 +152,13 @@ ENTRY = {"name": TEXT, "parent": TEXT, "size": {"type": "number"}, "media_type":
 @pytest.mark.parametrize(
     ("controller", "argument", "text"),
     [
-        ("regex", r"([a-z]{400}|[0-9]{900})(ab|cd){1,40}!", b"1" * 900 + b"abcdab!"),
+        ("regex", r"([a-z]{900}|[0-9]{1900})(ab|cd){1,40}!", b"1" * 1900 + b"abcdab!"),
         # a table of its states doubles while it is warmed, by more pages than there are states
-        ("json_schema", json.dumps({"properties": ENTRY}), b'{"name":"ab","parent":"","media_type":"c/d"}'),
+        (
+            "json_schema",
+            json.dumps({"properties": ENTRY}),
+            b'{"name":"%s","parent":"","media_type":"c/d"}' % (b"a" * 900),
+        ),
     ],
 )
 def test_sequences_find_what_warming_has_left(
@@ -188,6 +192,22 @@ def test_findings_do_not_depend_on_free_text(program: Callable[[str], Program], 
         guest.instance.close()
     assert found[0] == found[1] and b"0000" not in found[0] and found[0].endswith(b"0")
     assert set(found[2]) <= set(found[0])
+
+
+def test_names_are_warmed_before_nested_values(program: Callable[[str], Program], vocab: Vocab) -> None:
+    """All properties have their masks, although values of any depth are possible after the first byte."""
+    names = [f"{letter}_is_the_name_of_a_property" for letter in "abcdefghijklmnop"]
+    schema = {"properties": {"any": {}, **{name: {"type": "integer"} for name in names}}}
+    template = Guest(program("json_schema"), vocab, json.dumps(schema), capabilities={})
+    template.warm()
+    for name in names:
+        guest = template.fork(2)
+        guest.step()
+        for byte in f'{{"{name}":1'.encode():
+            guest.step([byte])
+        assert not guest.found()
+        guest.instance.close()
+    template.instance.close()
 
 
 @pytest.mark.parametrize(

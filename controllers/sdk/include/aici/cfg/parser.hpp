@@ -24,6 +24,7 @@
 #include "aici/detail/cfg/arrays.hpp"
 #include "aici/detail/cfg/columns.hpp"
 #include "aici/detail/cfg/network.hpp"
+#include "aici/detail/cfg/rows.hpp"
 #include "aici/detail/cfg/scanner.hpp"
 #include "aici/detail/inner.hpp"
 #include "aici/functional.hpp"
@@ -51,8 +52,8 @@ class Engine {
       return append_one(state, byte, next);
     }
     if (state >= kInArray) return state < kMixed ? append_in_array(state, byte) : append_several(state, byte);
-    const State next = rows_[(state & ~kSeveral) << 8 | byte];
-    return next != kUnknown ? next : append_several(state, byte);
+    const State next = rows_.find(state & ~kSeveral, byte);
+    return next != Rows::kUnknown ? next : append_several(state, byte);
   }
   bool accepting(State state);
   const std::vector<TokenId>& tokens() const { return grammar_.tokens(); }
@@ -95,7 +96,6 @@ class Engine {
   /// Maximum nesting of arrays with different items. The code recurses over them.
   static constexpr std::uint32_t kMostArrayLevels = 16;
   static constexpr std::uint32_t kMostColumns = kSeveral >> Scanner::kBits, kMostSeveral = 1u << 15;
-  static constexpr State kUnknown = 0xffffffff;
   /// Of masks within terminals, most of which are kept as differences from each other.
   static constexpr std::size_t kInnerBytes = 96 << 10;
   using Reading = State;
@@ -108,7 +108,7 @@ class Engine {
   enum class Plain : std::uint8_t { kUnknown, kNo, kYes, kDead };
   struct Several {
     std::uint32_t first, count;
-    bool has_loop = false, narrow = false;
+    bool has_loop = false;
     Loop loop{0, kUnlimited};
   };
 
@@ -207,7 +207,7 @@ class Engine {
   std::uint32_t array_level_ = 0;
   std::vector<Reading> readings_;
   std::vector<Several> several_, mixed_;
-  std::vector<State> rows_;
+  Rows rows_;
   HashIndex ids_, mixed_ids_;
   bool full_ = false, well_formed_, rare_known_ = false;
   std::vector<std::uint32_t> rare_nodes_;

@@ -26,11 +26,14 @@ class ByteSet {
     for (unsigned i = 0; i < 8; i++) others.words_[i] = ~words_[i];
     return others;
   }
-  bool is_most() const {
-    int count = 0;
-    for (const std::uint32_t word : words_) count += __builtin_popcount(word);
-    return count > 128;
+  unsigned size() const {
+    unsigned count = 0;
+    for (const std::uint32_t word : words_) count += static_cast<unsigned>(__builtin_popcount(word));
+    return count;
   }
+  bool is_most() const { return size() > 128; }
+  /// The bits of the bytes from 32 * i on.
+  std::uint32_t word(unsigned i) const { return words_[i]; }
   bool has(std::uint8_t byte) const { return words_[byte >> 5] >> (byte & 31) & 1; }
   template <class Visit>
   void for_each(Visit visit) const {
