@@ -42,6 +42,7 @@ class Instance:
         "_handles",
         "_memory",
         "_origin",
+        "again",
         "base",
         "base_image",
         "clock_ns",
@@ -113,6 +114,8 @@ class Instance:
         self.base = self.size = 0
         #: the snapshot to which a spare guest may be left
         self._origin: Snapshot | None = None
+        #: the memory is that of a spare guest
+        self.again = shell is not None
         if shell is None:
             self._instantiate()
         else:

@@ -116,6 +116,25 @@ def test_few_pages_are_copied_so_that_the_next_guest_can_change_them_without_fau
         guest.close()
 
 
+def test_a_spare_guest_has_all_of_the_vocabulary_mapped(base: Snapshot, engine: Engine) -> None:
+    """Also if the guests before it have not touched it."""
+
+    def faults(guest: Instance) -> int:
+        view, at = guest.view, guest.mappings[0].address
+        before = page_faults()
+        assert view[at] == WORDS[0]
+        return page_faults() - before
+
+    new = Instance.from_snapshot(base)
+    assert faults(new) == 1
+    new.close()
+    engine.spares.clear()
+    Instance.from_snapshot(base).close()
+    again = Instance.from_snapshot(base)
+    assert faults(again) == 0
+    again.close()
+
+
 def test_a_snapshot_of_a_spare_guest_has_no_pages_that_only_earlier_guests_used(base: Snapshot) -> None:
     """Arguments are compiled one after the other in the same memory, more of which is kept than usually."""
     sizes = []

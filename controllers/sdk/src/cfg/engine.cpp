@@ -11,7 +11,7 @@ Engine::Engine(Grammar grammar, const Limits& limits)
     : grammar_(std::move(grammar)), limits_(limits), scanner_(&grammar_.terminals()), well_formed_(grammar_.terminals().well_formed()) {
   begin_plain();
   constexpr std::size_t kUsual = 8192;
-  rows_.reserve(kUsual), readings_.reserve(kUsual), several_.reserve(kUsual / 8);
+  rows_.reserve(), readings_.reserve(kUsual), several_.reserve(kUsual / 8);
 }
 
 const char* Engine::start(Rule rule) {

@@ -8,7 +8,7 @@ namespace aici::cfg {
 
 Scanner::Scanner(Terminals* terminals) : terminals_(terminals) {
   // Reserved memory that is not written costs nothing; a table that moves is written again, page by page.
-  table_.reserve(kUsual << 8), rows_.reserve(kUsual), parts_.reserve(kUsual);
+  table_.reserve(kUsual << 8), rows_.reserve(2 * kUsual), parts_.reserve(kUsual);
   rows_.push_back({0, 0, 0, 0, false, false});
   table_.assign(256, kDead);
   notes_.reserve(kUsual);

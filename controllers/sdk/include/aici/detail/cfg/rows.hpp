@@ -42,7 +42,8 @@ class Rows {
     next_[found.place(byte, found.bytes.word(byte >> 5) & ((1u << (byte & 31)) - 1))] = next;
   }
 
-  void reserve(std::size_t rows) { rows_.reserve(rows), next_.reserve(rows * 16); }
+  /// Reserves memory for some thousand rows: if the arrays moved, their pages would be written again.
+  void reserve() { rows_.reserve(1 << 14), next_.reserve(1 << 18); }
   void clear() { rows_.clear(), next_.clear(); }
   std::size_t bytes() const { return rows_.size() * sizeof(Row) + next_.size() * sizeof(std::uint32_t); }
 
