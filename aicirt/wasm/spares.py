@@ -7,7 +7,7 @@ fault. A spare guest gets the state of a new one:
   are dropped; a few are copied, as the next guest will change most of them, and each would be a page fault.
 - Guests that compile arguments follow one another: a spare guest of theirs is reserved for the next one.
 - For another snapshot of the program, with the same vocabulary, all memory but the vocabulary is replaced.
-- All of the vocabulary is mapped, once: a text that touches little of it may be followed by one that needs all.
+- The whole vocabulary is mapped, once: a text that touches little of it may come before one that needs all.
 - All mutable globals are set at the start, and tables never change.
 - Only memory.init could tell whether a data segment was dropped: modules that have it have no spare guests.
 """
@@ -196,7 +196,7 @@ def _drop(runs: Runs) -> bool:
 
 
 def _populate(guest: Instance) -> None:
-    """Maps all pages of the files in a guest's memory. It saves time only, so kernels before 5.14 may refuse."""
+    """Maps all pages of the files in a guest's memory. It only saves time: kernels before 5.14 may refuse."""
     for mapping in guest.mappings:
         _libc.madvise(guest.base + mapping.address, mapping.nbytes, _MADV_POPULATE_READ)
 
