@@ -7,7 +7,9 @@
 namespace aici::cfg {
 
 Scanner::Scanner(Terminals* terminals) : terminals_(terminals) {
-  // Reserved memory that is not written costs nothing; a table that moves is written again, page by page.
+  // Reserved memory that is not written costs nothing; a table that moves is written again, page by page. Blocks this
+  // large leave the heap's first chunk to others: while it lasts, guests of all grammars have memories of one size, so
+  // that a spare one can take any other's place.
   table_.reserve(kUsual << 8), rows_.reserve(2 * kUsual), parts_.reserve(kUsual);
   rows_.push_back({0, 0, 0, 0, false, false});
   table_.assign(256, kDead);
