@@ -93,6 +93,18 @@ KNOWN: list[Defect | Unusable] = [
     ),
     Defect(
         "llguidance",
+        "empty before ignored text",
+        "reads a terminal as empty before ignored text although it can go on after it: allows ` bcb`, but not "
+        '`bcb`, with `/[bc]*/ "b" "c" "b"`',
+        lambda d: (
+            d.wide
+            and d.case.kind == "lark"
+            and b" " in d.before
+            and any(_may_be_empty(t) for t in terminals_of(d.case.grammar))
+        ),
+    ),
+    Defect(
+        "llguidance",
         "the empty part",
         "the empty text is a part of any text",
         lambda d: d.case.kind == "substring" and d.wide and d.before == d.token == b"",
