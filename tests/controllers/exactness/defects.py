@@ -94,7 +94,7 @@ KNOWN: list[Defect | Unusable] = [
     Defect(
         "llguidance",
         "empty before ignored text",
-        "reads a terminal as empty before ignored text although it can go on after it: allows ` bcb`, but not "
+        "reads a terminal as empty before ignored text although it could begin there: allows ` bcb`, but not "
         '`bcb`, with `/[bc]*/ "b" "c" "b"`',
         lambda d: (
             d.wide
