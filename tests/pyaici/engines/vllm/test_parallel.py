@@ -140,7 +140,7 @@ def running(
             daemon = stack.enter_context(Daemon(workers=1, store=folder / "store"))
             environment["AICI_SOCKET"] = str(daemon.socket_path)
         # long enough for requests that still run when a rank is killed
-        arguments = (*case.arguments, "--max-model-len=2000")
+        arguments = (*case.arguments, "--max-model-len=8000")
         server = _started(random_model, folder / "log", arguments, environment)
         stack.push(server)
         yield Running(case, server, daemon)
@@ -232,7 +232,7 @@ def test_a_killed_rank_ends_all_requests_and_processes(running: Running) -> None
     # a process that the rank has just forked has its command line, too
     victim = min((pid for pid in members if case.victim in command_line(pid)), key=members.__getitem__)
     streams = [  # those that take longer to begin come first
-        iter(running.complete(FRANCE, extra, stream=True, max_tokens=1900, rank=rank))
+        iter(running.complete(FRANCE, extra, stream=True, max_tokens=7900, rank=rank))
         for extra in (long, {})
         for rank in range(case.replicas)
     ]
