@@ -19,6 +19,10 @@ namespace aici::detail {
 template <class F>
 concept Explorable = FunctionalRecognizer<F> && std::convertible_to<typename F::State, std::uint32_t>;
 
+/// Recognizers that know the bytes with which literals go on.
+template <class F>
+concept HasLiterals = HasInner<F> && HasSimilar<typename F::Inner>;
+
 /// A range of allowed bytes, and the number of bytes that the character needs after it.
 struct ByteRange {
   std::uint8_t low, high, missing;
@@ -84,12 +88,6 @@ class Explorer {
   bool over() const { return over_; }
 
  private:
-  static constexpr bool kHasLiterals = [] {
-    if constexpr (HasInner<F>)
-      return HasSimilar<typename F::Inner>;
-    else
-      return false;
-  }();
   /// The cost of a byte, what is added for each further byte of its character, and what is added where names are known
   /// that the byte does not continue.
   static constexpr unsigned kByte = 2, kFurther = 4, kUnknownName = 6;
@@ -98,16 +96,16 @@ class Explorer {
     found_ = states_[place];
     const unsigned cost = frontier_.cost();
     ByteSet literals;  // the bytes with which literals go on, such as the names of properties
-    if constexpr (kHasLiterals)
+    if constexpr (HasLiterals<F>)
       if (const auto inner = f.inner(found_); inner != 0) f.inside().similar(inner, literals);
-    const unsigned choices = kHasLiterals ? literals.size() : 0;
+    const unsigned choices = HasLiterals<F> ? literals.size() : 0;
     const unsigned other = cost + (choices != 0 ? kByte + kUnknownName : kByte);
     for (const ByteRange& range : Frontier::bytes(frontier_.missing(place)))
       for (unsigned byte = range.low; byte <= range.high; byte++) {
         State next = found_;
         if (!try_append(f, found_, static_cast<std::uint8_t>(byte), &next)) continue;
         unsigned all = other + range.missing * kFurther;
-        if constexpr (kHasLiterals)
+        if constexpr (HasLiterals<F>)
           if (literals.has(static_cast<std::uint8_t>(byte))) all = cost + std::bit_width(choices - 1);
         see(next, range.missing, all);
       }
