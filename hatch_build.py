@@ -43,12 +43,12 @@ class ControllerBuildHook(BuildHookInterface[Any]):
         controllers = [module.path for module in built if module.path.parent == out]
         # compiled, so that a user's first C++ controller need not wait for the SDK's sources
         tools = driver.Toolchain()
-        library = driver.build_library(driver.Sdk(sdk), tools)
+        objects = driver.build_library(driver.Sdk(sdk), tools)
         notices = driver.notices([root / "controllers" / module.name for module in built], tools)
         build_data["force_include"].update(
             {str(path): f"pyaici/_wasm/{path.name}" for path in controllers}
             | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS}
-            | {str(library): f"pyaici/_sdk/lib/{library.name}"}
+            | {str(made): f"pyaici/_sdk/lib/{made.name}" for made in objects}
             | {str(notice): f"pyaici/_licenses/{name}" for name, notice in notices.items()}
             | {
                 str(grammar): f"pyaici/_grammars/{grammar.name}"

@@ -16,6 +16,14 @@ def limit(default: float, unit: str, beyond: str) -> Any:
     return dataclasses.field(default=default, metadata={"unit": unit, "beyond": beyond})
 
 
+def work(default: float, unit: str, beyond: str) -> Any:
+    """Does the same for a limit on a fixed amount of work, in time of the reference machine.
+
+    `WorkerConfig.with_overrides` adapts it to the pace of this machine.
+    """
+    return dataclasses.field(default=default, metadata={"unit": unit + " *", "beyond": beyond, "paced": True})
+
+
 def describe(limits: type[Any]) -> Iterator[tuple[str, str, str]]:
     """Yields (name, default with unit, what happens beyond it) for each field of a dataclass of limits."""
     for item in dataclasses.fields(limits):
@@ -37,7 +45,7 @@ WASM_PAGE = 65536
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one guest. Times are CPU time of the guest, in milliseconds."""
+    """Limits of one guest. Times are CPU time of the guest, in milliseconds of the reference machine."""
 
     #: linear memory without shared mappings. A regex at 262 k tokens needs about 1 MiB, a
     #: script interpreter 1-16 MiB. Untouched memory costs nothing.
@@ -63,25 +71,25 @@ class Limits:
     #: size of a module's file. An interpreter has 1 MB. Compiling takes about 1.3 s per MB
     module_bytes: int = limit(16 << 20, "bytes", "the module is refused")
     #: `aici_init`, `aici_init_prompt` and the start functions, which may build large tables
-    init_ms: float = limit(1000.0, "ms", "time_limit")
+    init_ms: float = work(1000.0, "ms", "time_limit")
     #: on the critical path between two forward passes. A sequence may save unused time, up to
     #: `critical_saved_ms`
-    pre_ms: float = limit(1.0, "ms a step", "time_limit, once the saved time is also used up")
+    pre_ms: float = work(1.0, "ms a step", "time_limit, once the saved time is also used up")
     #: runs beside the forward pass, which takes about this long
-    mid_ms: float = limit(20.0, "ms a step", "the sequence is late, see max_late_steps")
-    #: additional time for slow host functions (tokenize) in one `aici_mid_process`; they cannot be
-    #: interrupted. In the other callbacks, for which all sequences wait, their time counts as the guest's
-    mid_host_ms: float = limit(20.0, "ms of tokenize a step", "time_limit")
+    mid_ms: float = work(20.0, "ms a step", "the sequence is late, see max_late_steps")
+    #: text for which one `aici_mid_process` may call tokenize free of charge: the time of a fixed amount of
+    #: work is the machine's. The time of more text counts as the guest's, as in all other callbacks
+    mid_tokenize_bytes: int = limit(
+        4 << 10, "bytes a step", "the time of tokenize counts as the controller's"
+    )
     #: on the critical path between two forward passes, like `pre_ms`
-    post_ms: float = limit(1.0, "ms a step", "time_limit, once the saved time is also used up")
+    post_ms: float = work(1.0, "ms a step", "time_limit, once the saved time is also used up")
     #: the time for `pre_ms` and `post_ms` that a sequence starts with and may save. Tolerates an occasional
     #: slow call, or one that a busy machine interrupts. Other sequences wait no longer than this
-    critical_saved_ms: float = limit(
-        2.0, "ms", "a sequence saves at most this, or pre_ms + post_ms if larger"
-    )
+    critical_saved_ms: float = work(2.0, "ms", "a sequence saves at most this, or pre_ms + post_ms if larger")
     #: one call of `aici_warm`. No sequence waits for it, but only the state between two calls can be kept. A
     #: mask of a large vocabulary takes 0.1 to 1 ms; finding forced tokens takes up to 10 ms
-    warm_ms: float = limit(50.0, "ms a call", "the snapshot stays unchanged")
+    warm_ms: float = work(50.0, "ms a call", "the snapshot stays unchanged")
     #: read-only mappings (the vocabulary image: 10 MB at 262 k tokens), counted separately
     shared_bytes: int = limit(256 << 20, "bytes", "memory_limit (counts the vocabulary image)")
 
@@ -108,11 +116,11 @@ class RequestLimits:
     max_late_steps: int = limit(10, "steps in a row", "time_limit")
     #: wall-clock time in milliseconds after which a step is answered with the rows that are ready; well
     #: above mid_ms, since the rows of one step share a core
-    step_deadline_ms: int = limit(100, "ms of wall-clock time", "sequences that are not ready are late")
+    step_deadline_ms: int = work(100, "ms of wall-clock time", "sequences that are not ready are late")
     #: wall-clock time in milliseconds that an engine with logits waits for the remaining rows of a step once
     #: some are ready (a tick of at most 1 ms may be added). A slower sequence sits out this step, and no
     #: other sequence waits for it
-    step_grace_ms: float = limit(
+    step_grace_ms: float = work(
         0.5, "ms of wall-clock time", "late, if the engine waits and others are ready"
     )
     #: rounds for which all sequences of a request may stay suspended before the request counts as deadlocked
@@ -155,7 +163,7 @@ class WorkerSettings:
     #: CPU time of all of an owner's `aici_pre_process` and `aici_post_process` calls in one step of an
     #: engine, since every sequence of the step waits for them: 150 calls of 20 us. Does not apply while no
     #: other owner has sequences
-    owner_critical_ms: float = limit(3.0, "ms a step", "further sequences of the owner are late")
+    owner_critical_ms: float = work(3.0, "ms a step", "further sequences of the owner are late")
     #: bytes of all variables of an owner's live requests, and of output that clients have not received yet
     owner_variable_bytes: int = limit(128 << 20, "bytes", "owner_limit, for the sequence that writes")
     owner_log_bytes: int = limit(32 << 20, "bytes", "the rest is dropped, and the log says so")
@@ -170,21 +178,21 @@ class WorkerSettings:
     )
     #: idle CPU time that the builder spends on filling the tables of one snapshot ahead of time
     #: (`aici_warm`), all stages together; 0 leaves the tables empty
-    warm_budget_ms: int = limit(1500, "ms a snapshot", "its tables stay partly filled")
+    warm_budget_ms: int = work(1500, "ms a snapshot", "its tables stay partly filled")
     #: bytes by which warming may grow one snapshot
     warm_bytes: int = limit(4 << 20, "bytes a snapshot", "its tables stay partly filled")
     #: messages that wait for a client that does not read
     max_outbox: int = limit(1024, "messages", "the client is dropped")
     #: a worker that does not answer a ping for this long is killed and replaced; time that the worker spends
     #: waiting for a processor does not count
-    silence_seconds: int = limit(10, "s", "the worker is killed and replaced")
+    silence_seconds: int = work(10, "s", "the worker is killed and replaced")
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
     """Limits of the daemon, for all clients and for each owner."""
 
-    #: with --isolate-owners: how long an owner's worker without sequences is kept. Starting one takes 1 s
+    #: with --isolate-owners: how long an owner's worker without sequences is kept. Starting one takes 0.1 s
     worker_idle_s: float = limit(300.0, "s", "with --isolate-owners, an idle worker is ended")
     #: bytes of stored modules and scripts charged to one owner, also after a restart: those that the
     #: owner was the first to upload and has not removed. Each is charged at least `LEAST_UPLOAD`
@@ -270,13 +278,16 @@ RESPAWN_MAX_SECONDS = 10.0
 MOST_SPARES = 32
 #: interval at which an idle worker wakes
 IDLE_WAIT_SECONDS = 0.5
-#: how long the supervisor waits for a worker to read a message, in whole seconds
+#: how long the supervisor waits for a worker to read a message
 SEND_SECONDS = 1
+#: how long a daemon may be silent when its client has asked it to end; then it is killed
+CLOSE_SECONDS = 2.0
 #: how long a worker may take to exit on request; then it is killed
 STOP_SECONDS = 0.5
-#: how long starting the daemon may take (on a cold machine importing wasmtime takes seconds)
+#: how long a daemon or a worker may be silent while it starts, in time of the reference machine (importing
+#: wasmtime takes seconds of CPU time)
 START_SECONDS = 60.0
-#: how long a call on the control socket may take; the compiler process has a longer limit of its own
+#: how long the supervisor may be silent while a client waits for it, or leave a message unread
 CALL_SECONDS = 120.0
 
 
@@ -288,6 +299,8 @@ class WorkerConfig:
     request: RequestLimits = field(default_factory=RequestLimits)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    #: how much slower this machine is than the reference machine, at least 1; the limits allow for it
+    pace: float = 1.0
     #: the folder of compiled modules, which is the working directory of workers
     code: str = ""
     #: format of the workers' logs, one of `aicirt.system.logs.FORMATS`
@@ -296,14 +309,15 @@ class WorkerConfig:
     user: User | None = None
 
     @classmethod
-    def with_overrides(cls, overrides: Mapping[str, float]) -> WorkerConfig:
-        """Returns the defaults with some limits replaced by name.
+    def with_overrides(cls, overrides: Mapping[str, float], pace: float = 1.0) -> WorkerConfig:
+        """Returns the defaults for a machine of this pace, with some limits replaced by name.
 
-        Raises ValueError for an unknown name or an invalid amount.
+        Replacements hold as they are, on any machine. Raises ValueError for an unknown name or an invalid
+        amount.
         """
         default = cls()
         groups = ("limits", "request", "worker", "daemon")
-        parts: dict[str, Any] = {name: getattr(default, name) for name in groups}
+        parts: dict[str, Any] = {name: _at(pace, getattr(default, name)) for name in groups}
         for name, value in overrides.items():
             for group, part in parts.items():
                 kinds = {limit.name: type(getattr(part, limit.name)) for limit in fields(part)}
@@ -313,7 +327,7 @@ class WorkerConfig:
             else:
                 known = sorted(limit.name for part in parts.values() for limit in fields(part))
                 raise ValueError(f"there is no limit {name!r}; known: {', '.join(known)}")
-        return cls(**parts)
+        return cls(**parts, pace=pace)
 
     def to_json(self) -> str:
         """Returns the settings as JSON, for the command line of the worker."""
@@ -332,6 +346,13 @@ class WorkerConfig:
             user=User(**user) if user else None,
             **data,
         )
+
+
+def _at(pace: float, limits: Any) -> Any:
+    """Returns limits with those on a fixed amount of work multiplied by the pace."""
+    paced = [item.name for item in fields(limits) if item.metadata.get("paced")]
+    usual = {name: getattr(limits, name) for name in paced}
+    return replace(limits, **{name: type(value)(value * pace) for name, value in usual.items()})
 
 
 def _checked_amount(name: str, value: float, kind: type[int] | type[float]) -> int | float:

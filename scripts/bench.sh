@@ -5,8 +5,8 @@
 #   scripts/bench.sh                          lists the suites
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/setup.sh hf,sdk,dev
-if [ "${1:-}" = vllm ]; then scripts/setup.sh hf,sdk,vllm; fi
+if [ "${1:-}" = vllm ]; then source scripts/setup.sh hf,sdk,vllm; fi
+source scripts/setup.sh hf,sdk,dev
 export OMP_NUM_THREADS=1
 export PATH="$PWD/.venv/bin:$PATH"
 exec .venv/bin/python -m bench "$@"

@@ -5,12 +5,10 @@
 #   scripts/campaign.sh                       lists the campaigns
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-environment=.venv
 if [ "${1:-}" = vllm ]; then
-    scripts/setup.sh hf,sdk,server,vllm,test
-    environment=.venv-vllm
+    source scripts/setup.sh hf,sdk,server,vllm,test
 else
-    scripts/setup.sh hf,sdk,dev
+    source scripts/setup.sh hf,sdk,dev
 fi
 export OMP_NUM_THREADS=1
 export PATH="$PWD/$environment/bin:$PATH"

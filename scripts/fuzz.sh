@@ -6,7 +6,7 @@
 #   scripts/fuzz.sh --help                    lists the options
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/setup.sh hf,sdk,dev
+source scripts/setup.sh hf,sdk,dev
 
 export OMP_NUM_THREADS=1
 exec .venv/bin/python -m tests.fuzz "$@"

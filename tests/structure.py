@@ -18,13 +18,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "structure.md"
 #: packages whose modules stand at different heights, so that each counts as a unit of its own
-_LOOSE = ("aicirt", "pyaici", "pyaici.server")
+_LOOSE = ("aicirt", "pyaici", "pyaici.build", "pyaici.server")
 #: which units each unit imports: a change here is a decision about the architecture
 MATRIX = {
     "aicirt": "",
     "aicirt.__main__": "aicirt.contract aicirt.modules aicirt.settings aicirt.supervisor aicirt.system",
     "aicirt.contract": "",
     "aicirt.doctor": "aicirt.contract aicirt.ipc aicirt.modules aicirt.settings aicirt.system",
+    "aicirt.fork_server": "aicirt.modules aicirt.sandbox aicirt.system aicirt.worker",
     "aicirt.ipc": "aicirt.contract aicirt.system",
     "aicirt.modules": (
         "aicirt.contract aicirt.ipc aicirt.sandbox aicirt.settings aicirt.system aicirt.wasm "
@@ -43,15 +44,54 @@ MATRIX = {
         "aicirt.contract aicirt.ipc aicirt.sandbox aicirt.settings aicirt.system aicirt.vocab aicirt.wasm"
     ),
     "pyaici": "aicirt aicirt.contract pyaici.client pyaici.tokens",
-    "pyaici.build": "",
-    "pyaici.build.interpreters": "",
-    "pyaici.bundled": "aicirt.contract pyaici.build",
+    "pyaici.build": (
+        "pyaici.build.controller pyaici.build.errors pyaici.build.interpreters pyaici.build.link "
+        "pyaici.build.project pyaici.build.sdk pyaici.build.toolchain"
+    ),
+    "pyaici.build.__main__": (
+        "pyaici.build.controller pyaici.build.errors pyaici.build.interpreters pyaici.build.project "
+        "pyaici.build.toolchain"
+    ),
+    "pyaici.build.assemblyscript": "pyaici.build.errors pyaici.build.sdk",
+    "pyaici.build.cache": "pyaici.build.errors",
+    "pyaici.build.cargo": "pyaici.build.errors pyaici.build.sdk",
+    "pyaici.build.controller": (
+        "pyaici.build.assemblyscript pyaici.build.cargo pyaici.build.errors pyaici.build.flags "
+        "pyaici.build.interpreters pyaici.build.native pyaici.build.sdk pyaici.build.toolchain"
+    ),
+    "pyaici.build.errors": "",
+    "pyaici.build.flags": "",
+    "pyaici.build.interpreters": (
+        "pyaici.build.cache pyaici.build.errors pyaici.build.flags pyaici.build.objects pyaici.build.pip "
+        "pyaici.build.sdk pyaici.build.toolchain"
+    ),
+    "pyaici.build.link": (
+        "pyaici.build.cache pyaici.build.flags pyaici.build.objects pyaici.build.sdk pyaici.build.symbols "
+        "pyaici.build.system pyaici.build.toolchain"
+    ),
+    "pyaici.build.native": (
+        "pyaici.build.cache pyaici.build.flags pyaici.build.link pyaici.build.objects pyaici.build.sdk "
+        "pyaici.build.toolchain"
+    ),
+    "pyaici.build.objects": (
+        "pyaici.build.cache pyaici.build.errors pyaici.build.flags pyaici.build.sdk pyaici.build.toolchain"
+    ),
+    "pyaici.build.pip": "",
+    "pyaici.build.project": (
+        "pyaici.build.controller pyaici.build.errors pyaici.build.interpreters pyaici.build.sdk "
+        "pyaici.build.toolchain"
+    ),
+    "pyaici.build.sdk": "pyaici.build.errors",
+    "pyaici.build.symbols": "pyaici.build.errors",
+    "pyaici.build.system": "pyaici.build.symbols",
+    "pyaici.build.toolchain": "pyaici.build.cache pyaici.build.errors pyaici.build.sdk",
+    "pyaici.bundled": "aicirt.contract pyaici.build pyaici.build.controller pyaici.build.sdk",
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.supervisor "
-        "aicirt.system aicirt.wasm.module pyaici.build pyaici.bundled pyaici.client pyaici.engines "
-        "pyaici.engines.hf pyaici.engines.llama pyaici.engines.vllm pyaici.engines.vllm.frontend "
-        "pyaici.engines.vllm.versions pyaici.recording pyaici.rest pyaici.scripting "
-        "pyaici.server.http pyaici.server.program pyaici.testing"
+        "aicirt.system aicirt.wasm.module pyaici.build pyaici.build.flags pyaici.build.sdk pyaici.bundled "
+        "pyaici.client pyaici.engines pyaici.engines.hf pyaici.engines.llama pyaici.engines.vllm "
+        "pyaici.engines.vllm.frontend pyaici.engines.vllm.versions pyaici.recording pyaici.rest "
+        "pyaici.scripting pyaici.server.http pyaici.server.program pyaici.testing"
     ),
     "pyaici.client": (
         "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens"
@@ -63,11 +103,11 @@ MATRIX = {
     ),
     "pyaici.engines.batching": "aicirt.contract pyaici.client pyaici.engines pyaici.recording pyaici.tokens",
     "pyaici.engines.hf": (
-        "aicirt.contract aicirt.system pyaici.build pyaici.client pyaici.engines pyaici.engines.batching "
+        "aicirt.contract aicirt.system pyaici.build.sdk pyaici.client pyaici.engines pyaici.engines.batching "
         "pyaici.models pyaici.tokens"
     ),
     "pyaici.engines.llama": (
-        "aicirt.contract aicirt.system pyaici.build pyaici.client pyaici.engines pyaici.engines.batching "
+        "aicirt.contract aicirt.system pyaici.build.sdk pyaici.client pyaici.engines pyaici.engines.batching "
         "pyaici.models pyaici.tokens"
     ),
     "pyaici.engines.vllm": (
@@ -82,7 +122,7 @@ MATRIX = {
     ),
     "pyaici.engines.vllm.versions": "",
     "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
-    "pyaici.models": "aicirt.contract pyaici.build",
+    "pyaici.models": "aicirt.contract pyaici.build.pip pyaici.build.sdk",
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
     "pyaici.rest": "aicirt.contract",
     "pyaici.scripting": "aicirt.contract pyaici.bundled pyaici.client pyaici.recording",
@@ -128,7 +168,7 @@ MATRIX = {
     ),
     "pyaici.server.playground": "pyaici.server.http",
     "pyaici.server.program": (
-        "aicirt.contract aicirt.system pyaici.build pyaici.bundled pyaici.client pyaici.server.app "
+        "aicirt.contract aicirt.system pyaici.build.sdk pyaici.bundled pyaici.client pyaici.server.app "
         "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.settings"
     ),
     "pyaici.server.scheduling": (
@@ -198,16 +238,24 @@ def unit(module: str) -> str:
     return module if package in _LOOSE else package
 
 
-@cache
-def imported_names(path: Path) -> frozenset[str]:
+def imports_in(tree: ast.AST, path: Path) -> set[str]:
     """Returns all that a file imports, as dotted names, within functions and for type checkers too."""
     found = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(found)
+        elif isinstance(node, ast.ImportFrom):
+            # the package that the dots of a relative import mean
+            folder = path.parents[node.level - 1].parts if node.level else ()
+            module = ".".join([*folder, *([node.module] if node.module else [])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@cache
+def imported_names(path: Path) -> frozenset[str]:
+    """Returns the same as `imports_in`, for a file that is not parsed yet."""
+    return frozenset(imports_in(ast.parse((ROOT / path).read_text()), path))
 
 
 def imported(path: Path) -> set[str]:

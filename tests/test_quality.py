@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import LONGEST
 from tests.structure import files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,5 +94,19 @@ def test_repository_has_no_built_or_large_files() -> None:
         assert path.stat().st_size < 500_000, f"{path} is too large for a source file"
 
 
-def test_paths_in_the_order_of_tests_exist() -> None:
-    assert [name for name in LONGEST if not (ROOT / name).exists()] == []
+def test_tests_have_no_deadlines_of_their_own() -> None:
+    """A deadline of some seconds fails when the machine is slow: see tests/waiting.py."""
+    number = r"(?:[5-9]|[1-9][0-9]+)(?:\.0)?"
+    deadline = re.compile(
+        rf"monotonic\(\) \+ {number}\b|(?<!clock)\.(?:wait|join|settimeout)\({number}\)"
+        rf"|asyncio\.timeout\({number}\)|\bPATIENCE = {number}$"
+        rf"|\b(?:timeout|seconds)(?:: float)? ?= ?{number}(?=[,)]|$)"
+    )
+    found = [
+        f"{name}:{number}: {line.strip()}"
+        for name in map(str, files("tests/*.py"))
+        if name != "tests/waiting.py"
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
+        if deadline.search(line)
+    ]
+    assert not found, "\n".join(found)

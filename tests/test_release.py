@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tomllib
@@ -20,6 +19,7 @@ from packaging.requirements import Requirement
 
 from pyaici.server.settings import ServerSettings
 from tests.distribution import ROOT, run
+from tests.ports import free_port
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").iterdir()}
@@ -107,7 +107,7 @@ def test_workflows_run_scripts_that_exist() -> None:
 
 def test_tests_run_with_the_command_of_the_readme() -> None:
     commands = [step.get("run") for step in steps(WORKFLOWS["test.yml"])]
-    assert "./scripts/test.sh" in commands
+    assert "./scripts/test.sh" in commands and "./scripts/test.sh --thorough" in commands
     assert "\n./scripts/test.sh\n" in (ROOT / "README.md").read_text()
 
 
@@ -163,9 +163,7 @@ def test_image_listens_and_reports_its_health(tmp_path: Path) -> None:
     assert int(found["EXPOSE"]) == (ServerSettings().port or 8000)
     entry = json.loads(found["ENTRYPOINT"])
     check = json.loads(found["HEALTHCHECK"].partition(" CMD ")[2])
-    with socket.socket() as free:
-        free.bind(("0.0.0.0", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     env = {
         **os.environ,
         "AICI_SERVE_PORT": str(port),

@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure import DOCUMENT, FOREIGN, MATRIX, ROOT, about, cycle, document, foreign, graph, table
+from tests.structure import (
+    DOCUMENT,
+    FOREIGN,
+    MATRIX,
+    ROOT,
+    about,
+    cycle,
+    document,
+    foreign,
+    graph,
+    imported,
+    table,
+)
 
 
 def test_imports_equal_matrix() -> None:
@@ -27,6 +39,12 @@ def test_imports_have_no_cycles() -> None:
 def test_cycles_are_found() -> None:
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
     assert cycle({"a": {"b"}, "b": set()}) == []
+
+
+def test_relative_imports_are_found() -> None:
+    found = imported(Path("pyaici/build/interpreters/base.py"))
+    assert {"pyaici.build.flags", "pyaici.build.cache", "pyaici.build.interpreters.embedded"} <= found
+    assert "pyaici.build.interpreters.base" in imported(Path("pyaici/build/interpreters/__init__.py"))
 
 
 @pytest.mark.parametrize("package", FOREIGN)

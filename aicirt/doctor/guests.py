@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from functools import lru_cache
 
 from aicirt.doctor.finding import Finding, State
 from aicirt.system.environment import child_environment
+from aicirt.system.silence import finish
 
-_SECONDS = 60
 _COMMAND = [sys.executable, "-P", "-m", "aicirt.wasm.selfcheck"]
 
 
 @lru_cache(1)
 def _ask() -> tuple[dict[str, str], str]:
     """Runs the child process; returns its answers and its last line of errors."""
-    child = subprocess.run(
-        _COMMAND, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=False
-    )
+    child = finish(_COMMAND, env=child_environment())
     answers = dict(line.partition(" ")[::2] for line in child.stdout.splitlines())
     errors = child.stderr.strip().splitlines()[-1:] or [f"the check ended with status {child.returncode}"]
     return answers, errors[0]

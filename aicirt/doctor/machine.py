@@ -19,6 +19,7 @@ from aicirt.ipc.segment import Layout
 from aicirt.modules.store import default_directory
 from aicirt.settings import LEAST_WORKER_MEMORY, WorkerSettings, share_memory
 from aicirt.system.files import private_directory
+from aicirt.system.pace import pace
 from aicirt.system.resources import cgroup_quota, default_worker_count, free_bytes, usable_cpus
 from aicirt.system.user import CURE, User
 
@@ -138,7 +139,7 @@ def processors() -> Finding:
     """Checks that there is a processor for the engine and one for a worker."""
     allowed, quota, usable = len(os.sched_getaffinity(0)), cgroup_quota(), usable_cpus()
     found = f"{allowed} allowed" + (f", a quota of {quota:g}" if quota < allowed else "")
-    found += f": {default_worker_count()} workers"
+    found += f": {default_worker_count()} workers; {pace():g} times the CPU time of the reference machine"
     if usable < 2:
         cost = "engine and worker share one processor: masks are not computed while the model runs"
         return Finding(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from functools import lru_cache
 from typing import Any
 
 from aicirt.doctor.finding import Finding, State
 from aicirt.system.environment import child_environment
+from aicirt.system.silence import finish
 
-_SECONDS = 60
 _COMMAND = [sys.executable, "-P", "-m", "aicirt.sandbox"]
 _WHO = "a guest that breaks out of WebAssembly"
 
@@ -19,9 +18,8 @@ _WHO = "a guest that breaks out of WebAssembly"
 @lru_cache(1)
 def _walls() -> dict[str, Any]:
     """Returns the walls of a worker, which `python -m aicirt.sandbox` prints."""
-    child = subprocess.run(
-        _COMMAND, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=True
-    )
+    child = finish(_COMMAND, env=child_environment())
+    child.check_returncode()
     walls: dict[str, Any] = json.loads(child.stdout)
     return walls
 

@@ -12,6 +12,7 @@ import struct
 import time
 from array import array
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicirt.contract.errors import ProtocolError
@@ -120,12 +121,27 @@ class FrameSocket:
         self._ready: select.poll | None = None
         self.closed = False
 
-    def send(self, message: NamedTuple, fds: list[int] | None = None) -> None:
-        """Sends the whole message. Raises OSError if the peer is gone, and ProtocolError."""
-        data = memoryview(frame(message))
-        sent = socket.send_fds(self.socket, [data], fds) if fds else 0
-        if sent < len(data):
-            self.socket.sendall(data[sent:])
+    def send(
+        self,
+        message: NamedTuple,
+        fds: list[int] | None = None,
+        hopeless: Callable[[], bool] | None = None,
+    ) -> None:
+        """Sends the whole message. Raises OSError if the peer is gone, and ProtocolError.
+
+        If the peer reads nothing within the socket's timeout, asks `hopeless` whether to give up. Raises
+        TimeoutError then, or BlockingIOError if the kernel keeps the timeout.
+        """
+        data, sent = memoryview(frame(message)), 0
+        while sent < len(data):
+            try:
+                if fds and not sent:
+                    sent = socket.send_fds(self.socket, [data], fds)
+                else:
+                    sent += self.socket.send(data[sent:])
+            except (TimeoutError, BlockingIOError):
+                if hopeless is None or hopeless():
+                    raise
 
     def receive(self, deadline: float | None = None) -> list[Any] | None:
         """Waits for the next message; returns None at the end of the stream.

@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,13 @@ from aicirt.wasm.module.check import ModuleReport, check
 from aicirt.wasm.program import compile_module, serialize
 
 
-def main(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]:
-    """Compiles the module; returns the answer to print."""
+def main(arguments: Sequence[str]) -> int:
+    """Compiles the module and prints the answer. Returns the exit status."""
+    print(json.dumps(_answer(*arguments)))
+    return 0
+
+
+def _answer(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]:
     if user:
         become(*map(int, user))
     sandbox.die_with(int(parent))
@@ -98,4 +104,4 @@ def _describe(module_id: str, report: ModuleReport) -> ModuleInfo:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:])))
+    raise SystemExit(main(sys.argv[1:]))

@@ -19,6 +19,7 @@ from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_c
 from aicirt.modules.files import ModuleFiles, ScriptNote
 from aicirt.modules.ownership import Claim, Claims, Ownership, Tags
 from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MOST_DESCRIPTION, Limits
+from aicirt.system.child import Start
 from aicirt.system.files import (
     is_private_file,
     let_read,
@@ -105,6 +106,8 @@ class ModuleStore:
         self.ownership = Ownership(self.files, self.tags, self.claims, self._gone)
         #: schedules the compilations of `add_async` and `get_async`
         self.turns: FairTurns = _at_once
+        #: starts the compilers of `add_async` and `get_async`; None: each in a new interpreter
+        self.start: Start | None = None
         #: called with the id of a module or script that is no longer stored
         self.on_gone: Callable[[str], None] = _ignore
 
@@ -144,7 +147,7 @@ class ModuleStore:
             with self._keeping() as (pending, artifact):
                 pending.write_bytes(wasm)
                 info = await compile_in_child_async(
-                    pending, artifact, self._limits, self._cost, spent, self._user
+                    pending, artifact, self._limits, self._cost, spent, self._user, self.start
                 )
                 return self._finish(info, pending, artifact, claimant)
 

@@ -11,6 +11,7 @@ from typing import Any
 from aicirt.contract.errors import RuntimeFailure, SpaceError, WorkerDiedError
 from aicirt.settings import RESPAWN_MAX_SECONDS, RESPAWN_SECONDS, WorkerConfig
 from aicirt.supervisor.workers import BUILDER, WorkerProcess
+from aicirt.system.child import Start
 from aicirt.system.logs import fields
 
 _log = logging.getLogger("aicirt.supervisor")
@@ -24,9 +25,10 @@ class WorkerPool:
     WorkerDiedError.
     """
 
-    def __init__(self, count: int, config: WorkerConfig) -> None:
-        """Starts the processes. Raises RuntimeFailure if there is no room for so many."""
+    def __init__(self, count: int, config: WorkerConfig, start: Start) -> None:
+        """Begins to start the processes. Raises RuntimeFailure if there is no room for so many."""
         self._config = config
+        self._start = start
         self._generation = 0
         self._watchers: set[asyncio.Task[None]] = set()
         self._on_death: list[Callable[[WorkerProcess], None]] = []
@@ -134,7 +136,7 @@ class WorkerPool:
 
     def _spawn(self, index: int) -> None:
         self._generation += 1
-        worker = WorkerProcess(index, self._generation, self._config, self._died, self._found)
+        worker = WorkerProcess(index, self._generation, self._config, self._start, self._died, self._found)
         self._places[index] = worker
         watcher = self._loop.create_task(worker.watch())
         self._watchers.add(watcher)
@@ -147,14 +149,15 @@ class WorkerPool:
     def _died(self, dead: WorkerProcess) -> None:
         if self._stopping:
             return
-        _log.error("%s (pid %d) died", dead.name, dead.pid, extra=fields(worker=dead.index, pid=dead.pid))
+        if not dead.problem:
+            _log.error("%s (pid %d) died", dead.name, dead.pid, extra=fields(worker=dead.index, pid=dead.pid))
         if dead.silent:
             self.counters["workers_silent"] += 1
         for callback in self._on_death:
             callback(dead)
         if self._loop.time() - dead.started > RESPAWN_MAX_SECONDS:
             self._failures[dead.index] = 0
-        self._failed(dead.index, f"{dead.name} died")
+        self._failed(dead.index, dead.problem or f"{dead.name} died")
 
     def _failed(self, index: int, problem: str) -> None:
         """Starts a process at a place that has none: at once after one failure, later after more."""
@@ -179,7 +182,8 @@ class WorkerPool:
             self.restarts += 1
 
 
-#: a client that has received a worker's address starts its sequence there within this time
+#: a client that has received a worker's address starts its sequence there within this time, in seconds of the
+#: reference machine
 _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
 
@@ -191,10 +195,11 @@ class TenantPool(WorkerPool):
     or sooner if another owner needs the place. Dead processes are replaced, as in every pool.
     """
 
-    def __init__(self, count: int, config: WorkerConfig) -> None:
-        super().__init__(count, config)
+    def __init__(self, count: int, config: WorkerConfig, start: Start) -> None:
+        super().__init__(count, config, start)
         self._count = count
         self._idle_seconds = config.daemon.worker_idle_s
+        self._grace = _GRACE_SECONDS * config.pace
         #: owner -> index of the worker
         self._tenants: dict[str, int] = {}
         #: by index: loop time when the place was last needed
@@ -247,8 +252,7 @@ class TenantPool(WorkerPool):
                 self._clear(index)
                 raise
             self._tenants[owner] = index
-            about = fields(worker=index, pid=self._places[index].pid, owner=owner)
-            _log.info("worker %d was assigned to an owner", index, extra=about)
+            _log.info("worker %d was assigned to an owner", index, extra=fields(worker=index, owner=owner))
         self._used[index] = self._loop.time()
         return index
 
@@ -257,11 +261,11 @@ class TenantPool(WorkerPool):
         for index in range(self._count):
             if index not in taken:
                 return index
-        idle = {owner: place for owner, place in self._tenants.items() if self._idle(place) > _GRACE_SECONDS}
+        idle = {owner: place for owner, place in self._tenants.items() if self._idle(place) > self._grace}
         if not idle:
             raise SpaceError(
                 f"all {self._count} workers serve other owners: wait until a worker has been idle for "
-                f"{_GRACE_SECONDS:g} s, or start aicirt with more workers (--workers)",
+                f"{self._grace:g} s, or start aicirt with more workers (--workers)",
                 limit=self._count,
             )
         owner = max(idle, key=lambda owner: self._idle(idle[owner]))

@@ -21,6 +21,7 @@ from aicirt.ipc.frames import peer_credentials
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import WorkerConfig, share_memory
 from aicirt.supervisor.fair_queue import builds, compilations
+from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.module_calls import Uploads
 from aicirt.supervisor.pool import TenantPool, WorkerPool
 from aicirt.supervisor.session import Session
@@ -47,6 +48,7 @@ class Supervisor:
         store: ModuleStore,
         config: WorkerConfig,
         num_workers: int,
+        fork_server: ForkServer,
         *,
         isolate_owners: bool = False,
     ) -> None:
@@ -60,6 +62,7 @@ class Supervisor:
         self.warming = Warming(self.templates, config.worker, self._present_builder)
         self.compilations = compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn
+        store.start = fork_server.start
         self.vocabularies = Vocabularies(config.daemon, self.compilations.turn, self._vocabulary_gone)
         self.uploads = Uploads(config.daemon.owner_upload_bytes, store.ownership.bytes_of)
         #: refused calls by error code, and vocabularies that were evicted
@@ -71,6 +74,7 @@ class Supervisor:
         self._path = socket_path
         self.config = replace(config, code=str(store.code))
         self._num_workers = num_workers
+        self._fork_server = fork_server
         self._make_pool = TenantPool if isolate_owners else WorkerPool
         self._stopping = asyncio.Event()
         self._sessions: set[asyncio.Task[None]] = set()
@@ -86,7 +90,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal, number)
         listening = self._listen()  # raises before anything is started
         names.sweep_orphans()
-        self.pool = self._make_pool(self._num_workers, self.config)
+        self.pool = self._make_pool(self._num_workers, self.config, self._fork_server.start)
         self.pool.on_death(self.templates.forget)
         self.pool.on_found = self.warming.learn
         owner_fd = None

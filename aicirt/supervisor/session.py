@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aicirt.supervisor")
 #: the most in a call: aici.h defines a dozen
 _MAX_CAPABILITIES = 64
+#: how long a process may be silent before a report says so
+_HEALTH_SECONDS = 2.0
+#: how long the end of a session waits for a worker, which frees the client's sequences in any case
+_DETACH_SECONDS = 5.0
 #: slow calls that leave nothing behind when they are cancelled
 _CANCELLABLE = ("upload", "prepare", "instantiate")
 
@@ -62,6 +66,7 @@ class Session:
         self._calls: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "hello": self._hello,
             "cancel": self._cancel,
+            "ping": self._ping,
             "vocabulary": self._vocabulary,
             "attach": self._attach,
             "prepare": self._prepare,
@@ -163,7 +168,7 @@ class Session:
         for index, generation in self._attached:
             with contextlib.suppress(AiciError, TimeoutError):
                 worker = self._supervisor.pool.find(index, generation)
-                await worker.call("detach", {"client": self.number}, timeout=5)
+                await worker.call("detach", {"client": self.number}, timeout=_DETACH_SECONDS)
         self._writer.close()
         if self.pid:
             _log.info("client %d (pid %d) has disconnected", self.number, self.pid, extra=self._about())
@@ -176,6 +181,9 @@ class Session:
         """Cancels another call of the client. That call answers with an error, unless it has answered."""
         if (task := self._under_way.get(args["call"])) is not None:
             task.cancel()
+
+    async def _ping(self, _: dict[str, Any]) -> None:
+        """Answers at once: tells a client whose call takes long that the supervisor is there."""
 
     async def _hello(self, args: dict[str, Any]) -> dict[str, Any]:
         if args["protocol"] != PROTOCOL_VERSION:
@@ -260,7 +268,7 @@ class Session:
         async def one(worker: WorkerProcess) -> dict[str, Any]:
             owner = pool.owner_of(worker)  # asked first: it may have no owner after the ping
             try:
-                stats = await worker.call("ping", {}, timeout=2)
+                stats = await worker.ask("ping", _HEALTH_SECONDS)
                 if not isinstance(stats, dict) or not isinstance(stats.get("clients"), dict):
                     raise WorkerDiedError("invalid answer to a ping")
             except (WorkerDiedError, TimeoutError) as error:
@@ -280,6 +288,7 @@ class Session:
         builders = [process for process in processes if process["index"] < 0]
         return {
             "pid": os.getpid(),
+            "pace": self._supervisor.config.pace,
             **usage(os.getpid()),
             # the builder that all owners share
             "builder": next((found for found in builders if "owner" not in found), None),

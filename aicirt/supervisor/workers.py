@@ -6,12 +6,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import struct
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +19,11 @@ from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS, WorkerConfig
 from aicirt.supervisor.load import Load
-from aicirt.system.environment import child_environment
+from aicirt.system.child import Child, Start
 from aicirt.system.files import Descriptor
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
-from aicirt.system.silence import Silence
+from aicirt.system.silence import LOOK_SECONDS, Silence
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -48,20 +45,10 @@ _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second; it has no sequences. Where each worker
 #: has its own builder, their indices count down from here
 BUILDER = -1
-#: how often to check a process that has not answered a ping yet
-_LOOK_SECONDS = 0.2
+#: number of the control socket in the process
+_CONTROL_FD = 3
 #: calls that no client waits for
 _OF_THE_SUPERVISOR = ("ping", "found", "warm", "stop")
-
-
-@contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Blocks SIGTERM and SIGINT in processes started in this block: a terminal sends Ctrl-C to all."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerProcess:
@@ -72,70 +59,74 @@ class WorkerProcess:
         index: int,
         generation: int,
         config: WorkerConfig,
+        start: Start,
         on_death: Callable[[WorkerProcess], None],
         on_found: Callable[[WorkerProcess, Any], None],
     ):
-        """Starts the process. Raises RuntimeFailure if there is no room for another one.
+        """Begins to start the process. Raises RuntimeFailure if there is no room for another one.
 
-        `on_found` receives the unchecked answers to the call "found".
+        Calls may be made at once. A process that cannot be started counts as dead. `on_found` receives the
+        unchecked answers to the call "found".
         """
         self.index = index
         #: the name in messages
         self.name = f"worker {index}" if index >= 0 else "the builder"
         self.generation = generation
+        #: 0 until the process has started
+        self.pid = 0
+        #: the reason if it could not be started
+        self.problem = ""
         self.load = Load()
         #: whether it was killed because it did not answer
         self.silent = False
         self._on_death = on_death
         self._on_found = on_found
-        self._silence = config.worker.silence_seconds
+        self._silence, self._pace = config.worker.silence_seconds, config.pace
         self._numbers = iter(range(1, 1 << 62))
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         #: number of calls under way on behalf of clients
         self.asked = 0
         self._loop = asyncio.get_running_loop()
-        with contextlib.ExitStack() as undo:
-            try:
-                self._start(config, undo)
-            except (OSError, RuntimeFailure) as error:
-                raise RuntimeFailure(f"{self.name} cannot be started: {describe(error)}") from error
-            undo.pop_all()
-        self._loop.add_reader(self._socket.socket.fileno(), self._receive)
-        self._loop.add_reader(self._pidfd, self._died)
         #: loop time
         self.started = self._loop.time()
         self.alive = True
-
-    def _start(self, config: WorkerConfig, undo: contextlib.ExitStack) -> None:
-        self.bell = Doorbell.create()
-        undo.callback(self.bell.close)
-        user = config.user
-        if user is not None:
-            names.share_semaphore(self.bell.name, user.gid)
-        ours, theirs = socket.socketpair()
-        undo.callback(ours.close)
-        with theirs, _signals_blocked():
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "aicirt.worker"),
-                    *("--control-fd", str(theirs.fileno()), "--bell", self.bell.name),
-                    *("--config", config.to_json(), "--parent", str(os.getpid())),
-                    *(["--background"] if self.index < 0 else []),
-                    *(["--user", str(user.uid), str(user.gid)] if user is not None else []),
-                ],
-                # the worker's user may be unable to reach the folder by its path
-                cwd=config.code or None,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=child_environment(),
-            )
-        undo.callback(self._process.wait)
-        undo.callback(self._process.kill)
-        self.pid = self._process.pid
+        self._child: Child | None = None
+        try:
+            self.bell = Doorbell.create()
+            try:
+                if config.user is not None:
+                    names.share_semaphore(self.bell.name, config.user.gid)
+                ours, theirs = socket.socketpair()
+            except BaseException:
+                self.bell.close()
+                raise
+        except (OSError, RuntimeFailure) as error:
+            raise RuntimeFailure(f"{self.name} cannot be started: {describe(error)}") from error
         # limits how long a worker that reads nothing blocks the supervisor
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
+        look = struct.pack("ll", 0, int(LOOK_SECONDS * 1e6))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, look)
         self._socket = FrameSocket(ours)
-        self._pidfd = os.pidfd_open(self.pid)
+        self._loop.add_reader(ours.fileno(), self._receive)
+        self._starting = self._loop.create_task(self._start(config, start, Descriptor(theirs.detach())))
+
+    async def _start(self, config: WorkerConfig, start: Start, control: Descriptor) -> None:
+        user = config.user
+        try:
+            arguments = [
+                *(["--background"] if self.index < 0 else []),
+                *("--control-fd", str(_CONTROL_FD), "--bell", self.bell.name, "--parent", str(os.getpid())),
+                *(["--user", str(user.uid), str(user.gid)] if user is not None else []),
+                *("--config", config.to_json()),
+            ]
+            self._child = await start("aicirt.worker", arguments, [control.fd], _CONTROL_FD)
+        except Exception as error:
+            expected = isinstance(error, (OSError, RuntimeFailure))
+            self.problem = f"{self.name} cannot be started: {describe(error) if expected else repr(error)}"
+            self._died()
+            return
+        self.pid = self._child.pid
+        self.started = self._loop.time()
+        self._loop.add_reader(self._child.pidfd.fd, self._died)
 
     async def call(
         self, name: str, args: dict[str, Any], fds: list[int] | None = None, timeout: float | None = None
@@ -149,14 +140,14 @@ class WorkerProcess:
     ) -> tuple[Any, list[Descriptor]]:
         """Does the same as `call`, and returns the answer with the files that come with it."""
         if not self.alive:
-            raise WorkerDiedError(f"{self.name} (pid {self.pid}) has ended")
+            raise WorkerDiedError(self.problem or f"{self.name} (pid {self.pid}) has ended")
         number = next(self._numbers)
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[number] = future
         asked = int(name not in _OF_THE_SUPERVISOR)
         self.asked += asked
         try:
-            self._socket.send(Call(number, name, args, len(fds or ())), fds)
+            self._send(Call(number, name, args, len(fds or ())), fds)
             self.bell.ring()
             answer: tuple[Any, list[Descriptor]] = await asyncio.wait_for(future, timeout)
             return answer
@@ -173,19 +164,25 @@ class WorkerProcess:
         """Sends a call without waiting for the answer; does nothing if the process has ended."""
         if self.alive:
             with contextlib.suppress(OSError):  # the next call notices it
-                self._socket.send(Call(next(self._numbers), name, args))
+                self._send(Call(next(self._numbers), name, args))
                 self.bell.ring()
+
+    def _send(self, call: Call, fds: list[int] | None = None) -> None:
+        """Sends a call. Raises OSError if the process is gone, or reads nothing for `SEND_SECONDS`."""
+        silence = Silence(self.pid)
+        self._socket.send(call, fds, lambda: silence.seconds() > SEND_SECONDS * self._pace)
 
     async def watch(self) -> None:
         """Pings the process until it ends; kills it if it is silent for too long or sends invalid answers."""
-        patience = max(self._silence, START_SECONDS)
+        await asyncio.wait([self._starting])
+        patience = max(self._silence, START_SECONDS * self._pace)
         while self.alive:
             try:
-                stats = await self._ping(patience)
+                stats = await self.ask("ping", patience)
                 self.load.report(stats)
                 patience = self._silence
                 if stats.get("found"):
-                    self._on_found(self, await self.call("found", {}, timeout=patience))
+                    self._on_found(self, await self.ask("found", patience))
             except TimeoutError:
                 self.silent = True
                 self._complain("is silent")
@@ -197,37 +194,37 @@ class WorkerProcess:
                 return
             await asyncio.sleep(1)
 
-    async def _ping(self, patience: float) -> Any:
-        """Pings once; returns the answer. Raises TimeoutError after `patience` seconds of silence."""
-        ping = self._loop.create_task(self.call("ping", {}))
+    async def ask(self, name: str, patience: float) -> Any:
+        """Returns the answer to a call without arguments. Raises TimeoutError after so long a silence."""
+        answer = self._loop.create_task(self.call(name, {}))
         silence = Silence(self.pid)
         try:
             while silence.seconds() < patience:
-                done, _ = await asyncio.wait([ping], timeout=_LOOK_SECONDS)
+                done, _ = await asyncio.wait([answer], timeout=LOOK_SECONDS)
                 if done:
-                    return ping.result()
-            raise TimeoutError
+                    return answer.result()
+            raise TimeoutError(f"{self.name} (pid {self.pid}) was silent for {patience:g} s")
         finally:
-            ping.cancel()
+            answer.cancel()
 
     def kill(self) -> None:
-        """Sends SIGKILL; `on_death` follows."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        """Sends SIGKILL; `on_death` follows. Does nothing before the process has started."""
+        if self._child is not None:
+            self._child.kill()
 
     async def stop(self) -> None:
         """Asks the process to end, then kills it if it has not."""
         self._on_death = _ignore
-        with contextlib.suppress(WorkerDiedError, TimeoutError):
-            await self.call("stop", {}, timeout=STOP_SECONDS)
+        if self._starting.done():
+            with contextlib.suppress(WorkerDiedError, TimeoutError):
+                await self.call("stop", {}, timeout=STOP_SECONDS)
         self.end()
 
     def end(self) -> None:
         """Kills the process and waits for its end; does not call `on_death`."""
         self._on_death = _ignore
-        if self.alive:
-            self.kill()
-        self._process.wait()
+        self._starting.cancel()
+        self.kill()
         self._died()
 
     def _receive(self) -> None:
@@ -260,13 +257,14 @@ class WorkerProcess:
         if not self.alive:
             return
         self.alive = False
-        self._loop.remove_reader(self._pidfd)
         self._loop.remove_reader(self._socket.socket.fileno())
-        status = self._process.wait()
-        os.close(self._pidfd)
+        if self._child is not None:
+            self._loop.remove_reader(self._child.pidfd.fd)
+            self._child.wait()
         self._socket.close()
         self.bell.close()
-        error = WorkerDiedError(f"{self.name} (pid {self.pid}) ended with status {status}")
+        status = self._child.status if self._child else None
+        error = WorkerDiedError(self.problem or f"{self.name} (pid {self.pid}) ended with status {status}")
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)

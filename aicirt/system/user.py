@@ -13,8 +13,8 @@ from aicirt.contract.errors import RuntimeFailure
 from aicirt.sandbox import kernel
 from aicirt.system.environment import child_environment
 from aicirt.system.shortage import describe
+from aicirt.system.silence import finish
 
-_SECONDS = 60
 #: advice on how to allow a process to start others that become another user
 CURE = "start aicirt as root, or with CAP_SETUID, CAP_SETGID, CAP_CHOWN and CAP_KILL"
 
@@ -55,14 +55,7 @@ class User:
         """Returns why this process may not start others that become this user; empty if it may."""
         command = [sys.executable, "-P", "-m", "aicirt.system.user", str(self.uid), str(self.gid)]
         try:
-            tried = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                env=child_environment(),
-                check=False,
-            )
+            tried = finish(command, env=child_environment())
         except (OSError, subprocess.TimeoutExpired) as error:
             return describe(error)
         if tried.returncode == 0:

@@ -33,7 +33,8 @@ def begin(instance: Instance, export: int, limit_ns: int, arg: int = 0) -> int |
     instance.export = export
     instance.limit_ns = limit_ns
     instance.used_ns = 0
-    instance.host_ns = instance.program.host_ns[export]
+    instance.host_work = instance.program.host_work[export]
+    instance.host_ns = 0
     instance.ran = True
     # charging begins at the first tick or host call: see Engine.check_time
     engine.clock_start = -1

@@ -38,15 +38,16 @@ class GuestExit(Exception):
 class HostFunction:
     """A function that guests can import.
 
-    `timed`: the function may use much CPU time, so the guest's limit is checked after each call. In
-    `aici_mid_process`, timed functions have an extra limit, `Limits.mid_host_ms`.
+    `work`: the function may use much CPU time, in proportion to what this returns for its arguments. The
+    guest's limit is checked after each call. In `aici_mid_process` some work is free of charge
+    (`Limits.mid_tokenize_bytes`).
     """
 
     module: str
     name: str
     type: FuncType
     call: HostCallable
-    timed: bool = False
+    work: Callable[..., int] | None = None
 
 
 _VALTYPES: Mapping[str, Callable[[], wasmtime.ValType]] = {
@@ -99,8 +100,8 @@ class Linker:
 def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any, int], int | None]:
     """Returns a C callback around `function`. Each value has 16 bytes, accessed as 32-bit words."""
     call, returns = function.call, bool(function.type.results)
-    if function.timed:
-        call = _timed(engine, function)
+    if function.work is not None:
+        call = _timed(engine, call, function.work)
     words = raw.RAW_SIZE // 4
     slots = [(i * words, t in ("i64", "f64")) for i, t in enumerate(function.type.params)]
     arity = len(slots)
@@ -138,13 +139,11 @@ def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any,
     return callback
 
 
-def _timed(engine: Engine, function: HostFunction) -> HostCallable:
-    call, name = function.call, f"{function.module}_{function.name}"
-
+def _timed(engine: Engine, call: HostCallable, work: Callable[..., int]) -> HostCallable:
     def timed(guest: Any, *args: int) -> int | None:
         start = engine.start_clock()
         result = call(guest, *args)
-        engine.charge_host(guest, name, time.thread_time_ns() - start)
+        engine.charge_host(guest, work(*args), time.thread_time_ns() - start)
         return result
 
     return timed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from aicirt.contract.abi import IMPORT_MODULE, IMPORTS, WASI, WASI_SIGNATURES, wasi_type
@@ -139,15 +139,18 @@ def wasi_functions() -> list[HostFunction]:
     return [HostFunction(WASI, n, wasi_type(n), _IMPLEMENTED.get(n, _no_such_call)) for n in WASI_SIGNATURES]
 
 
-def host_functions(calls: Mapping[str, HostCallable], timed: Collection[str] = ()) -> list[HostFunction]:
+def host_functions(
+    calls: Mapping[str, HostCallable], timed: Mapping[str, Callable[..., int]] | None = None
+) -> list[HostFunction]:
     """Returns module ``aici`` made from `calls`, one callable per name of aici.h, and WASI.
 
     A callable takes (instance, *unsigned ints) and returns an int, or None if the import has no result.
-    `timed` names the callables that may take long: see `HostFunction`. Raises `RuntimeFailure` if a name is
-    missing or unknown.
+    `timed`: the work of the callables that may take long, see `HostFunction`. Raises `RuntimeFailure` if a
+    name is missing or unknown.
     """
     if calls.keys() != IMPORTS.keys():
         wrong = sorted(calls.keys() ^ IMPORTS.keys())
         raise RuntimeFailure(f"host functions do not match aici.h: {', '.join(wrong)}")
-    own = [HostFunction(IMPORT_MODULE, n, kind, calls[n], n in timed) for n, kind in IMPORTS.items()]
+    works = timed or {}
+    own = [HostFunction(IMPORT_MODULE, n, kind, calls[n], works.get(n)) for n, kind in IMPORTS.items()]
     return own + wasi_functions()

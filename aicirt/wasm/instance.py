@@ -54,6 +54,7 @@ class Instance:
         "forks",
         "globals",
         "host_ns",
+        "host_work",
         "limit_ns",
         "log",
         "mappings",
@@ -94,12 +95,13 @@ class Instance:
         self.failed = False
         #: the unfinished asynchronous call, if any
         self.fiber: Fiber | None = None
-        #: function, CPU limit and CPU use of the current call, and extra CPU time left to slow host
-        #: functions. `host_ns` is below 0 by the part of the guest's own time that they have used
+        #: function, CPU limit and CPU use of the current call, the part of it that slow host functions have
+        #: used, and the work that these may still do without using it
         self.export = -1
         self.limit_ns = 0
         self.used_ns = 0
         self.host_ns = 0
+        self.host_work = 0
         #: the guest may have changed memory since the last `changed_bytes`
         self.ran = True
         self._changed_bytes = 0
@@ -292,7 +294,8 @@ class Instance:
         self.export = export
         self.limit_ns = self.program.limit_ns[export] if limit_ns is None else limit_ns
         self.used_ns = 0
-        self.host_ns = 0  # others wait for synchronous calls: host functions get no extra time
+        self.host_ns = 0
+        self.host_work = 0  # others wait for synchronous calls: all time counts
         engine.clock_start = -1
         engine.running = self
         frame = engine.frame

@@ -45,7 +45,7 @@ class Program:
         "engine",
         "global_names",
         "has",
-        "host_ns",
+        "host_work",
         "id",
         "initial_runs",
         "instance_bytes",
@@ -95,8 +95,8 @@ class Program:
         }
         #: CPU time limit of a call in ns, by `Export`
         self.limit_ns = tuple(int(ms.get(e, limits.init_ms) * 1e6) for e in Export)
-        #: extra CPU time in ns for slow host functions in a call, by `Export`
-        self.host_ns = tuple(int(limits.mid_host_ms * 1e6) if e == Export.MID else 0 for e in Export)
+        #: work of host functions in a call whose time is not the guest's, by `Export`: bytes of text
+        self.host_work = tuple(limits.mid_tokenize_bytes if e == Export.MID else 0 for e in Export)
         #: CPU time in ns for PRE and POST: added in each step, and the most that a sequence saves
         added = limits.pre_ms * self.has[Export.PRE] + limits.post_ms * self.has[Export.POST]
         self.critical_ns = int(added * 1e6), int(max(added, limits.critical_saved_ms) * 1e6)

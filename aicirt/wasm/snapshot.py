@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -347,6 +348,9 @@ def from_wire(program: Program, wire: list[Any], fd: int, shared: tuple[int, int
     file = Descriptor(fd) if fd >= 0 else None
     try:
         size, values, nbytes, flat, mapped = wire
+        numbers = (size, nbytes, *flat, *itertools.chain.from_iterable(mapped))
+        # other values have operators that mean something else, such as % of bytes
+        _require(all(type(number) is int for number in numbers), "types")
         runs = list(zip(flat[::2], flat[1::2], strict=True))
         _require((nbytes > 0) == (file is not None) and nbytes % PAGE == 0, "file")
         _require(_ordered(runs, nbytes), "pages")

@@ -111,6 +111,7 @@ class Owner:
 
     __slots__ = (
         "__weakref__",
+        "_active",
         "_settings",
         "counters",
         "debt_ns",
@@ -120,8 +121,10 @@ class Owner:
         "variable_bytes",
     )
 
-    def __init__(self, name: str, settings: WorkerSettings, counters: Counter[str]) -> None:
-        """`counters`: counts dropped output."""
+    def __init__(
+        self, name: str, settings: WorkerSettings, counters: Counter[str], active: set[Owner]
+    ) -> None:
+        """`counters`: counts dropped output. `active`: has this owner while it has sequences."""
         self.name = name
         self.counters = counters
         #: number of live sequences
@@ -133,6 +136,18 @@ class Owner:
         #: bytes of output that have not been sent to clients yet
         self.log_bytes = 0
         self._settings = settings
+        self._active = active
+
+    def add_sequence(self) -> None:
+        """Counts one more live sequence."""
+        self.sequences += 1
+        self._active.add(self)
+
+    def remove_sequence(self) -> None:
+        """Counts one live sequence less."""
+        self.sequences -= 1
+        if not self.sequences:
+            self._active.remove(self)
 
     def check_sequences(self, more: int) -> None:
         """Raises OwnerLimitError if the owner may not have `more` sequences in addition."""
@@ -174,18 +189,16 @@ class Owners:
         self._settings = settings
         self._counters = counters
         self._owners: WeakValueDictionary[str, Owner] = WeakValueDictionary()
+        #: owners with sequences; of the others, it depends on the garbage collection how long they exist
+        self.active: set[Owner] = set()
         #: owners that have used more than their share of the last step
         self.in_debt: list[Owner] = []
-
-    def __len__(self) -> int:
-        """Returns the number of owners with requests in this worker."""
-        return len(self._owners)
 
     def get(self, name: str) -> Owner:
         """Returns the owner with this name, and creates it if needed."""
         owner = self._owners.get(name)
         if owner is None:
-            owner = self._owners[name] = Owner(name, self._settings, self._counters)
+            owner = self._owners[name] = Owner(name, self._settings, self._counters, self.active)
         return owner
 
 
@@ -281,7 +294,7 @@ def used_time(since_ns: int, now_ns: int, charged_ns: int) -> int:
 class StepShares:
     """The time that each owner has used in a part of a step, while other owners wait.
 
-    An owner that has used its share gets no more, unless no other owner has requests in this worker. After a
+    An owner that has used its share gets no more, unless no other owner has sequences in this worker. After a
     wall-clock time far beyond any share no owner gets more, so that the worker answers other clients.
     """
 
@@ -289,8 +302,8 @@ class StepShares:
 
     def __init__(self, owners: Owners, limit_ms: float, most_ms: float) -> None:
         """`limit_ms` is the CPU time of one owner, `most_ms` the wall-clock time of all together."""
-        #: whether there is more than one owner; otherwise `has_time` and `charge` need not be called
-        self.shared = len(owners) > 1
+        #: whether several owners have sequences; otherwise `has_time` and `charge` need not be called
+        self.shared = len(owners.active) > 1
         #: time (`time.monotonic_ns`) from which no call may begin
         self.over_at = time.monotonic_ns() + int(most_ms * 1e6)
         self._limit_ns = int(limit_ms * 1e6)

@@ -146,7 +146,7 @@ class Sequence:
         self.has_group = False
         context.sequence = self
         if request.owner is not None:
-            request.owner.sequences += 1
+            request.owner.add_sequence()
         _WORD.pack_into(instance.view, arg_address + _SEQ_ID, number)
         _WORD.pack_into(instance.view, arg_address + _GROUP, number)
 
@@ -295,7 +295,7 @@ class Sequence:
             self.mid = None
         self.context.log.clear()
         if self.request.owner is not None:
-            self.request.owner.sequences -= 1
+            self.request.owner.remove_sequence()
         self.request.left(self.by_engine)
 
     def _check_fork(self, forks: int, can_fork: int) -> None:

@@ -133,7 +133,8 @@ class StepWork:
         memory, owners = worker.memory, worker.owners
         shares = StepShares(owners, worker.settings.owner_critical_ms, worker.limits.step_deadline_ms)
         shared, over_at, clock = shares.shared, shares.over_at, time.monotonic_ns
-        if shared:
+        owing = shared or bool(owners.in_debt)  # debts fall in all steps
+        if owing:
             shares.take_debts(owners)
         inputs = self._request.inputs
         if client.put_off:  # these come first, in the same order
@@ -157,7 +158,8 @@ class StepWork:
                 if not self._concluded(seq, op, has_time):
                     going.append(seq)
                 begun, at = at, clock()
-                shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
+                if shared:
+                    shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
                 continue
             if seq.mid is not None or seq.outcome is not None:
                 going.append(seq)  # a late mid_process: the sequence has no input since
@@ -213,7 +215,7 @@ class StepWork:
                 verdicts.append([seq.id, FORK, children])
                 forks.append((seq, children))
                 going.append(seq)
-        if shared:
+        if owing:
             shares.leave_debts(owners)
         if suspended:
             self._check_waiting(suspended, going, verdicts)

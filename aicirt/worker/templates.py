@@ -26,6 +26,7 @@ from aicirt.contract.errors import (
     TemplateGoneError,
 )
 from aicirt.settings import RequestLimits, WorkerSettings
+from aicirt.system.files import Descriptor
 from aicirt.vocab.reader import VocabularyImage
 from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm.fiber import Fiber
@@ -70,7 +71,7 @@ class Programs:
 class LoadedVocabulary:
     """A registered vocabulary: its image and its tokenizer."""
 
-    __slots__ = ("_fd", "_size", "_tokenize", "exact", "image", "vocab_size")
+    __slots__ = ("_file", "_size", "_tokenize", "exact", "image", "vocab_size")
 
     def __init__(
         self, image_fd: int, image_bytes: int, tokenizer_fd: int, tokenizer_bytes: int, tokenizer_kind: str
@@ -93,7 +94,7 @@ class LoadedVocabulary:
         except BaseException:
             os.close(image_fd)
             raise
-        self._fd = image_fd
+        self._file = Descriptor(image_fd)
         #: whether this is the model's own tokenizer, not a substitute
         self.exact = self._tokenize.exact
 
@@ -101,12 +102,12 @@ class LoadedVocabulary:
         """Maps the image into a guest at the first call; returns its address there."""
         for mapping in instance.mappings:  # only the image is ever mapped
             return mapping.address
-        return instance.map_readonly(self._fd, self._size)
+        return instance.map_readonly(self._file.fd, self._size)
 
     @property
     def file(self) -> tuple[int, int]:
         """Descriptor and size of the image."""
-        return self._fd, self._size
+        return self._file.fd, self._size
 
     def tokenize(self, text: bytes) -> bytes:
         """Returns the tokens of `text` as little-endian uint32."""

@@ -26,6 +26,7 @@ from bench.campaigns.processes import (
     build_ledger,
     children,
     ended,
+    fork_servers,
     names_of,
     size_of,
     state_of,
@@ -50,9 +51,15 @@ _ANSWERS = 64
 #: weight of each fault. In the first half the supervisor dies, too. In the second half it must survive and
 #: not grow
 _FIRST = {"kill_worker": 6, "stop_worker": 4, "hang_worker": 0.4, "kill_builder": 4, "stop_builder": 2}
-_FIRST |= {"kill_supervisor": 3, "stop_supervisor": 2, "kill_client": 4, "stop_client": 4}
+_FIRST |= {
+    "kill_fork_server": 0.5,
+    "kill_supervisor": 3,
+    "stop_supervisor": 2,
+    "kill_client": 4,
+    "stop_client": 4,
+}
 _THEN = {"kill_client": 6, "stop_client": 6, "stop_worker": 6, "stop_supervisor": 3, "kill_builder": 0.5}
-_THEN |= {"stop_builder": 3, "kill_worker": 0.5}
+_THEN |= {"stop_builder": 3, "kill_worker": 0.5, "kill_fork_server": 0.5}
 
 
 def run(campaign: Campaign) -> None:
@@ -117,6 +124,8 @@ class Field:
         self._hits = Hits()
         #: all processes so far, with their start times, since pids are reused
         self._seen: set[tuple[int, int | None]] = set()
+        #: children of this process that the campaign has not started; tests have some
+        self._others = set(children(os.getpid()))
         self._clients: list[ClientProcess] = []
         self.everyone: list[ClientProcess] = []
 
@@ -215,6 +224,11 @@ class Field:
 
     def _stop_builder(self) -> None:
         self._pause(self._processes()["builder"])
+
+    def _kill_fork_server(self) -> None:
+        """Kills the process that the next worker would be forked from. Nothing may be lost."""
+        for pid in fork_servers(self._daemon.pid):
+            os.kill(pid, signal.SIGKILL)
 
     def _kill_supervisor(self) -> None:
         family = {pid: process_start_time(pid) for pid in children(self._daemon.pid)}
@@ -317,5 +331,6 @@ class Field:
         processes = [
             f"process {pid}" for pid, start in self._seen if start and process_start_time(pid) == start
         ]
-        zombies = [f"zombie {pid}" for pid in children(os.getpid()) if state_of(pid) == "Z"]
+        ours = set(children(os.getpid())) - self._others
+        zombies = [f"zombie {pid}" for pid in sorted(ours) if state_of(pid) == "Z"]
         return processes + zombies + names_of([f"{pid}-{start}" for pid, start in self._seen])

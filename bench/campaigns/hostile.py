@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import os
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
 from wasmtime import wat2wasm
 
 from aicirt.contract.errors import AiciError
+from aicirt.settings import WorkerConfig
+from aicirt.system.pace import pace
+from aicirt.system.silence import LOOK_SECONDS, Silence
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.engine import Engine, Request
 from bench.campaigns.processes import names_of
@@ -29,7 +32,7 @@ from pyaici.testing import small_vocabulary
 
 #: lower than the defaults where reaching a limit takes long
 LIMITS = {
-    "init_ms": 150,
+    "init_ms": round(150 * pace()),
     "max_suspended_steps": 5,
     "max_idle_steps": 8,
     "max_late_steps": 3,
@@ -38,7 +41,9 @@ LIMITS = {
 }
 #: steps within which a hostile request must end. A late one gets more: it runs only in the CPU time that
 #: these very short steps leave, so the number of steps until its time is used up depends on the machine
-_STEPS, _MOST_SECONDS = 24, 20.0
+_STEPS = 24
+#: seconds for which the daemon may work, or do nothing, until a late request ends and a freed one is gone
+_PATIENCE = 20.0
 
 
 def run(campaign: Campaign) -> None:
@@ -79,6 +84,7 @@ class Arena:
         vocabulary = small_vocabulary()
         runtime.register(vocabulary)
         self.runtime = runtime
+        self._words = asdict(WorkerConfig.with_overrides(LIMITS, runtime.health()["pace"]).limits)
         self.engine = Engine(runtime, len(vocabulary.tokens))
         self._hostile, witness = (runtime.upload(guest(name, folder)).id for name in ("hostile", "witness"))
         self.witness = Witness(self.engine, witness)
@@ -91,13 +97,15 @@ class Arena:
         self.engine.step([good])
         begun = len(self.engine.waits)
         strangers, error = self._start(stranger)
-        until = time.monotonic() + _MOST_SECONDS
-        for number in itertools.count():
+        for _ in range(_STEPS):
             self.engine.step([good, *strangers])
-            ended = any(request.errors for request in strangers)
-            late = not ended and any(request.late for request in strangers)
-            if number >= _STEPS and not (late and time.monotonic() < until):
-                break
+        daemon, looked = Silence(self._pids[0], family=True), -math.inf
+        while any(request.late for request in strangers) and not any(it.errors for it in strangers):
+            if time.monotonic() >= looked + LOOK_SECONDS:
+                looked = time.monotonic()
+                if daemon.longer_than(_PATIENCE):
+                    break
+            self.engine.step([good, *strangers])
         while not self.witness.done(good):
             self.engine.step([good])
         met = self._judge(stranger, strangers, error)
@@ -129,12 +137,10 @@ class Arena:
             met = Meeting(errors[0].code, errors[0])
         else:
             met = Meeting(GOES_ON if any(request.live for request in requests) else STOPS)
-        allowed = _outcomes(stranger.outcome)
+        allowed, words = _outcomes(stranger.outcome), stranger.words.format(**self._words)
         for found in errors:
-            if found.code not in allowed or stranger.words not in str(found):
-                met.problems.append(
-                    f"it ended with {found!r} instead of {stranger.outcome} {stranger.words!r}"
-                )
+            if found.code not in allowed or words not in str(found):
+                met.problems.append(f"it ended with {found!r} instead of {stranger.outcome} {words!r}")
                 break
         if not errors and met.outcome not in allowed:
             met.problems.append(f"it {met.outcome} instead of ending with {stranger.outcome}")
@@ -149,9 +155,9 @@ class Arena:
 
     def _remains(self) -> list[str]:
         """Returns problems with what is left: sequences, replaced processes, names in shared memory."""
-        deadline = time.monotonic() + 10
+        daemon = Silence(self._pids[0], family=True)
         while any(worker.get("sequences", 1) for worker in self.runtime.health()["workers"]):
-            if time.monotonic() > deadline:
+            if daemon.longer_than(_PATIENCE):
                 return ["sequences are left in the worker"]
             time.sleep(0.005)
         problems = []

@@ -10,7 +10,12 @@ from pathlib import Path
 from tests.processes import Family, command_line, family, private_daemons
 
 #: word of the command line -> kind of process
-_KINDS = {b"aicirt.worker": "workers", b"aicirt.modules.compiler": "compilers", b"aicirt": "daemon"}
+_KINDS = {
+    b"aicirt.worker": "workers",
+    b"aicirt.modules.compiler": "compilers",
+    b"aicirt.fork_server": "fork server",
+    b"aicirt": "daemon",
+}
 
 
 def resident(pid: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wasmtime import wat2wasm
 
 from bench.attacks.modules import doubling, straight_module, with_name
-from bench.campaigns.stranger import Stranger, of_module
+from bench.campaigns.stranger import CRITICAL, Stranger, of_module
 
 _MARKER = '(func (export "aici_abi_v1"))'
 _MEMORY = '(memory (export "memory") 1)'
@@ -136,7 +136,7 @@ ODD_MODULES: tuple[Stranger, ...] = (
         "fills_in_a_row",
         "two hundred fills of 60 MB without a loop",
         "time_limit",
-        "1 ms",
+        CRITICAL,
         controller(_PRE.format(_IN_A_ROW * 200), memory='(memory (export "memory") 1000)'),
     ),
     of_module(

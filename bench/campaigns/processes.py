@@ -20,6 +20,7 @@ from bench.campaigns.client import Task
 from bench.report import ROOT
 from pyaici.build import build_controller
 from pyaici.client.control import Control
+from tests.processes import command_line
 
 #: starting takes a second or two of CPU time, for which it may have to wait
 READY_SECONDS = 90.0
@@ -204,6 +205,11 @@ def children(pid: int) -> list[int]:
             if int(fields[1]) == pid:
                 found.append(int(entry.name))
     return sorted(found)
+
+
+def fork_servers(daemon: int) -> list[int]:
+    """Returns the pids of the live processes that a daemon's workers are forked from; there may be none."""
+    return [pid for pid in children(daemon) if b"aicirt.fork_server" in command_line(pid).split(b"\0")]
 
 
 def state_of(pid: int) -> str:

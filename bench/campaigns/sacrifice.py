@@ -36,7 +36,7 @@ from pyaici.testing import small_vocabulary
 STAGE = struct.Struct("<QI")
 CHECKING, COMPILING, RUNNING, DONE = range(4)
 #: low limits, so that loops do not take the time of other cases
-_LIMITS = {"init_ms": 10, "mid_ms": 2, "max_late_steps": 1, "max_templates": 1, "mid_host_ms": 2}
+_LIMITS = {"init_ms": 10, "mid_ms": 2, "max_late_steps": 1, "max_templates": 1, "mid_tokenize_bytes": 400}
 _STEPS = 3
 #: valid for every undamaged controller: as a list, a pattern, or words
 ARGUMENT = '["red", "green"]'

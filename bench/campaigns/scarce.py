@@ -19,7 +19,7 @@ from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm.memory import _PAGEMAP_SCAN, PagemapReader, change_finder
 from bench.campaigns import syscalls
 from bench.campaigns.load import Load
-from bench.campaigns.processes import children
+from bench.campaigns.processes import children, fork_servers
 from bench.campaigns.short_supply import (
     VOCABULARY,
     comes_back,
@@ -78,7 +78,7 @@ def _shm_full(wasm: bytes) -> None:
         goes_on(load)
         (worker,) = load.runtime.health()["workers"]
         os.kill(worker["pid"], signal.SIGKILL)
-        with refused("no worker is running: worker 0 cannot be started: .*No space left"):
+        with refused("worker 0 cannot be started: .*No space left"):
             until_refused(load)
         filler.unlink()
 
@@ -170,12 +170,13 @@ def _no_processes(wasm: bytes) -> None:
     with Daemon(workers=1) as daemon:
         load = connect(daemon, wasm)
         health = load.runtime.health()
-        with limited(health["pid"], resource.RLIMIT_NPROC, 1):
+        (fork_server,) = fork_servers(health["pid"])
+        with limited(fork_server, resource.RLIMIT_NPROC, 1):
             with refused("modules cannot be compiled .*unavailable.*ulimit -u"):
                 load.runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")
             goes_on(load)
             os.kill(health["workers"][0]["pid"], signal.SIGKILL)
-            with refused("no worker is running: worker 0 cannot be started: .*ulimit -u"):
+            with refused("worker 0 cannot be started: .*ulimit -u"):
                 until_refused(load)
         comes_back(lambda: load.runtime.free([load.runtime.instantiate(load.module, "5 0", [1])]))
         load.runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 #: outcomes without an error
 GOES_ON, STOPS = "goes on", "stops"
+#: words of an error beyond the time of the critical path, which depends on the pace of the machine
+CRITICAL = "each step adds {pre_ms:g} ms for aici_pre_process and {post_ms:g} ms for aici_post_process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,7 @@ class Stranger:
     does: str
     #: expected outcome: the code of a typed error, `GOES_ON` or `STOPS`; or several of these
     outcome: str
-    #: part of the error's message
+    #: part of the error's message, with names of `aicirt.settings.Limits` in braces
     words: str = ""
     #: argument for ``bench/guests/hostile.c``
     arg: str = ""

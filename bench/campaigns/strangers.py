@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench.campaigns.odd_modules import ODD_MODULES
 from bench.campaigns.refused_modules import REFUSED_MODULES
-from bench.campaigns.stranger import GOES_ON, STOPS, Stranger
+from bench.campaigns.stranger import CRITICAL, GOES_ON, STOPS, Stranger
 
 _CALLBACKS = {
     "start": "_initialize",
@@ -68,11 +68,11 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger("recurse_calling", "calls the host at each level", "trap", "stack", "mid recurse_calling"),
     Stranger("recurse_calling_pre", "the same in pre_process", "trap time_limit", "", "pre recurse_calling"),
     Stranger("loop_deep_down", "loops at the end of its stack", "time_limit", _MID, "mid loop_deep_down"),
-    Stranger("loop_deep_down_pre", "the same in pre_process", "time_limit", "1 ms", "pre loop_deep_down"),
+    Stranger("loop_deep_down_pre", "the same in pre_process", "time_limit", CRITICAL, "pre loop_deep_down"),
     # ---- memory
     Stranger("memory_kept", "takes all memory and goes on", GOES_ON, "", "mid take_memory_and_go_on"),
-    Stranger("touch_in_pre", "fills 60 MB on the critical path", "time_limit", "1 ms", "pre touch_memory"),
-    Stranger("touch_in_post", "fills 60 MB in post_process", "time_limit", "1 ms", "post touch_memory"),
+    Stranger("touch_in_pre", "fills 60 MB on the critical path", "time_limit", CRITICAL, "pre touch_memory"),
+    Stranger("touch_in_post", "fills 60 MB in post_process", "time_limit", CRITICAL, "post touch_memory"),
     Stranger(
         "touch_in_mid", "fills 60 MB in each mid_process", f"time_limit {GOES_ON}", "", "mid touch_memory"
     ),
@@ -94,30 +94,41 @@ STRANGERS: tuple[Stranger, ...] = (
     ),
     Stranger("pre_below", "uses a part of its time on the critical path", GOES_ON, "", "pre work 150"),
     Stranger(
-        "pre_above", "uses more than its time on the critical path", "time_limit", "1 ms", "pre work 6000"
+        "pre_above", "uses more than its time on the critical path", "time_limit", CRITICAL, "pre work 6000"
     ),
-    Stranger("post_above", "uses more than its time in post_process", "time_limit", "1 ms", "post work 6000"),
+    Stranger(
+        "post_above", "uses more than its time in post_process", "time_limit", CRITICAL, "post work 6000"
+    ),
     Stranger("sleep", "sleeps in poll_oneoff forever", "time_limit", _MID, "mid sleep_for_ever"),
-    Stranger("sleep_in_pre", "sleeps on the critical path", "time_limit", "1 ms", "pre sleep_for_ever"),
+    Stranger("sleep_in_pre", "sleeps on the critical path", "time_limit", CRITICAL, "pre sleep_for_ever"),
     Stranger("yield", "calls sched_yield forever", "time_limit", _MID, "mid yield_for_ever"),
     Stranger("clock", "waits for the clock, which stands still", "time_limit", _MID, "mid wait_for_clock"),
     Stranger("random", "takes random numbers forever", "time_limit", _MID, "mid random_for_ever"),
-    Stranger("random_in_pre", "the same on the critical path", "time_limit", "1 ms", "pre random_for_ever"),
+    Stranger("random_in_pre", "the same on the critical path", "time_limit", CRITICAL, "pre random_for_ever"),
     Stranger(
         "write_parts", "writes a thousand parts at a time forever", "time_limit", _MID, "mid write_for_ever"
     ),
     Stranger(
-        "write_in_a_row", "512 slow host calls without a loop", "time_limit", "1 ms", "pre write_in_a_row"
+        "write_in_a_row", "512 slow host calls without a loop", "time_limit", CRITICAL, "pre write_in_a_row"
     ),
     Stranger("read", "reads its prompt forever", "time_limit", _MID, "mid read_for_ever"),
     Stranger(
-        "read_all", "reads 30 MB in each pre_process", "time_limit", "1 ms", "pre read_all 0 ", size=30 << 20
+        "read_all",
+        "reads 30 MB, again and again, in pre_process",
+        "time_limit",
+        CRITICAL,
+        "pre read_all 0 ",
+        size=30 << 20,
     ),
-    Stranger("capability", "asks for capabilities forever", "time_limit", "1 ms", "post ask_for_ever"),
-    Stranger("tokenize", "tokenizes 4 KiB again and again", "time_limit", "aici_tokenize", "mid tokenize"),
+    Stranger("capability", "asks for capabilities forever", "time_limit", CRITICAL, "post ask_for_ever"),
+    Stranger(
+        "tokenize", "tokenizes 4 KiB again and again", "time_limit", "in host functions", "mid tokenize"
+    ),
     Stranger("tokenize_small", "tokenizes a letter forever", "time_limit", "", "mid tokenize_small"),
-    Stranger("tokenize_in_pre", "tokenizes on the critical path", "time_limit", "1 ms", "pre tokenize 1000"),
-    Stranger("tokenize_in_post", "tokenizes in post_process", "time_limit", "1 ms", "post tokenize 1000"),
+    Stranger(
+        "tokenize_in_pre", "tokenizes on the critical path", "time_limit", CRITICAL, "pre tokenize 1000"
+    ),
+    Stranger("tokenize_in_post", "tokenizes in post_process", "time_limit", CRITICAL, "post tokenize 1000"),
     Stranger(
         "tokenize_in_prompt", "tokenizes forever in init_prompt", "time_limit", "prompt", "prompt tokenize"
     ),
@@ -362,7 +373,7 @@ STRANGERS: tuple[Stranger, ...] = (
             f"ten arguments that use a part of the time of {name} each",
             GOES_ON,
             "",
-            f"{where} work 30000",
+            f"{where} work 8000",
             times=10,
         )
         for where, name in _CALLBACKS.items()

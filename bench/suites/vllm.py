@@ -45,7 +45,7 @@ def race(backend: str, *, quick: bool) -> dict[str, Any]:
     interpreter = str(python if python.exists() else Path(sys.executable))
     command = [interpreter, "-m", "bench.contestants.vllm_race", backend]
     if quick:
-        command += ["--batches", "2", "--tokens", "6", "--rounds", "2"]
+        command += ["--batches", "2", "--tokens", "4", "--rounds", "1"]
     done = subprocess.run(
         command,
         check=False,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from .controller import Built, build_controller
 from .errors import BuildError, MissingSources, MissingToolchain
 from .interpreters import notices
-from .library import build_library
+from .link import build_library
 from .project import build_all, controller_folders, remove_stale
 from .sdk import Sdk, find_sdk
 from .toolchain import Toolchain

@@ -1,19 +1,23 @@
-"""The user's cache folder of build artifacts, and the locks that guard it."""
+"""The user's cache folder of build artifacts, their names, and the locks that guard it."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from .errors import BuildError
 
 #: artifacts are small, but every change of the SDK adds some MB of them
 KEEP_SECONDS = 30 * 24 * 3600
+
+#: what depends on sources of controllers and of the SDK, and what depends on the compiler alone
+_FOLDERS = ("build", "system")
 
 Progress = Callable[[str], None]
 
@@ -30,6 +34,19 @@ def cache_dir() -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "aici"
 
 
+def digest(rule: object, root: Path, files: Iterable[Path]) -> str:
+    """Returns the hex SHA-256 of ``repr(rule)`` and of the contents and relative names of `files`, in order.
+
+    Names are relative to `root`, so that two checkouts of the same sources share their artifacts. A missing
+    file counts as empty: its name is in the digest, and the compiler will report the missing file.
+    """
+    state = hashlib.sha256(repr(rule).encode())
+    for path in files:
+        content = path.read_bytes() if path.is_file() else b""
+        state.update(f"\n{os.path.relpath(path, root)} {hashlib.sha256(content).hexdigest()}".encode())
+    return state.hexdigest()
+
+
 class Cache:
     """A cache folder; `progress` receives a line for each slow operation."""
 
@@ -37,16 +54,22 @@ class Cache:
         self.cache = cache or cache_dir()
         self.progress = progress
         try:
-            (self.cache / "build").mkdir(parents=True, exist_ok=True)
+            for folder in self.folders:
+                folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BuildError(
                 f"cannot create the cache {self.cache}: {error.strerror}; "
                 "set XDG_CACHE_HOME to a writable folder"
             ) from error
 
-    def artifact(self, digest: str, suffix: str) -> Path:
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of artifacts."""
+        return [self.cache / folder for folder in _FOLDERS]
+
+    def artifact(self, digest: str, suffix: str, folder: str = "build") -> Path:
         """Returns the path in the cache of the artifact whose inputs have this digest."""
-        return self.cache / "build" / (digest + suffix)
+        return self.cache / folder / (digest + suffix)
 
     def used(self, path: Path) -> Path:
         """Marks an artifact as used; returns its path."""
@@ -56,7 +79,7 @@ class Cache:
     def prune(self) -> None:
         """Removes artifacts that have not been used for `KEEP_SECONDS`."""
         oldest = time.time() - KEEP_SECONDS
-        for path in (self.cache / "build").iterdir():
+        for path in (path for folder in self.folders for path in folder.iterdir()):
             with contextlib.suppress(FileNotFoundError):  # another process may prune too
                 if path.stat().st_mtime < oldest:
                     path.unlink()

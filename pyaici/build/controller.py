@@ -46,10 +46,10 @@ def build_controller(
     - ``interpreter.toml``: the glue of an interpreter, whose sources are fetched.
     - Otherwise, every source directly in the folder is compiled.
 
-    C and C++ sources can include ``aici.h``. If there is a C++ source, the SDK's library is linked, and the
-    linker drops unused code. The library is an archive: an exported function that the SDK defines is linked
-    only if the controller's own sources refer to its object file. Zig sources are ``main.zig`` (or the only
-    file) and its imports; ``@import("aici")`` is the SDK's module.
+    C and C++ sources can include ``aici.h``. If there is a C++ source, the parts of the SDK's library that it
+    needs are compiled and linked, and the linker drops unused code. An exported function that the SDK defines
+    is linked only if the module needs another name of the same source. Zig sources are ``main.zig`` (or the
+    only file) and its imports; ``@import("aici")`` is the SDK's module.
 
     Raises:
         BuildError: there is no source, or the compiler rejects it (the error contains its messages).
@@ -121,7 +121,7 @@ def _build_zig(sources: list[Path], sdk: Sdk, tools: Toolchain) -> bytes:
         made = Path(scratch) / "out.wasm"
         modules = ["--dep", "aici", f"-Mroot={mains[0]}", f"-Maici={sdk.zig_module}"]
         command = ["build-exe", *flags.ZIG, *modules, f"-femit-bin={made}", "--name", "controller"]
-        tools.run(command, f"compiling {mains[0]}")
+        tools.run(command, f"compiling {mains[0]}", keep=True)
         return made.read_bytes()
 
 

@@ -1,8 +1,4 @@
-"""All compiler and linker flags, in one place.
-
-Zig builds its libc (and libc++) once per set of target flags, which takes about 20 s each. Therefore `C`,
-`CXX` and `LINK` share `TARGET`, and must contain no other target or optimisation flags.
-"""
+"""The flags of compilers and the linker for controllers; `system` has those of the libraries of C and C++."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ C = (*TARGET, "-std=gnu17", *_OBJECTS, *_WARNINGS)
 #: WASI has no C++ exception support: `throw` would not link
 CXX = (*TARGET, "-std=c++20", "-fno-exceptions", "-fno-rtti", *_OBJECTS, *_WARNINGS)
 
-#: setjmp and longjmp by WebAssembly exceptions, only for sources that call them. As flags of the link they
-#: would make Zig build another libc
+#: setjmp and longjmp by WebAssembly exceptions, only for sources that call them
 SETJMP = ("-mllvm", "-wasm-enable-sjlj", "-mexception-handling", "-mllvm", "-wasm-use-legacy-eh=false")
 #: third-party sources: small rather than fast, since wasmtime takes about a second to compile a MB of Wasm;
 #: no warnings, since we do not fix their code
@@ -34,7 +29,10 @@ FOREIGN = ("-Os", "-w", "-DNDEBUG")
 #: 64 KiB of stack instead of Zig's 16 MiB, which every instance would have to map
 STACK_BYTES = 65536
 #: a reactor has no `main`: the host calls `_initialize` once and then the exports
-LINK = (*TARGET, "-s", "-mexec-model=reactor", f"-Wl,-z,stack-size={STACK_BYTES}", "-Wl,--gc-sections")
+LINK = (
+    *("wasm-ld", "--error-limit=0", "--entry", "_initialize", "--export-memory", "-s", "--stack-first"),
+    "--build-id=none",
+)
 
 ZIG = (
     *(
@@ -47,8 +45,3 @@ ZIG = (
     ),
     *("-fstrip", "-fno-entry", "-rdynamic", "--stack", str(STACK_BYTES)),
 )
-
-
-def stack(size: int) -> tuple[str, ...]:
-    """Returns the flags, to follow `LINK`, that replace `STACK_BYTES`; the last stack size counts."""
-    return (f"-Wl,-z,stack-size={size}",)

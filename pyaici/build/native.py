@@ -1,4 +1,4 @@
-"""Builds a C or C++ controller: compiles its objects and links them with the SDK's library."""
+"""Builds a C or C++ controller: compiles its objects and links them with what they need of libraries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from . import flags
-from .digest import digest
-from .library import build_library, library_digest
-from .objects import Setting, compile_all, compile_rule
+from .cache import digest
+from .link import Libraries, link
+from .objects import Jobs, Setting, compile_all, compile_rule
 from .sdk import CXX_SUFFIXES, Sdk
 from .toolchain import Toolchain
 
@@ -50,8 +50,7 @@ class NativeBuild:
         self.sdk, self.tools, self.sources, self.base = sdk, tools, sources, base
         self.folder = sources[0].parent
         self.cxx = any(p.suffix in CXX_SUFFIXES for p in sources)
-        self._linked = self.cxx and bool(sdk.cxx_sources())
-        library = library_digest(sdk, tools) if self._linked else None
+        library = digest("library", sdk.root, sdk.cxx_sources()) if self.cxx else None
         rule: list[object] = [compile_rule(sdk, tools), flags.LINK, library]
         files = list(sources)
         if base is not None:
@@ -77,16 +76,23 @@ class NativeBuild:
         self.tools.prune()
         with tempfile.TemporaryDirectory(dir=self.tools.cache) as scratch:
             made = Path(scratch) / "out.wasm"
-            setting, libraries, stack = Setting.of(self.sdk), list[Path](), tuple[str, ...]()
+            setting, archives, stack_bytes = Setting.of(self.sdk), list[Path](), flags.STACK_BYTES
             if self.base is not None:
-                # before libc, which takes a new cache half a minute: the sources of the base may be missing
-                setting, libraries = self.base.make(Path(scratch) / "base")
-                stack = flags.stack(self.base.stack_bytes)
-            command = (*self.tools.link_command(cxx=self.cxx), *stack)
-            objects, included = compile_all(self.tools, self.sources, Path(scratch), setting)
-            if self._linked:
-                libraries.append(build_library(self.sdk, self.tools))
-            self.tools.run([*command, *objects, *libraries, "-o", made], f"linking {self.folder.name}")
+                setting, archives = self.base.make(Path(scratch) / "base")
+                stack_bytes = self.base.stack_bytes
+            jobs = Jobs(self.tools)
+            objects, included = compile_all(self.tools, self.sources, Path(scratch), setting, jobs)
+            libraries = Libraries(self.sdk, self.tools, jobs)
+            link(
+                libraries,
+                self.tools,
+                objects,
+                made,
+                self.folder.name,
+                archives=archives,
+                cxx=self.cxx,
+                stack_bytes=stack_bytes,
+            )
             names = [os.path.relpath(p, self.folder) for p in included]
             module = self._module(included)
             os.replace(made, module)

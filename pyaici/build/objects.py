@@ -1,22 +1,24 @@
-"""Compiles C and C++ sources to objects."""
+"""Compiles C and C++ sources to objects, in parallel."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import flags
-from .digest import digest
+from .cache import digest
+from .errors import BuildError
 from .sdk import CXX_SUFFIXES, Sdk
 from .toolchain import Toolchain
 
-#: sources between two lines of progress
-_REPORT_EVERY = 20
+#: seconds between two lines of progress
+_REPORT_SECONDS = 8.0
 #: standard headers that sources of the SDK include
 _STANDARD = (
     *("algorithm", "bit", "charconv", "concepts", "cstddef", "cstdint", "cstring", "functional"),
@@ -56,8 +58,45 @@ def compile_rule(sdk: Sdk, tools: Toolchain) -> str:
     return digest([tools.version, flags.C, flags.CXX], sdk.root, sdk.headers())
 
 
+class Jobs:
+    """Runs compilers in parallel. Reports every few seconds how many of the sources so far are compiled."""
+
+    def __init__(self, tools: Toolchain) -> None:
+        self._tools, self._done, self._all, self._told = tools, 0, 0, time.monotonic()
+
+    def run(
+        self, commands: Sequence[tuple[Sequence[str | Path], str]], *, may_fail: bool = False
+    ) -> list[bool]:
+        """Runs ``zig ARGUMENTS`` for each pair of arguments and a description; returns which succeeded.
+
+        Raises:
+            BuildError: one failed, unless `may_fail`; those that have not begun are left out.
+        """
+        self._all += len(commands)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            jobs = [pool.submit(self._tools.run, *command) for command in commands]
+            left = set(jobs)
+            try:
+                while left:
+                    ended, left = wait(left, _REPORT_SECONDS, FIRST_COMPLETED)
+                    for job in ended:
+                        if not (may_fail and isinstance(job.exception(), BuildError)):
+                            job.result()
+                    self._done += len(ended)
+                    self._report(unfinished=bool(left))
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return [job.exception() is None for job in jobs]
+
+    def _report(self, *, unfinished: bool) -> None:
+        now = time.monotonic()
+        if unfinished and now - self._told >= _REPORT_SECONDS:
+            self._tools.progress(f"  compiled {self._done} of {self._all} sources so far")
+            self._told = now
+
+
 def compile_all(
-    tools: Toolchain, sources: list[Path], scratch: Path, setting: Setting
+    tools: Toolchain, sources: list[Path], scratch: Path, setting: Setting, jobs: Jobs | None = None
 ) -> tuple[list[Path], list[Path]]:
     """Compiles sources in parallel; returns their objects in `scratch`, and the files that they include.
 
@@ -67,39 +106,45 @@ def compile_all(
         BuildError: a source does not compile.
     """
     objects = [scratch / f"{number}.o" for number in range(len(sources))]
-    headers = _precompile(tools, sources, scratch, setting)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [
-            pool.submit(_compile, tools, source, made, setting, headers.get(source))
-            for source, made in zip(sources, objects, strict=True)
-        ]
-        try:
-            included = set[Path]()
-            for number, job in enumerate(as_completed(jobs), 1):
-                included |= job.result()
-                if number % _REPORT_EVERY == 0 and number < len(jobs):
-                    tools.progress(f"  {number} of {len(jobs)} sources compiled")
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error, do not compile the rest
-    return objects, sorted(included - set(sources))
+    headers = _precompiled(tools, sources, setting)
+    commands = [
+        (_command(source, made, setting, headers.get(source)), f"compiling {source}")
+        for source, made in zip(sources, objects, strict=True)
+    ]
+    (jobs or Jobs(tools)).run(commands)
+    folders = (*setting.known, tools.zig.parent, scratch, *tools.folders)
+    known = [folder.resolve() for folder in folders]
+    included = {path for made in objects for path in _dependencies(made.with_suffix(".d"))} - set(sources)
+    return objects, sorted(
+        path for path in included if not any(path.is_relative_to(folder) for folder in known)
+    )
 
 
-def _precompile(tools: Toolchain, sources: list[Path], scratch: Path, setting: Setting) -> dict[Path, Path]:
+def _precompiled(tools: Toolchain, sources: list[Path], setting: Setting) -> dict[Path, Path]:
     """Returns the precompiled headers of sources. Objects are the same with and without them.
 
-    The SDK's headers take 70 percent of the time of a small controller, so the cache keeps them precompiled.
-    The standard headers take half the time of a source; they are precompiled here for four sources or more.
+    The SDK's headers take 70 percent of the time of a small controller, and the standard headers half the
+    time of a source. The cache keeps both; the standard ones are not made for fewer than four sources.
     """
     others = [source for source in sources if source.suffix in CXX_SUFFIXES and source not in setting.setjmp]
     found = dict[Path, Path]()
     if setting.sdk is not None and (first := [source for source in others if _starts_with_sdk(source)]):
-        found = dict.fromkeys(first, _precompiled_sdk(tools, setting.sdk, setting))
+        header = setting.sdk.include / "aici" / "sdk.hpp"
+        rule: list[object] = [compile_rule(setting.sdk, tools), str(setting.sdk.root.resolve())]
+        made = _precompile(tools, header, rule, _driver(setting), "build")
+        found |= dict.fromkeys(first, made) if made is not None else {}
         others = [source for source in others if source not in found]
-    if len(others) >= 4:
-        header, standard = scratch / "standard.hpp", scratch / "standard.pch"
-        header.write_text("".join(f"#include <{name}>\n" for name in _STANDARD))
-        tools.run([*_driver(setting), *_HEADER, header, "-o", standard], "precompiling the standard headers")
-        found |= dict.fromkeys(others, standard)
+    if others:
+        text = "".join(f"#include <{name}>\n" for name in _STANDARD)
+        header = tools.artifact(digest(["standard headers", text], Path(), []), ".hpp", "system")
+        if not header.exists():
+            unfinished = header.with_suffix(f".{os.getpid()}")
+            unfinished.write_text(text)
+            os.replace(unfinished, header)
+        rule = [tools.version, flags.CXX, str(tools.used(header))]
+        driver, make = ["c++", *flags.CXX], len(others) >= 4
+        made = _precompile(tools, header, rule, driver, "system", make=make)
+        found |= dict.fromkeys(others, made) if made is not None else {}
     return found
 
 
@@ -112,19 +157,26 @@ def _starts_with_sdk(source: Path) -> bool:
     return _SDK_FIRST.match(source.read_text(errors="replace")) is not None
 
 
-def _precompiled_sdk(tools: Toolchain, sdk: Sdk, setting: Setting) -> Path:
-    """Returns the precompiled ``aici/sdk.hpp`` in the cache; makes it if the cache lacks it."""
-    paths = [str(path.resolve()) for path in (sdk.root, tools.zig)]  # the file contains them
-    name = digest([compile_rule(sdk, tools), paths], sdk.root, [])
-    made = tools.artifact(name, ".pch")
-    with tools.lock(name):
-        if not made.exists():
-            with tempfile.TemporaryDirectory(dir=tools.cache) as scratch:
-                new = Path(scratch) / "sdk.pch"
-                header = sdk.include / "aici" / "sdk.hpp"
-                tools.run([*_driver(setting), *_HEADER, header, "-o", new], "precompiling the SDK's headers")
-                os.replace(new, made)
-    return tools.used(made)
+def _precompile(
+    tools: Toolchain,
+    header: Path,
+    rule: Sequence[object],
+    driver: Sequence[str | Path],
+    folder: str,
+    *,
+    make: bool = True,
+) -> Path | None:
+    """Returns the precompiled `header` in the cache, or None. Makes it if the cache lacks it and `make`."""
+    name = digest([*rule, str(tools.zig.resolve())], Path(), [])  # the file contains these paths
+    made = tools.artifact(name, ".pch", folder)
+    if make and not made.exists():
+        with tools.lock(name):
+            if not made.exists():
+                with tempfile.TemporaryDirectory(dir=tools.cache) as scratch:
+                    new = Path(scratch) / "header.pch"
+                    tools.run([*driver, *_HEADER, header, "-o", new], f"precompiling {header.name}")
+                    os.replace(new, made)
+    return tools.used(made) if made.exists() else None
 
 
 def _driver(setting: Setting, *, cxx: bool = True) -> list[str | Path]:
@@ -139,23 +191,24 @@ def _driver(setting: Setting, *, cxx: bool = True) -> list[str | Path]:
     return driver + [f"-ffile-prefix-map={folder}={name}" for folder, name in setting.known.items()]
 
 
-def _compile(
-    tools: Toolchain, source: Path, made: Path, setting: Setting, precompiled: Path | None
-) -> set[Path]:
+def _command(source: Path, made: Path, setting: Setting, precompiled: Path | None) -> list[str | Path]:
     driver = _driver(setting, cxx=source.suffix in CXX_SUFFIXES)
     driver.append(f"-ffile-prefix-map={source.parent}=.")
     if source in setting.setjmp:
         driver += flags.SETJMP
     elif precompiled is not None:
         driver += ["-include-pch", precompiled]
-    rule = made.with_suffix(".d")
-    tools.run([*driver, "-MD", "-MF", rule, "-c", source, "-o", made], f"compiling {source}")
-    folders = (*setting.known, tools.zig.parent, made.parent, tools.cache / "build")
-    known = [folder.resolve() for folder in folders]
-    return {path for path in _dependencies(rule) if not any(path.is_relative_to(folder) for folder in known)}
+    return [*driver, "-MD", "-MF", made.with_suffix(".d"), "-c", source, "-o", made]
 
 
 def _dependencies(rule: Path) -> set[Path]:
     """Returns the dependencies in a make rule that the compiler has written."""
     text = rule.read_text().partition(": ")[2].replace("\\\n", " ").replace("\\ ", "\0")
     return {Path(word.replace("\0", " ")).resolve() for word in text.split()}
+
+
+def write_archive(tools: Toolchain, objects: list[Path], archive: Path, scratch: Path) -> None:
+    """Writes `archive` from `objects` atomically, by way of the folder `scratch`."""
+    made = scratch / "made.a"
+    tools.run(["ar", "rcsD", made, *objects], f"archiving {archive.name}")
+    os.replace(made, archive)

@@ -26,7 +26,7 @@ class Sdk:
 
     @property
     def libraries(self) -> Path:
-        """The folder of the compiled library, an archive named by its digest; only wheels contain it."""
+        """The folder of the compiled sources, objects named by their digests; only wheels contain it."""
         return self.root / "lib"
 
     @property

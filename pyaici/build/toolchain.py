@@ -3,72 +3,63 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import os
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from . import flags
 from .cache import Cache, Progress, print_progress
 from .errors import BuildError
 from .sdk import install_command
 
 
 class Toolchain(Cache):
-    """A Zig compiler with its cache folder."""
+    """A Zig compiler, and the cache of what it has made.
+
+    Zig's own cache would have every object and precompiled header again, and 40 MB of its standard library.
+    So each run of Zig has an empty one. Only controllers in Zig keep theirs, which saves 0.8 s of a build.
+    """
 
     def __init__(self, cache: Path | None = None, progress: Progress = print_progress) -> None:
         self.zig = _find_zig()
         super().__init__(cache, progress)
-        (self.cache / "zig").mkdir(exist_ok=True)
 
     @property
     def version(self) -> str:
         """Version of Zig, such as ``0.17.0``."""
         return _zig_version(self.zig)
 
-    def run(self, arguments: Sequence[str | Path], what: str) -> None:
-        """Runs ``zig ARGUMENTS``; sends its warnings to `progress`.
+    def run(self, arguments: Sequence[str | Path], what: str, *, keep: bool = False) -> None:
+        """Runs ``zig ARGUMENTS``; sends its warnings to `progress`. Keeps Zig's own cache if `keep`.
 
         Raises:
             BuildError: Zig failed; the message contains its output.
         """
-        cache = str(self.cache / "zig")
-        environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-        command = [str(self.zig), *map(str, arguments)]
-        done = subprocess.run(
-            command, check=False, env=environment, capture_output=True, text=True, errors="replace"
-        )
-        words = (done.stderr + done.stdout).strip()
-        if done.returncode:
-            raise BuildError(f"{what} failed:\n{words or f'zig ended with status {done.returncode}'}")
+        status, words = self.attempt(arguments, keep=keep)
+        if status:
+            raise BuildError(f"{what} failed:\n{words or f'zig ended with status {status}'}")
         if words:
             self.progress(words)
 
-    def link_command(self, *, cxx: bool) -> tuple[str, ...]:
-        """Returns the start of a link command; builds libc (and libc++) first if the cache lacks it."""
-        self._warm_up("c")
-        if cxx:
-            self._warm_up("c++")
-        return ("c++" if cxx else "cc", *flags.LINK)
+    def attempt(self, arguments: Sequence[str | Path], *, keep: bool = False) -> tuple[int, str]:
+        """Runs ``zig ARGUMENTS``; returns its exit status and its output. `keep` is as in `run`."""
+        command = [str(self.zig), *map(str, arguments)]
+        with self._own_cache(keep) as cache:
+            environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+            done = subprocess.run(
+                command, check=False, env=environment, capture_output=True, text=True, errors="replace"
+            )
+        return done.returncode, (done.stderr + done.stdout).strip()
 
-    def _warm_up(self, language: str) -> None:
-        key = hashlib.sha256(repr((self.version, language, flags.LINK)).encode()).hexdigest()[:16]
-        stamp = self.cache / "zig" / f"aici-warm-{key}"
-        if stamp.exists():
-            return
-        library, source = ("libc", "") if language == "c" else ("libc++", "#include <string>\n")
-        with self.lock(f"warm-{key}"):
-            if stamp.exists():
-                return
-            self.progress(f"building {library} for Wasm, about 20 s, once")
-            file = self.artifact(f"warm-{key}", ".c" if language == "c" else ".cpp")
-            file.write_text(source)
-            command = ["cc" if language == "c" else "c++", *flags.LINK, file, "-o", file.with_suffix(".wasm")]
-            self.run(command, f"building {library} for Wasm")
-            stamp.touch()
+    def _own_cache(self, keep: bool) -> AbstractContextManager[str]:
+        if not keep:
+            return tempfile.TemporaryDirectory(dir=self.cache)
+        kept = self.cache / "zig"
+        kept.mkdir(exist_ok=True)
+        return nullcontext(str(kept))
 
 
 def _find_zig() -> Path:

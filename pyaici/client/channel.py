@@ -56,8 +56,8 @@ from pyaici.client.results import (
 
 #: how long a client waits for init_prompt: its CPU limit is 1 s, but many may queue
 START_TIMEOUT = 60.0
-#: a worker without processor time may take so many times longer than the timeout, but not more than a minute
-_MOST_PATIENCE, _MOST_SECONDS = 6, 60.0
+#: how long a worker may leave its full ring unread
+SEND_TIMEOUT = 5.0
 #: answers that are kept until they are asked for: more steps than this are never under way at once
 MAX_UNCLAIMED = 64
 #: messages that are read at a time while waiting for another one: a worker sends two in a step
@@ -77,23 +77,26 @@ class Copy:
 class Patience:
     """Limits the wait for one answer of a worker, which may take several calls.
 
-    A worker that lacks processor time is late, so only its silence counts; but no wait is endless.
+    A worker that lacks processor time is late, so only its silence counts. No wait is endless: a worker that
+    gets time answers, or uses up this time.
     """
 
     def __init__(self, channel: Channel, timeout: float) -> None:
         """Begins the wait; the worker may be silent for `timeout` seconds."""
         self._channel, self._timeout = channel, timeout
-        self._end = time.monotonic() + max(timeout, min(_MOST_PATIENCE * timeout, _MOST_SECONDS))
-        self._silence: Silence | None = None
+        self._silence = Silence(channel.pid)
+        self._look_at = time.monotonic() + PEER_CHECK_SECONDS
 
     def check(self, *, silent: bool) -> None:
         """Raises RuntimeTimeoutError when the wait is over. `silent`: the worker has not rung lately."""
-        seconds = 0.0
-        if silent:
-            self._silence = self._silence or Silence(self._channel.pid)
-            seconds = self._silence.seconds()
-        if seconds > self._timeout or time.monotonic() > self._end:
-            raise RuntimeTimeoutError(f"{self._channel.who} did not answer within {self._timeout:.0f} s")
+        now = time.monotonic()
+        if not silent and now < self._look_at:
+            return
+        self._look_at = now + PEER_CHECK_SECONDS  # a worker that rings without an answer is silent, too
+        if self._silence.longer_than(self._timeout):
+            raise RuntimeTimeoutError(
+                f"{self._channel.who} did not answer within {self._timeout:g} s in which it had a processor"
+            )
 
 
 class Channel:
@@ -167,23 +170,22 @@ class Channel:
         """Whether the worker has given up waiting for a step since it was last woken."""
         return time.monotonic() - self._woken > SAMPLING_SECONDS
 
-    def send(self, message: NamedTuple, timeout: float = 5.0) -> None:
+    def send(self, message: NamedTuple) -> None:
         """Sends a message. Raises WorkerDiedError, or RuntimeTimeoutError if the worker does not read."""
         ring, data = self.segment.to_worker, encode(message)
         if len(data) > ring.max_frame or not ring.try_write(data):
-            self._send_in_frames(data, timeout)
+            self._send_in_frames(data)
         self._worker_bell.ring()
 
-    def _send_in_frames(self, data: bytes, timeout: float) -> None:
+    def _send_in_frames(self, data: bytes) -> None:
         """Sends a message that is too long for one frame, or for the free space in the ring."""
         ring = self.segment.to_worker
         for payload, more in ring.frames(data):
-            deadline = 0.0
+            silence = Silence(self.pid)
             while not ring.try_write(payload, more):
                 self._worker_bell.ring()
-                deadline = deadline or time.monotonic() + timeout
                 self._check_alive()
-                if time.monotonic() > deadline:
+                if silence.longer_than(SEND_TIMEOUT):
                     self.dead = True  # half a message may be in the ring
                     raise RuntimeTimeoutError(f"{self.who} does not read its messages")
                 time.sleep(0.001)

@@ -27,11 +27,14 @@ from aicirt.contract.modules import ModuleInfo
 from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.settings import CALL_SECONDS
 from aicirt.system.shortage import describe
+from aicirt.system.silence import Silence
 
 #: an event of this thread, if its calls may be abandoned: when it is set, aicirt is asked to cancel them
 abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)
-#: how often a waiting call checks whether it has been abandoned
+#: how often a waiting call checks whether it has been abandoned, and how silent aicirt is
 _LOOK_SECONDS = 0.1
+#: a waiting call asks after this time of silence whether aicirt still answers
+_PING_SECONDS = 5.0
 
 
 class Control:
@@ -51,6 +54,8 @@ class Control:
         self._reading = False
         self._waiting: set[int] = set()
         self._answers: dict[int, list[Any]] = {}
+        #: messages of aicirt so far
+        self._heard = 0
         self._closed = False
         try:
             sock = socket.socket(socket.AF_UNIX)
@@ -68,7 +73,7 @@ class Control:
                 "running daemon (--socket or AICI_SOCKET), or start one with 'aici runtime --socket PATH'; "
                 "without a socket, engines start their own"
             ) from error
-        _, uid = peer_credentials(sock)
+        self._pid, uid = peer_credentials(sock)
         if uid not in (os.geteuid(), 0):
             sock.close()
             raise ForeignDaemonError(
@@ -76,6 +81,7 @@ class Control:
                 "your own daemon with 'aici runtime --socket PATH', in a folder that only you can write to",
                 uid=uid,
             )
+        sock.settimeout(_LOOK_SECONDS)
         self._socket = FrameSocket(sock)
         self.hello: dict[str, Any] = self.call(
             "hello", protocol=PROTOCOL_VERSION, pid=os.getpid(), owner=owner
@@ -84,24 +90,26 @@ class Control:
     def call(self, name: str, **args: Any) -> Any:
         """Returns the supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError.
 
-        Raises ClosedError after `close`, and for calls that `close` interrupts. A call that is `abandoned`
+        A call may take as long as the supervisor answers at all: it limits the work of others itself. Raises
+        ClosedError after `close`, and for calls that `close` interrupts. A call that is `abandoned`
         ends with an error.
         """
         number = self.post(name, **args)
-        message = None
-        if (event := abandoned.get()) is None:
-            message = self.poll(number, CALL_SECONDS)
-        else:
-            end = time.monotonic() + CALL_SECONDS
-            while message is None and (left := end - time.monotonic()) > 0:
-                message = self.poll(number, min(left, _LOOK_SECONDS))
-                if message is None and event is not None and event.is_set():
-                    event = None
-                    self.give_up(self.post("cancel", call=number))
-                    message = self.poll(number, left)
-        if message is None:
-            self.give_up(number)
-            raise RuntimeTimeoutError(f"aicirt did not answer {name!r} within {CALL_SECONDS:.0f} s")
+        event, heard, silence, asked = abandoned.get(), self._heard, Silence(self._pid), False
+        while (message := self.poll(number, _LOOK_SECONDS)) is None:
+            if event is not None and event.is_set():
+                event = None
+                self.give_up(self.post("cancel", call=number))
+            if heard != self._heard:
+                heard, silence, asked = self._heard, Silence(self._pid), False
+            elif not asked and silence.seconds() > _PING_SECONDS:
+                asked = True
+                self.give_up(self.post("ping"))
+            elif silence.longer_than(CALL_SECONDS):
+                self.give_up(number)
+                raise RuntimeTimeoutError(
+                    f"aicirt did not answer {name!r}, and was silent for {CALL_SECONDS:g} s"
+                )
         if message[REPLY_ERROR] is not None:
             raise error_from_wire(message[REPLY_ERROR])
         return message[REPLY_VALUE]
@@ -119,10 +127,14 @@ class Control:
             self._waiting.add(number)
         try:
             with self._sending:
-                self._socket.send(Call(number, name, args))
+                silence = Silence(self._pid)
+                self._socket.send(
+                    Call(number, name, args), hopeless=lambda: silence.longer_than(CALL_SECONDS)
+                )
         except TimeoutError as error:
             self.give_up(number)
-            raise RuntimeTimeoutError(f"aicirt did not read {name!r} within {CALL_SECONDS:.0f} s") from error
+            problem = f"aicirt did not read {name!r}, and was silent for {CALL_SECONDS:g} s"
+            raise RuntimeTimeoutError(problem) from error
         except OSError as error:
             self.give_up(number)
             raise self._broken(str(error)) from error
@@ -177,6 +189,7 @@ class Control:
             finally:
                 with self._changed:
                     self._reading = False
+                    self._heard += message is not None
                     # else it is the late answer to a call whose answer was given up
                     if message and message[REPLY_NUMBER] in self._waiting:
                         self._answers[message[REPLY_NUMBER]] = message

@@ -18,9 +18,10 @@ from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, RuntimeTimeoutError
 from aicirt.ipc import names
-from aicirt.settings import START_SECONDS
+from aicirt.settings import CLOSE_SECONDS, START_SECONDS
 from aicirt.system.environment import child_environment
 from aicirt.system.shortage import describe
+from aicirt.system.silence import LOOK_SECONDS, Silence
 
 
 class DetachedProcess:
@@ -157,28 +158,32 @@ class Daemon:
     ) -> None:
         self.close()
 
-    def close(self, timeout: float = 2.0) -> None:
-        """Asks the daemon to end; kills it after `timeout` seconds."""
+    def close(self) -> None:
+        """Asks the daemon to end; kills it when it was silent for `CLOSE_SECONDS`."""
         process = self._process
         if process is not None:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                try:
-                    process.wait(timeout)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                silence = Silence(process.pid, family=True)
+                while process.returncode is None:
+                    try:
+                        process.wait(LOOK_SECONDS)
+                    except subprocess.TimeoutExpired:
+                        if silence.longer_than(CLOSE_SECONDS):
+                            process.kill()
+                            process.wait()
             if self._detached or (process.returncode or 0) < 0:
                 names.sweep_orphans()  # killed: it did not clean up
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait_ready(self, fd: int) -> None:
-        readable, _, _ = select.select([fd], [], [], START_SECONDS)
-        if not readable:
-            raise RuntimeTimeoutError(
-                f"aicirt was not ready after {START_SECONDS:.0f} s; its log:\n{self.log()}"
-            )
+        assert self._process is not None
+        silence = Silence(self._process.pid, family=True)  # the daemon waits for its workers
+        while not select.select([fd], [], [], LOOK_SECONDS)[0]:
+            if silence.longer_than(START_SECONDS):
+                raise RuntimeTimeoutError(
+                    f"aicirt was not ready, and did nothing for {START_SECONDS:g} s; its log:\n{self.log()}"
+                )
         if os.read(fd, 64) != b"ready\n":
-            assert self._process is not None
             status = self._process.wait()
             raise RuntimeFailure(f"aicirt did not start (status {status}); its log:\n{self.log()}")

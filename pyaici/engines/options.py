@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
     from pyaici.engines.engine import Engine
     from pyaici.recording.recorder import RecordingRuntime
+    from pyaici.tokens import Vocabulary
 
 
 def generate(engine: Engine, request: Request, *more: Callable[[], RenderableType]) -> int:
@@ -52,11 +53,14 @@ def generate(engine: Engine, request: Request, *more: Callable[[], RenderableTyp
 HINT = "give one with --arg TEXT or --arg @FILE"
 
 
-def try_argument(runtime: Runtime, request: Request, arguments: argparse.Namespace, folder: Path) -> None:
+def try_argument(
+    runtime: Runtime, request: Request, arguments: argparse.Namespace, folder: Path
+) -> Vocabulary | None:
     """Checks the controller's argument before the model is loaded; needs only the tokenizer in `folder`.
 
-    `request`: has the id of an uploaded module. Raises ArgumentError if the controller refuses the argument,
-    and any other error that its constructor ends with.
+    `request`: has the id of an uploaded module. Returns the vocabulary, or None if it cannot be read without
+    the model. Raises ArgumentError if the controller refuses the argument, and any other error that its
+    constructor ends with.
     """
     from pyaici.tokens import load_vocabulary
 
@@ -65,7 +69,7 @@ def try_argument(runtime: Runtime, request: Request, arguments: argparse.Namespa
     try:
         vocabulary = load_vocabulary(folder)
     except VocabularyError:
-        return  # the library may still be able to load this folder; if not, the engine raises an error
+        return None  # the library may still be able to load this folder; if not, the engine raises an error
     runtime.register(vocabulary)
     try:
         runtime.prepare(request.module, arg or "", capabilities=request.capabilities)
@@ -73,6 +77,7 @@ def try_argument(runtime: Runtime, request: Request, arguments: argparse.Namespa
         if arg is not None:
             raise
         raise ArgumentError(f"{error.message}; {HINT}", **error.detail) from None
+    return vocabulary
 
 
 def option_group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:

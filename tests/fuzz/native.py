@@ -72,7 +72,7 @@ def _build(controller: str, cache: Path, clang: Path) -> Path:
     library.sort(key=lambda path: (path.parent, path.name))
     folder = ROOT / "controllers" / controller
     own = [path for path in sorted(folder.glob("*.cpp")) if path.name != f"{controller}.cpp"]
-    program = cache / f"{controller}-{_digest(clang, folder)}"
+    program = cache / f"{controller}-{_digest(clang, _HERE, folder)}"
     if program.exists():
         return program
     for old in cache.glob(f"{controller}-*"):
@@ -129,7 +129,7 @@ def _remove(folder: Path) -> None:
 
 def _digest(clang: Path, *folders: Path) -> str:
     digest = hashlib.sha256(repr((_FLAGS, _WORDS, str(clang))).encode())
-    for folder in (_SDK / "include", _SDK / "src", _HERE, *folders):
+    for folder in (_SDK / "include", _SDK / "src", *folders):
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 digest.update(path.name.encode() + path.read_bytes())

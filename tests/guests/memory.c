@@ -44,7 +44,7 @@ AICI_EXPORT(aici_init) int aici_init(uint32_t len) {
     if (is("init")) fill(amount);
     if (is("slow_init")) {
         fill(amount);
-        for (volatile uint32_t i = 0; i < 1u << 31; i++) {
+        for (volatile uint32_t i = 0; i < 1u << 27; i++) {
         }
     }
     return len > sizeof text;

@@ -6,9 +6,8 @@ import tempfile
 from pathlib import Path
 
 from .. import flags
-from ..digest import digest
-from ..library import write_archive
-from ..objects import Setting, compile_all
+from ..cache import digest
+from ..objects import Setting, compile_all, write_archive
 from ..sdk import Sdk
 from ..toolchain import Toolchain
 from .embedded import library_files, write_library

@@ -12,8 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..cache import Cache
-from ..digest import digest
+from ..cache import Cache, digest
 from ..errors import BuildError
 from .languages import LANGUAGES, Language
 from .manifest import Manifest, is_interpreter

@@ -22,8 +22,6 @@ from ..pip import pip_command
 
 #: names a folder with downloaded source distributions, for machines without network
 FOLDER_VARIABLE = "AICI_SDISTS"
-#: time limit for pip, which downloads half a megabyte, in seconds
-_PATIENCE = 300
 #: the first version of setuptools that needs no package wheel
 _WITHOUT_WHEEL = (70, 1)
 
@@ -99,12 +97,7 @@ class Sdist:
             options.append("--no-build-isolation")  # saves pip from creating an environment with it
         command = [*pip, "download", *options, "--disable-pip-version-check"]
         command += ["--dest", str(scratch), "--requirement", str(asked)]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise self._missing(f"pip took more than {_PATIENCE} s to fetch them") from error
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         found = scratch / self.file_name
         if done.returncode or not found.is_file():
             raise self._missing(f"pip cannot fetch them: {_reason(done.stderr or done.stdout)}")

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
     from pyaici.engines.batching.engine import BatchingEngine
     from pyaici.recording.recorder import RecordingRuntime
+    from pyaici.tokens import Vocabulary
 
 
 def run_request(
     arguments: argparse.Namespace,
     check: Callable[[], Path | None],
     default_model: Callable[[], Path],
-    make_engine: Callable[[Path, Runtime | None, contextlib.ExitStack], BatchingEngine],
+    make_engine: Callable[[Path, Runtime | None, Vocabulary | None, contextlib.ExitStack], BatchingEngine],
 ) -> int:
     """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
 
@@ -32,7 +33,8 @@ def run_request(
 
     `check`: checks what the engine needs, and returns the path of the model that the user named, or None.
     `default_model`: returns the path of the default model. `make_engine`: loads a model; what it opens it
-    enters into the stack. The quickest checks come first, the model last.
+    enters into the stack. It gets the vocabulary of the model's files if it is known by then. The quickest
+    checks come first, the model last.
 
     Raises AiciError, OSError or ValueError if the arguments cannot be satisfied. On KeyboardInterrupt, shows
     the output so far and then raises it.
@@ -42,13 +44,14 @@ def run_request(
     path = check()
     with contextlib.ExitStack() as stack:
         runtime: Runtime | None = None
+        vocabulary: Vocabulary | None = None
         if arguments.controller != "none":
             runtime = stack.enter_context(_runtime(arguments))
             request = replace(request, module=find_module(runtime, arguments.controller))
         path = path or default_model()
         if runtime is not None:
-            try_argument(runtime, request, arguments, path)
-        engine = make_engine(path, runtime, stack)
+            vocabulary = try_argument(runtime, request, arguments, path)
+        engine = make_engine(path, runtime, vocabulary, stack)
         request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, engine.tokenizer))
         if arguments.record is None:
             return generate(engine, request, engine.stats.table)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyaici.client.runtime import Runtime
     from pyaici.engines.hf.engine import HfEngine
+    from pyaici.tokens import Vocabulary
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
         check_packages()
         return folder
 
-    def make_engine(folder: Path, runtime: Runtime | None, stack: contextlib.ExitStack) -> HfEngine:
+    def make_engine(
+        folder: Path, runtime: Runtime | None, _: Vocabulary | None, stack: contextlib.ExitStack
+    ) -> HfEngine:
+        # the vocabulary of the engine is that of the tokenizer that the library has loaded
         model, tokenizer = load_model(folder, arguments.device, trust_remote_code=arguments.trust_remote_code)
         from pyaici.engines.hf.engine import HfEngine
 

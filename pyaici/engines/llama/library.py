@@ -189,6 +189,7 @@ class Library:
     @contextmanager
     def explained(self) -> Iterator[list[str]]:
         """Yields a list that has, after the `with` body, the library's warnings and errors in it."""
+        self.log_set(self._log, None)  # another object for the same library may have set its own
         messages = self._of_thread()
         messages.clear()
         found: list[str] = []

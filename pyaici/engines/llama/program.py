@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyaici.client.runtime import Runtime
     from pyaici.engines.llama.engine import LlamaEngine
+    from pyaici.tokens import Vocabulary
 
 _PACKAGES = ("jinja2", "rich", "tokenizers")
 
@@ -78,12 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
         load_library(arguments.llama_library)
         return file
 
-    def make_engine(path: Path, runtime: Runtime | None, stack: contextlib.ExitStack) -> LlamaEngine:
+    def make_engine(
+        path: Path, runtime: Runtime | None, vocabulary: Vocabulary | None, stack: contextlib.ExitStack
+    ) -> LlamaEngine:
         from pyaici.engines.llama.engine import LlamaEngine
         from pyaici.engines.llama.model import LlamaModel
 
         model = stack.enter_context(LlamaModel(load_library(arguments.llama_library), path))
-        return stack.enter_context(LlamaEngine(model, runtime, threads=arguments.threads))
+        known = None if vocabulary is None else vocabulary.cut(model.num_tokens)
+        return stack.enter_context(LlamaEngine(model, runtime, vocabulary=known, threads=arguments.threads))
 
     return run_request(arguments, check, default_gguf_path, make_engine)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
-from collections.abc import Collection, Mapping
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -23,6 +26,12 @@ MAX_MESSAGES, MAX_PARTS = 4096, 512
 _MAX_NAME = 32
 #: most unknown names that are compared with ours: each blocks the event loop for up to a millisecond
 _MAX_COMPARED = 8
+#: most ignored fields that an answer names
+_MAX_IGNORED = 16
+_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_log = logging.getLogger("aicirt.server")
+#: fields that the log has named
+_logged = set[str]()
 #: constraint fields of other servers, and the fields that do the same here
 _ELSEWHERE = {
     "guided_json": ("json_schema", "bnf_schema"),
@@ -82,6 +91,13 @@ def check_count(body: Any) -> None:
         raise PydanticCustomError("too_many_fields", words, {"count": len(body), "most": MAX_FIELDS})
 
 
+def without_nulls(body: Any) -> Any:
+    """Returns an object without the fields that are null, for APIs in which these are unset."""
+    if not isinstance(body, dict):
+        return body
+    return {name: value for name, value in body.items() if value is not None}
+
+
 def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str] | None:
     """Returns (name, message) of the first field that is mistyped, or another server's name for a constraint.
 
@@ -98,6 +114,19 @@ def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str]
         if compared <= _MAX_COMPARED and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
             return name, f"there is no such field; did you mean {close[0]}?"
     return None
+
+
+def ignored_header(names: Iterable[str]) -> dict[str, str]:
+    """Returns the header that names fields which the server ignores; none without such fields.
+
+    Logs each name once. Names that are not like those of fields are left out, and so are many of them.
+    """
+    named = list(itertools.islice(filter(_FIELD.fullmatch, names), _MAX_IGNORED))
+    for name in named:
+        if name not in _logged and len(_logged) < MAX_FIELDS:
+            _logged.add(name)
+            _log.info("requests have the field %s, which changes nothing here", name)
+    return {"x-aici-ignored": ", ".join(named)} if named else {}
 
 
 def check_choices(count: int, most: int) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from pyaici.server.apis.text import read_json
 
@@ -116,6 +117,29 @@ def at_pointer(root: Any, reference: str) -> Any:
 def has_references(schema: Any) -> bool:
     """Tells whether a schema has references, which may lead out of it."""
     return any(key in ("$ref", "$dynamicRef", "$recursiveRef") for key in _keys(schema))
+
+
+def embedded(schema: Mapping[str, Any], number: int = 0) -> dict[str, Any]:
+    """Returns a schema as a document of its own in another one: its references lead to places in itself.
+
+    `number`: different for each schema in the other one. For our engine, a schema that states its draft is
+    such a document, like one with an identifier, which has no effect beside `$ref` in drafts before 2019.
+    """
+    return dict(schema) if "$schema" in schema else {"$id": f"tool:{number}", **schema}
+
+
+def standalone(prop: Property) -> tuple[Any, tuple[str, str]]:
+    """Returns a self-contained schema of one argument, and (old, new) beginning of JSON pointers into it.
+
+    References may lead anywhere in the schema of all arguments, so that schema is included.
+    """
+    if not has_references(prop.schema):
+        if not isinstance(prop.schema, dict):
+            return prop.schema, ("", prop.pointer)
+        dialect = {key: prop.root[key] for key in ("$schema",) if key in prop.root}
+        return {**dialect, **prop.schema}, ("", prop.pointer)
+    place = "/$defs/all"
+    return {"$ref": f"#{place}{quote(prop.pointer)}", "$defs": {"all": embedded(prop.root)}}, (place, "")
 
 
 def _keys(schema: Any) -> Iterator[str]:

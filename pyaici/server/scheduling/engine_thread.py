@@ -151,8 +151,8 @@ class EngineThread:
         self._backlogs = Backlogs()
         #: all streams that somebody may still read
         self._readable: WeakSet[EngineStream] = WeakSet()
-        #: pids of the workers whose end is noticed
-        self._watched: set[int] = set()
+        #: workers whose end is noticed, by pid: the number of requests of which the engine noticed it first
+        self._watched: dict[int, int] = {}
         self._stopping = False
         #: prevents tasks from being added to `_todo` after the thread has read it for the last time
         self._entry = threading.Lock()
@@ -224,11 +224,10 @@ class EngineThread:
             raise WorkerDiedError(f"{name} has ended") from None
         except OSError as error:
             raise RuntimeFailure(f"{name} cannot be watched: {describe(error)}") from None
-        self._watched.add(worker.pid)
+        self._watched[worker.pid] = 0
 
     def _worker_ended(self, pid: int, name: str) -> None:
-        self._watched.discard(pid)
-        error, lost = WorkerDiedError(f"{name} has ended; its sequences are lost"), 0
+        error, lost = WorkerDiedError(f"{name} has ended; its sequences are lost"), self._watched.pop(pid)
         for stream in [stream for stream in self._readable if stream.open and stream.worker == pid]:
             if stream.starting is not None and stream.starting.cancel():
                 stream.lost = error  # the request can be placed again
@@ -239,6 +238,14 @@ class EngineThread:
         level = logging.WARNING if lost else logging.INFO  # aicirt ends workers that nobody needs
         about = fields(pid=pid, lost=lost)
         _log.log(level, "%s has ended; requests lost: %d", name, lost, extra=about)
+
+    def _take(
+        self, stream: EngineStream, events: list[Event], results: list[GenerationResult] | None
+    ) -> None:
+        died = any(isinstance(result.error, WorkerDiedError) for result in results or ())
+        if died and stream.open and stream.worker in self._watched:
+            self._watched[stream.worker] += 1
+        stream.take(events, results)
 
     def cancel(self, stream: EngineStream) -> None:
         """Cancels the request of a stream that is no longer read."""
@@ -422,7 +429,7 @@ class EngineThread:
                 if stream.timed and stepped:
                     control = self.engine.stats.last_control_seconds
                     batch.append(StepTimed(number, batch[-1].seq, self._step_seconds, control))
-                callbacks.append(partial(stream.take, batch, results))
+                callbacks.append(partial(self._take, stream, batch, results))
                 if results is not None:
                     del self._streams[number]
         self._notify(callbacks)

@@ -15,6 +15,8 @@ from aicirt.contract.errors import ArgumentError, ProtocolError, error_from_wire
 from aicirt.contract.messages import Call, Splice, decode, encode
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket, Peer
+from tests.processes import open_files
+from tests.waiting import PATIENCE
 
 
 def test_a_message_keeps_its_fields() -> None:
@@ -75,7 +77,7 @@ def test_descriptors_arrive_with_their_own_message(
     """Holds also for messages that arrive together or in parts, and if the process can take no descriptor."""
     ours, theirs = socket.socketpair()
     left, right = FrameSocket(ours), FrameSocket(theirs)
-    ours.settimeout(5)
+    ours.settimeout(PATIENCE)
     names = [f"{number}" for number in range(len(messages))]
     received: dict[str, list[bytes]] = {}
     pending: list[str] = []
@@ -133,7 +135,7 @@ def test_descriptors_arrive_with_their_own_message(
 def test_close_closes_descriptors_that_were_not_taken() -> None:
     ours, theirs = socket.socketpair()
     left, right = FrameSocket(ours), FrameSocket(theirs)
-    before = list(Path("/proc/self/fd").iterdir())
+    before = open_files()
     for number in range(3):
         left.send(Call(number, "a", {}), [0, 0])
     assert right.receive() == [0, "a", {}, 0]
@@ -141,7 +143,7 @@ def test_close_closes_descriptors_that_were_not_taken() -> None:
     assert not right._buffer or right._arrived
     left.close()
     right.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == len(before) - 2
+    assert open_files() == before - 2
 
 
 def test_a_doorbell_wakes_and_times_out() -> None:
@@ -168,7 +170,7 @@ def test_a_peer_is_alive_until_it_ends() -> None:
     peer = Peer(pid)
     assert peer.alive()
     os.kill(pid, 9)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while peer.alive() and time.monotonic() < deadline:
         time.sleep(0.001)
     assert not peer.alive()

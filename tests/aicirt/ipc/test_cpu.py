@@ -89,4 +89,4 @@ def test_short_turns_apply_to_a_thread_and_its_child_threads() -> None:
 
 def test_give_way_never_raises_the_priority_again() -> None:
     code = "import os; from aicirt.ipc.cpu import give_way; give_way(12); give_way(11); print(os.nice(0))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "12\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == f"{max(12, os.nice(0))}\n"

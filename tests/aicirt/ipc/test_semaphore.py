@@ -16,6 +16,7 @@ from aicirt.ipc import names
 from aicirt.ipc.doorbell import Semaphore
 from bench.campaigns.short_supply import jumping_clock
 from bench.report import ROOT
+from tests.waiting import PATIENCE
 
 WAITS = """
 import time
@@ -26,7 +27,7 @@ bell = Doorbell.create()
 start = time.monotonic()
 for _ in range(4):
     assert not bell.wait(0.02)
-assert time.monotonic() - start < 5
+assert time.monotonic() - start < 1000, "the jumps are of an hour"
 bell.ring()
 assert bell.wait(0.02)
 bell.close()
@@ -74,7 +75,7 @@ def test_setting_the_clock_back_does_not_prolong_a_wait(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ import pytest
 from aicirt.ipc import cpu as module
 from aicirt.ipc.cpu import spin
 from aicirt.ipc.ring import HEADER_BYTES, Ring
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,7 @@ def test_spinning_ends_with_a_message_or_at_its_time_limit() -> None:
     _, empty = both_ends()
     start = time.monotonic()
     assert not spin((empty, reader), 0.02)
-    assert 0.02 <= time.monotonic() - start < 2
+    assert time.monotonic() - start >= 0.02
     writer.try_write(b"here")
     assert spin((empty, reader), 10.0)
     assert reader.read() == b"here" and not reader.waiting
@@ -37,8 +38,8 @@ def test_message_that_arrives_while_spinning_is_noticed() -> None:
     timer = threading.Timer(0.05, writer.try_write, [b"late"])
     timer.start()
     start = time.monotonic()
-    assert spin((reader,), 30.0)
-    assert time.monotonic() - start < 25
+    assert spin((reader,), PATIENCE)
+    assert time.monotonic() - start < PATIENCE / 2
     timer.join()
 
 

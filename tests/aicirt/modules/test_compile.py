@@ -15,6 +15,7 @@ from wasmtime import wat2wasm
 from aicirt.contract.errors import AiciError, CompileLimitError, ModuleError, RuntimeFailure
 from aicirt.modules import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Program
+from tests.waiting import PATIENCE
 
 GOOD = """(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
   (func (export "aici_arg") (result i32) (i32.const 16)) {}
@@ -89,10 +90,8 @@ def test_too_much_time_is_an_error_and_ends_the_child(tmp_path: Path) -> None:
         lambda cost: compile_in_child(wasm, artifact, cost=cost),
         lambda cost: asyncio.run(compile_in_child_async(wasm, artifact, cost=cost)),
     ):
-        start = time.monotonic()
         with pytest.raises(CompileLimitError, match=r"0\.5 s"):
-            compile_it(CompileLimits(wall_s=0.5))
-        assert time.monotonic() - start < 5
+            compile_it(CompileLimits(silence_s=0.5))
         assert _children() == []
 
 
@@ -101,7 +100,7 @@ def test_cancelling_ends_the_child(tmp_path: Path) -> None:
 
     async def cancel() -> None:
         task = asyncio.create_task(compile_in_child_async(wasm, artifact))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not _children():
                 await asyncio.sleep(0.02)
         task.cancel()
@@ -121,7 +120,7 @@ compile_in_child(Path({str(wasm)!r}), Path({str(artifact)!r}))
 """
     path = os.pathsep.join(sys.path)
     parent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not (children := _children(parent.pid)):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -24,6 +24,7 @@ from aicirt.system.environment import child_environment
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.processes import command_line, family
+from tests.waiting import PATIENCE
 
 PROBE = Path(__file__).with_name("probe.py")
 PROFILES = (WORKER, BUILDER, COMPILER)
@@ -127,7 +128,7 @@ def status(pid: int) -> dict[str, str]:
 
 def compiler_of(daemon: Daemon) -> int:
     """Waits for the daemon's compiler to be in its sandbox; returns its process id."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         for pid in family(daemon.pid):
             with contextlib.suppress(OSError):  # it has ended

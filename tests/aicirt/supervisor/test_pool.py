@@ -6,39 +6,41 @@ import asyncio
 import errno
 import os
 import select
-import subprocess
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aicirt.contract.errors import RuntimeFailure, WorkerDiedError
+from aicirt.contract.errors import RuntimeFailure, SpaceError, WorkerDiedError
+from aicirt.ipc.doorbell import Doorbell
 from aicirt.settings import WorkerConfig
+from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.workers import WorkerProcess
-
-#: starting a worker takes half a second of an idle machine
-PATIENCE = 60.0
+from aicirt.system.child import Child, Start
+from tests.processes import family, open_files
 
 
 def run(test: Callable[[WorkerPool], Awaitable[None]], count: int = 1) -> None:
     async def main() -> None:
-        pool = WorkerPool(count, WorkerConfig())
-        try:
-            await asyncio.gather(*(process.call("ping", {}) for process in pool.all))
-            await test(pool)
-        finally:
-            await pool.stop()
+        with closing(ForkServer()) as fork_server:
+            pool = WorkerPool(count, WorkerConfig(), fork_server.start)
+            try:
+                await pool.ready()
+                await test(pool)
+            finally:
+                await pool.stop()
 
     asyncio.run(main())
     assert not list(Path("/dev/shm").glob(f"*aici-{os.getuid()}-{os.getpid()}-*"))
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
+    while not condition():
+        await asyncio.sleep(0.01)
 
 
 async def kill(worker: WorkerProcess) -> None:
@@ -50,7 +52,7 @@ def test_worker_that_dies_as_the_pool_stops_is_not_replaced() -> None:
     async def test(pool: WorkerPool) -> None:
         (worker,) = pool.workers
         worker.kill()
-        select.select([worker._pidfd], [], [], PATIENCE)
+        select.select([worker._child.pidfd.fd], [], [])
         # the event loop notices the death after `stop` has been called and before it has reached the worker
         asyncio.get_running_loop().call_soon(worker._died)
         await pool.stop()
@@ -81,10 +83,11 @@ def test_workers_that_die_at_once_are_restarted_with_growing_pauses(monkeypatch:
     async def test(pool: WorkerPool) -> None:
         (worker,) = pool.workers
         with monkeypatch.context() as broken:
-            broken.setattr("sys.executable", "/bin/false")
+            broken.setattr(pool, "_config", replace(WorkerConfig(), code="/does/not/exist"))
             await kill(worker)
             await asyncio.sleep(2)
-            assert 2 <= pool.restarts <= 6, "after pauses of 0, 0.1, 0.2, 0.4, 0.8 and 1.6 s"
+            assert pool.restarts <= 6, "after pauses of 0, 0.1, 0.2, 0.4, 0.8 and 1.6 s"
+            await until(lambda: pool.restarts >= 2)
             await until(lambda: not pool.workers[0].alive)
             with pytest.raises(WorkerDiedError, match=r"no worker is running: worker 0 died; .* is in \d"):
                 pool.place()
@@ -96,28 +99,31 @@ def test_workers_that_die_at_once_are_restarted_with_growing_pauses(monkeypatch:
     run(test)
 
 
-def fail_to_start(monkeypatch: pytest.MonkeyPatch, attempts: list[int]) -> None:
-    def no_room(*_: Any, **__: Any) -> None:
-        attempts.append(1)
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+class NoRoom:
+    """Stands in for a fork server that cannot fork: it counts the attempts."""
 
-    monkeypatch.setattr(subprocess, "Popen", no_room)
+    def __init__(self) -> None:
+        self.attempts = 0
+
+    async def start(self, *_: Any) -> Child:
+        self.attempts += 1
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def test_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(pool: WorkerPool) -> None:
         first, second = pool.workers
-        attempts: list[int] = []
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        no_room = NoRoom()
+        before = open_files()
         with monkeypatch.context() as patched:
-            fail_to_start(patched, attempts)
+            patched.setattr(pool, "_start", no_room.start)
             await kill(first)
             assert [pool.place() for _ in range(3)] == [second] * 3, "the other worker serves all"
             await kill(second)
             with pytest.raises(WorkerDiedError, match=r"no worker is running: worker \d cannot be started: "):
                 pool.place()
-            await until(lambda: len(attempts) >= 6)
-            assert len(list(Path("/proc/self/fd").iterdir())) <= before, "failed attempts leave nothing"
+            await until(lambda: no_room.attempts >= 6)
+            assert open_files() <= before, "failed attempts leave nothing"
         await until(lambda: all(worker.alive for worker in pool.workers))
         assert (await pool.place().call("ping", {}))["sequences"] == 0
 
@@ -136,21 +142,44 @@ def test_a_builder_that_dies_is_replaced() -> None:
 
 
 def test_pool_that_cannot_start_all_workers_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[subprocess.Popen[bytes]] = []
-    real = subprocess.Popen
+    created: list[Doorbell] = []
+    real = Doorbell.create
 
-    def two_fit(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
-        if len(started) == 2:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        started.append(real(*args, **kwargs))
-        return started[-1]
+    def two_fit() -> Doorbell:
+        if len(created) == 2:
+            raise SpaceError("no room")
+        created.append(real())
+        return created[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", two_fit)
+    monkeypatch.setattr(Doorbell, "create", two_fit)
+    before = family(os.getpid()).keys()  # earlier tests may have left the process that forks programs
 
     async def main() -> None:
-        with pytest.raises(RuntimeFailure, match="worker 2 cannot be started"):
-            WorkerPool(3, WorkerConfig())
+        with closing(ForkServer()) as fork_server:
+            with pytest.raises(RuntimeFailure, match="worker 2 cannot be started"):
+                WorkerPool(3, WorkerConfig(), fork_server.start)
+            await asyncio.sleep(0)
 
     asyncio.run(main())
-    assert [process.returncode for process in started] == [-9, -9]
+    assert not list(Path("/dev/shm").glob(f"*aici-{os.getuid()}-{os.getpid()}-*"))
+    assert family(os.getpid()).keys() <= before
+
+
+async def start_wrongly(*_: Any) -> Child:
+    raise KeyError("a defect")
+
+
+@pytest.mark.parametrize(
+    ("start", "words"), [(NoRoom().start, ".*ulimit -u"), (start_wrongly, r"KeyError\('a defect'\)")]
+)
+def test_worker_that_cannot_be_forked_at_first_is_reported_when_the_pool_gets_ready(
+    start: Start, words: str
+) -> None:
+    async def main() -> None:
+        pool = WorkerPool(1, WorkerConfig(), start)
+        with pytest.raises(WorkerDiedError, match=f"cannot be started: {words}"):
+            await pool.ready()
+        await pool.stop()
+
+    asyncio.run(main())
     assert not list(Path("/dev/shm").glob(f"*aici-{os.getuid()}-{os.getpid()}-*"))

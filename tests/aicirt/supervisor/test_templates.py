@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from aicirt.contract.errors import OwnerLimitError, TimeLimitError, UnknownModul
 from aicirt.modules import ModuleStore
 from aicirt.settings import DaemonSettings, WorkerConfig
 from aicirt.supervisor.fair_queue import FairQueue, builds, compilations
+from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
 from aicirt.vocab.image import fingerprint_of
+from tests.waiting import PATIENCE
 
 #: loops in aici_init, until the time limit, for an argument of three bytes
 WASM = wat2wasm("""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
@@ -81,13 +84,13 @@ def vocabularies() -> Vocabularies:
 
 
 def run(folder: Path, test: Callable[[Setup], Awaitable[None]], init_ms: float = 300.0) -> None:
-    async def main() -> None:
+    async def main(fork_server: ForkServer) -> None:
         store = ModuleStore(folder / "store")
         info = await store.add_async(bytes(WASM))
         config = WorkerConfig()
         config = replace(config, limits=replace(config.limits, init_ms=init_ms))
         config = replace(config, worker=replace(config.worker, max_templates=3), code=str(store.code))
-        pool = WorkerPool(1, config)
+        pool = WorkerPool(1, config, fork_server.start)
         try:
             await pool.ready()
             vocabulary = await vocabularies().register(fingerprint_of(VOCABULARY), VOCABULARY, "o", 1)
@@ -97,7 +100,8 @@ def run(folder: Path, test: Callable[[Setup], Awaitable[None]], init_ms: float =
         finally:
             await pool.stop()
 
-    asyncio.run(main())
+    with closing(ForkServer()) as fork_server:
+        asyncio.run(main(fork_server))
 
 
 def test_number_of_kept_templates_is_limited(tmp_path: Path) -> None:
@@ -123,7 +127,7 @@ def test_failed_build_is_not_kept(tmp_path: Path) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not holds():
             await asyncio.sleep(0.01)
 
@@ -204,7 +208,7 @@ def test_templates_of_a_removed_module_are_dropped(tmp_path: Path) -> None:
         os.kill(builder.pid, signal.SIGSTOP)
         try:
             waiting = asyncio.create_task(setup.build(b"coming"))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while not builder.asked:
                     await asyncio.sleep(0.01)
             assert ModuleStore(tmp_path / "store").remove(setup.module, force=True)
@@ -228,7 +232,7 @@ def test_failed_vocabulary_without_waiters_is_not_kept() -> None:
         while not known._by_fingerprint:
             await asyncio.sleep(0)
         waiting.cancel()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while known._by_fingerprint:
                 await asyncio.sleep(0.01)
         with pytest.raises(VocabularyError):

@@ -13,6 +13,7 @@ from aicirt.settings import WARM_STAGES, WorkerSettings
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.warming import Warming
 from aicirt.supervisor.workers import WorkerProcess
+from tests.waiting import PATIENCE
 
 
 def template(
@@ -74,7 +75,7 @@ def run(fake: Fake, *built: Built) -> None:
     async def main() -> None:
         for each in built:
             fake.add(each)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await fake.settled()
 
     asyncio.run(main())
@@ -152,13 +153,13 @@ def test_warming_waits_for_a_living_builder() -> None:
         await asyncio.sleep(0.2)
         assert not fake.order
         fake.alive = True
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await fake.settled()
         assert fake.order == [(b"a", 0)]
         fake.alive = False
         fake.add(template(b"b"))
         fake.warming.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await fake.settled()
 
     asyncio.run(main())

@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import closing
 from dataclasses import replace
 
+import pytest
+
 from aicirt.settings import WorkerConfig
+from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
+from aicirt.system import silence
+from aicirt.system.silence import Progress
 from tests.processes import starved
+from tests.waiting import PATIENCE
 
 
-def config(silence: int) -> WorkerConfig:
+def config(silence_seconds: int) -> WorkerConfig:
     found = WorkerConfig()
-    return replace(found, worker=replace(found.worker, silence_seconds=silence))
+    return replace(found, worker=replace(found.worker, silence_seconds=silence_seconds))
 
 
 def test_process_without_processor_time_is_not_killed_as_silent() -> None:
-    async def main() -> None:
-        pool = WorkerPool(1, config(silence=1))
+    async def main(fork_server: ForkServer) -> None:
+        pool = WorkerPool(1, config(silence_seconds=1), fork_server.start)
         try:
             await pool.ready()
             worker = pool.workers[0]
@@ -29,21 +36,48 @@ def test_process_without_processor_time_is_not_killed_as_silent() -> None:
         finally:
             await pool.stop()
 
-    asyncio.run(main())
+    with closing(ForkServer()) as fork_server:
+        asyncio.run(main(fork_server))
 
 
 def test_process_that_has_time_but_does_not_answer_is_killed() -> None:
-    async def main() -> None:
-        pool = WorkerPool(1, config(silence=1))
+    async def main(fork_server: ForkServer) -> None:
+        pool = WorkerPool(1, config(silence_seconds=1), fork_server.start)
         try:
             await pool.ready()
             worker = pool.workers[0]
             await asyncio.sleep(1.5)  # after its first answer, the shorter limit applies
             os.kill(worker.pid, signal.SIGSTOP)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not worker.silent or worker.alive:
                     await asyncio.sleep(0.05)
         finally:
             await pool.stop()
 
-    asyncio.run(main())
+    with closing(ForkServer()) as fork_server:
+        asyncio.run(main(fork_server))
+
+
+@pytest.mark.parametrize("call", ["ping", "found"])
+def test_answer_may_take_as_long_as_the_process_waits_for_a_processor(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`worker 0 did not answer within 10 s`: it had had no time to."""
+
+    async def main(fork_server: ForkServer) -> None:
+        pool = WorkerPool(1, config(silence_seconds=1), fork_server.start)
+        try:
+            await pool.ready()
+            worker = pool.workers[0]
+            monkeypatch.setattr(silence, "progress", lambda _pid, family: Progress(True, 0.0, 0.0))
+            os.kill(worker.pid, signal.SIGSTOP)
+            answer = asyncio.create_task(worker.ask(call, 0.2))
+            await asyncio.sleep(1)
+            assert not answer.done()
+            os.kill(worker.pid, signal.SIGCONT)
+            await answer
+        finally:
+            await pool.stop()
+
+    with closing(ForkServer()) as fork_server:
+        asyncio.run(main(fork_server))

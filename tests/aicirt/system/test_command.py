@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from aicirt.contract.errors import AiciError, ArgumentError
 from aicirt.system.terminal import run_command
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 SIGNALS = [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it: ended by SIGTERM\n")]
@@ -53,7 +53,7 @@ def output_until_exit(process: subprocess.Popen[str]) -> tuple[str, str]:
     """
     assert process.stdout is not None and process.stderr is not None
     out, err = process.stdout.read(), process.stderr.read()
-    process.wait(60)
+    process.wait(PATIENCE)
     return out, err
 
 
@@ -133,13 +133,11 @@ def test_signal_whose_exception_is_swallowed_ends_the_command_too(
 ) -> None:
     """KeyboardInterrupt is lost if it is raised in a callback, or in code that catches everything."""
     with start(
-        "    ready()\n    for _ in range(1000):\n"
+        "    ready()\n    while True:\n"
         "        try:\n            time.sleep(0.1)\n        except BaseException:\n            pass"
     ) as process:
-        sent = time.monotonic()
         process.send_signal(number)
         _, err = output_until_exit(process)
-        assert time.monotonic() - sent < 50
     assert (process.returncode, err) == (status, line)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -17,6 +16,7 @@ from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
 from aicirt.system.files import sealed
 from aicirt.wasm import Export, Instance
 from aicirt.wasm.snapshot import Snapshot, from_wire, to_wire
+from tests.processes import open_files
 
 Make = Callable[..., Instance]
 #: counts its calls in a global and in two places of memory; a second 64 KiB are grown in the first call
@@ -71,7 +71,7 @@ def test_snapshot_file_that_is_not_sealed_is_refused(make: Make, shared: tuple[i
     parent.call(Export.PRE)
     wire, fd = sent(parent.snapshot())
     os.close(fd)
-    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_files()
     loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
     os.ftruncate(loose, 1 << 20)
     with pytest.raises(RuntimeFailure, match="not sealed"):
@@ -79,7 +79,7 @@ def test_snapshot_file_that_is_not_sealed_is_refused(make: Make, shared: tuple[i
     small = sealed("small", 4096, [])
     with pytest.raises(RuntimeFailure, match="bytes"):
         from_wire(parent.program, wire, small, shared)
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_files, "refused files are closed"
+    assert open_files() == before, "refused files are closed"
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,10 @@ def test_snapshot_file_that_is_not_sealed_is_refused(make: Make, shared: tuple[i
         (3, [1 << 40, 4096], "pages"),
         (3, [0], "invalid description"),
         (3, None, "invalid description"),
+        (3, [b"%\x80", 4096], "types"),
+        (2, b"%\x80", "types"),
+        (0, 65536.0, "types"),
+        (4, [b"%c"], "mappings"),
         (4, [[0, 5]], "mappings"),
         (4, [[1 << 40, len(SHARED)]], "mappings"),
         (4, [[5, len(SHARED)]], "mappings"),

@@ -18,6 +18,8 @@ import wasmtime
 from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import MemoryLimitError, RuntimeFailure, TimeLimitError
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
+from tests.processes import open_files
+from tests.waiting import wait_until
 
 from .conftest import controller
 
@@ -49,9 +51,8 @@ def test_short_calls_are_not_ended_next_to_busy_processes(make: Make, busy: None
     source = PRE.format(SPIN.format(60_000) + "(i32.const 5)")
     guest = make(source)
     slowest = 0.0
-    deadline = time.monotonic() + 12
-    calls = ended = 0
-    while calls < 10_000 and time.monotonic() < deadline:
+    ended = 0
+    for _ in range(3000):
         start = time.monotonic()
         try:
             assert guest.call(Export.PRE) == 5
@@ -59,9 +60,7 @@ def test_short_calls_are_not_ended_next_to_busy_processes(make: Make, busy: None
             ended += 1
             guest = make(source)
         slowest = max(slowest, time.monotonic() - start)
-        calls += 1
-    assert calls > 1000
-    assert ended <= calls // 1000
+    assert ended <= 3
     assert slowest > 0.001, "no call was preempted: the test proves nothing"
 
 
@@ -96,7 +95,8 @@ def make_caller() -> Iterator[Callable[..., Instance]]:
         engine = Engine(limits)
         ticker = Ticker(engine)
         ticker.arm()
-        function = HostFunction("test", "work", FuncType((), ("i32",)), busy_call(ms), timed)
+        work = (lambda: 1) if timed else None
+        function = HostFunction("test", "work", FuncType((), ("i32",)), busy_call(ms), work)
         linker = Linker(engine, [function])
         body = f"""(func (export "{export}") (result i32) (local $i i32)
           (local.set $i (i32.const {count})) (loop $l (drop (call $work))
@@ -123,7 +123,7 @@ def test_host_time_counts_as_guest_time_in_pre_and_post_process(
     make_caller: MakeCaller, export: str, count: int
 ) -> None:
     """Holds also if the guest returns before any check of the clock."""
-    guest = make_caller(Limits(pre_ms=2, post_ms=2, mid_host_ms=1000), export, 8, count)
+    guest = make_caller(Limits(pre_ms=2, post_ms=2, mid_tokenize_bytes=1000), export, 8, count)
     with pytest.raises(TimeLimitError, match=r"of it in host functions, the limit is 2 ms") as caught:
         guest.call(CRITICAL[export])
     assert caught.value.detail["used_ms"] >= 8
@@ -137,15 +137,15 @@ def test_time_of_many_host_calls_is_added_up(make_caller: MakeCaller) -> None:
     assert time.thread_time() - start < 0.2
 
 
-def test_host_time_has_its_own_limit_in_mid_process(make_caller: MakeCaller) -> None:
-    limits = Limits(mid_ms=2, mid_host_ms=200)
-    assert Fiber(make_caller(limits, "aici_mid_process", 8, 5), Export.MID).run() == 0
-    guest = make_caller(Limits(mid_ms=2, mid_host_ms=20), "aici_mid_process", 8, 1000)
-    start = time.thread_time()
-    with pytest.raises(TimeLimitError, match=r"in test_work, the limit is 20 ms") as caught:
-        Fiber(guest, Export.MID).run()
-    assert caught.value.detail["used_ms"] >= 20
-    assert time.thread_time() - start < 0.2
+def test_some_work_of_host_functions_is_free_of_charge_in_mid_process(make_caller: MakeCaller) -> None:
+    """However long it takes: on a slow machine, the same work takes longer."""
+    limits = Limits(mid_ms=4, mid_tokenize_bytes=5)
+    guest = make_caller(limits, "aici_mid_process", 8, 5)
+    assert Fiber(guest, Export.MID).run() == 0
+    assert guest.host_ns == guest.host_work == 0
+    with pytest.raises(TimeLimitError, match=r"of it in host functions, the limit is 4 ms") as caught:
+        Fiber(make_caller(limits, "aici_mid_process", 8, 6), Export.MID).run()
+    assert caught.value.detail["used_ms"] >= 8
 
 
 def test_untimed_host_functions_count_as_guest_time(make_caller: MakeCaller) -> None:
@@ -232,15 +232,22 @@ def test_ticker_ticks_only_while_armed(engine: Engine, ticker: Ticker) -> None:
     store = wasmtime.Store(engine.wasmtime)
     module = wasmtime.Module(engine.wasmtime, '(module (func (export "nothing")))')
     nothing: Any = wasmtime.Instance(store, module, []).exports(store)["nothing"]
-    time.sleep(0.1)  # a tick of an earlier test may still arrive
-    store.set_epoch_deadline(1)
-    time.sleep(0.2)
-    nothing(store)
-    deadline = time.monotonic() + 30
-    with ticker, pytest.raises(wasmtime.Trap, match="interrupt"):
-        while time.monotonic() < deadline:
+
+    def interrupts(pause: float) -> bool:
+        try:
+            time.sleep(pause)
             nothing(store)
-            time.sleep(0.001)
+        except wasmtime.Trap as trap:
+            assert "interrupt" in str(trap)
+            store.set_epoch_deadline(1)
+            return True
+        return False
+
+    store.set_epoch_deadline(1)
+    wait_until(lambda: not interrupts(0.2))  # a tick of an earlier test may still arrive
+    with ticker:
+        wait_until(lambda: interrupts(0.001))
+    wait_until(lambda: not interrupts(0.2))
 
 
 def test_ticker_stays_armed_after_a_nested_arming_ends(
@@ -268,9 +275,7 @@ def test_arming_a_closed_ticker_is_an_error(engine: Engine) -> None:
 def test_closed_tickers_leave_no_timers_or_descriptors() -> None:
     def used() -> tuple[int, int]:
         timers = Path("/proc/self/timers")
-        return timers.read_text().count("ID:") if timers.exists() else 0, len(
-            list(Path("/proc/self/fd").iterdir())
-        )
+        return timers.read_text().count("ID:") if timers.exists() else 0, open_files()
 
     before = used()
     for _ in range(20):

@@ -21,6 +21,8 @@ from aicirt.wasm import snapshot as snapshot_module
 from aicirt.wasm.engine import stack_size
 from aicirt.wasm.module.rewrite import rewrite
 from aicirt.wasm.program import compile_module
+from tests.processes import open_files
+from tests.waiting import PATIENCE
 
 from .conftest import controller
 
@@ -53,7 +55,7 @@ def _run(code: str) -> str:
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
@@ -219,7 +221,7 @@ def test_ticker_that_does_not_tick_is_an_error_at_the_start(
     libc = ctypes.CDLL(None)
     nothing = ctypes.cast(libc.getpid, ctypes.c_void_p).value
     monkeypatch.setattr(ticker_module.raw, "address_of", lambda _name: nothing)
-    monkeypatch.setattr(ticker_module, "_START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(ticker_module, "_FIRST_TICK_PAUSES", 50)
     with pytest.raises(RuntimeFailure, match="does not run"):
         Ticker(engine)
 
@@ -326,7 +328,7 @@ def test_engine_supports_setjmp_and_vectors(engine: Engine) -> None:
 def _used() -> tuple[int, int]:
     """Returns the numbers of open descriptors and of mappings of this process."""
     with open("/proc/self/maps", encoding="ascii") as maps:
-        return len(list(Path("/proc/self/fd").iterdir())), sum(1 for _ in maps)
+        return open_files(), sum(1 for _ in maps)
 
 
 def test_thousands_of_guests_leave_no_descriptors_or_mappings(make: Make) -> None:

@@ -23,7 +23,7 @@ WRITES = st.lists(
 def test_variable_bytes_equal_the_stored_names_and_values(
     writes: list[tuple[int, bytes, bytes, bool]],
 ) -> None:
-    owner = Owner("o", SETTINGS, Counter())
+    owner = Owner("o", SETTINGS, Counter(), set())
     requests = [Request(RequestLimits(), owner) for _ in range(3)]
     for number, name, value, append in writes:
         variables = requests[number].variables
@@ -42,7 +42,7 @@ def test_variable_bytes_equal_the_stored_names_and_values(
 @given(st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=30))))
 def test_log_bytes_equal_the_pending_output(parts: list[tuple[int, bytes]]) -> None:
     counters: Counter[str] = Counter()
-    owner = Owner("o", SETTINGS, counters)
+    owner = Owner("o", SETTINGS, counters, set())
     logs = [Log(40, owner) for _ in range(3)]
     waiting = [b""] * 3
     for number, data in parts:
@@ -55,7 +55,7 @@ def test_log_bytes_equal_the_pending_output(parts: list[tuple[int, bytes]]) -> N
 
 
 def test_message_about_dropped_output_names_the_limit() -> None:
-    owner = Owner("o", SETTINGS, Counter())
+    owner = Owner("o", SETTINGS, Counter(), set())
     one, two = Log(40, owner), Log(40, owner)
     one.write(b"x" * 41)
     two.write(b"y" * 11)

@@ -15,8 +15,12 @@ LONG = 1e9
 
 
 def _owners(*names: str) -> tuple[Owners, list[Owner]]:
+    """Returns owners with a sequence each."""
     owners = Owners(WorkerSettings(), Counter())
-    return owners, [owners.get(name) for name in names]
+    found = [owners.get(name) for name in names]
+    for owner in found:
+        owner.add_sequence()
+    return owners, found
 
 
 def test_owner_next_to_others_has_time_up_to_its_share() -> None:
@@ -29,11 +33,17 @@ def test_owner_next_to_others_has_time_up_to_its_share() -> None:
     assert not shares.has_time(greedy) and shares.has_time(modest)
 
 
-def test_single_active_owner_does_not_share() -> None:
+def test_owner_shares_only_with_owners_that_have_sequences() -> None:
     owners, _ = _owners("only")
+    another = owners.get("another")
+    for _ in range(2):
+        assert not StepShares(owners, 5.0, LONG).shared
+        another.add_sequence()
+        another.add_sequence()
+        another.remove_sequence()
+        assert StepShares(owners, 5.0, LONG).shared
+        another.remove_sequence()
     assert not StepShares(owners, 5.0, LONG).shared
-    owners.get("another")
-    assert not StepShares(owners, 5.0, LONG).shared, "the other owner has no requests here"
 
 
 def test_step_has_a_deadline() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -18,7 +19,8 @@ def test_short_run_has_no_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(faults, "_THEN", {"kill_client": 1, "stop_client": 1, "kill_builder": 1})
     report = Report("faults")
     campaign = Campaign(report, 4, 10, None, tmp_path)
-    faults.run(campaign)
+    with subprocess.Popen(["true"]):  # another test's process that has ended: not what the campaign left
+        faults.run(campaign)
     assert not campaign.failures, [file.read_text() for file in tmp_path.glob("*.failure")]
     found = {figure.name: figure.value for figure in report.figures}
     assert (

@@ -11,7 +11,7 @@ from bench.report import Report
 
 def test_short_run_has_no_failures(tmp_path: Path) -> None:
     report = Report("soak")
-    campaign = Campaign(report, 1, None, 8, tmp_path)
+    campaign = Campaign(report, 1, None, 3, tmp_path)
     soak.run(campaign)
     assert not campaign.failures, [file.read_text() for file in tmp_path.glob("*.failure")]
     found = {figure.name: figure.value for figure in report.figures}

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from bench.measurement.child import CallTimeout, Child, ChildDied
+from tests.waiting import PATIENCE
 
 
 class Adder:
@@ -22,7 +23,7 @@ class Adder:
         return self.sum
 
     def sleep(self) -> None:
-        time.sleep(600)
+        time.sleep(PATIENCE)
 
     def crash(self) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -42,15 +43,15 @@ def adder(first: int) -> Iterator[Adder]:
 
 def test_child_keeps_its_state_until_it_is_killed() -> None:
     with closing(Child(adder, 5)) as child:
-        assert child.call("add", 1, seconds=60) == 6
-        assert child.call("add", 1, seconds=60) == 7
-        assert child.call("interrupt", seconds=60) == 7, "the parent alone decides about Ctrl-C"
+        assert child.call("add", 1, seconds=PATIENCE) == 6
+        assert child.call("add", 1, seconds=PATIENCE) == 7
+        assert child.call("interrupt", seconds=PATIENCE) == 7, "the parent alone decides about Ctrl-C"
         pid = child.pid
         with pytest.raises(CallTimeout, match=r"sleep took more than 0\.05 s"):
             child.call("sleep", seconds=0.05)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-        assert child.call("add", 1, seconds=60) == 6, "a new child"
+        assert child.call("add", 1, seconds=PATIENCE) == 6, "a new child"
         assert child.grown_kib < 1 << 20
 
 
@@ -58,8 +59,8 @@ def test_child_keeps_its_state_until_it_is_killed() -> None:
 def test_death_of_the_child_is_an_error(method: str, status: int) -> None:
     with closing(Child(adder, 5)) as child:
         with pytest.raises(ChildDied, match=f"the process ended in {method} with status {status}"):
-            child.call(method, seconds=60)
-        assert child.call("add", 1, seconds=60) == 6
+            child.call(method, seconds=PATIENCE)
+        assert child.call("add", 1, seconds=PATIENCE) == 6
 
 
 def test_child_that_never_ran_can_be_closed() -> None:

@@ -1,25 +1,19 @@
-"""Helper for the tests of suites: runs a suite in its short form."""
+"""Forms of the tests of suites, and names that they share."""
 
 from __future__ import annotations
 
-import json
-import shlex
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from bench.__main__ import main
+from tests.thorough import also
 
 CONSTRAINTS = ("letters", "number", "json_string", "email", "until_tag")
 
+#: runs a test with stand-ins for models, servers, engines or vocabularies, which have the same figures; and
+#: as it is, with `test.sh --thorough`
+forms = pytest.mark.parametrize("form", ["stand-ins", *also(pytest.param("real", marks=pytest.mark.slow))])
 
-def figures(suite: str, folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, float]:
-    """Runs a suite; returns the figures of its last lines of output, after comparing them with the JSON."""
-    assert main([suite, "--quick", *options, "--out", str(folder)]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    found = {name: float(value) for name, value, _ in lines}
-    data = json.loads((folder / f"{suite}.json").read_text())
-    assert [figure["name"] for figure in data["figures"]] == [name for name, _, _ in lines]
-    assert data["command"] == shlex.join(["./scripts/bench.sh", suite, "--quick", *options])
-    assert (folder / f"{suite}.png").stat().st_size > 1000
-    return found
+
+#: runs a suite in its short form; see the fixture `figures`
+Figures = Callable[..., dict[str, float]]

@@ -1,17 +1,31 @@
-"""The suite `cache` runs in its short form and reports all figures."""
+"""The suite `cache` reports all figures."""
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.bench.suites.figures import figures
+from bench.servers.server_process import ServerProcess
+from bench.suites import cache
+from tests.bench.suites.figures import Figures, forms
 
 
-@pytest.mark.slow
-def test_cache_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = figures("cache", tmp_path, capsys)
+@forms
+def test_cache_reports_all_figures(
+    form: str,
+    tmp_path: Path,
+    figures: Figures,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if form == "stand-ins":
+        server = ServerProcess(request.getfixturevalue("tiny_server"), os.getpid(), tmp_path / "log")
+        monkeypatch.setattr(cache, "server_process", lambda *options: nullcontext(server))
+        monkeypatch.setattr(cache, "default_gguf_path", lambda: request.getfixturevalue("tiny_gguf"))
+    found = figures("cache")
     names = {
         f"{engine}.{what}" for engine in ("llama", "hf") for what in ("first_mb", "idle_mb", "idle_ratio")
     }

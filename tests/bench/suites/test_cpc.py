@@ -1,4 +1,4 @@
-"""The suite `cpc` runs in its short form and reports all figures."""
+"""The suite `cpc` reports all figures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.suites.figures import figures
+from bench.servers import keystrokes
+from bench.servers.server_process import serving
+from bench.suites import cpc
+from tests.bench.suites.figures import Figures, forms
+from tests.pyaici.server.tiny_model import make_tiny_model
 
 
-@pytest.mark.slow
-def test_cpc_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = figures("cpc", tmp_path, capsys)
+@forms
+def test_cpc_reports_all_figures(
+    form: str,
+    tmp_path: Path,
+    figures: Figures,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if form == "stand-ins":
+        model = make_tiny_model(tmp_path / "model", sharp=10.0)
+        monkeypatch.setattr(cpc, "default_model_path", lambda: model)
+        served = f"--model={request.getfixturevalue('tiny_gguf')}"
+        monkeypatch.setattr(keystrokes, "serving", lambda *options: serving(served, *options))
+    found = figures("cpc")
     each = ("histories", "evals", "trials", "trials_untold", "tv_pcas", "tv_heal", "chi2_p")
     names = {f"{name}.{what}" for name in ("bridge", "munich") for what in each}
     names |= {"chi2_p", "tv_pcas", "tv_pcas_max", "tv_heal", "evals", "evals_ratio", "evals_per_key"}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.bench.suites.figures import CONSTRAINTS, figures
+from tests.bench.suites.figures import CONSTRAINTS, Figures
 
 
-def test_fork_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = figures("fork", tmp_path, capsys)
+def test_fork_reports_all_figures(figures: Figures) -> None:
+    found = figures("fork")
     sizes = ("1mb", "4mb", "16mb")
     names = {f"fork.{kind}.{size}" for kind in ("us", "client_us") for size in sizes}
     names |= {"fork.us.next_child", "start.worker_us", "start.client_ms"}

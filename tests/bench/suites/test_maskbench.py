@@ -13,7 +13,7 @@ from bench.__main__ import CANNOT_RUN, INTERRUPTED, main
 from bench.contestants.schema_engine import ENGINES
 from bench.contestants.schema_trial import PHASES, Trial
 from bench.inputs.maskbench import Case
-from tests.bench.suites.figures import figures
+from tests.bench.suites.figures import Figures
 
 PERSON = {
     "type": "object",
@@ -31,14 +31,14 @@ def write(folder: Path, name: str, schema: Any, *tests: tuple[bool, Any]) -> Non
     (folder / f"{name}.json").write_text(json.dumps(data))
 
 
-def test_maskbench_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_maskbench_reports_all_figures(tmp_path: Path, figures: Figures) -> None:
     data = tmp_path / "data"
     write(
         data, "person", PERSON, (True, {"name": "Ada", "age": 36}), (False, {"age": 36}), (False, {"name": 1})
     )
     write(data, "unsupported", UNSUPPORTED, (True, "aa"), (False, "ab"))
     (data / "broken.json").write_text('{"schema": {}')
-    found = figures("maskbench", tmp_path / "out", capsys, "--data", str(data))
+    found = figures("maskbench", "--data", str(data))
     of_masks = ("mean_us", "p50_us", "p90_us", "p99_us", "p99.9_us", "max_us")
     names = {f"{name}.{phase}.{what}" for name in ENGINES for phase in PHASES for what in of_masks}
     of_ms = [f"{what}_{part}_ms" for what in ("compile", "start") for part in ("p50", "p99", "max")]

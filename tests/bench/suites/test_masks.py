@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.bench.suites.figures import CONSTRAINTS, figures
+from tests.bench.suites.figures import CONSTRAINTS, Figures
 
 
-def test_masks_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_masks_reports_all_figures(figures: Figures) -> None:
     """The suite itself compares every mask with llguidance's."""
-    found = figures("masks", tmp_path, capsys)
+    found = figures("masks")
     names = [f"{name}.{way}_us" for name in CONSTRAINTS for way in ("cold", "warm")]
     names += [f"{name}.llguidance_{way}_us" for name in CONSTRAINTS for way in ("cold", "warm")]
     names += ["cold_ratio", "warm_ratio", "worst_ratio"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.bench.suites.figures import figures
+from tests.bench.suites.figures import Figures
 
 
 @pytest.mark.slow
-def test_replicas_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replicas_reports_all_figures(figures: Figures) -> None:
     """A second replica that shares a daemon needs next to no memory for its controllers."""
-    found = figures("replicas", tmp_path, capsys)
+    found = figures("replicas")
     kinds = ("private", "shared")
     assert set(found) == {
         f"replicas.{kind}.{what}" for kind in kinds for what in ("mib", "first_mask_ms", "next_mask_ms")

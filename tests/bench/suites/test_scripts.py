@@ -1,20 +1,31 @@
-"""The suite `scripts` runs in its short form and reports all figures."""
+"""The suite `scripts` reports all figures."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.bench.suites.figures import figures
+from bench.inputs.constraints import Constraint
+from bench.inputs.vocabularies import synthetic
+from bench.suites import scripts
+from pyaici.bundled import find_controller
+from tests.bench.suites.figures import Figures, forms
 
 
-def test_scripts_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = figures("scripts", tmp_path, capsys)
-    assert found["scripts.native.step_us"] > 0
-    for language in ("py", "js"):
-        name = f"scripts.{language}"
-        assert found[f"{name}.start_ms"] > 0 and found[f"{name}.fork_us"] > 0
-        assert f"{name}.step_us" in found, "a difference, which may be negative"
-        assert found[f"{name}.kib"] > 0 and found[f"{name}.snapshot_kib"] > 0
-        assert 100 < found[f"{name}.size_kb"] < 5000
+def argument(_language: str, constraint: Constraint) -> str:
+    return constraint.argument
+
+
+@forms
+def test_scripts_reports_all_figures(form: str, figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A regular expression stands in for the interpreters, which take six seconds to compile."""
+    if form == "stand-ins":
+        monkeypatch.setattr(scripts, "vocabulary", lambda size: synthetic(512))
+        monkeypatch.setattr(scripts, "find_controller", lambda name: find_controller("regex"))
+        monkeypatch.setattr(scripts, "_argument", argument)
+    found = figures("scripts")
+    each = ("size_kb", "start_ms", "step_us", "fork_us", "kib", "snapshot_kib")
+    names = {f"scripts.{language}.{what}" for language in ("py", "js") for what in each}
+    assert set(found) == names | {"scripts.native.step_us"}
+    differences = {"scripts.py.step_us", "scripts.js.step_us"}
+    assert min(value for name, value in found.items() if name not in differences) > 0
+    assert all(50 < found[f"scripts.{language}.size_kb"] < 5000 for language in ("py", "js"))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from tests.bench.suites.figures import figures
+from tests.bench.suites.figures import Figures
 
 
-def test_step_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = figures("step", tmp_path, capsys)
+def test_step_reports_all_figures(figures: Figures) -> None:
+    found = figures("step")
     for count in (2, 4):
         critical, begin = found[f"step.critical_ms.{count}"], found[f"step.begin_ms.{count}"]
         assert 0 < begin < critical <= found[f"step.critical_p99_ms.{count}"]

@@ -24,9 +24,11 @@ from tests.controllers.exactness.walk import Case, Defect, Result, Walk
 from tests.controllers.grammars.expressions import Choice, Grammar, Sequence, cat, literal, star, text
 from tests.controllers.grammars.vocabularies import LETTERS, few_tokens
 from tests.controllers.kbnf.write import kbnf
+from tests.thorough import cases
 
-#: cases of each engine; 200 in all
+#: cases of each engine; 200 in all, or 4000
 CASES = {"kbnf": 30, "gbnf": 35, "lark": 25, "lr1": 35, "regex": 35, "substring": 25, "json_schema": 15}
+CASES = {kind: cases(count, long=20 * count) for kind, count in CASES.items()}
 
 Programs = Callable[[str], Program]
 

@@ -127,6 +127,14 @@ KNOWN = [
         lambda d: re.fullmatch(rb"-?\d+\.0?", d.lexeme()) is not None,
     ),
     Known(
+        "spellings of zero",
+        True,
+        THEIRS_NARROW,
+        "-0 and 0e1 equal 0, within bounds and as values, too",
+        lambda d: re.fullmatch(rb" *(-|-?0(\.0*)?([eE]([+-]|[+-]?\d+)?)?)", d.lexeme()) is not None,
+        lambda witness: re.search(rb"-0|\b0(\.0+)?[eE]", witness) is not None,
+    ),
+    Known(
         "zeros at the end",
         True,
         THEIRS_NARROW,
@@ -207,13 +215,6 @@ KNOWN = [
         r"each character has one spelling: \/ and \u for what needs no escape are not written",
         _escape,
         other_spelling,
-    ),
-    Known(
-        "negative zero",
-        False,
-        OURS_NARROW,
-        "integers have one spelling each: 0, not -0",
-        lambda d: re.fullmatch(rb"-0?", d.lexeme()) is not None,
     ),
     Known(
         "many digits",

@@ -121,7 +121,11 @@ def test_deep_properties(engine: Engine) -> None:
         ('{"pattern": "((a{1000}){1000}){1000}"}', "#/pattern: its automaton is too large"),
         ('{"anyOf": [{"$ref": "#"}, {"type": "null"}]}', "#: this schema refers to itself"),
         (
-            '{"items": [{}]}',
+            '{"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": [{"items": [{}]}]}',
+            "#/anyOf/0/items: a schema is expected; the draft of 2020 names a list of schemas prefixItems",
+        ),
+        (
+            '{"items": [{}], "prefixItems": [{}]}',
             "#/items: a schema is expected; the draft of 2020 names a list of schemas prefixItems",
         ),
         ('{"type": "array", "items": {"$ref": "#"}, "minItems": 1}', "#: no value meets this schema"),

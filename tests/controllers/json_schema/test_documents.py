@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from typing import Any
 
 import pytest
@@ -84,3 +86,56 @@ def test_refusals(engine: Engine, schema: Any, documents: dict[str, Any], messag
     with pytest.raises(Refused) as refused:
         engine.compile(schema, documents=documents)
     assert str(refused.value).startswith(message)
+
+
+OLD = "http://json-schema.org/draft-04/schema#"
+SEVEN = "http://json-schema.org/draft-07/schema#"
+LATER = "https://json-schema.org/draft/2019-09/schema"
+K = {"enum": ["v"]}
+
+
+def _alike(reference: str, definitions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Returns a schema of objects with "v" in `a`."""
+    return {"properties": {"a": {"$ref": reference}}, "definitions": definitions, **more}
+
+
+ID = "https://a.example/t"
+ANCHORED = {"t": {"properties": {"a": {"$ref": "#k"}}}, "k": {"$anchor": "k", **K}}
+ALIKE: list[dict[str, Any]] = [
+    _alike("#/definitions/k", {"k": K}, **{"$schema": OLD}),
+    _alike("t#k", {"k": {"id": "#k", **K}}, **{"$schema": OLD, "id": ID}),
+    {
+        "$schema": SEVEN,
+        "$ref": "#/definitions/t",
+        "definitions": {"t": _alike("#/definitions/k", {}), "k": K},
+    },
+    _alike("other#/definitions/k", {"o": {"$id": "other", "definitions": {"k": K}}}, **{"$schema": SEVEN}),
+    _alike("t#k", {"k": {"$anchor": "k", **K}}, **{"$id": ID}),
+    {"$id": "tool:0", "$ref": "#/$defs/t", "$defs": ANCHORED},
+    _alike("#/definitions/k", {"k": K}, **{"$id": "tool:0"}),
+    _alike("#k", {"k": {"$anchor": "k", **K}}, **{"$schema": LATER}),
+]
+
+
+def _other(schema: Any) -> Any:
+    """Returns the schema with the same names for other values."""
+    return json.loads(json.dumps(schema).replace('"v"', '"w"'))
+
+
+@pytest.mark.parametrize("second", range(len(ALIKE)))
+@pytest.mark.parametrize("first", range(len(ALIKE)))
+def test_schemas_keep_their_names_and_drafts_in_another_one(engine: Engine, first: int, second: int) -> None:
+    """Identifiers and anchors of the schemas may be equal."""
+    schemas = {"one": ALIKE[first], "two": _other(ALIKE[second])}
+    engine.compile(
+        {"type": "object", "properties": schemas, "required": [*schemas], "additionalProperties": False}
+    )
+    for one, two in itertools.product("vw", repeat=2):
+        text = json.dumps({"one": {"a": one}, "two": {"a": two}})
+        assert engine.accepts(text) == ((one, two) == ("v", "w")), text
+
+
+@pytest.mark.parametrize("schema", ALIKE)
+def test_such_a_schema_is_one_by_itself(engine: Engine, schema: dict[str, Any]) -> None:
+    engine.compile(schema)
+    assert engine.accepts('{"a": "v"}') and not engine.accepts('{"a": "w"}')

@@ -50,7 +50,7 @@ def vocab() -> Vocab:
 
 
 def schema(rng: random.Random, depth: int = 2) -> dict[str, Any]:
-    """Returns a random schema whose values both engines spell alike, which excludes -0."""
+    """Returns a random schema whose values both engines spell alike, which excludes 0."""
     kind = rng.choice(["boolean", "enum", "integer", "string", "array", "object"][: 6 if depth else 4])
     if kind == "enum":
         return {"enum": rng.sample(["a", "bc", 10, True, None, "ab"], 2)}
@@ -63,7 +63,7 @@ def schema(rng: random.Random, depth: int = 2) -> dict[str, Any]:
         required = rng.sample(list(properties), rng.randint(0, 2))
         fixed = {"additionalProperties": False, "properties": properties, "required": required}
         return {"type": "object", **fixed}
-    return {"type": "integer", "minimum": 0} if kind == "integer" else {"type": "boolean"}
+    return {"type": "integer", "minimum": 1} if kind == "integer" else {"type": "boolean"}
 
 
 def part(rng: random.Random, depth: int = 2) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import warnings
 from typing import Any
 
@@ -344,13 +343,11 @@ def test_unsupported_patterns_are_refused_with_a_reason(python: Scripts, pattern
 )
 def test_no_pattern_is_catastrophic(python: Scripts, pattern: str) -> None:
     """Backtracking would take ages, or the square of the text."""
-    begun = time.monotonic()
     body = """
 text = "a" * 50000 + "c"
 return re.match(argument, text) is None and re.fullmatch(argument, text) is None
 """
-    assert run(python, body, pattern) is True
-    assert time.monotonic() - begun < 10
+    assert run(python, body, pattern) is True  # within the limits of a step
 
 
 def test_an_uncaught_pattern_error_names_line_and_pattern(python: Scripts) -> None:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import transformers
 
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import FinishReason, HfEngine, Request, Sampling
-from pyaici.models import default_model_path
+from pyaici.engines.engine import FinishReason, Request, Sampling
+from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
+from pyaici.models import default_gguf_path
 from pyaici.testing import Playground
 
 CONTROLLERS = Path(__file__).resolve().parents[3] / "controllers"
@@ -64,15 +63,19 @@ class Played:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[HfEngine]:
-    torch.set_num_threads(1)
-    folder = default_model_path()
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    with Runtime(workers=1) as runtime:
-        yield HfEngine(model, transformers.AutoTokenizer.from_pretrained(folder), runtime)
+def engine() -> Iterator[LlamaEngine]:
+    with LlamaModel(load_library(), default_gguf_path()) as model, Runtime(workers=1) as runtime:
+        with LlamaEngine(model, runtime) as engine:
+            yield engine
 
 
-def play(engine: HfEngine, sample: Sample) -> Played:
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    with Playground() as playground:
+        yield playground
+
+
+def play(engine: LlamaEngine, sample: Sample) -> Played:
     endless = sample.path.stem == "no_e"  # a mask alone does not end the text
     request = Request(
         [{"role": "user", "content": sample.prompt}],
@@ -223,7 +226,7 @@ PROMISES: dict[str, Callable[[Played], None]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
-def test_a_sample_does_what_it_promises(engine: HfEngine, path: Path) -> None:
+def test_a_sample_does_what_it_promises(engine: LlamaEngine, path: Path) -> None:
     PROMISES[path.stem](play(engine, Sample.read(path)))
 
 
@@ -266,25 +269,25 @@ def test_a_broken_promise_is_detected() -> None:
             promise(Played(sample, text, variables, [text]))
 
 
-def test_quotes_end_within_the_document() -> None:
+def test_quotes_end_within_the_document(playground: Playground) -> None:
     """A pretended model that would rather write something else quotes, too."""
     sample = Sample.read(CONTROLLERS / "pyctrl" / "samples" / "quote.py")
-    with Playground() as playground:
-        wish = 'The document says: "It opened in 1999 by Bob'
-        text = playground.play("pyctrl", wish, arg=sample.argument, max_tokens=200).text
+    wish = 'The document says: "It opened in 1999 by Bob'
+    text = playground.play("pyctrl", wish, arg=sample.argument, max_tokens=200).text
     found = re.fullmatch('The document says: "([^"]*)"', text)
     assert found and found[1] in sample.arg
 
 
 @pytest.mark.parametrize("name", ["pyctrl/samples/retry.py", "jsctrl/samples/retry.js"])
-def test_retry_accepts_a_late_right_sum_and_gives_up_after_eight_wrong_ones(name: str) -> None:
+def test_retry_accepts_a_late_right_sum_and_gives_up_after_eight_wrong_ones(
+    name: str, playground: Playground
+) -> None:
     """The simulated model leaves the last digit open. The seed selects it, and most digits are wrong."""
     sample = Sample.read(CONTROLLERS / name)
     ends = set()
-    with Playground() as playground:
-        for seed in range(1, 7):
-            played = playground.play(sample.path, "12 + 13 = 2", seed=seed)
-            variables = {key: value.decode() for key, value in played.variables.items()}
-            retry(Played(sample, played.text, variables, [played.text], played.log))
-            ends.add((played.text, "<-" in played.history))
+    for seed in range(1, 7):
+        played = playground.play(sample.path, "12 + 13 = 2", seed=seed)
+        variables = {key: value.decode() for key, value in played.variables.items()}
+        retry(Played(sample, played.text, variables, [played.text], played.log))
+        ends.add((played.text, "<-" in played.history))
     assert ends >= {("12 + 13 = 25", True), ("I found none.", True)}

@@ -9,7 +9,8 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from pyaici.build import Toolchain, build_library, find_sdk, flags
+from pyaici.build import Toolchain, find_sdk, flags
+from pyaici.build.link import Libraries, link
 from tests.controllers.conftest import GUESTS
 from tests.controllers.runners.host import Guest, Host, Vocab
 
@@ -30,8 +31,7 @@ def caught(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Program:
     ):
         tools.run([*command, "-c", file, "-o", made], f"compiling {file.name}")
     module = folder / "caught.wasm"
-    library = build_library(sdk, tools)
-    tools.run([*tools.link_command(cxx=True), *objects, library, "-o", module], "linking caught")
+    link(Libraries(sdk, tools), tools, objects, module, "caught")
     return host.compile(module.read_bytes())
 
 

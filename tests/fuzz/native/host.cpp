@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <new>
 #include <optional>
@@ -42,6 +43,8 @@ struct Ended {
 /// The limit on a guest's memory (aicirt/settings.py), here for its allocations.
 constexpr std::ptrdiff_t kMemory = 64 << 20;
 constexpr int kSteps = 24;
+/// Processor time after which an input gets no further step. The runtime stops guests, too.
+constexpr std::clock_t kTime = 2 * CLOCKS_PER_SEC;
 
 /// Bytes allocated since the controller began to run. Memory from before may be freed, too.
 std::ptrdiff_t allocated = 0;
@@ -111,7 +114,8 @@ void run(std::string_view choice_bytes) {
   }
   const aici::SeqId group[] = {0};
   bool may_fail = true;
-  for (int i = 0; i < kSteps; i++) {
+  const std::clock_t end = std::clock() + kTime;
+  for (int i = 0; i < kSteps && std::clock() < end; i++) {
     aici::MidResult result = aici::MidResult::stop();
     try {
       result = controller->mid_process(group);

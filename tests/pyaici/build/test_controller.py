@@ -9,8 +9,9 @@ import pytest
 import wasmtime
 
 from pyaici.build import BuildError, Sdk, Toolchain, build_controller, build_library
+from tests.waiting import PATIENCE
 
-from .conftest import MINIMAL, CountingToolchain
+from .conftest import MINIMAL, CountingToolchain, shared_cache
 
 CXX = """
 #include "aici.h"
@@ -155,10 +156,9 @@ def test_change_of_any_input_builds_again(tmp_path: Path, sdk: Sdk, tools: Count
 def test_prebuilt_sdk_library_is_used_if_it_matches_the_sources(
     tmp_path: Path, sdk: Sdk, tools: CountingToolchain
 ) -> None:
-    library = build_library(sdk, tools)
     sdk.libraries.mkdir()
-    shipped = sdk.libraries / library.name
-    library.rename(shipped)
+    for made in build_library(sdk, tools):
+        made.rename(sdk.libraries / made.name)
     source = tmp_path / "ctl.cpp"
     source.write_text(CXX.replace("CALL", "answer()"))
     tools.commands.clear()
@@ -173,16 +173,13 @@ def test_prebuilt_sdk_library_is_used_if_it_matches_the_sources(
 def test_same_sources_give_the_same_bytes(tmp_path: Path, sdk: Sdk) -> None:
     """Uses two checkouts and two caches; `__FILE__` puts the file's name into the module."""
     modules = []
-    shared = Toolchain().cache / "zig"
     for place in ("a", "much/longer/b"):
         folder = tmp_path / place / "ctl"
         folder.mkdir(parents=True)
         (folder / "main.c").write_text(
             MINIMAL + "AICI_EXPORT(where) const char *where(void) { return __FILE__; }\n"
         )
-        cache = tmp_path / place / "cache"
-        cache.mkdir()
-        (cache / "zig").symlink_to(shared)
+        cache = shared_cache(tmp_path / place / "cache")
         built = build_controller(folder, tmp_path / place / "ctl.wasm", sdk=sdk, tools=Toolchain(cache))
         modules.append(built.path.read_bytes())
     assert modules[0] == modules[1]
@@ -250,7 +247,7 @@ def test_parallel_builds_of_the_same_module(c_source: Path, tmp_path: Path, tool
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(PATIENCE)
     assert [child.exitcode for child in children] == [0, 0, 0]
     assert len({(tmp_path / f"{n}.wasm").read_bytes() for n in range(3)}) == 1
 

@@ -15,6 +15,7 @@ import pyaici.build
 from pyaici.build import BuildError, Toolchain, build_controller
 from pyaici.build.cache import cache_dir
 from pyaici.build.sdk import install_command
+from tests.waiting import PATIENCE, wait_until
 
 from .conftest import CountingToolchain
 
@@ -48,23 +49,6 @@ def test_error_for_an_unusable_cache_names_the_remedy(
         Toolchain()
 
 
-def test_first_build_announces_slow_steps(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
-    """Uses a cache with Zig's files but without the stamps of earlier builds, so that the test is fast."""
-    build_controller(c_source, tmp_path / "out.wasm", tools=tools)
-    cold = tmp_path / "cold"
-    (cold / "zig").mkdir(parents=True)
-    for entry in (tools.cache / "zig").iterdir():
-        if not entry.name.startswith("aici-warm-"):
-            (cold / "zig" / entry.name).symlink_to(entry)
-    first = CountingToolchain(cold)
-    build_controller(c_source, tmp_path / "out.wasm", tools=first)
-    assert first.messages == ["building libc for Wasm, about 20 s, once"]
-    (c_source / "main.c").write_text((c_source / "main.c").read_text() + "\n\n")
-    second = CountingToolchain(cold)
-    build_controller(c_source, tmp_path / "out.wasm", tools=second)
-    assert second.messages == []
-
-
 def test_second_build_waits_for_the_lock(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     waiting = CountingToolchain(tools.cache)
     builds = threading.Thread(
@@ -73,11 +57,12 @@ def test_second_build_waits_for_the_lock(c_source: Path, tmp_path: Path, tools: 
     (record,) = build_and_drop_records(c_source, tmp_path, tools)
     with tools.lock(record.stem):
         builds.start()
+        wait_until(lambda: waiting.messages)
         builds.join(0.3)
         assert builds.is_alive()
         assert waiting.messages == ["waiting for another build to end"]
         assert waiting.commands == []
-    builds.join(60)
+    builds.join(PATIENCE)
     assert waiting.commands
     assert (tmp_path / "out.wasm").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,28 +29,44 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_controller(GUEST, tmp_path_factory.mktemp("guest") / "guest.wasm").path
 
 
-@pytest.fixture(scope="module", params=["daemon", "AICI_SOCKET", "store", "default store"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The options that name a place of uploads."""
-    folder = tmp_path_factory.mktemp("store")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("AICI_SOCKET", raising=False)
-        if request.param == "store":
-            yield ["--store", str(folder)]
-        elif request.param == "default store":
-            patch.setenv("AICI_STORE", str(folder))
-            yield []
-        else:
-            with Daemon(workers=1, store=folder) as daemon:
-                if request.param == "daemon":
-                    yield ["--socket", str(daemon.socket_path)]
-                else:
-                    patch.setenv("AICI_SOCKET", str(daemon.socket_path))
-                    yield []
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(workers=1, store=tmp_path_factory.mktemp("daemon")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store without a daemon."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(params=["daemon", "AICI_SOCKET", "store", "default store"])
+def place(
+    request: pytest.FixtureRequest, daemon: Daemon, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """The options that name a place of uploads: a daemon or a store."""
+    monkeypatch.delenv("AICI_SOCKET", raising=False)
+    if request.param == "daemon":
+        return ["--socket", str(daemon.socket_path)]
+    if request.param == "AICI_SOCKET":
+        monkeypatch.setenv("AICI_SOCKET", str(daemon.socket_path))
+    elif request.param == "store":
+        return ["--store", str(store)]
+    else:
+        monkeypatch.setenv("AICI_STORE", str(store))
+    return []
+
+
+@pytest.fixture
+def tag(request: pytest.FixtureRequest) -> str:
+    """A tag that no other test has left in the place."""
+    return f"test-{hashlib.sha256(request.node.name.encode()).hexdigest()[:16]}"
 
 
 def test_run_finds_the_tag_and_the_id_of_an_upload(
     place: list[str],
+    tag: str,
     guest: Path,
     model: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -57,21 +74,21 @@ def test_run_finds_the_tag_and_the_id_of_an_upload(
 ) -> None:
     if "--store" in place:  # it has precedence
         monkeypatch.setenv("AICI_SOCKET", "/nowhere/aici.sock")
-    assert main(["upload", str(guest), "--tag", "mine", *place]) == 0
+    assert main(["upload", str(guest), "--tag", tag, *place]) == 0
     module = capsys.readouterr().out.split()[0]
-    for name in ("mine", module, module[:16]):
+    for name in (tag, module, module[:16]):
         assert main(["run", name, "--arg", "splice 1", "--prompt", "Hi", *place, *model]) == 0
         assert "1 tokens sampled" in capsys.readouterr().out
     assert main(["run", "yesno", "--prompt", "Hi", *place, *model]) == 0
 
 
 def test_run_passes_the_argument_of_an_uploaded_script(
-    place: list[str], model: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: list[str], tag: str, model: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "greet.py"
     script.write_text("from aici import *\nasync def main():\n    await fixed(f'<{argument[\"x\"]}>')\n")
-    assert main(["upload", str(script), "--tag", "greeting", *place]) == 0
-    assert main(["run", "greeting", "--arg", '{"x": 7}', "--prompt", "Hi", *place, *model]) == 0
+    assert main(["upload", str(script), "--tag", tag, *place]) == 0
+    assert main(["run", tag, "--arg", '{"x": 7}', "--prompt", "Hi", *place, *model]) == 0
     assert "<7>" in capsys.readouterr().out
 
 
@@ -103,10 +120,10 @@ def test_help_groups_the_options(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("command", ["upload", "tag"])
 def test_names_of_bundled_controllers_cannot_be_tags(
-    command: str, place: list[str], guest: Path, capsys: pytest.CaptureFixture[str]
+    command: str, place: list[str], tag: str, guest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["upload", str(guest), "--tag", "mine", *place]) == 0
-    named = ["upload", str(guest), "--tag", "regex"] if command == "upload" else ["tag", "mine", "regex"]
+    assert main(["upload", str(guest), "--tag", tag, *place]) == 0
+    named = ["upload", str(guest), "--tag", "regex"] if command == "upload" else ["tag", tag, "regex"]
     assert main([*named, *place]) == 1
     assert "'regex' cannot be a tag: it is the name of a bundled controller" in capsys.readouterr().err
     assert main(["tags", *place]) == 0

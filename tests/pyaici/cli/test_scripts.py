@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ import pytest
 from pyaici import bundled
 from pyaici.cli.__main__ import main
 from pyaici.cli.new import SCRIPTS
+from pyaici.client.daemon import Daemon
 from pyaici.engines.hf.program import main as run_hf
 from pyaici.engines.options import controller_file, given_argument, read_request
 from pyaici.engines.vllm.program import main as run_vllm
 from pyaici.models import default_model_path
 from pyaici.testing import Playground, write_recording
+from pyaici.testing.playground import PATIENT
 from tests.pyaici.cli.test_remote import RUN
 from tests.pyaici.scripted_server import answering, refusal
 
@@ -29,11 +32,19 @@ async def main():
 """
 
 
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    """The daemon that the commands connect to."""
+    with Daemon(workers=1, limits=PATIENT) as daemon:
+        yield daemon
+
+
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: Daemon) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("AICI_SERVER", "AICI_TOKEN", "AICI_SOCKET"):
+    for name in ("AICI_SERVER", "AICI_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AICI_SOCKET", str(daemon.socket_path))
     Path("script.py").write_text(SCRIPT)
 
 
@@ -119,7 +130,10 @@ def test_syntax_error_in_a_script_is_readable(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_script_with_a_real_model_prints_its_output_and_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_with_a_real_model_prints_its_output_and_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("AICI_SOCKET")  # the command starts a daemon
     assert main(["run", "script.py", "--prompt", "What is 3 + 4?", "--arg", "word"]) == 1
     shown = capsys.readouterr().out
     assert "«It is »" in shown

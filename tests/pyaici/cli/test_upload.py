@@ -17,6 +17,7 @@ from pyaici.cli.modules import age
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
+from tests.thorough import also
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"
 
@@ -29,20 +30,25 @@ def no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    made = Daemon(workers=1, store=tmp_path_factory.mktemp("daemon") / "store")
-    yield made
-    made.close()
+    with Daemon(workers=1, store=tmp_path_factory.mktemp("daemon") / "store") as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store without a daemon."""
+    return tmp_path_factory.mktemp("store") / "store"
 
 
 @pytest.fixture(params=["daemon", "store", "variable"])
 def place(
-    request: pytest.FixtureRequest, tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, store: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     """Returns options for a daemon, for a store although AICI_SOCKET is set, or none with AICI_SOCKET set."""
     if request.param == "daemon":
         return ["--socket", str(daemon.socket_path)]
     monkeypatch.setenv("AICI_SOCKET", str(daemon.socket_path))
-    return ["--store", str(tmp_path / "store")] if request.param == "store" else []
+    return ["--store", str(store)] if request.param == "store" else []
 
 
 @pytest.fixture
@@ -218,7 +224,14 @@ def test_upload_without_a_daemon_is_an_error(
     assert f"no aicirt listens on {tmp_path / 'none.sock'}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["greet.py", "greet.mjs"])
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        *(("daemon", "greet.py"), ("store", "greet.py"), ("variable", "greet.py"), ("daemon", "greet.mjs")),
+        *also(("store", "greet.mjs"), ("variable", "greet.mjs")),
+    ],
+    indirect=["place"],
+)
 def test_script_is_uploaded_listed_and_removed(
     name: str, place: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,9 +273,9 @@ def test_script_with_a_syntax_error_is_refused(
 
 
 def test_script_is_stored_in_a_folder_although_the_daemon_of_the_variable_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AICI_SOCKET", str(tmp_path / "gone"))
     script = tmp_path / "script.py"
     script.write_text("async def main():\n    pass\n")
-    assert main(["upload", str(script), "--store", str(tmp_path / "store")]) == 0
+    assert main(["upload", str(script), "--store", str(store)]) == 0

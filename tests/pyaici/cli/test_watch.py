@@ -19,6 +19,7 @@ from pyaici.cli.watch import screen
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.pyaici.client.conftest import VOCABULARY, guest_wasm
+from tests.waiting import PATIENCE
 
 __all__ = ["guest_wasm"]
 
@@ -107,7 +108,7 @@ def test_top_continues_until_ctrl_c(daemon: Daemon) -> None:
             assert select.select([process.stdout], [], [], 60)[0]
             text += os.read(process.stdout.fileno(), 1 << 16)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE) == 130
         assert b"Traceback" not in process.stderr.read()
     assert b"steps/s" in text and b" 0 " in text
 

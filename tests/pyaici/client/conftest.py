@@ -1,18 +1,24 @@
-"""Fixtures: a real aicirt with a real guest (tests/guests/guest.c) and a small vocabulary."""
+"""Fixtures: simulated and real daemons with a real guest (tests/guests/guest.c) and a small vocabulary."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.messages import StepInput
+from aicirt.contract.errors import AiciError, error_from_wire
+from aicirt.contract.messages import REPLY_ERROR, StepInput
 from pyaici.build import build_controller
+from pyaici.client.capabilities import ALL
 from pyaici.client.results import MidResult, StepResult
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import TokenizerBlob, Vocabulary
+from tests import waiting
+from tests.simulation import World
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"
 
@@ -32,12 +38,56 @@ def guest_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_controller(GUESTS / "guest.c", tmp_path_factory.mktemp("guests") / "guest.wasm").path
 
 
-@pytest.fixture(scope="session")
-def shared_runtime(guest_wasm: Path) -> Iterator[Runtime]:
-    with Runtime(limits={"max_suspended_steps": 5, "max_idle_steps": 8}) as runtime:
+#: run a test with a real daemon, or with both kinds, to show that they are alike: each file has such a test
+real = pytest.mark.parametrize("world", ["real"], indirect=True)
+also_real = pytest.mark.parametrize("world", ["simulated", "real"], indirect=True)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World | None]:
+    """Makes every daemon of the test a simulated one, and `time` in these files the clock of the simulation.
+
+    So `wait_until` waits in the simulation's time.
+
+    None: with `also_real`, daemons are real in the second run.
+    """
+    if getattr(request, "param", "simulated") == "real":
+        yield None
+        return
+    folder = __name__.rpartition(".")[0]
+    modules = [module for name, module in sys.modules.items() if name.startswith(folder)]
+    with World(None, *modules, waiting) as world:
+        yield world
+
+
+@contextmanager
+def guest_runtime(guest_wasm: Path, workers: int = 1, **limits: float) -> Iterator[Runtime]:
+    """Yields a runtime in which the guest has the tag "guest"."""
+    limits = {"max_suspended_steps": 5, "max_idle_steps": 8, **limits}
+    with Runtime(workers=workers, limits=limits) as runtime:  # type: ignore[arg-type]
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
         yield runtime
+
+
+@pytest.fixture(scope="session")
+def shared_runtime(guest_wasm: Path) -> Iterator[Runtime]:
+    """A real daemon, which tests share that have no world."""
+    with guest_runtime(guest_wasm) as runtime:
+        yield runtime
+
+
+def post_prepare(runtime: Runtime, module: str, arg: str, owner: str | None = None) -> int:
+    """Calls `Runtime.prepare` without waiting; returns the number of the call, for `poll`."""
+    args = runtime._template(arg, ALL, owner)
+    return runtime._control.post("prepare", **args, module=module)
+
+
+def poll(runtime: Runtime, number: int) -> AiciError | None:
+    """Waits for the answer to a call; returns its error."""
+    answer = runtime._control.poll(number, waiting.PATIENCE)
+    assert answer is not None, "there is no answer"
+    return None if answer[REPLY_ERROR] is None else error_from_wire(answer[REPLY_ERROR])
 
 
 class Player:
@@ -77,10 +127,14 @@ class Player:
 
 
 @pytest.fixture
-def player(shared_runtime: Runtime) -> Iterator[Player]:
-    player = Player(shared_runtime)
-    yield player
-    player.close()
+def player(world: World | None, guest_wasm: Path, request: pytest.FixtureRequest) -> Iterator[Player]:
+    if world is None:
+        player = Player(request.getfixturevalue("shared_runtime"))
+        yield player
+        player.close()
+        return
+    with guest_runtime(guest_wasm) as runtime:
+        yield Player(runtime)
 
 
 @pytest.fixture

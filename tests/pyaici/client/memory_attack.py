@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.scripting.script import Script, interpreter_file
 from pyaici.testing import small_vocabulary
+from tests.waiting import wait_until
 
 MIB = 1 << 20
 #: makes as many forks as a request may have; each fills its memory
@@ -101,16 +101,13 @@ def main(folder: Path, guest: Path, limits: dict[str, float]) -> dict[str, Any]:
         scripts = setup.peak
         for arg in ARGS:
             setup.attack(setup.guest, [f"{arg} {number}" for number in range(12)], 8)
-        until = time.monotonic() + 30
         # guests are freed when the worker has nothing else to do
-        while setup.resident() > before + 16 * MIB and time.monotonic() < until:
-            time.sleep(0.1)
+        wait_until(lambda: setup.resident() < before + 16 * MIB, 0.1)
         health = setup.health()
         return {
             "before_mib": before // MIB,
             "scripts_peak_mib": scripts // MIB,
             "peak_mib": setup.peak // MIB,
-            "after_mib": setup.resident() // MIB,
             "memory": health["workers"][0]["memory"],
             "builder": health["builder"]["memory"],
             "restarts": health["restarts"],

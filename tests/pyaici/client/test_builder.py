@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,14 +14,15 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ArgumentError, TimeLimitError, WorkerDiedError
 from aicirt.contract.messages import StepInput
 from bench.attacks.modules import LOOPS, slow_module
-from pyaici.client.capabilities import ALL
 from pyaici.client.runtime import Runtime
+from tests.simulation import World
+from tests.waiting import wait_until
 
-from .conftest import VOCABULARY, Player
+from .conftest import VOCABULARY, Player, poll, post_prepare, real
 
 
 @pytest.fixture
-def runtime(guest_wasm: Path) -> Iterator[Runtime]:
+def runtime(world: World | None, guest_wasm: Path) -> Iterator[Runtime]:
     with Runtime(
         workers=2, limits={"max_templates": 3, "init_ms": 60_000, "step_grace_ms": 20_000}
     ) as runtime:
@@ -46,6 +46,7 @@ def test_a_template_is_built_once_for_all_workers(
     assert all(result.mid[seq].verb == Verb.SAMPLE for seq in seqs)
 
 
+@real
 def test_the_engine_has_priority_over_workers_and_workers_over_the_builder(runtime: Runtime) -> None:
     health = runtime.health()
     own, daemon = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, health["pid"]))
@@ -61,10 +62,12 @@ def test_the_number_of_kept_templates_is_limited(
     player = new_player(runtime)
     for number in range(8):
         player.mid(player.start(f"ok {number}"))
+        player.close()
     assert built(runtime) == 8
     descriptors = len(list(Path(f"/proc/{runtime.health()['pid']}/fd").iterdir()))
     for number in range(40):
         player.mid(player.start(f"ok {number}"))
+        player.close()
     assert built(runtime) == 8 + 40
     now = len(list(Path(f"/proc/{runtime.health()['pid']}/fd").iterdir()))
     assert now <= descriptors + 2, "descriptors of evicted templates are left open"
@@ -79,6 +82,7 @@ def test_a_refused_argument_is_not_cached(runtime: Runtime) -> None:
     assert built(runtime) == 2
 
 
+@real
 def test_only_waiting_clients_fail_when_the_builder_dies(
     runtime: Runtime, new_player: Callable[[Runtime], Player]
 ) -> None:
@@ -98,36 +102,17 @@ def test_only_waiting_clients_fail_when_the_builder_dies(
     assert health["restarts"] == 1 and health["builder"]["pid"] != victim
 
 
-def test_sequences_go_on_while_the_builder_runs(guest_wasm: Path) -> None:
-    with Runtime(workers=1, limits={"init_ms": 1500}) as runtime:
+def test_sequences_go_on_while_the_builder_runs(world: World, guest_wasm: Path) -> None:
+    with Runtime(workers=1, limits={"init_ms": 500}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(guest_wasm).id
         seq = runtime.instantiate(module, "ok")
-        refused: list[BaseException] = []
-        with Runtime(runtime._control._path) as other:
-            other.register(VOCABULARY)
-            thread = threading.Thread(target=lambda: _refused(other, module, refused))
-            thread.start()
-            steps, deadline = 0, time.monotonic() + 60
-            while not refused and time.monotonic() < deadline:
-                assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
-                steps += 1
-            thread.join()
-        assert "aici_init used" in str(refused[0])
+        call, steps = post_prepare(runtime, module, "init_loop"), 0
+        while (answer := runtime._control.poll(call)) is None:
+            assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
+            steps += 1
+        assert "aici_init used" in str(answer)
         assert steps > 200, "a worker that ran aici_init itself would take far fewer steps"
-
-
-def _refused(
-    runtime: Runtime,
-    module: str,
-    refused: list[BaseException],
-    arg: str = "init_loop",
-    owner: str | None = None,
-) -> None:
-    try:
-        runtime.prepare(module, arg, owner=owner)
-    except BaseException as error:
-        refused.append(error)
 
 
 #: argument: the function, called by the builder, that never returns with it
@@ -135,56 +120,40 @@ _LOOPS = {where: name for where, name in LOOPS.items() if name != "aici_init_pro
 
 
 @pytest.mark.parametrize("count", [4, 40])
-def test_builder_answers_and_serves_others_while_guest_code_loops(count: int) -> None:
+def test_builder_answers_and_serves_others_while_guest_code_loops(world: World, count: int) -> None:
     """Regression: without time slices the builder was killed as silent, and others waited for every loop."""
-    with Runtime(workers=1, limits={"init_ms": 4000 / count, "silence_seconds": 1}) as runtime:
+    with Runtime(workers=1, limits={"init_ms": 1200 / count, "silence_seconds": 1}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(slow_module()).id
-        builder = runtime.health()["builder"]
-        refused: list[BaseException] = []
-        threads = [
-            threading.Thread(target=_refused, args=(runtime, module, refused, f"{where} {number}", "greedy"))
+        calls = [
+            post_prepare(runtime, module, f"{where} {number}", "greedy")
             for number in range(count // 4)
             for where in _LOOPS
         ]
-        for thread in threads:
-            thread.start()
         runtime.prepare(module, "ok", owner="victim")
-        assert len(refused) < count // 2, "the victim's build must take turns with those of the greedy owner"
-        for thread in threads:
-            thread.join()
-        assert sorted(error.detail["callback"] for error in refused if isinstance(error, TimeLimitError)) == (
+        refused = runtime.health()["builder"]["counters"].get("time_limit", 0)
+        assert refused < count // 2, "the victim's build must take turns with those of the greedy owner"
+        errors = [poll(runtime, number) for number in calls]
+        assert sorted(error.detail["callback"] for error in errors if isinstance(error, TimeLimitError)) == (
             sorted(list(_LOOPS.values()) * (count // 4))
         )
-        health = runtime.health()
-        assert health["builder"]["pid"] == builder["pid"] and not health["restarts"]
+        assert not runtime.health()["restarts"]
 
 
-def test_builds_end_when_their_client_disconnects() -> None:
+def test_builds_end_when_their_client_disconnects(world: World) -> None:
     with Runtime(workers=1, limits={"init_ms": 100_000}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(slow_module()).id
-        builder = runtime.health()["builder"]
         for _ in range(3):
             with Runtime(runtime._control._path) as other:
                 other.register(VOCABULARY)
-                capabilities, (vocabulary, _) = ALL.to_wire(), other._require_vocabulary()
                 for number in range(5):
-                    other._control.post(
-                        "prepare",
-                        module=module,
-                        arg=f"n {number}".encode(),
-                        vocabulary=vocabulary,
-                        capabilities=capabilities,
-                    )
+                    post_prepare(other, module, f"n {number}")
                 wait_for_builds(runtime, running=2, waiting=3)
             wait_for_builds(runtime, running=0, waiting=0)
         runtime.prepare(module, "ok")
-        assert runtime.health()["builder"]["pid"] == builder["pid"]
+        assert not runtime.health()["restarts"]
 
 
 def wait_for_builds(runtime: Runtime, **numbers: int) -> None:
-    deadline = time.monotonic() + 60
-    while runtime.health()["builds"] != numbers:
-        assert time.monotonic() < deadline, runtime.health()["builds"]
-        time.sleep(0.01)
+    wait_until(lambda: runtime.health()["builds"] == numbers)

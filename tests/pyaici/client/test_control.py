@@ -77,8 +77,8 @@ def test_every_thread_gets_its_own_replies(runtime: Runtime) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-    assert not wrong and not any(thread.is_alive() for thread in threads)
+        thread.join()
+    assert not wrong
 
 
 def test_all_waiting_calls_fail_when_the_supervisor_dies(guest_wasm: Path) -> None:
@@ -99,5 +99,5 @@ def test_all_waiting_calls_fail_when_the_supervisor_dies(guest_wasm: Path) -> No
         time.sleep(0.5)
         os.kill(daemon.pid, signal.SIGKILL)
         for thread in threads:
-            thread.join(30)
+            thread.join()
         assert [type(error) for error in errors] == [SupervisorDiedError] * 4

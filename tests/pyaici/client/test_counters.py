@@ -6,11 +6,10 @@ import dataclasses
 import os
 import re
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,12 @@ from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
+from tests.simulation import World
+from tests.waiting import wait_until
 
-from .conftest import GUESTS, VOCABULARY
+from .conftest import GUESTS, VOCABULARY, poll, post_prepare, real
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reliability.md"
-PATIENCE = 60.0
 ALL = {
     item.name
     for group in (Limits, RequestLimits, WorkerSettings, DaemonSettings)
@@ -149,7 +149,6 @@ GROUPS: dict[str, dict[str, float]] = {
     # actions of one group do not reach each other's limits
     "all owners": {
         "init_ms": 150,
-        "mid_host_ms": 1.0,
         "max_sequences": 2,
         "warm_ms": 20,
         "max_compilations": 1,
@@ -229,32 +228,21 @@ def upload_much(case: Case) -> None:
 
 def compile_two(case: Case) -> None:
     """Uploads a module while another one is being compiled."""
-    other = case.join()
-    first = threading.Thread(target=lambda: other.upload(variant(case, 200)))
-    first.start()
-    while first.is_alive() and not case.observer.health()["compilations"]["running"]:
-        time.sleep(0.005)
+    first = case.runtime._control.post("upload", wasm=variant(case, 200), owner=None)
+    wait_until(lambda: case.observer.health()["compilations"]["running"], 0.005)
     with suppress(AiciError):
         case.runtime.upload(variant(case, 300))
-    first.join()
+    assert poll(case.runtime, first) is None
 
 
 def build_two(case: Case) -> None:
     """Requests a template while another one is being built."""
-    other, module = case.join(), case.upload()
-    other.register(VOCABULARY)
-
-    def build() -> None:
-        with pytest.raises(AiciError):
-            other.prepare(module, "init_loop")
-
-    first = threading.Thread(target=build)
-    first.start()
-    while first.is_alive() and not case.observer.health()["builds"]["running"]:
-        time.sleep(0.005)
+    runtime, module = case.runtime, case.upload()
+    first = post_prepare(runtime, module, "init_loop")
+    wait_until(lambda: case.observer.health()["builds"]["running"], 0.005)
     with suppress(AiciError):
-        case.runtime.prepare(module, "ok 9")  # a template that no case before has built
-    first.join()
+        runtime.prepare(module, "ok 9")  # a template that no case before has built
+    assert poll(runtime, first)
 
 
 def compile_many(case: Case) -> None:
@@ -332,7 +320,6 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "max_programs": ("owners", two_programs),
     "owner_upload_bytes": ("owners", upload_much),
     "max_sequences": ("all owners", play("ok", "ok", "ok")),
-    "mid_host_ms": ("all owners", play("mid_tokenize 1000")),
     "warm_ms": ("all owners", warm_endlessly),
     "max_compilations": ("all owners", compile_two),
     "max_builds": ("all owners", build_two),
@@ -361,38 +348,40 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
 
 
 @pytest.fixture(scope="module")
-def cases(guest_wasm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Case]]:
-    """Returns the case of a limit. Consecutive limits of one group share a daemon."""
-    folder = tmp_path_factory.mktemp("counters")
-    warm = build_controller(GUESTS / "warm.c", folder / "warm.wasm").path
-    known: dict[str, Case] = {}
+def warm_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_controller(GUESTS / "warm.c", tmp_path_factory.mktemp("counters") / "warm.wasm").path
+
+
+@contextmanager
+def started(limit: str, guest: Path, warm: Path, store: Path) -> Iterator[Case]:
+    """Yields the case of a limit."""
+    group, _ = CASES[limit]
+    options = ["--isolate-owners"] if limit == "worker_idle_s" else []
+    limits = GROUPS[group] if isinstance(group, str) else group
     with ExitStack() as stack:
-
-        def case(limit: str) -> Case:
-            group = CASES[limit][0]
-            name = group if isinstance(group, str) else limit
-            if name not in known:
-                stack.close()
-                known.clear()
-                options = ["--isolate-owners"] if limit == "worker_idle_s" else []
-                limits = GROUPS[group] if isinstance(group, str) else group
-                store = tmp_path_factory.mktemp("store")
-                daemon = stack.enter_context(Daemon(workers=1, limits=limits, store=store, options=options))  # type: ignore[arg-type]
-                known[name] = Case(stack, daemon, guest_wasm, warm)
-            return known[name]
-
-        yield case
+        daemon = stack.enter_context(Daemon(workers=1, limits=limits, store=store, options=options))  # type: ignore[arg-type]
+        yield Case(stack, daemon, guest, warm)
 
 
-@pytest.mark.parametrize("limit", CASES)
-def test_reaching_a_limit_is_counted(limit: str, cases: Callable[[str], Case]) -> None:
-    case = cases(limit)
+@pytest.mark.parametrize("limit", [limit for limit in CASES if limit != "silence_seconds"])
+def test_reaching_a_limit_is_counted(
+    limit: str, world: World, guest_wasm: Path, warm_wasm: Path, tmp_path: Path
+) -> None:
+    with started(limit, guest_wasm, warm_wasm, tmp_path) as case:
+        reach(limit, case)
+
+
+@real
+def test_a_silent_worker_is_counted(world: None, guest_wasm: Path, warm_wasm: Path, tmp_path: Path) -> None:
+    with started("silence_seconds", guest_wasm, warm_wasm, tmp_path) as case:
+        reach("silence_seconds", case)
+
+
+def reach(limit: str, case: Case) -> None:
+    """Reaches the limit, and waits for one of its counters."""
     before = case.counters()
     CASES[limit][1](case)
-    deadline = time.monotonic() + PATIENCE
-    while not any(case.counters()[name] > before[name] for name in COUNTED[limit]):
-        assert time.monotonic() < deadline, (limit, before, case.counters())
-        time.sleep(0.05)
+    wait_until(lambda: any(case.counters()[name] > before[name] for name in COUNTED[limit]), 0.05)
 
 
 def test_every_limit_is_documented_and_tested() -> None:

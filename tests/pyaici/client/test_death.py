@@ -20,6 +20,7 @@ from aicirt.contract.messages import StepInput
 from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
 from tests.processes import starved
+from tests.waiting import PATIENCE, wait_until
 
 from .conftest import VOCABULARY, Player
 
@@ -36,27 +37,24 @@ def shm_of(pid: int) -> list[Path]:
     return list(Path("/dev/shm").glob(f"*aici-{os.getuid()}-{pid}-*"))
 
 
-def gone(pid: int, seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.01)
-    return False
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
-def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime) -> None:
+def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The death itself is noticed: these limits would be a wait without end."""
+    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", PATIENCE)
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", PATIENCE)
     player = Player(runtime)
     seqs = [player.start("ok") for _ in range(4)]  # two in each worker
     player.step(*seqs)
     victim = runtime.health()["workers"][0]
     step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
     os.kill(victim["pid"], signal.SIGKILL)
-    assert gone(victim["pid"])
-    started = time.monotonic()
+    wait_until(lambda: gone(victim["pid"]))
     pre, mid = step.wait_pre(), step.wait().mid
     # the killed worker may have answered this step before it died: then the next step reports the error
     pre2 = {}
@@ -65,7 +63,6 @@ def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime) -> None:
     if len(live) == 4:
         step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
         pre2, mid2 = step.wait_pre(), step.wait().mid
-    assert time.monotonic() - started < 0.5
     verdicts = {**mid, **pre, **mid2, **pre2}
     errors = [v.error for v in verdicts.values() if v.verb == Verb.ERROR]
     assert len(errors) == 2 and all(isinstance(error, WorkerDiedError) for error in errors)
@@ -128,9 +125,8 @@ def test_others_do_not_wait_for_a_stopped_worker(
             inputs = [StepInput(seq, [token], sampled=True) for seq in fast] + list(map(StepInput, slow))
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
-    deadline = time.monotonic() + 60
     while (answer := player.step(*slow).mid[slow[0]]).verb in (Verb.LATE, Verb.SUSPEND):
-        assert time.monotonic() < deadline
+        pass
     assert answer.verb == Verb.SAMPLE and answer.row is not None
     if controller == "regex":  # the token of the first step has come
         assert [token for token in b"abcdef" if answer.row.permits(token)] == list(b"bc")
@@ -148,18 +144,14 @@ def test_a_worker_that_stays_stopped_times_out_beside_others(
     slow = [seq for seq in seqs if runtime._live.link(seq) is stopped]
     fast = [seq for seq in seqs if seq not in slow]
     os.kill(stopped.pid, signal.SIGSTOP)
-    deadline, steps = time.monotonic() + 60, 0
+    steps = 0
     while (answers := player.step(*fast, *slow).mid)[slow[0]].verb == Verb.SUSPEND:
         steps += 1
-        assert time.monotonic() < deadline
         time.sleep(0.01)
     errors = [answers[seq].error for seq in slow]
     assert steps > 1 and all(error is not None and error.code == "timeout" for error in errors)
     while {answers[seq].verb for seq in fast} != {Verb.SAMPLE}:  # the machine is busy
-        assert time.monotonic() < deadline and {answers[seq].verb for seq in fast} <= {
-            Verb.SAMPLE,
-            Verb.SUSPEND,
-        }
+        assert {answers[seq].verb for seq in fast} <= {Verb.SAMPLE, Verb.SUSPEND}
         answers = player.step(*fast).mid
     os.kill(stopped.pid, signal.SIGKILL)
 
@@ -186,7 +178,7 @@ def test_workers_end_and_calls_fail_when_the_supervisor_is_killed(guest_wasm: Pa
     seq = player.start("ok")
     health = runtime.health()
     os.kill(health["pid"], signal.SIGKILL)
-    assert gone(health["workers"][0]["pid"])
+    wait_until(lambda: gone(health["workers"][0]["pid"]))
     result = player.step(seq)
     assert isinstance(result.mid[seq].error, WorkerDiedError)
     with pytest.raises(SupervisorDiedError):
@@ -203,7 +195,7 @@ def test_close_leaves_no_processes_and_no_shared_memory(guest_wasm: Path) -> Non
         Player(runtime).start("ok")
         health = runtime.health()
     pids = [health["pid"], *(worker["pid"] for worker in health["workers"])]
-    assert all(gone(pid, 1) for pid in pids)
+    wait_until(lambda: all(map(gone, pids)))
     assert not any(shm_of(pid) for pid in [*pids, os.getpid()])
     with pytest.raises(RuntimeFailure):
         runtime.health()
@@ -223,7 +215,8 @@ def test_sequences_of_a_dead_client_are_freed(runtime: Runtime, guest_wasm: Path
         runtime.begin_step([StepInput(seq) for seq in seqs])
         print("ready", flush=True)
         import time
-        time.sleep(60)
+        from tests.waiting import PATIENCE
+        time.sleep(PATIENCE)
     """
     root = Path(__file__).resolve().parents[3]
     with subprocess.Popen(
@@ -237,14 +230,8 @@ def test_sequences_of_a_dead_client_are_freed(runtime: Runtime, guest_wasm: Path
         assert sum(worker["sequences"] for worker in runtime.health()["workers"]) == 5
         other.kill()
         other.wait()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        health = runtime.health()
-        if len(health["clients"]) == 1 and sum(worker["sequences"] for worker in health["workers"]) == 1:
-            break
-        time.sleep(0.02)
-    else:
-        pytest.fail(f"the dead client's sequences are still there: {health}")
+    wait_until(lambda: len(runtime.health()["clients"]) == 1)
+    wait_until(lambda: sum(worker["sequences"] for worker in runtime.health()["workers"]) == 1)
     assert player.mid(seq).verb == Verb.SAMPLE
     assert not shm_of(other.pid)
 
@@ -263,7 +250,8 @@ def test_a_private_daemon_ends_when_its_engine_dies(guest_wasm: Path) -> None:
     )
     *numbers, folder = done.stdout.decode().split()
     pids = [int(text) for text in numbers]
-    assert len(pids) == 2 and all(gone(pid) for pid in pids)
+    assert len(pids) == 2
+    wait_until(lambda: all(map(gone, pids)))
     assert not Path(folder).exists()
     assert not any(shm_of(pid) for pid in pids)
 
@@ -283,7 +271,7 @@ def test_a_second_daemon_on_a_socket_fails_and_the_first_goes_on(runtime: Runtim
     path = runtime._daemon.socket_path
     for socket, words in [(path, "another aicirt"), (tmp_path / "no" / "a.sock", "does not exist")]:
         command = [sys.executable, "-m", "aicirt", "--workers", "1", "--socket", str(socket)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1 and words in done.stderr
     with Runtime(path) as second:
         assert second.health()["pid"] == runtime.health()["pid"]
@@ -299,21 +287,15 @@ def test_a_supervisor_that_cannot_start_workers_recovers_later(guest_wasm: Path)
         limits = resource.prlimit(health["pid"], resource.RLIMIT_NOFILE)
         resource.prlimit(health["pid"], resource.RLIMIT_NOFILE, (3, limits[1]))
         os.kill(health["workers"][0]["pid"], signal.SIGKILL)
-        assert gone(health["workers"][0]["pid"])
+        wait_until(lambda: gone(health["workers"][0]["pid"]))
         messages: list[str] = []
-        while (
-            len(messages) < 50 and messages[-3:] != ["no worker is running: worker 0 cannot be started"] * 3
-        ):
+        while messages[-3:] != ["no worker is running: worker 0 cannot be started"] * 3:
             with pytest.raises(WorkerDiedError) as caught:
                 runtime.instantiate(module, "ok")
             messages.append(":".join(str(caught.value).split(":")[:2]))
             time.sleep(0.1)
-        assert len(messages) < 50, messages
         resource.prlimit(health["pid"], resource.RLIMIT_NOFILE, limits)
-        deadline = time.monotonic() + 60
-        while "error" in runtime.health()["workers"][0]:
-            assert time.monotonic() < deadline, runtime.health()
-            time.sleep(0.05)
+        wait_until(lambda: "error" not in runtime.health()["workers"][0])
         assert runtime.health()["pid"] == health["pid"]
         assert player.mid(runtime.instantiate(module, "ok")).verb == Verb.SAMPLE
 
@@ -323,19 +305,20 @@ FORKING = """
     from pyaici.client.runtime import Runtime
     from aicirt.contract.messages import StepInput
     from tests.pyaici.client.conftest import VOCABULARY
+    from tests.waiting import PATIENCE
     runtime = Runtime(sys.argv[1])
     runtime.register(VOCABULARY)
     seqs = [runtime.instantiate("guest", "ok", (1, 2)) for _ in range(3)]
     runtime.begin_step([StepInput(seq) for seq in seqs]).wait()
     if not (child := os.fork()):
-        time.sleep(120)
+        time.sleep(PATIENCE)
         os._exit(0)
     print(child, flush=True)
     if sys.argv[2] == "close":
         runtime.close()
     else:
         os.kill(os.getpid(), 9)
-    time.sleep(120)
+    time.sleep(PATIENCE)
 """
 
 
@@ -348,11 +331,8 @@ def test_sequences_are_freed_although_a_forked_process_holds_the_socket(runtime:
         assert other.stdout is not None
         child = int(other.stdout.readline())
         try:
-            deadline = time.monotonic() + 30
-            while sum(worker.get("sequences", 1) for worker in runtime.health()["workers"]):
-                assert time.monotonic() < deadline, runtime.health()
-                time.sleep(0.02)
-            assert not gone(child, 0.1), "the forked process must still run"
+            wait_until(lambda: not sum(worker.get("sequences", 1) for worker in runtime.health()["workers"]))
+            assert not gone(child), "the forked process must still run"
             assert not shm_of(other.pid)
         finally:
             os.kill(child, signal.SIGKILL)
@@ -379,7 +359,7 @@ def test_closing_the_runtime_in_a_forked_process_leaves_the_parent_intact(runtim
 def test_several_dead_workers_cost_at_most_one_wait(
     guest_wasm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyaici.client.channel.PEER_CHECK_SECONDS", 2.0)
+    monkeypatch.setattr("pyaici.client.channel.PEER_CHECK_SECONDS", 20.0)
     with Runtime(workers=3) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
@@ -392,9 +372,9 @@ def test_several_dead_workers_cost_at_most_one_wait(
         step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        assert all(gone(pid) for pid in pids)
+        wait_until(lambda: all(map(gone, pids)))
         started = time.monotonic()
         verdicts = {**step.wait().mid, **step.wait_pre()}
         # /proc may show a zombie whose threads are still ending: then the first worker costs its wait
-        assert time.monotonic() - started < 2 * 2.0
+        assert time.monotonic() - started < 2 * 20.0
         assert [type(verdicts[seq].error) for seq in seqs] == [WorkerDiedError] * 3

@@ -12,10 +12,12 @@ from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
+from tests.simulation import World
+from tests.waiting import wait_until
 
-from .conftest import GUESTS, VOCABULARY
+from .conftest import GUESTS, VOCABULARY, also_real
 from .test_secrets import forms, memory_files
-from .test_warm import running, until
+from .test_warm import running
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -36,7 +38,7 @@ def play(runtime: Runtime, seq: int, entries: list[int]) -> list[str]:
 
 def renewed(runtime: Runtime, entries: list[int], words: list[str], owner: str | None = None) -> None:
     """Waits until new sequences start from the learned template: workers receive it after it is counted."""
-    until(lambda: play(runtime, runtime.instantiate("found", "r", owner=owner), entries) == words)
+    wait_until(lambda: play(runtime, runtime.instantiate("found", "r", owner=owner), entries) == words)
 
 
 def step(runtime: Runtime, seq: int, tokens: list[int]) -> str:
@@ -47,14 +49,15 @@ def step(runtime: Runtime, seq: int, tokens: list[int]) -> str:
     return result.logs.get(seq, "")
 
 
-def test_a_later_sequence_finds_what_an_earlier_one_has_found(wasm: Path) -> None:
+@also_real
+def test_a_later_sequence_finds_what_an_earlier_one_has_found(world: World | None, wasm: Path) -> None:
     """This holds in all workers that have the template, and for sequences that end themselves."""
     with running(wasm, workers=2) as runtime:
         seqs = [runtime.instantiate("found", "r") for _ in range(2)]
         assert play(runtime, seqs[0], [1, 2, 1]) == ["miss", "miss", "hit"]
         assert play(runtime, seqs[1], [1]) == ["miss"]
         runtime.free(seqs)
-        until(lambda: learned(runtime) == 1)
+        wait_until(lambda: learned(runtime) == 1)
         for _ in range(4):
             renewed(runtime, [1], ["hit"])
         play(runtime, runtime.instantiate("found", "r"), [2, 50, 98])
@@ -62,7 +65,7 @@ def test_a_later_sequence_finds_what_an_earlier_one_has_found(wasm: Path) -> Non
         assert runtime.health()["builder"]["built"] == 1, "nothing was built again"
 
 
-def test_no_other_owner_and_no_other_argument_gets_it(wasm: Path) -> None:
+def test_no_other_owner_and_no_other_argument_gets_it(world: World, wasm: Path) -> None:
     with running(wasm) as runtime:
         seq = runtime.instantiate("found", "r", owner="a")
         others = {"a": "rr", "b": "r"}
@@ -70,19 +73,19 @@ def test_no_other_owner_and_no_other_argument_gets_it(wasm: Path) -> None:
             runtime.prepare("found", argument, owner=owner)
         play(runtime, seq, [1])
         runtime.free([seq])
-        until(lambda: learned(runtime) == 1)
+        wait_until(lambda: learned(runtime) == 1)
         renewed(runtime, [1], ["hit"], owner="a")
         for owner, argument in others.items():
             assert play(runtime, runtime.instantiate("found", argument, owner=owner), [1]) == ["miss"]
 
 
-def test_failures_affect_no_sequence(wasm: Path) -> None:
+def test_failures_affect_no_sequence(world: World, wasm: Path) -> None:
     with running(wasm) as runtime:
         for argument in "ftlhoswr":  # the last one shows that the others have been asked
             seq = runtime.instantiate("found", argument)
             play(runtime, seq, [1])
             runtime.free([seq])
-        until(lambda: learned(runtime) == 1)
+        wait_until(lambda: learned(runtime) == 1)
         renewed(runtime, [1], ["hit"])
         for argument in "ftlhosw":
             assert play(runtime, runtime.instantiate("found", argument), [1]) == ["miss"]
@@ -92,17 +95,17 @@ def test_failures_affect_no_sequence(wasm: Path) -> None:
         assert health["workers"][0]["memory"]["ended"] == 0
 
 
-def test_a_sequence_that_fails_is_not_asked(wasm: Path) -> None:
+def test_a_sequence_that_fails_is_not_asked(world: World, wasm: Path) -> None:
     with running(wasm) as runtime:
         for entries in ([1, 99], [2]):
             seq = runtime.instantiate("found", "r")
             play(runtime, seq, entries)
             runtime.free([seq])
-        until(lambda: learned(runtime) == 1)
+        wait_until(lambda: learned(runtime) == 1)
         renewed(runtime, [2, 1], ["hit", "miss"])
 
 
-def test_it_is_off_without_a_budget(wasm: Path) -> None:
+def test_it_is_off_without_a_budget(world: World, wasm: Path) -> None:
     with running(wasm, warm_budget_ms=0) as runtime:
         seq = runtime.instantiate("found", "r")
         play(runtime, seq, [1])
@@ -126,7 +129,7 @@ def test_findings_of_a_pattern_contain_no_text(tmp_path: Path) -> None:
             for tokens in ([], *([byte] for byte in text)):
                 step(runtime, seq, tokens)
             runtime.free([seq])
-            until(lambda: learned(runtime) == 1)
+            wait_until(lambda: learned(runtime) == 1)
             places = memory_files(daemon.pid)
             assert any(name.startswith("/memfd:aici-snapshot") for name in places)
             for name, data in places.items():

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,19 +18,20 @@ from aicirt.contract.messages import StepInput
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.processes import family, left_behind
+from tests.simulation import World
+from tests.waiting import wait_until
 
-from .conftest import VOCABULARY
+from .conftest import VOCABULARY, also_real, real
 
 Join = Callable[[str], Runtime]
-PATIENCE = 60.0
 
 
 @pytest.fixture
-def join(tmp_path: Path) -> Iterator[Join]:
+def join(world: World | None, tmp_path: Path) -> Iterator[Join]:
     with ExitStack() as stack:
-        options = ["--isolate-owners", "--limit", "worker_idle_s=3"]
-        daemon = stack.enter_context(Daemon(workers=2, store=tmp_path, options=options))
-        found = family(daemon.pid)
+        options, limits = ["--isolate-owners"], {"worker_idle_s": 3}
+        daemon = stack.enter_context(Daemon(workers=2, store=tmp_path, limits=limits, options=options))
+        found = {} if world else family(daemon.pid)
 
         def join(owner: str) -> Runtime:
             runtime = stack.enter_context(Runtime(daemon.socket_path, owner=owner))
@@ -39,7 +39,7 @@ def join(tmp_path: Path) -> Iterator[Join]:
             return runtime
 
         yield join
-        found |= family(daemon.pid)
+        found |= {} if world else family(daemon.pid)
     assert left_behind(found) == []
 
 
@@ -47,17 +47,11 @@ def owners(runtime: Runtime) -> list[str]:
     return [worker["owner"] for worker in runtime.health()["workers"]]
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def works(runtime: Runtime, seq: int) -> bool:
     return runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
 
 
+@real
 def test_each_owner_has_processes_of_its_own(join: Join, guest_wasm: Path) -> None:
     a, again, b = join("a"), join("a"), join("b")
     assert a.health()["workers"] == a.health()["builders"] == [], "no owner needs one yet"
@@ -85,6 +79,7 @@ def test_a_client_cannot_attach_to_the_worker_of_another_owner(join: Join, guest
     assert all(works(runtime, seq) for runtime, seq in zip((a, b), seqs, strict=True))
 
 
+@also_real
 def test_a_client_that_acts_for_many_owners_uses_the_workers_of_each(join: Join, guest_wasm: Path) -> None:
     server = join("server")
     module = server.upload(guest_wasm, owner="a").id
@@ -105,16 +100,17 @@ def test_a_further_owner_must_wait_until_a_worker_is_idle(join: Join, guest_wasm
         c.instantiate(module, "ok")
     assert works(a, first) and works(b, second)
     b.free([second])
-    until(lambda: owners(c) == ["a"])
+    wait_until(lambda: owners(c) == ["a"])
     third = c.instantiate(module, "ok")
     assert works(c, third) and owners(c) == ["a", "c"]
     assert works(a, first), "a worker with sequences stays, even if they are idle"
     c.free([third])
-    until(lambda: owners(c) == ["a"])
+    wait_until(lambda: owners(c) == ["a"])
     fourth = b.instantiate(module, "ok")
     assert works(b, fourth), "an owner who returns gets a new worker"
 
 
+@real
 def test_dead_workers_and_builders_are_replaced(join: Join, guest_wasm: Path) -> None:
     a, b = join("a"), join("b")
     module = a.upload(guest_wasm).id
@@ -123,8 +119,8 @@ def test_dead_workers_and_builders_are_replaced(join: Join, guest_wasm: Path) ->
         a.instantiate(module, f"ok {kind}")
         victim = next(p["pid"] for p in a.health()[kind] if p["owner"] == "a")
         os.kill(victim, signal.SIGKILL)
-        until(lambda kind=kind, victim=victim: victim not in [p["pid"] for p in a.health()[kind]])
-        until(lambda: sorted(owners(a)) == ["a", "b"])
+        wait_until(lambda kind=kind, victim=victim: victim not in [p["pid"] for p in a.health()[kind]])
+        wait_until(lambda: sorted(owners(a)) == ["a", "b"])
 
         def again(number: int) -> bool:
             try:
@@ -132,10 +128,11 @@ def test_dead_workers_and_builders_are_replaced(join: Join, guest_wasm: Path) ->
             except RuntimeFailure:
                 return False
 
-        until(lambda: again(time.monotonic_ns() % 10**9))
+        wait_until(lambda: again(time.monotonic_ns() % 10**9))
     assert works(b, kept)
 
 
+@real
 def test_a_builder_with_a_waiting_request_is_not_idle(join: Join, guest_wasm: Path) -> None:
     """The builder is slow to answer, as on a busy machine."""
     a = join("a")

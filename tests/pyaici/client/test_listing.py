@@ -13,13 +13,16 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.aicirt.modules.test_listing import with_exports
 from tests.aicirt.modules.wat import small_module
+from tests.simulation import World
+
+from .conftest import also_real
 
 
 def scripts(interpreter: str, count: int) -> list[StoredScript]:
     return [StoredScript(interpreter, "python", "s", f"# {number}") for number in range(count)]
 
 
-def test_uploads_with_huge_names_do_not_break_the_list(tmp_path: Path) -> None:
+def test_uploads_with_huge_names_do_not_break_the_list(world: World, tmp_path: Path) -> None:
     """Regression: 17 modules with 16 MB of names made the reply larger than a frame, and listing failed."""
     with Daemon(workers=1, store=tmp_path) as daemon, Runtime(daemon.socket_path) as runtime:
         ids = [runtime.upload(with_exports(450, 130 + number)).id for number in range(3)]
@@ -30,7 +33,8 @@ def test_uploads_with_huge_names_do_not_break_the_list(tmp_path: Path) -> None:
             assert victim.health()["modules"] == 3
 
 
-def test_a_list_comes_in_pages(tmp_path: Path) -> None:
+@also_real
+def test_a_list_comes_in_pages(world: World | None, tmp_path: Path) -> None:
     with Daemon(workers=1, store=tmp_path) as daemon, Runtime(daemon.socket_path, owner="ann") as runtime:
         interpreter = runtime.upload(small_module()).id
         ids = [runtime.upload_script(script).id for script in scripts(interpreter, 260)]
@@ -47,7 +51,7 @@ def test_a_list_comes_in_pages(tmp_path: Path) -> None:
                 runtime._control.call("list", **wrong)
 
 
-def test_quotas_persist_across_restarts(tmp_path: Path) -> None:
+def test_quotas_persist_across_restarts(world: World, tmp_path: Path) -> None:
     limits = {"owner_upload_bytes": 3 * LEAST_UPLOAD}
     ids: list[str] = []
     for turns in ((0, 1), (2,)):
@@ -67,7 +71,7 @@ def test_quotas_persist_across_restarts(tmp_path: Path) -> None:
             assert ann.upload(small_module(4))
 
 
-def test_tags_of_an_owner_are_limited(tmp_path: Path) -> None:
+def test_tags_of_an_owner_are_limited(world: World, tmp_path: Path) -> None:
     with (
         Daemon(workers=1, store=tmp_path, limits={"owner_tags": 2}) as daemon,
         Runtime(daemon.socket_path, owner="ann") as ann,

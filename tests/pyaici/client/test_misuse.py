@@ -13,10 +13,13 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ArgumentError, ProtocolError, VocabularyError
 from aicirt.contract.messages import StepInput
 from pyaici.client.runtime import Runtime
+from tests.simulation import World
+from tests.waiting import wait_until
 
-from .conftest import VOCABULARY, Player
+from .conftest import VOCABULARY, Player, also_real, guest_runtime
 
 
+@also_real
 def test_an_invalid_token_ends_only_its_own_sequence(player: Player) -> None:
     good, bad = player.start("ok"), player.start("ok")
     player.step(good, bad)
@@ -58,10 +61,8 @@ def test_a_sequence_can_be_freed_while_its_step_runs(player: Player) -> None:
         assert set(step.wait().mid) == {other}
     assert player.mid(other).verb == Verb.SAMPLE
     player.close()
-    deadline = time.monotonic() + 5
-    while sum(worker["sequences"] for worker in runtime.health()["workers"]):
-        assert time.monotonic() < deadline, "children of a freed sequence are left"
-        time.sleep(0.01)
+    # children of a freed sequence are freed, too
+    wait_until(lambda: not sum(worker["sequences"] for worker in runtime.health()["workers"]))
 
 
 def test_unfetched_results_do_not_overwrite_a_row_in_use(player: Player) -> None:
@@ -77,10 +78,8 @@ def test_unfetched_results_do_not_overwrite_a_row_in_use(player: Player) -> None
     assert player.mid(same, 1).verb == Verb.SAMPLE
 
 
-def test_an_evicted_snapshot_is_built_again(guest_wasm: Path) -> None:
-    with Runtime(workers=1, limits={"max_templates": 3}) as runtime:
-        runtime.register(VOCABULARY)
-        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+def test_an_evicted_snapshot_is_built_again(world: World, guest_wasm: Path) -> None:
+    with guest_runtime(guest_wasm, max_templates=3) as runtime:
         player = Player(runtime)
         for round_ in range(2):
             for number in range(8):
@@ -94,16 +93,13 @@ def test_a_silent_worker_is_replaced(guest_wasm: Path) -> None:
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
         (worker,) = runtime.health()["workers"]
         os.kill(worker["pid"], signal.SIGSTOP)
-        deadline = time.monotonic() + 20
-        while not runtime.health()["restarts"]:
-            assert time.monotonic() < deadline, "the stopped worker is still there"
-            time.sleep(0.1)
+        wait_until(lambda: runtime.health()["restarts"], 0.1)
         assert runtime.health()["workers"][0]["pid"] != worker["pid"]
         player = Player(runtime)
         assert player.mid(player.start("ok")).verb == Verb.SAMPLE
 
 
-def test_a_client_can_change_its_vocabulary_and_change_it_back(guest_wasm: Path) -> None:
+def test_a_client_can_change_its_vocabulary_and_change_it_back(world: World, guest_wasm: Path) -> None:
     with Runtime(workers=1) as runtime:
         for width in (300, 400, 300, 500):
             runtime.register(VOCABULARY.cut(width))

@@ -24,14 +24,15 @@ from aicirt.settings import LEAST_UPLOAD
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
+from tests.simulation import World
 
-from .conftest import VOCABULARY
+from .conftest import VOCABULARY, also_real
 
 Join = Callable[..., Runtime]
 
 
 @pytest.fixture
-def join(guest_wasm: Path, tmp_path: Path) -> Iterator[Join]:
+def join(world: World | None, guest_wasm: Path, tmp_path: Path) -> Iterator[Join]:
     limits = {
         "owner_sequences": 4,
         "owner_snapshot_bytes": 400_000,
@@ -50,6 +51,7 @@ def join(guest_wasm: Path, tmp_path: Path) -> Iterator[Join]:
         yield join
 
 
+@also_real
 def test_sequences_are_limited_for_all_clients_of_an_owner(join: Join, guest_wasm: Path) -> None:
     first, second, other = join("a"), join("a"), join("b")
     module = first.upload(guest_wasm).id
@@ -242,7 +244,7 @@ def test_a_removed_module_is_unknown_but_its_sequences_go_on(join: Join, guest_w
     assert server.begin_step([StepInput(again)]).wait().mid[again].verb == Verb.SAMPLE
 
 
-def test_compilations_use_the_owners_compile_time(guest_wasm: Path, tmp_path: Path) -> None:
+def test_compilations_use_the_owners_compile_time(world: World, guest_wasm: Path, tmp_path: Path) -> None:
     limits = {"owner_compile_s": 0.001, "max_vocabularies": 1}
     with (
         Daemon(workers=1, limits=limits, store=tmp_path / "store") as daemon,
@@ -263,7 +265,7 @@ def test_compilations_use_the_owners_compile_time(guest_wasm: Path, tmp_path: Pa
         assert health["compilations"] == {"running": 0, "waiting": 0}
 
 
-def test_an_unused_vocabulary_makes_room_for_another(guest_wasm: Path, tmp_path: Path) -> None:
+def test_an_unused_vocabulary_makes_room_for_another(world: World, guest_wasm: Path, tmp_path: Path) -> None:
     with (
         Daemon(workers=1, limits={"max_vocabularies": 1}, store=tmp_path / "store") as daemon,
         Runtime(daemon.socket_path) as first,

@@ -12,31 +12,38 @@ import pytest
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
+from tests.simulation import World
+from tests.waiting import wait_until
 
-from .conftest import VOCABULARY
+from .conftest import also_real, guest_runtime
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def runtime(guest_wasm: Path, tmp_path: Path) -> Iterator[Runtime]:
+def runtime(world: World | None, guest_wasm: Path, tmp_path: Path) -> Iterator[Runtime]:
     """Two workers, and the controller "greedy", whose mid_process uses all the time that it may."""
     greedy = build_controller(ROOT / "bench" / "guests" / "greedy.c", tmp_path / "greedy.wasm").path
-    with Runtime(workers=2, limits={"max_late_steps": 100_000}) as runtime:
-        runtime.register(VOCABULARY)
-        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+    with guest_runtime(guest_wasm, 2, max_late_steps=100_000) as runtime:
         runtime.tag(runtime.upload(greedy).id, "greedy")
         yield runtime
 
 
 def busy(runtime: Runtime) -> dict[int, float]:
-    return {worker["pid"]: worker["busy"] for worker in runtime.health()["workers"]}
+    return {worker["index"]: worker["busy"] for worker in runtime.health()["workers"]}
 
 
 def places(runtime: Runtime, seqs: list[int]) -> Counter[int]:
-    return Counter(runtime._live.link(seq).pid for seq in seqs)
+    return Counter(place(runtime, seq) for seq in seqs)
 
 
+def place(runtime: Runtime, seq: int) -> int:
+    """Returns the index of a sequence's worker."""
+    link = runtime._live.link(seq)
+    return next(index for (index, _), found in runtime._links._links.items() if found is link)
+
+
+@also_real
 def test_sequences_spread_evenly_over_idle_workers(runtime: Runtime) -> None:
     seqs = []
     for _ in range(5):
@@ -49,20 +56,15 @@ def test_sequences_spread_evenly_over_idle_workers(runtime: Runtime) -> None:
 
 def test_a_burst_of_starts_avoids_the_busy_worker(runtime: Runtime) -> None:
     greedy = runtime.instantiate("greedy", "0 -1")
-    full = runtime._live.link(greedy).pid
+    full = place(runtime, greedy)
     runtime.begin_step([StepInput(greedy)]).wait()  # its mid_process goes on for ever
-    deadline = time.monotonic() + 30
-    while busy(runtime)[full] < 0.7:
-        assert time.monotonic() < deadline, runtime.health()
-        time.sleep(0.2)
+    wait_until(lambda: busy(runtime)[full] >= 0.7, 0.2)
     time.sleep(1.5)  # so that the supervisor has asked too
     burst = [runtime.instantiate("guest", "ok") for _ in range(12)]
     assert full not in places(runtime, burst)
-    assert max(share for pid, share in busy(runtime).items() if pid != full) < 0.5
+    assert max(share for index, share in busy(runtime).items() if index != full) < 0.5
     runtime.free([greedy])
-    while busy(runtime)[full] > 0.1:
-        assert time.monotonic() < deadline, runtime.health()
-        time.sleep(0.2)
+    wait_until(lambda: busy(runtime)[full] <= 0.1, 0.2)
     time.sleep(2.5)
     later = [runtime.instantiate("guest", "ok") for _ in range(8)]
     assert places(runtime, later)[full] > 4, "the worker is idle again and has fewer sequences"

@@ -10,17 +10,15 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import SpaceError
 from aicirt.contract.messages import StepInput
-from pyaici.client.runtime import Runtime
+from tests.simulation import World
 
-from .conftest import VOCABULARY, Player
+from .conftest import Player, also_real, guest_runtime
 
 
 @pytest.fixture
-def small(guest_wasm: Path) -> Iterator[Player]:
+def small(world: World | None, guest_wasm: Path) -> Iterator[Player]:
     """A worker with room for four sequences."""
-    with Runtime(workers=1, limits={"max_sequences": 4}) as runtime:
-        runtime.register(VOCABULARY)
-        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+    with guest_runtime(guest_wasm, max_sequences=4) as runtime:
         yield Player(runtime)
 
 
@@ -71,6 +69,7 @@ def test_cloning_several_leaves_out_those_without_room(small: Player) -> None:
     assert rows[0].bits is not None and (rows[0].bits == rows[1].bits).all()
 
 
+@also_real
 def test_a_fork_beyond_the_limit_ends_its_sequence(small: Player) -> None:
     """Two sequences want two children each, and there is room only for the children of the first."""
     first, second = small.start("fork 3"), small.start("fork 3")

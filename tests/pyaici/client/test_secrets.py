@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import time
 from pathlib import Path
 
 from aicirt.contract.abi import Verb
@@ -11,6 +10,7 @@ from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
+from tests.waiting import wait_until
 
 from .conftest import VOCABULARY
 
@@ -89,13 +89,6 @@ def memory_files(pid: int) -> dict[str, bytes]:
     return found
 
 
-def until_warm(runtime: Runtime, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while runtime.health()["templates"]["warm"] < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_shared_memory_and_files_contain_no_prompt_and_no_answer(tmp_path: Path) -> None:
     source = tmp_path / "leaky.c"
     source.write_text(LEAKY)
@@ -123,7 +116,7 @@ def test_shared_memory_and_files_contain_no_prompt_and_no_answer(tmp_path: Path)
 
         # this template is built and warmed after the worker has seen the secrets
         one.prepare(module, "again")
-        until_warm(one, 2)
+        wait_until(lambda: one.health()["templates"]["warm"] >= 2)
         places = memory_files(daemon.pid)
         assert any(name.startswith("/memfd:aici-snapshot") for name in places), "the template is among them"
         for number, link in enumerate(other._links.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,8 +16,9 @@ from aicirt.contract.messages import StepInput
 from bench.attacks.modules import straight_module
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
+from tests.simulation import World
 
-from .conftest import VOCABULARY
+from .conftest import VOCABULARY, also_real, real
 
 Join = Callable[..., Runtime]
 #: the CPU time of a few calls
@@ -24,7 +26,7 @@ SMALL = {"owner_critical_ms": 0.02}
 
 
 @pytest.fixture
-def join(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Join]:
+def join(world: World | None, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Join]:
     limits = getattr(request, "param", {})
     with ExitStack() as stack:
         daemon = stack.enter_context(Daemon(workers=1, limits=limits, store=tmp_path / "store"))
@@ -77,6 +79,25 @@ def test_owner_alone_in_a_worker_is_not_limited(join: Join, guest_wasm: Path) ->
 
 
 @pytest.mark.parametrize("join", [SMALL], indirect=True)
+def test_owner_is_alone_as_soon_as_all_sequences_of_others_have_ended(
+    world: World, join: Join, guest_wasm: Path
+) -> None:
+    runtime = join("engine")
+    module = runtime.upload(guest_wasm).id
+    other = runtime.instantiate(module, "ok", owner="other")
+    seqs = [runtime.instantiate(module, "ok", owner="only") for _ in range(4)]
+    assert _steps(runtime, [*seqs, other], 20)[seqs[-1]][Verb.LATE]
+    gc.disable()  # what is left of the other owner must not matter
+    try:
+        runtime.free([other])
+        verbs = _steps(runtime, seqs, 20)
+    finally:
+        gc.enable()
+    assert all(set(verbs[seq]) == {Verb.SAMPLE} for seq in seqs), verbs
+    assert not any(local.worker.owners.in_debt for local in world.workers), "debts fall meanwhile"
+
+
+@pytest.mark.parametrize("join", [SMALL], indirect=True)
 def test_late_sequences_receive_every_token_once(join: Join, guest_wasm: Path) -> None:
     runtime = join("engine")
     module = runtime.upload(guest_wasm).id
@@ -104,6 +125,7 @@ def test_late_sequences_receive_every_token_once(join: Join, guest_wasm: Path) -
         assert received and received == sent[seq][: len(received)] and len(sent[seq]) - len(received) <= 1
 
 
+@real
 def test_straight_code_ends_its_own_sequence_only(join: Join, guest_wasm: Path) -> None:
     """Regression: 160 such sequences took 16 s of a step, and the supervisor killed the worker as silent."""
     runtime = join("engine")
@@ -112,12 +134,13 @@ def test_straight_code_ends_its_own_sequence_only(join: Join, guest_wasm: Path) 
     (before,) = [worker["pid"] for worker in runtime.health()["workers"]]
     attack = [runtime.instantiate(straight, "", owner="greedy") for _ in range(20)]
     verbs = _steps(runtime, [*attack, victim], 60)
-    # on a busy machine any sequence may be late
+    # any sequence may be late
     assert set(verbs[victim]) <= {Verb.SAMPLE, Verb.LATE} and verbs[victim][Verb.SAMPLE] > 0
     assert sum(verbs[seq][Verb.ERROR] for seq in attack) > 0
     assert [worker["pid"] for worker in runtime.health()["workers"]] == [before]
 
 
+@also_real
 def test_the_error_explains_how_the_time_allowance_grows(join: Join, guest_wasm: Path) -> None:
     runtime = join("only")
     seq = runtime.instantiate(runtime.upload(guest_wasm).id, "pre_loop")
@@ -126,4 +149,4 @@ def test_the_error_explains_how_the_time_allowance_grows(join: Join, guest_wasm:
     pre = step.wait_pre()
     error = (pre if seq in pre else step.wait().mid)[seq].error
     assert isinstance(error, TimeLimitError)
-    assert "each step adds 1 ms" in error.message and "critical_saved_ms" in error.message
+    assert "each step adds" in error.message and "critical_saved_ms" in error.message

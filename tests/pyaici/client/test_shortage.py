@@ -12,12 +12,9 @@ import pytest
 from aicirt.contract.errors import RuntimeFailure
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
+from tests.processes import open_files
 
 from .conftest import VOCABULARY
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def limit_for(more: int) -> int:
@@ -41,7 +38,7 @@ def test_a_client_with_too_few_descriptors_fails_cleanly(guest_wasm: Path) -> No
     outcomes: list[str] = []
     with Daemon(workers=1) as daemon:
         use(daemon, wasm := guest_wasm.read_bytes())
-        before = descriptors()
+        before = open_files()
         for more in range(12):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(more), hard))
             try:
@@ -51,20 +48,20 @@ def test_a_client_with_too_few_descriptors_fails_cleanly(guest_wasm: Path) -> No
                 outcomes.append(str(error))
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            assert descriptors() == before
+            assert open_files() == before
             assert not [e for e in Path("/dev/shm").iterdir() if f"-{os.getpid()}-" in e.name]
         use(daemon, wasm)
     assert outcomes[0] and not outcomes[-1]
     assert all("files" in text for text in outcomes if text), outcomes
 
 
-def test_a_daemon_cannot_be_started_without_descriptors() -> None:
+def test_a_daemon_cannot_be_started_without_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    before = descriptors()
+    before = open_files()
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(1), hard))
     try:
         with pytest.raises(RuntimeFailure, match=r"aicirt cannot be started: .*ulimit -n"):
             Runtime(workers=1)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert descriptors() == before
+    assert open_files() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +12,13 @@ from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.results import StepResult
 from pyaici.client.runtime import Runtime
+from tests.simulation import World
 
-from .conftest import GUESTS, VOCABULARY
+from .conftest import GUESTS, VOCABULARY, also_real
 
 Variables = dict[int, dict[bytes, bytes]]
 WRITER = GUESTS / "writer.c"
-#: high time limits, so that on a busy machine only slow controllers are late
+#: high time limits, so that only slow controllers are late, also in a real worker
 PATIENCE = {
     "step_deadline_ms": 60_000,
     "step_grace_ms": 60_000,
@@ -27,13 +29,20 @@ PATIENCE = {
 
 
 @pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+def writers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Returns the modules by their tags."""
     folder = tmp_path_factory.mktemp("writer")
     (folder / "only.c").write_text("#define MID_ONLY\n" + WRITER.read_text())
+    sources = {"writer": WRITER, "mid_only": folder / "only.c"}
+    return {tag: build_controller(source, folder / f"{tag}.wasm").path for tag, source in sources.items()}
+
+
+@pytest.fixture
+def runtime(world: World | None, writers: dict[str, Path]) -> Iterator[Runtime]:
     with Runtime(workers=2, limits=PATIENCE) as runtime:
         runtime.register(VOCABULARY)
-        for tag, source in (("writer", WRITER), ("mid_only", folder / "only.c")):
-            runtime.tag(runtime.upload(build_controller(source, folder / f"{tag}.wasm").path).id, tag)
+        for tag, wasm in writers.items():
+            runtime.tag(runtime.upload(wasm).id, tag)
         yield runtime
 
 
@@ -107,6 +116,7 @@ def test_writes_of_a_suspended_sequence_are_reported(runtime: Runtime) -> None:
     runtime.free([seq])
 
 
+@also_real
 def test_forks_and_clones_share_the_variables_of_a_request(runtime: Runtime) -> None:
     seq = runtime.instantiate("writer", "a", (1, 2))
     step(runtime, send(seq))

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.masks import apply_row
 from pyaici.client.runtime import Runtime
+from tests.simulation import World
+from tests.waiting import wait_until
 
-from .conftest import GUESTS, VOCABULARY
+from .conftest import GUESTS, VOCABULARY, also_real
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +40,6 @@ def running(wasm: Path, workers: int = 1, **limits: float) -> Iterator[Runtime]:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(wasm).id, wasm.stem)
         yield runtime
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def warm(runtime: Runtime) -> int:
@@ -65,14 +60,15 @@ def play(runtime: Runtime, seq: int, steps: int) -> list[str]:
     return log.split()
 
 
-def test_a_later_request_finds_the_tables_filled(wasm: Path) -> None:
+@also_real
+def test_a_later_request_finds_the_tables_filled(world: World | None, wasm: Path) -> None:
     """This also holds in workers that already have the template. A running sequence keeps its own tables."""
     with running(wasm, workers=2, warm_budget_ms=0) as cold:
         assert play(cold, cold.instantiate("warm", "d5"), 7) == ["miss"] * 7
         assert warm(cold) == 0
     with running(wasm, workers=2) as runtime:
         first = runtime.instantiate("warm", "m5")
-        until(lambda: warm(runtime) == 1)
+        wait_until(lambda: warm(runtime) == 1)
         found = play(runtime, first, 7)
         assert found in (["miss"] * 7, ["hit"] * 5 + ["miss"] * 2), "it must keep the tables it started with"
         for _ in range(4):
@@ -82,7 +78,7 @@ def test_a_later_request_finds_the_tables_filled(wasm: Path) -> None:
         assert runtime.health()["builder"]["built"] == 1, "nothing was built again"
 
 
-def test_masks_of_warm_and_cold_templates_are_equal(tmp_path: Path) -> None:
+def test_masks_of_warm_and_cold_templates_are_equal(world: World, tmp_path: Path) -> None:
     """Runs the controller `regex` in a daemon that warms templates and in one that does not."""
     root = Path(__file__).resolve().parents[3]
     regex = build_controller(root / "controllers" / "regex", tmp_path / "warm.wasm").path
@@ -90,7 +86,7 @@ def test_masks_of_warm_and_cold_templates_are_equal(tmp_path: Path) -> None:
     with running(regex) as warming, running(regex, warm_budget_ms=0) as plain:
         for number, pattern in enumerate(patterns, start=1):
             warming.prepare("warm", pattern)
-            until(lambda number=number: warm(warming) == number)  # type: ignore[misc]
+            wait_until(lambda number=number: warm(warming) == number)  # type: ignore[misc]
         assert warm(plain) == 0 and failures(warming) == {}
         for pattern in patterns * 3:
             rng = random.Random(pattern)
@@ -113,39 +109,37 @@ def test_masks_of_warm_and_cold_templates_are_equal(tmp_path: Path) -> None:
                 tokens = list(masks[0][1]) or [rng.choice(allowed)]
 
 
-def test_a_template_in_use_is_replaced_by_a_warmer_one(wasm: Path) -> None:
+def test_a_template_in_use_is_replaced_by_a_warmer_one(world: World, wasm: Path) -> None:
     """The template numbers that clients know stay valid."""
     with running(wasm, workers=1, warm_budget_ms=3000) as runtime:
         seqs = []
-        deadline = time.monotonic() + 60
         while len(seqs) < 2 or "miss" in play(runtime, seqs[-1], 1):
-            assert time.monotonic() < deadline
             seqs.append(runtime.instantiate("warm", "m50"))
         assert play(runtime, seqs[-1], 50) == ["hit"] * 49 + ["miss"]
         assert runtime.health()["builder"]["built"] == 1
 
 
-def test_a_failed_warming_leaves_the_template_unchanged(wasm: Path) -> None:
+def test_a_failed_warming_leaves_the_template_unchanged(world: World, wasm: Path) -> None:
     expected: Counter[str] = Counter()
     cases = {"f": "failed", "t": "trap", "l": "time_limit", "s": "failed", "r": "failed"}
     with running(wasm) as runtime:
         for number, (what, code) in enumerate(cases.items(), start=1):
             expected[code] += 1
             runtime.prepare("warm", f"{what}3")
-            until(lambda: failures(runtime) == expected)
+            wait_until(lambda: failures(runtime) == expected)
             assert play(runtime, runtime.instantiate("warm", f"{what}3"), 4) == ["miss"] * 4
             runtime.prepare("warm", f"d{number}")
-            until(lambda number=number: warm(runtime) == number)  # type: ignore[misc]
+            wait_until(lambda number=number: warm(runtime) == number)  # type: ignore[misc]
             found = play(runtime, runtime.instantiate("warm", f"d{number}"), number + 1)
             assert found == ["hit"] * number + ["miss"]
         assert runtime.health()["restarts"] == 0
 
 
-def test_a_late_failure_keeps_earlier_stages(wasm: Path) -> None:
+def test_a_late_failure_keeps_earlier_stages(world: World, wasm: Path) -> None:
     """The first stage ends after 2 ms of CPU time. The guest traps in its 901st call, after some 10 ms."""
     with running(wasm, warm_budget_ms=60) as runtime:
         runtime.prepare("warm", "t900")
-        until(lambda: failures(runtime) == {"trap": 1})
+        wait_until(lambda: failures(runtime) == {"trap": 1})
         assert warm(runtime) == 1
         assert play(runtime, runtime.instantiate("warm", "t900"), 1) == ["hit"]
 
@@ -156,37 +150,37 @@ def _idle(runtime: Runtime) -> bool:
     return bool(runtime.health()["builder"]["cpu_s"] - before <= 0.02)
 
 
-def test_the_cpu_time_of_warming_is_limited(wasm: Path) -> None:
+def test_the_cpu_time_of_warming_is_limited(world: World, wasm: Path) -> None:
     with running(wasm, warm_budget_ms=300) as runtime:
         runtime.prepare("warm", "m0")
-        until(lambda: warm(runtime) == 1)
-        until(lambda: _idle(runtime))
+        wait_until(lambda: warm(runtime) == 1)
+        wait_until(lambda: _idle(runtime))
         assert runtime.health()["builder"]["cpu_s"] < 30
         assert failures(runtime) == {}
 
 
-def test_the_growth_of_warmed_snapshots_is_limited(wasm: Path) -> None:
+def test_the_growth_of_warmed_snapshots_is_limited(world: World, wasm: Path) -> None:
     """Warming evicts no template, and it ends when the snapshot has grown enough."""
     with running(wasm, warm_bytes=1 << 20) as runtime:
         runtime.prepare("warm", "d0")
         small = runtime.health()["templates"]["bytes"]
         runtime.prepare("warm", "p0")
-        until(lambda: warm(runtime) == 2 and _idle(runtime))
+        wait_until(lambda: warm(runtime) == 2 and _idle(runtime))
         health = runtime.health()
         assert 2 * small + (400 << 10) < health["templates"]["bytes"] < 2 * small + (1 << 20)
         assert failures(runtime) == {}
     with running(wasm, owner_snapshot_bytes=300 << 10) as runtime:
         runtime.prepare("warm", "d0")
         runtime.prepare("warm", "p0")
-        until(lambda: failures(runtime) == {"space": 1})
+        wait_until(lambda: failures(runtime) == {"space": 1})
         health = runtime.health()["templates"]
         assert health["kept"] == 2 and health["bytes"] <= 300 << 10
 
 
-def test_workers_report_the_bytes_of_warmed_snapshots(wasm: Path) -> None:
+def test_workers_report_the_bytes_of_warmed_snapshots(world: World, wasm: Path) -> None:
     with running(wasm, warm_bytes=2 << 20) as runtime:
         seq = runtime.instantiate("warm", "p0")
-        until(lambda: warm(runtime) == 1 and _idle(runtime))
+        wait_until(lambda: warm(runtime) == 1 and _idle(runtime))
         runtime.instantiate("warm", "p0")
         health = runtime.health()
         (worker,) = health["workers"]
@@ -195,27 +189,27 @@ def test_workers_report_the_bytes_of_warmed_snapshots(wasm: Path) -> None:
         runtime.free([seq])
 
 
-def test_builds_come_before_warming(wasm: Path) -> None:
-    with running(wasm, warm_budget_ms=60_000) as runtime:
+def test_builds_come_before_warming(world: World, wasm: Path) -> None:
+    with running(wasm, warm_budget_ms=6000) as runtime:
         runtime.prepare("warm", "m0")
-        until(lambda: warm(runtime) == 1)  # its further stages take a minute
+        wait_until(lambda: warm(runtime) == 1)  # its further stages take six seconds
         for number in range(20):
             begin = time.monotonic()
             runtime.prepare("warm", f"d{number}")
-            assert time.monotonic() - begin < 10
-        until(lambda: warm(runtime) > 1)
+            assert time.monotonic() - begin < 0.1
+        wait_until(lambda: warm(runtime) > 1)
 
 
 def test_a_template_keeps_its_earlier_stages_when_the_builder_dies(wasm: Path) -> None:
     with running(wasm, warm_budget_ms=60_000) as runtime:
         runtime.prepare("warm", "m3")
-        until(lambda: warm(runtime) == 1)
+        wait_until(lambda: warm(runtime) == 1)
         builder = runtime.health()["builder"]["pid"]
         os.kill(builder, signal.SIGKILL)
-        until(lambda: failures(runtime) == {"worker_died": 1})
+        wait_until(lambda: failures(runtime) == {"worker_died": 1})
         assert play(runtime, runtime.instantiate("warm", "m3"), 4) == ["hit"] * 3 + ["miss"]
         runtime.prepare("warm", "d4")
-        until(lambda: warm(runtime) == 2)
+        wait_until(lambda: warm(runtime) == 2)
         assert play(runtime, runtime.instantiate("warm", "d4"), 5) == ["hit"] * 4 + ["miss"]
 
 
@@ -225,7 +219,7 @@ def test_a_warming_failure_is_logged_once_and_without_its_message(wasm: Path, tm
         module = runtime.upload(wasm).id
         for number in range(3):
             runtime.prepare(module, f"f{number}")
-        until(lambda: failures(runtime) == {"failed": 3})
+        wait_until(lambda: failures(runtime) == {"failed": 3})
         log = daemon.log()
         assert log.count("aici_warm") == 1 and module in log and "not today" not in log
 

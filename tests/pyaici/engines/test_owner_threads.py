@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from pyaici.engines.owner_threads import OwnerThreads
+from tests.waiting import PATIENCE
 
 
 def test_blocking_calls_delay_only_their_own_owner() -> None:
@@ -15,7 +16,7 @@ def test_blocking_calls_delay_only_their_own_owner() -> None:
 
     def block() -> bool:
         begun.release()
-        return end.wait(60)
+        return end.wait(PATIENCE)
 
     blocked = [threads.submit("greedy", block) for _ in range(50)]
     begun.acquire()
@@ -46,10 +47,10 @@ def test_closing_cancels_calls_that_have_not_started() -> None:
 
     def block() -> None:
         begun.set()
-        end.wait(60)
+        end.wait(PATIENCE)
 
     first, second, third = (threads.submit("a", block) for _ in range(3))
-    begun.wait(60)
+    begun.wait(PATIENCE)
     assert second.cancel()
     threads.close()
     end.set()

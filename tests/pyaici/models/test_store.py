@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from pyaici.models import ModelError, store
+from tests.waiting import PATIENCE
 
 
 def build(
@@ -96,7 +97,7 @@ def test_second_process_waits_instead_of_building(tmp_path: Path) -> None:
     building, go = tmp_path / "building", tmp_path / "go"
     first = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "model"), str(building), str(go)])
     try:
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + PATIENCE
         while not building.exists() and time.monotonic() < limit:
             time.sleep(0.01)
         assert building.exists()
@@ -112,7 +113,7 @@ def test_second_process_waits_instead_of_building(tmp_path: Path) -> None:
         store.build_once(tmp_path / "model", Path.exists, never, space=0, progress=say)
         assert lines == ["another process is preparing the model; waiting for it"]
         assert (tmp_path / "model" / "file").read_text() == "1"
-        assert first.wait(30) == 0
+        assert first.wait(PATIENCE) == 0
     finally:
         first.kill()
         first.wait()

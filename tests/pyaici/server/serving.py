@@ -14,6 +14,7 @@ import httpx2
 
 from tests.forked import SERVER, TORCH, Forked
 from tests.processes import family, left_behind
+from tests.waiting import PATIENCE
 
 PROGRAM = ("pyaici.cli", "serve")
 _ADDRESS = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
@@ -26,7 +27,7 @@ class Serving:
         self,
         log: Path,
         *arguments: str,
-        seconds: float = 300,
+        seconds: float = PATIENCE,
         program: tuple[str, ...] = PROGRAM,
     ) -> None:
         self.log = log
@@ -57,7 +58,7 @@ class Serving:
         """Returns what the server has printed."""
         return self.log.read_text(errors="replace")
 
-    def wait_for(self, pattern: str, seconds: float = 60) -> None:
+    def wait_for(self, pattern: str, seconds: float = PATIENCE) -> None:
         """Waits until the server has printed a match; the line of a request may come after its answer."""
         deadline = time.monotonic() + seconds
         while re.search(pattern, self.text()) is None:
@@ -67,7 +68,7 @@ class Serving:
     def client(self, token: str | None = None, **options: Any) -> httpx2.Client:
         """Returns a client, optionally with a user's token."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=120, **options)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=PATIENCE, **options)
 
     def run(self, **body: Any) -> dict[str, Any]:
         """Returns the answer of `POST /v1/run` without a stream and without a token."""
@@ -89,7 +90,7 @@ class Serving:
         pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return {name: float(value) for name, _, value in pairs}
 
-    def stop(self, number: int = signal.SIGTERM, seconds: float = 60) -> int:
+    def stop(self, number: int = signal.SIGTERM, seconds: float = PATIENCE) -> int:
         """Stops the server with a signal and returns its exit status. No process of it may be left."""
         members = family(self.process.pid)
         self.process.send_signal(number)

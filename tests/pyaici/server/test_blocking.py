@@ -17,6 +17,7 @@ from pyaici.server.scheduling.threads import in_own_thread
 from pyaici.server.settings import ServerSettings
 from tests.pyaici.client.conftest import VOCABULARY
 from tests.pyaici.server.small import USER
+from tests.waiting import PATIENCE
 
 
 def test_call_returns_its_result_or_raises_its_error() -> None:
@@ -69,7 +70,7 @@ def test_builds_of_cancelled_callers_end() -> None:
         for where, name in LOOPS.items():
             if name != "aici_init_prompt":
                 asyncio.run(leave(f"{where} 1"))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while runtime.health()["builds"] != {"running": 0, "waiting": 0}:
             assert time.monotonic() < deadline
         assert runtime.health()["builder"]["pid"] == builder

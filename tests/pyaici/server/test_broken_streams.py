@@ -16,6 +16,7 @@ from sse_starlette import ServerSentEvent
 from pyaici.server.http.connections import Connections, protocol_of
 from pyaici.server.http.sse import event, stream_events
 from pyaici.server.settings import ServerSettings
+from tests.waiting import PATIENCE
 
 #: events that are ready when the client disconnects: asyncio warns from the fifth failed write on
 READY = 100
@@ -48,7 +49,7 @@ async def _broken_off() -> int:
         serving = asyncio.create_task(server.serve([bound]))
         client.connect(bound.getsockname())
         client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.wait_for(ended.wait(), 60)
+        await asyncio.wait_for(ended.wait(), PATIENCE)
         server.should_exit = True
         await serving
     return produced

@@ -17,6 +17,7 @@ from pyaici.server.http.access import network_of
 from pyaici.server.http.users import Role, UserFile
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.tiny_model import make_tiny_model
+from tests.waiting import PATIENCE
 
 BODY, EACH, ALL = 64 << 10, 12, 20
 POSTS = ["/v1/run", "/v1/completions", "/v1/chat/completions", "/api/v1/messages", "/cpc", "/cpc_stream"]
@@ -53,7 +54,7 @@ def strict(
 
 def _connect(server: Serving, source: str = "127.0.0.1") -> socket.socket:
     found = socket.create_connection(("127.0.0.1", server.port), 60, source_address=(source, 0))
-    found.settimeout(60)
+    found.settimeout(PATIENCE)
     return found
 
 
@@ -120,7 +121,7 @@ def test_client_that_sends_a_too_large_body_to_the_end_gets_the_answer(
             yield b"a" * (4 << 20)
 
     async def post() -> tuple[int, str]:
-        async with httpx2.AsyncClient(timeout=60) as client:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as client:
             headers = {"Authorization": f"Bearer {tokens['ada']}", "Content-Type": "application/json"}
             body = pieces() if chunked else b"a" * (64 << 20)
             answer = await client.post(f"{strict.url}/v1/run", headers=headers, content=body)
@@ -142,7 +143,7 @@ def test_idle_connections_stay_open_longer_than_a_head_may_take(
         connection.settimeout(2)
         with pytest.raises(TimeoutError):
             connection.recv(1)
-        connection.settimeout(60)
+        connection.settimeout(PATIENCE)
         connection.sendall(head)
         assert _answer(connection)[0] == 404
         half_sent.sendall(head[:20])

@@ -13,13 +13,15 @@ import pytest
 from tests.pyaici.server.cpc.test_ollama import StandIn
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.tiny_model import make_tiny_model
+from tests.thorough import cases
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 #: excluded check: a body that fits the description may still be refused for its meaning
 _EXCLUDED = "positive_data_acceptance"
 #: for each operation
-_EXAMPLES = 50
+_EXAMPLES = cases(4, long=50)
 #: how schemathesis serializes a controller's file
 _HOOKS = """
 import schemathesis
@@ -50,14 +52,14 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 def test_generated_requests_get_answers_as_described(fuzzed: Serving, tmp_path: Path) -> None:
     (tmp_path / "hooks.py").write_text(_HOOKS)
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{fuzzed.url}/openapi.json", "--seed", "1"]
-    command += ["--max-examples", str(_EXAMPLES), "--exclude-checks", _EXCLUDED, "--request-timeout", "60"]
-    command += ["--phases", "coverage,fuzzing", "--suppress-health-check", "all", "--no-color"]
+    command += ["--max-examples", str(_EXAMPLES), "--exclude-checks", _EXCLUDED]
+    command += ["--request-timeout", str(PATIENCE), "--phases", "coverage,fuzzing"]
+    command += ["--suppress-health-check", "all", "--no-color"]
     run = subprocess.run(
         command,
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=1500,
         check=False,
         env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(tmp_path)},
     )

@@ -8,6 +8,7 @@ import httpx2
 
 from tests.processes import family, left_behind
 from tests.pyaici.server.serving import Serving
+from tests.waiting import PATIENCE
 
 
 def test_failing_engine_stops_the_server(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_failing_engine_stops_the_server(tmp_path: Path) -> None:
                         assert "the engine has failed" in late.json()["error"]["message"]
             except httpx2.TransportError:
                 pass
-        assert server.process.wait(60) == 1
+        assert server.process.wait(PATIENCE) == 1
         assert left_behind(members) == []
     log = server.text()
     assert "CRITICAL aicirt.server: the engine has failed: restart the server" in log

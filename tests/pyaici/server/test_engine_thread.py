@@ -28,6 +28,7 @@ from pyaici.server.scheduling.streams import (
 )
 from pyaici.server.service import ControllerCall, Service
 from tests.pyaici.server.small import job, small_engine, small_service
+from tests.waiting import PATIENCE
 
 REQUEST = Request([1, 2, 3], max_tokens=3000)
 SHORT = Request([4, 5], max_tokens=3)
@@ -63,7 +64,7 @@ def test_waiting_work_is_refused_when_the_engine_closes() -> None:
 
         def hold() -> None:
             begun.set()
-            go.wait(60)
+            go.wait(PATIENCE)
 
         async with running(small_engine()) as thread:
             first = thread.post(hold)
@@ -99,7 +100,7 @@ def test_steps_come_between_tasks_that_take_long(monkeypatch: pytest.MonkeyPatch
         async with running(engine) as thread:
             stream = await thread.add(REQUEST)
             await anext(stream)
-            thread.post(lambda: go.wait(60))
+            thread.post(lambda: go.wait(PATIENCE))
 
             def work() -> int:
                 begun = time.monotonic()
@@ -275,7 +276,7 @@ def test_slow_placement_does_not_block_other_requests() -> None:
         def place(self, request: Request, gone: Any = None) -> Any:
             if request.max_tokens == 1:
                 begun.set()
-                assert go.wait(60)
+                assert go.wait(PATIENCE)
             return super().place(request, gone)
 
     go, begun = threading.Event(), threading.Event()
@@ -301,7 +302,7 @@ def test_cancelled_request_keeps_its_turn_until_it_is_placed() -> None:
     class Slow(HfEngine):
         def place(self, request: Request, gone: Any = None) -> Any:
             begun.set()
-            assert go.wait(60)
+            assert go.wait(PATIENCE)
             return super().place(request, gone)
 
     go, begun = threading.Event(), threading.Event()
@@ -424,7 +425,7 @@ def test_requests_that_still_start_get_the_error_of_a_server_that_ends_at_once()
             await slow.asked.wait()
             service.fail_requests()
             with pytest.raises(ApiError, match="the server is shutting down") as refused:
-                await asyncio.wait_for(task, 60)
+                await asyncio.wait_for(task, PATIENCE)
             assert refused.value.status == 503
 
     asyncio.run(main())

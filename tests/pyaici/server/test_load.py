@@ -17,6 +17,7 @@ import pytest
 
 from tests.processes import family
 from tests.pyaici.server.serving import Serving
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ STREAMS = 32
 LIVE = ('aici_live_requests{controlled="false"}', 'aici_live_requests{controlled="true"}')
 
 
-def _settled(server: Serving, seconds: float = 60) -> dict[str, float]:
+def _settled(server: Serving, seconds: float = PATIENCE) -> dict[str, float]:
     """Returns the metrics after all requests have ended."""
     deadline = time.monotonic() + seconds
     while True:
@@ -95,7 +96,7 @@ def test_concurrent_streams_get_their_own_answers(server: Serving) -> None:
 
     async def all_at_once() -> list[str]:
         limits = httpx2.Limits(max_connections=STREAMS)
-        async with httpx2.AsyncClient(base_url=server.url, timeout=300, limits=limits) as client:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client:
             return await asyncio.gather(*(_text(client, body) for body, _ in bodies))
 
     for (body, pattern), text in zip(bodies, asyncio.run(all_at_once()), strict=True):
@@ -118,7 +119,7 @@ def test_disconnected_clients_leave_nothing_behind(server: Serving) -> None:
                     return
 
     async def all_at_once() -> None:
-        async with httpx2.AsyncClient(base_url=server.url, timeout=300) as client:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             await asyncio.gather(
                 *(vanish(client, body, number % 7) for number, (body, _) in enumerate(_bodies()))
             )
@@ -195,7 +196,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 def _from(server: Serving, address: str) -> httpx2.AsyncClient:
     """Returns a client at another address of this machine, which counts as another caller."""
     transport = httpx2.AsyncHTTPTransport(local_address=address)
-    return httpx2.AsyncClient(base_url=server.url, timeout=300, transport=transport)
+    return httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE, transport=transport)
 
 
 async def _answers(client: httpx2.AsyncClient, count: int, tokens: int = 20) -> list[httpx2.Response]:

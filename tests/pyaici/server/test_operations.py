@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from tests.pyaici.server.serving import Serving, read_events
+from tests.waiting import PATIENCE
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -69,7 +70,7 @@ def test_dashboard_and_documentation_name_the_figures_that_there_are(server: Ser
     server.run(controller="showcase", prompt="Hello", max_tokens=60)
     labels: dict[str, set[str]] = {}
     forks = 'aici_controller_events_total{event="forks"}'
-    end = time.monotonic() + 60  # figures of aicirt are asked for once a second
+    end = time.monotonic() + PATIENCE  # figures of aicirt are asked for once a second
     while not (found := server.metrics())[forks]:
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -13,6 +13,7 @@ from pyaici.engines.engine import FinishReason
 from pyaici.engines.hf import HfEngine, Request
 from pyaici.server.scheduling.engine_thread import EngineThread
 from tests.pyaici.server.small import small_engine
+from tests.waiting import PATIENCE
 
 
 def test_request_is_placed_again_if_its_template_was_evicted(guest: bytes) -> None:
@@ -80,7 +81,7 @@ def test_request_is_placed_again_if_its_worker_dies_while_it_waits_for_the_engin
 
     def hold() -> None:
         held.set()
-        assert go.wait(60)
+        assert go.wait(PATIENCE)
 
     with Runtime(workers=1) as runtime:
         placed: list[int] = []

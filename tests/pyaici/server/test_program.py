@@ -19,10 +19,11 @@ from pyaici.server import program
 from pyaici.server.settings import ServerSettings, read_settings
 from tests.forked import SERVER, run_forked
 from tests.pyaici.server.serving import Serving, read_events
+from tests.waiting import PATIENCE
 
 
 def _aici(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return run_forked("pyaici.cli", *arguments, imports=SERVER, env={**os.environ, **env}, timeout=60)
+    return run_forked("pyaici.cli", *arguments, imports=SERVER, env={**os.environ, **env})
 
 
 def test_help_has_every_setting_and_examples() -> None:
@@ -149,7 +150,7 @@ def test_sigterm_lets_running_requests_end(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=reader)
         thread.start()
-        assert taken.wait(60)
+        assert taken.wait(PATIENCE)
         assert server.stop(signal.SIGTERM) == 128 + signal.SIGTERM
         thread.join()
         assert read[-1]["object"] == "run.end" and read[-1]["forks"][0]["finish_reason"] in ("length", "eos")
@@ -202,10 +203,10 @@ def test_ctrl_c_stops_the_server_soon_without_drain_time(tmp_path: Path) -> None
     with Serving(tmp_path / "log", "--drain-s", "0") as server:
         with server.client() as client:
             with client.stream("POST", "/v1/run", json={"prompt": "Once", "max_tokens": 4000}) as answer:
-                next(read_events(answer))
-                start = time.monotonic()
+                events = read_events(answer)
+                next(events)
                 server.stop(signal.SIGINT)
-        assert time.monotonic() - start < 30
+                assert len(list(events)) < 4000, "the server did not wait for the end of the answer"
         assert "Traceback" not in server.text()
 
 

@@ -29,6 +29,7 @@ from pyaici.rest import RestClient
 from pyaici.server.http.errors import ApiError
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.serving import Serving
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 LIVE = 'aici_live_requests{controlled="false"}'
@@ -268,10 +269,10 @@ def test_ctrl_c_cancels_the_run_on_the_server(server: Serving) -> None:
         while more := os.read(master, 65536):
             shown += more
     os.close(master)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 and err == "aici: interrupted\n"
     assert b"(ended: cancelled)" in shown and b"tokens sampled" in shown
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while server.metrics()[LIVE] and time.monotonic() < deadline:
         time.sleep(0.05)
     assert server.metrics()[LIVE] == 0.0

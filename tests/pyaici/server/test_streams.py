@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from tests.pyaici.server.serving import Serving
+from tests.waiting import PATIENCE
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -140,7 +141,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture(scope="module")
 def client(exact_server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{exact_server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
+    return openai.OpenAI(
+        base_url=f"{exact_server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=PATIENCE
+    )
 
 
 def _put_together(chunks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -238,7 +241,7 @@ def test_streamed_messages_equal_whole_ones(
 ) -> None:
     server: Serving = request.getfixturevalue("trained" if case == "tools" else "exact_server")
     client = anthropic.Anthropic(
-        base_url=f"{server.url}/api", api_key=tokens["eve"], max_retries=0, timeout=120
+        base_url=f"{server.url}/api", api_key=tokens["eve"], max_retries=0, timeout=PATIENCE
     )
     options: dict[str, Any] = {"model": "default", "messages": ASK, **MESSAGES[case]}
     options["extra_body"] = {"temperature": 0, **options.get("extra_body", {})}

@@ -7,18 +7,22 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from aicirt.contract.errors import WorkerDiedError
 from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import Request
 from pyaici.server.http.errors import ApiError
+from pyaici.server.scheduling import engine_thread
 from pyaici.server.scheduling.engine_thread import EngineThread
 from tests.processes import family, private_daemons
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.small import small_engine
+from tests.waiting import PATIENCE
 
 
 def test_death_of_a_worker_ends_its_streams_during_a_step(
@@ -28,7 +32,7 @@ def test_death_of_a_worker_ends_its_streams_during_a_step(
 
     def hold() -> None:
         held.set()
-        assert go.wait(60)
+        assert go.wait(PATIENCE)
 
     async def main() -> None:
         with Runtime(workers=1) as runtime:
@@ -56,6 +60,32 @@ def test_death_of_a_worker_ends_its_streams_during_a_step(
                 assert live == [None], "the request is cancelled"
             finally:
                 go.set()
+                await asyncio.to_thread(thread.close)
+
+    asyncio.run(main())
+    (line,) = [r for r in caplog.records if "requests lost: 1" in r.message]
+    assert line.levelname == "WARNING"
+
+
+def test_requests_whose_end_the_engine_notices_first_are_counted(
+    guest: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[Callable[[], None]] = []
+    monkeypatch.setattr(engine_thread, "call_at_end", lambda pid, call: ends.append(call))
+
+    async def main() -> None:
+        with Runtime(workers=1) as runtime:
+            thread = EngineThread(small_engine(runtime), asyncio.get_running_loop())
+            module = runtime.upload(guest).id
+            try:
+                stream = await thread.add(Request([1, 2], module=module, arg="ok", max_tokens=4000))
+                await anext(stream)
+                os.kill(runtime.health()["workers"][0]["pid"], signal.SIGKILL)
+                async for _ in stream:
+                    pass
+                assert stream.results is not None and isinstance(stream.results[0].error, WorkerDiedError)
+                ends[0]()
+            finally:
                 await asyncio.to_thread(thread.close)
 
     asyncio.run(main())

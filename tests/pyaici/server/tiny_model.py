@@ -10,10 +10,11 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from pyaici.models import default_model_path
 
 
-def make_tiny_model(folder: Path, template: str | None = None) -> Path:
+def make_tiny_model(folder: Path, template: str | None = None, sharp: float = 50.0) -> Path:
     """Saves a model with the default model's tokenizer, and returns its folder.
 
-    `template`: its chat template; None = that of the default model.
+    `template`: its chat template; None = that of the default model. `sharp`: factor of the logits. With 50,
+    few tokens are likely, as in a trained model; otherwise rounding errors would decide many samples.
     """
     tokenizer = AutoTokenizer.from_pretrained(default_model_path())
     tokenizer.chat_template = template or tokenizer.chat_template
@@ -31,7 +32,6 @@ def make_tiny_model(folder: Path, template: str | None = None) -> Path:
         eos_token_id=tokenizer.eos_token_id,
     )
     model = LlamaForCausalLM(config)
-    # few tokens are likely, as in a trained model; otherwise rounding errors would decide many samples
-    model.lm_head.weight.data *= 50
+    model.lm_head.weight.data *= sharp
     model.save_pretrained(folder)
     return folder

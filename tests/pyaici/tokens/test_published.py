@@ -11,6 +11,7 @@ from aicirt.contract.errors import VocabularyError
 from pyaici.tokens import Vocabulary
 from tests.pyaici.tokens.published import TOKENIZER_JSON, in_worker, original, vocabulary
 from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN, RAW
+from tests.thorough import thorough
 
 #: tokenizers that put a space before every text
 PREFIXED = {"llama2"}
@@ -19,7 +20,9 @@ SENTENCEPIECE = {"llama2", "gemma3"}
 #: tokenizers without a token for some bytes that are rare in text
 INCOMPLETE = {"smollm2"}
 
-every = pytest.mark.parametrize("name", TOKENIZER_JSON)
+#: the others have the same kinds of rules as these, and more tokens
+_SHORT = ("claude", "deepseek_v3", "llama2", "llama3", "qwen3", "smollm2")
+every = pytest.mark.parametrize("name", TOKENIZER_JSON if thorough() else _SHORT)
 
 
 def encoded(tokenizer: Tokenizer, text: str) -> list[int]:

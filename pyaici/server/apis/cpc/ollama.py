@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _STOP = ["\n\n", "\r\n\r\n", "</CONTEXT>", "</PREFIX>", "```"]
 #: tokens beyond those requested: for the prefix, and what surrounds it
 _SPARE_TOKENS = 64
-_TIMEOUT = httpx2.Timeout(120, connect=5)
+_TIMEOUT = httpx2.Timeout(600, connect=10)
 
 
 class OllamaCompletion:

@@ -11,6 +11,7 @@ from typing import Any
 from pyaici.server.apis.messages.grammar import CALLS, END_OF_CALLS, level_of, terminators
 from pyaici.server.apis.messages.requests import (
     MessagesRequest,
+    RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
     ThinkingEnabled,
@@ -54,7 +55,7 @@ def ai00_prompt(request: MessagesRequest) -> str:
     model continues an answer that the request begins.
     """
     turns = _turns(request, results_in="assistant")
-    if turns[-1].role == "user":
+    if turns[-1].role != "assistant":
         turns.append(_Turn("assistant"))
     if isinstance(request.thinking, ThinkingEnabled):
         _last(turns, "user").parts[-1] += _effort(request.thinking.budget_tokens)
@@ -115,12 +116,23 @@ def _description(tool: Tool) -> str:
 def _turns(request: MessagesRequest, *, results_in: str) -> list[_Turn]:
     """Returns the turns: consecutive messages of one role are one turn. Earlier thinking is left out.
 
-    If `results_in` is the assistant, results are in the same turn as the calls before them.
+    If `results_in` is the assistant, results are in the same turn as the calls before them, and instructions
+    between turns are a turn of the system. Else the user has both, as chat templates know no more.
     """
     tools = {tool.name: tool for tool in request.tools}
     turns: list[_Turn] = []
     for message in request.messages:
-        blocks = [block for block in message.blocks if not isinstance(block, ThinkingBlock)]
+        if message.role == "system":
+            if turns and results_in == "assistant":
+                turns.append(_Turn("system", [message.text]))
+            elif turns:
+                if turns[-1].role != "user":
+                    turns.append(_Turn("user"))
+                turns[-1].parts.append(f"<system>\n{message.text}\n</system>")
+            continue
+        blocks = [
+            block for block in message.blocks if not isinstance(block, ThinkingBlock | RedactedThinkingBlock)
+        ]
         only_results = bool(blocks) and all(isinstance(block, ToolResultBlock) for block in blocks)
         role = results_in if only_results and turns else message.role
         if not turns or turns[-1].role != role:

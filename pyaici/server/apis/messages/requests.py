@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from pyaici.server.apis.fields import MAX_MESSAGES, MAX_PARTS, misnamed
+from pyaici.server.apis.fields import MAX_MESSAGES, MAX_PARTS, misnamed, without_nulls
 from pyaici.server.apis.messages.errors import from_validation, invalid
 from pyaici.server.apis.messages.rules import check
 
@@ -26,7 +28,7 @@ DEFAULT_MAX_TOKENS = 1024
 
 #: fields that would change the answer: of Anthropic's API, and of the other APIs here
 _REFUSED = (
-    *("mcp_servers", "context_management", "container"),
+    *("mcp_servers", "container"),
     *("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"),
     *("min_tokens", "ignore_eos", "stop_token_ids", "bad_words"),
 )
@@ -59,12 +61,27 @@ class ToolUseBlock(_Part):
     input: dict[str, Any]
 
 
+class ToolReferenceBlock(_Part):
+    """The name of a tool that a search for tools has found."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+    @property
+    def text(self) -> str:
+        """The name, which is all that the model reads of it: the tools are described in any case."""
+        return self.tool_name
+
+
+ResultBlock = Annotated[TextBlock | ToolReferenceBlock, Field(discriminator="type")]
+
+
 class ToolResultBlock(_Part):
     """The result of a tool call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | TextBlocks | None = None
+    content: str | Annotated[list[ResultBlock], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     is_error: bool = False
 
 
@@ -76,24 +93,34 @@ class ThinkingBlock(_Part):
     signature: str = ""
 
 
-Block = Annotated[
-    TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock,
-    Field(discriminator="type"),
-]
+class RedactedThinkingBlock(_Part):
+    """Thinking that only Anthropic's servers can read."""
+
+    type: Literal["redacted_thinking"]
+    data: str
+
+
+AnyBlock = TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock
+Block = Annotated[AnyBlock, Field(discriminator="type")]
 
 
 class Message(_Part):
-    """A turn of the conversation."""
+    """A turn of the conversation, or instructions between turns (`system`, of texts alone)."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | Annotated[list[Block], Field(max_length=MAX_PARTS, fail_fast=True)]
 
     @property
-    def blocks(self) -> list[TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock]:
+    def blocks(self) -> list[AnyBlock]:
         """The content as blocks; a text is one block."""
         if isinstance(self.content, str):
             return [TextBlock(type="text", text=self.content)]
         return self.content
+
+    @property
+    def text(self) -> str:
+        """The texts, each on lines of its own."""
+        return "\n".join(block.text for block in self.blocks if isinstance(block, TextBlock))
 
 
 class Tool(_Part):
@@ -117,19 +144,23 @@ class ToolChoice(_Part):
     disable_parallel_tool_use: bool = False
 
 
+#: whether the answer shows the thinking, or only that there was some
+Display = Literal["summarized", "omitted"]
+
+
 class ThinkingEnabled(_Part):
     """The model thinks before it answers."""
 
     type: Literal["enabled"]
     budget_tokens: int
-    display: Literal["summarized"] | None = None
+    display: Display | None = None
 
 
 class ThinkingAdaptive(_Part):
     """The model thinks before it answers, without a budget."""
 
     type: Literal["adaptive"]
-    display: Literal["summarized"] | None = None
+    display: Display | None = None
 
 
 class ThinkingDisabled(_Part):
@@ -187,9 +218,7 @@ class MessagesRequest(_Part):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, body: Any) -> Any:
-        if not isinstance(body, dict):
-            return body
-        return {name: value for name, value in body.items() if value is not None}
+        return without_nulls(body)
 
     @field_validator("tool_choice", mode="before")
     @classmethod
@@ -198,15 +227,20 @@ class MessagesRequest(_Part):
 
     @property
     def system_text(self) -> str:
-        """The instructions to the model, as one text."""
-        if isinstance(self.system, str):
-            return self.system
-        return "\n".join(block.text for block in self.system)
+        """The instructions to the model, as one text: also those of messages before the first turn."""
+        system = [self.system] if isinstance(self.system, str) else [block.text for block in self.system]
+        first = itertools.takewhile(lambda message: message.role == "system", self.messages)
+        return "\n".join(filter(None, [*system, *(message.text for message in first)]))
 
     @property
     def thinks(self) -> bool:
         """Whether thinking is enabled."""
         return not isinstance(self.thinking, ThinkingDisabled)
+
+    @property
+    def hides_thinking(self) -> bool:
+        """Whether the answer has blocks of thinking without their text."""
+        return not isinstance(self.thinking, ThinkingDisabled) and self.thinking.display == "omitted"
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
@@ -226,6 +260,15 @@ class MessagesRequest(_Part):
     def must_call(self) -> bool:
         """Whether the answer must be a tool call, not a text."""
         return self.tool_choice.type in ("any", "tool")
+
+
+def ignored_fields(body: Mapping[str, Any]) -> list[str]:
+    """Returns the names of fields that change nothing here, and are known to other servers alone.
+
+    Those of Anthropic's API are hints on how to compute, cache, trim or bill; `_REFUSED` has the others.
+    """
+    known = {*MessagesRequest.model_fields, "stop"}
+    return sorted(name for name, value in body.items() if value is not None and name not in known)
 
 
 def parse_request(body: Any) -> MessagesRequest:

@@ -129,7 +129,8 @@ class Answer:
                     empty = {"text": ""} if event.kind == "text" else {"thinking": "", "signature": ""}
                     yield self._started({"type": event.kind, **empty})
                 self._thinking += event.text if event.kind == "thinking" else ""
-                yield self._delta({"type": f"{event.kind}_delta", event.kind: event.text})
+                if event.kind == "text" or not self._plan.request.hides_thinking:
+                    yield self._delta({"type": f"{event.kind}_delta", event.kind: event.text})
             elif isinstance(event, Stop):
                 if event.kind == "thinking":
                     yield self._delta({"type": "signature_delta", "signature": signature(self._thinking)})

@@ -30,8 +30,12 @@ def check(request: MessagesRequest) -> None:
         raise invalid("model is required", "model")
     if not request.messages:
         raise invalid("messages cannot be empty")
-    if request.messages[0].role != "user":
-        raise invalid("first message must have role 'user'", "messages.0.role")
+    turns = [(i, message) for i, message in enumerate(request.messages) if message.role != "system"]
+    if not turns or turns[0][1].role != "user":
+        raise invalid("first message must have role 'user'", f"messages.{turns[0][0] if turns else 0}.role")
+    for i, message in enumerate(request.messages):
+        if message.role == "system" and any(block.type != "text" for block in message.blocks):
+            raise invalid("a message of the role system has texts alone", f"messages.{i}.content")
     _check_sampling(request)
     _check_thinking(request)
     _check_tools(request)

@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from pyaici.server.apis.messages.errors import MessagesError, invalid
 from pyaici.server.apis.messages.kbnf import quoted
 from pyaici.server.apis.messages.requests import Tool
-from pyaici.server.apis.schemas import Property, arguments, has_references, listed, properties
+from pyaici.server.apis.schemas import Property, arguments, has_references, listed, properties, standalone
 
 END_OF_VALUE = "</parameter>"
 #: characters that an argument's name may not have, since it is written into a tag
@@ -156,27 +155,11 @@ def _value(prop: Property) -> tuple[str, tuple[str, str]]:
     if not prop.is_text:
         return "#json" + quoted(_json(schema)), shift
     # a text ends at the first END_OF_VALUE, so it cannot contain it
-    whole = {"allOf": [schema, {"not": {"pattern": END_OF_VALUE}}]}
+    excluded = {"not": {"pattern": END_OF_VALUE}}
+    if has_references(prop.schema):  # these have to stay at the root
+        return "#text" + quoted(_json({**schema, **excluded})), shift
+    whole = {"allOf": [schema, excluded]}
     return "#text" + quoted(_json(whole)), ("/allOf/0" + shift[0], shift[1])
-
-
-def standalone(prop: Property) -> tuple[Any, tuple[str, str]]:
-    """Returns a self-contained schema of one argument, and the shift of pointers into it.
-
-    References may lead anywhere in the schema of all arguments, so that schema is included, as a resource
-    with an id.
-    """
-    dialect = {key: prop.root[key] for key in ("$schema",) if key in prop.root}
-    if not has_references(prop.schema):
-        if not isinstance(prop.schema, dict):
-            return prop.schema, ("", prop.pointer)
-        return {**dialect, **prop.schema}, ("", prop.pointer)
-    name = str(prop.root.get("$id", "urn:arguments")).rstrip("#")
-    reference = {"$ref": f"{name}#{quote(prop.pointer)}"}
-    return {**dialect, "allOf": [reference], "definitions": {"all": {**prop.root, "$id": name}}}, (
-        "/definitions/all",
-        "",
-    )
 
 
 def _says_nothing_else(schema: Any) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from pyaici.server.apis.fields import (
     MAX_MESSAGES,
@@ -15,6 +17,7 @@ from pyaici.server.apis.fields import (
     Temperature,
     TopK,
     TopP,
+    without_nulls,
 )
 from pyaici.server.apis.openai.requests import ChatRequest, Stop, Stops, Tool
 from pyaici.server.apis.sampling import Penalty
@@ -25,7 +28,33 @@ Think = bool | Literal["low", "medium", "high"]
 Format = Literal["json", ""] | dict[str, Any]
 
 
-class Options(StrictBody):
+class OllamaBody(StrictBody):
+    """A part of a request to Ollama's API, in which a field that is null is unset.
+
+    Ollama is written in Go, whose reader of JSON skips null; so its clients send null for what is not set.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, body: Any) -> Any:
+        return without_nulls(body)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        schema["additionalProperties"] = {"type": "null"}
+        for name, field in schema.get("properties", {}).items():
+            if name not in schema.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
+                kept = {
+                    word: field.pop(word) for word in ("title", "description", "default") if word in field
+                }
+                schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **kept}
+        return schema
+
+
+class Options(OllamaBody):
     """Options of a generation, with Ollama's defaults."""
 
     temperature: Temperature = 0.8
@@ -79,7 +108,7 @@ class Options(StrictBody):
         }
 
 
-class _Request(StrictBody):
+class _Request(OllamaBody):
     model: Annotated[str, Field(min_length=1, max_length=256)]
     stream: bool = True
     format: Format | None = None
@@ -120,16 +149,16 @@ class GenerateRequest(_Request):
         return ChatRequest.model_validate({"messages": messages, **self.fields()})
 
 
-class CalledFunction(StrictBody):
+class CalledFunction(OllamaBody):
     """The function that the assistant called."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = Field(default_factory=dict)
     index: int | None = None
     description: str | None = None
 
 
-class ToolCall(StrictBody):
+class ToolCall(OllamaBody):
     """A call in a message of the assistant."""
 
     function: CalledFunction
@@ -137,7 +166,7 @@ class ToolCall(StrictBody):
     type: Literal["function"] | None = None
 
 
-class Message(StrictBody):
+class Message(OllamaBody):
     """A turn of a chat."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -180,7 +209,7 @@ class ChatBody(_Request):
         return ChatRequest.model_validate({"messages": messages, "tools": tools, **self.fields()})
 
 
-class ModelName(StrictBody):
+class ModelName(OllamaBody):
     """The body of `POST /api/show`."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]

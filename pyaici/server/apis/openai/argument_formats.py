@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyaici.server.apis.openai.lark import lark_text
-from pyaici.server.apis.openai.tool_format import ToolFormat
-from pyaici.server.apis.schemas import Property, properties
+from pyaici.server.apis.openai.tool_format import ToolFormat, as_object
+from pyaici.server.apis.schemas import Property, properties, standalone
 from pyaici.server.apis.text import read_json, split_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 #: keywords of the schema of all arguments, and of that of a text between marks, that such formats can enforce
 _PLAIN = frozenset(
-    ("type", "properties", "required", "additionalProperties", "description", "title", "$defs", "definitions")
+    (
+        *("$schema", "$defs", "definitions", "type", "properties", "required", "additionalProperties"),
+        *("description", "title"),
+    )
 )
 _PLAIN_TEXT = frozenset(("type", "enum", "description", "title", "default", "examples"))
 #: a call's name, and the name of an argument, in the syntax of Python
@@ -58,8 +61,7 @@ class _ArgumentsFormat(ToolFormat):
 
 def _json_rule(prop: Property) -> str:
     """Returns an expression of Lark for the values of an argument as JSON."""
-    definitions = {key: prop.root[key] for key in ("$defs", "definitions") if key in prop.root}
-    return f"%json {json.dumps({**definitions, **prop.schema}, ensure_ascii=False)}"
+    return f"%json {json.dumps(standalone(prop)[0], ensure_ascii=False)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +147,11 @@ class TaggedFormat(_ArgumentsFormat):
         """See `ToolFormat.write`."""
         return "\n".join(f"{self.begin}{self._body(name, values)}{self.end}" for name, values in calls)
 
-    def _body(self, name: str, values: Mapping[str, Any]) -> str:
+    def _body(self, name: str, values: Any) -> str:
         written = "".join(
             f"{key.join(self.key_marks)}"
             f"{value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}{self.end_of_value}"
-            for key, value in values.items()
+            for key, value in as_object(values).items()
         )
         return f"{name.join(self.name_marks)}{written}{self.end_of_arguments}"
 
@@ -247,11 +249,11 @@ def _python_rule(prop: Property) -> str:
     return f'({_json_rule(prop)} | "None")' if "null" in prop.types else _json_rule(prop)
 
 
-def _python_arguments(values: Mapping[str, Any]) -> str:
+def _python_arguments(values: Any) -> str:
     words = {id(value): word for word, value in _WORDS.items()}
     return ", ".join(
         f"{key}={words.get(id(value)) or json.dumps(value, ensure_ascii=False)}"
-        for key, value in values.items()
+        for key, value in as_object(values).items()
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -217,11 +218,15 @@ def _message(message: Message, known: TemplateTools) -> dict[str, Any]:
     return wire
 
 
-def _arguments(text: str) -> Any:
-    try:
-        return read_json(text or "{}")
-    except ValueError:
-        raise bad_request(f"the arguments of a call are not JSON: {text[:100]!r}", "messages") from None
+def _arguments(text: str) -> dict[str, Any] | str:
+    """Returns the arguments of an earlier call, as a text if they are no object.
+
+    A model may have written such a call, or another server; the answer to it is in the next message.
+    """
+    with suppress(ValueError):
+        if isinstance(found := read_json(text if text.strip() else "{}"), dict):
+            return found
+    return text
 
 
 def _put_in_front(messages: list[dict[str, Any]], text: str, role: str) -> None:

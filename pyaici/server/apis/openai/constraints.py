@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -21,6 +22,27 @@ if TYPE_CHECKING:
 
 #: most characters of the place of a problem, which may be nested deeply
 _MAX_PLACE = 200
+#: how to have a grammar read otherwise, by what it is read as
+_HINTS = {
+    kind: f"; it was read as {name}: for another kind of grammar, send it as controller_arg, and the kind as "
+    "controller (lark, gbnf, kbnf or lr1)"
+    for kind, name in (("lark", "Lark"), ("gbnf", "GBNF"), ("kbnf", "KBNF"), ("lr1", "yacc"))
+}
+#: most characters at the beginning of a grammar that tell its kind
+_MOST_LOOKED_AT = 1 << 16
+# All of these take linear time: what is not closed goes on to the end.
+_BLOCK = r"/\*(?:[^*]|\*(?!/))*(?:\*/)?|\(\*(?:[^*]|\*(?!\)))*(?:\*\))?"
+_STRING = r"""'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?"""
+#: blanks and comments before the first rule, and the code before yacc's declarations
+_BEFORE_RULE = re.compile(rf"(?:\s|//.*|#.*|{_BLOCK}|%\{{(?:[^%]|%(?!\}}))*(?:%\}})?)*")
+#: the beginning of a rule, perhaps of a terminal with a priority, attributes or parameters
+_RULE = re.compile(
+    r"(?:%(?:extend|override)[ \t]+)?[?!]*+<?[\w-]++>?(?:[ \t]*(?:\.-?\d+|\[[^]\n]*\]|\{[^}\n]*\}))*"
+    r"\s*+(?P<mark>::=|:)"
+)
+#: what has no rules in it: in GBNF and KBNF, and in Lark and yacc
+_IN_BNF = re.compile(rf"""{_STRING}|\[(?:[^]\\\n]|\\.)*\]?|\#(?!["']).*|{_BLOCK}""")
+_IN_LARK = re.compile(rf"{_STRING}|//.*|#.*|{_BLOCK}|/(?:[^/\\]|\\[\s\S])*/?")
 #: the schema of any JSON object
 _OBJECT = {"type": "object"}
 
@@ -60,7 +82,8 @@ def constraint(
         tags["response_format"] = response_format.structural_tag
     for name, grammar in grammars.items():
         if grammar is not None:
-            found[name] = _call(grammar_controller(grammar), grammar, name)
+            kind = grammar_controller(grammar)
+            found[name] = replace(_call(kind, grammar, name), hint=_HINTS[kind])
     for name, regex in regexes.items():
         if regex is not None:
             found[name] = _call("regex", regex, name)
@@ -80,16 +103,32 @@ def constraint(
 
 
 def grammar_controller(grammar: str) -> str:
-    """Returns the controller for a grammar, by the look of its syntax.
+    """Returns the controller for a grammar, by its first rule; strings and comments may contain anything.
 
-    A line with `%%` is yacc. `::=` means GBNF if there is a rule `root`, else KBNF, whose first rule is
-    `start`. Everything else is Lark.
+    A line that begins with `%%` is yacc. A rule with `::=` means GBNF if a rule is called `root`, else KBNF,
+    whose first rule is `start`. Everything else is Lark.
     """
-    if re.search(r"^[ \t]*%%", grammar, re.MULTILINE):
-        return "lr1"
-    if "::=" in grammar:
-        return "gbnf" if re.search(r"^[ \t]*root[ \t]*::=", grammar, re.MULTILINE) else "kbnf"
+    grammar, at = grammar[:_MOST_LOOKED_AT] + "\n", 0
+    while (at := _end(_BEFORE_RULE, grammar, at)) < len(grammar):
+        if grammar.startswith("%%", at):
+            return "lr1"
+        if rule := _RULE.match(grammar, at):
+            if rule["mark"] == "::=":
+                return "gbnf" if _has_line(r"root[ \t]*::=", _IN_BNF, grammar[at:]) else "kbnf"
+            return "lr1" if _has_line("%%", _IN_LARK, grammar[at:]) else "lark"
+        at = grammar.index("\n", at)
     return "lark"
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _has_line(begins: str, hidden: re.Pattern[str], text: str) -> bool:
+    """Returns whether a line of the text begins so, outside of what is hidden."""
+    line = re.compile(rf"^[ \t]*{begins}", re.MULTILINE)
+    return bool(line.search(text) and line.search(hidden.sub(" ", text)))
 
 
 def _parsed(value: Any, param: str) -> Any:

@@ -272,10 +272,8 @@ class Message(BaseModel):
 
     @model_validator(mode="after")
     def _has_content(self) -> Message:
-        if self.content is None and not (self.role == "assistant" and self.tool_calls):
-            raise ValueError(
-                "a message needs content; only a message of the assistant may have tool_calls instead"
-            )
+        if self.content is None and self.role != "assistant":
+            raise ValueError("a message needs content; only a message of the assistant may be without")
         return self
 
     @property

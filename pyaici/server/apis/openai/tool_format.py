@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyaici.server.apis.openai.lark import lark_text
+from pyaici.server.apis.schemas import embedded
 from pyaici.server.apis.text import read_json
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ _NUMBER = {"type": "string", "pattern": "^[0-9]{1,3}$"}
 _NINE = re.compile("[a-zA-Z0-9]{9}")
 #: a text of JSON, or one other character
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]')
+
+
+def as_object(arguments: Any) -> Mapping[str, Any]:
+    """Returns the arguments of a call by name; what is no object has the name `arguments`."""
+    return arguments if isinstance(arguments, Mapping) else {"arguments": arguments}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,7 @@ class ToolFormat:
                 "properties": {
                     **({self.number_key: _NUMBER} if self.number_key else {}),
                     self.name_key: {"const": function.name},
-                    # references in a schema with an identifier lead to places in this schema
-                    self.arguments: {"$id": f"tool:{number}", **(function.parameters or NO_PARAMETERS)},
+                    self.arguments: embedded(function.parameters or NO_PARAMETERS, number),
                 },
                 "required": [*filter(None, [self.number_key]), self.name_key, self.arguments],
                 "additionalProperties": False,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyaici.server.apis.openai.tool_format import as_object
 from pyaici.server.apis.openai.tool_formats import (
     COMMAND_R,
     FORMATS,
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyaici.server.apis.openai.tool_format import ToolFormat
 
 _NAME, _ARGUMENTS, _RESULT = "probe_tool", {"probe_key": "probe value"}, "probe result"
+#: arguments that are not JSON
+_TEXT = "probe {text"
 #: braces keep its JSON from looking like a description of the format
 _TOOL = {
     "type": "function",
@@ -59,6 +62,8 @@ class TemplateTools:
     system: bool = True
     #: the template takes arguments as JSON in a string
     text_arguments: bool = False
+    #: or an object, and any text in its place
+    any_arguments: bool = False
 
     def message(self, content: str, calls: Sequence[tuple[str | None, str, Any]]) -> dict[str, Any]:
         """Returns an assistant's message with calls (id, name, arguments), as the template takes it."""
@@ -68,9 +73,14 @@ class TemplateTools:
             "tool_calls": [
                 {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
                 for call_id, name, value in calls
-                for arguments in [json.dumps(value, ensure_ascii=False) if self.text_arguments else value]
+                for arguments in [self._taken(value)]
             ],
         }
+
+    def _taken(self, arguments: Any) -> Any:
+        if self.text_arguments:
+            return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        return arguments if self.any_arguments else as_object(arguments)
 
 
 @functools.lru_cache(maxsize=8)
@@ -89,7 +99,9 @@ def template_tools(tokenizer: Any, template: str) -> TemplateTools:
         written = _render(tokenizer, [_ASK, call, _ANSWER])
         for form in forms:
             if form.is_written(written, _NAME, _ARGUMENTS):
-                return replace(found, form=form, writes_calls=_RESULT in written)
+                found = replace(found, form=form, writes_calls=_RESULT in written, any_arguments=True)
+                call = found.message("", [("probe0000", _NAME, _TEXT)])
+                return replace(found, any_arguments=_TEXT in _render(tokenizer, [_ASK, call, _ANSWER]))
     for form in forms:
         if _NAME in with_tools and form.is_shown(with_tools):
             return TemplateTools(form, describes_tools=True, system=system)

@@ -15,6 +15,7 @@ from aicirt.wasm import Program
 from pyaici.tokens import load_vocabulary
 from tests.controllers.runners.host import BITMASK, TOKEN, Guest, Mid, Vocab
 from tests.pyaici.tokens.published import tokenizer_json
+from tests.thorough import also
 
 #: texts that share beginnings, with and without a space before them
 LISTS = [
@@ -30,7 +31,7 @@ LISTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["gpt4o", "llama3", "gemma3"])
+@pytest.fixture(scope="module", params=["llama3", *also("gpt4o", "gemma3")])
 def vocab(request: pytest.FixtureRequest) -> Vocab:
     known = load_vocabulary(tokenizer_json(request.param))
     tokenizer = load_tokenizer(known.tokenizer.kind, known.tokenizer.data, known.tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -153,7 +154,8 @@ def byte_vocabulary() -> Vocabulary:
 def generate_greedily(model: Any) -> Callable[..., list[int]]:
     """Returns a function that generates with the library. Ids that are no tokens are never chosen."""
 
-    def run(prompt: list[int], max_tokens: int, eos: int | None = EOS) -> list[int]:
+    @functools.cache  # the tests of all engines compare with the same texts
+    def generate(prompt: tuple[int, ...], max_tokens: int, eos: int | None) -> tuple[int, ...]:
         out = model.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -163,7 +165,10 @@ def generate_greedily(model: Any) -> Callable[..., list[int]]:
             pad_token_id=0,
             suppress_tokens=list(range(258, WIDTH)),
         )
-        return list(out[0, len(prompt) :].tolist())
+        return tuple(out[0, len(prompt) :].tolist())
+
+    def run(prompt: list[int], max_tokens: int, eos: int | None = EOS) -> list[int]:
+        return list(generate(tuple(prompt), max_tokens, eos))
 
     return run
 

@@ -16,7 +16,9 @@ import pytest
 
 from pyaici.build import build_controller
 from pyaici.models import default_gguf_path, default_model_path
+from tests.forked import CLI, TORCH, Forked
 from tests.processes import family, left_behind
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +55,10 @@ def test_an_interrupted_run_shows_its_text_and_leaves_nothing_behind(
     line: str,
 ) -> None:
     screen, slave = os.openpty()
-    process = subprocess.Popen(command, env=environment, stdout=slave, stderr=subprocess.PIPE, text=True)
+    _, program, *arguments = command
+    imports = (*CLI, *TORCH) if program.endswith("run_hf.py") else CLI
+    with (tmp_path / "stderr").open("wb") as err:
+        process = Forked(program, arguments, imports=imports, stdout=slave, stderr=err, env=environment)
     os.close(slave)
     out = ""
     try:
@@ -67,13 +72,11 @@ def test_an_interrupted_run_shows_its_text_and_leaves_nothing_behind(
         with contextlib.suppress(OSError):  # the other end is closed
             while part := os.read(screen, 65536).decode():
                 out += part
-        assert process.wait(60) == status
+        assert process.wait(PATIENCE) == status
     finally:
         process.kill()
         os.close(screen)
-    assert process.stderr is not None
-    with process.stderr as err:
-        assert err.read() == f"{Path(command[1]).name}: {line}"
+    assert (tmp_path / "stderr").read_text() == f"{Path(program).name}: {line}"
     assert re.search(r"\d+ tokens sampled", out) and "(ended: cancelled)" in out
     assert out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l"), "the cursor is still hidden"
     assert left_behind(members) == []
@@ -105,7 +108,7 @@ def test_loading_can_be_interrupted(
             members = family(process.pid)
         finally:
             process.send_signal(number)
-            _, stderr = process.communicate(timeout=60)
+            _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == status, stderr
     assert stderr.endswith(f"{Path(command[1]).name}: {line}")
     assert "Traceback" not in stderr or "Exception ignored" in stderr

@@ -7,18 +7,23 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
+from unittest.mock import patch
 
 import pytest
 
 from pyaici.build import build_controller
+from pyaici.client.daemon import Daemon
 from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.options import read_request
+from pyaici.tokens.gguf import vocabulary_from_gguf
+from tests.forked import CLI, TORCH, run_forked
 from tests.pyaici.engines.batching.support import make_model, write_tokenizer
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[4]
 GUEST = ROOT / "tests" / "guests" / "guest.c"
@@ -45,14 +50,14 @@ def program(name: str) -> ModuleType:
 
 
 def run(name: str, *argv: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "harness" / f"run_{name}.py"), *argv]
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    imports = (*CLI, *TORCH) if name == "hf" else CLI
+    return run_forked(str(ROOT / "harness" / f"run_{name}.py"), *argv, imports=imports, env=env)
 
 
 def run_python(code: str, *argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *argv]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_the_options_work_without_the_packages_of_the_engine(name: str) -> None:
@@ -91,9 +96,17 @@ def unloaded(tmp_path: Path, name: str) -> Path:
     return write_tokenizer(tmp_path / "model")
 
 
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    """The daemon that the commands of `refused` connect to."""
+    with Daemon(workers=1) as daemon:
+        yield daemon
+
+
 @pytest.fixture
 def refused(
     name: str,
+    daemon: Daemon,
     program: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -104,6 +117,7 @@ def refused(
         def loaded(*_: object) -> NoReturn:
             raise AssertionError("the program tried to load a model")
 
+        monkeypatch.setenv("AICI_SOCKET", str(daemon.socket_path))
         for loader in LOADERS[name]:
             monkeypatch.setattr(loader, loaded)
         assert program.main(list(argv)) == 1
@@ -175,6 +189,15 @@ def test_a_refused_argument_does_not_import_torch(tmp_path: Path, name: str, unl
     arguments = ("--controller", str(guest), "--arg", "init_fail", "--prompt", "x", "--model", str(unloaded))
     done = run_python(code, *arguments)
     assert done.stdout == "1 set()\n" and "no such luck" in done.stderr
+
+
+def test_the_vocabulary_of_a_gguf_file_is_read_once(tmp_path: Path) -> None:
+    """Reading that of a model with 150 000 tokens takes a second."""
+    path = write_gguf(make_model(), tmp_path / "tiny.gguf")
+    argv = ["--controller", "yesno", "--prompt", "x", "--model", str(path), "--max-tokens", "2"]
+    with patch("pyaici.tokens.load.vocabulary_from_gguf", wraps=vocabulary_from_gguf) as read:
+        assert importlib.import_module("pyaici.engines.llama.program").main(argv) == 0
+    assert read.call_count == 1
 
 
 @pytest.mark.slow

@@ -20,8 +20,11 @@ WINDOWED = {
 }
 
 
-def write_gguf(model: Any, path: Path) -> Path:
-    """Writes a LlamaForCausalLM or Gemma3ForCausalLM of the library whose tokens are bytes."""
+def write_gguf(model: Any, path: Path, template: str | None = None) -> Path:
+    """Writes a LlamaForCausalLM or Gemma3ForCausalLM of the library whose tokens are bytes.
+
+    `template`: its chat template.
+    """
     config = model.config
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     gemma = config.model_type == "gemma3_text"
@@ -56,6 +59,8 @@ def write_gguf(model: Any, path: Path) -> Path:
     writer.add_token_merges(["<s> </s>"])  # the library refuses a file without merges
     writer.add_bos_token_id(BOS)
     writer.add_eos_token_id(EOS)
+    if template is not None:
+        writer.add_chat_template(template)
     for name, values in _tensors(model):
         writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
     writer.write_header_to_file()

@@ -1,88 +1,218 @@
-"""Fixtures: shared engines and servers of vLLM, and the tokens of Transformers for the same prompts.
+"""Fixtures: engines and servers of vLLM, each made once, their daemon, and the same requests on Transformers.
 
 These tests run with the Python of .venv-vllm: `scripts/test.sh tests/pyaici/engines/vllm`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pyaici.engines.vllm.engines import ENVIRONMENT, Engines
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.engines.vllm.scheduling import controlled
+from tests.pyaici.engines.vllm.configurations import (
+    ConfiguredEngines,
+    Models,
+    configuration_of,
+    engine_options,
+    kept_for,
+    place_of,
+)
+from tests.pyaici.engines.vllm.engines import ENVIRONMENT
+from tests.pyaici.engines.vllm.guests import build_guest
 from tests.pyaici.engines.vllm.remote import V2Engines
-from tests.pyaici.engines.vllm.server import Server, Servers
-from tests.pyaici.engines.vllm.shallow_model import make_shallow_model
+from tests.pyaici.engines.vllm.server import Servers
+from tests.waiting import PATIENCE
 
 os.environ.update(ENVIRONMENT)
+_FOLDER = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignores deprecation warnings of libraries about each other."""
+    """Registers markers, and ignores deprecation warnings of libraries about each other."""
+    config.addinivalue_line("markers", "configuration(name): the engine of a test, see configurations.py")
+    config.addinivalue_line("markers", "xdist_group(name): of pytest-xdist, which may be absent")
     for category in ("DeprecationWarning", "FutureWarning"):
         for module in ("torch", "vllm", "xgrammar"):
             config.addinivalue_line("filterwarnings", rf"ignore::{category}:{module}\.")
     config.addinivalue_line("filterwarnings", r"ignore:\s*Encountered the use of a type that is scheduled")
 
 
-@pytest.fixture(scope="session")
-def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the model that these tests use."""
-    return make_shallow_model(tmp_path_factory.mktemp("model"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Has pytest-xdist, with --dist=loadgroup, run the tests of all engines in the same worker.
+
+    Tests of one engine compare its results with those of others. The tests of a file share a server.
+    """
+    item.add_marker(pytest.mark.xdist_group("vllm-engines" if configuration_of(item) else item.path.stem))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Makes tests of the same engine neighbours."""
+    items.sort(key=lambda item: place_of(item) if item.path.is_relative_to(_FOLDER) else -1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends the engine or server before tests of another kind, for its memory."""
+    if nextitem is None or kept_for(nextitem) != kept_for(item):
+        for kept in _KEPT:
+            kept.close()
+
+
+#: engines and servers of this process
+_KEPT: list[ConfiguredEngines | V2Engines | Servers] = []
 
 
 @pytest.fixture(scope="session")
-def engines(model_path: Path) -> Iterator[Engines]:
-    made = Engines(model_path)
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """Folders of models by name."""
+    return Models(tmp_path_factory.mktemp)
+
+
+@pytest.fixture(scope="session")
+def model_path(models: Models) -> Path:
+    """The folder of the model that most of these tests use."""
+    return models("shallow")
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """The daemon of all engines that share one."""
+    # other work on the machine delays controllers, which the limits count
+    limits = dict.fromkeys(("pre_ms", "post_ms", "mid_ms", "step_deadline_ms"), 1000)
+    with Daemon(workers=1, limits=limits, store=tmp_path_factory.mktemp("store")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def runtime(daemon: Daemon) -> Iterator[Runtime]:
+    """A client of the shared daemon."""
+    with Runtime(daemon.socket_path) as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="session")
+def guests(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+    """Uploads controllers of `guests.py` to the shared daemon, under their names, if they are not there."""
+    folder = tmp_path_factory.mktemp("guests")
+    known: set[str] = set()
+
+    def upload(*names: str) -> None:
+        for name in names:
+            if name not in known:
+                runtime.tag(runtime.upload(build_guest(name, folder)).id, name)
+                known.add(name)
+
+    return upload
+
+
+@pytest.fixture(scope="session")
+def sockets(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Sockets of daemons by the names of `Configuration.daemon`."""
+    changing = tmp_path_factory.mktemp("changing") / "socket"
+    return {"shared": str(daemon.socket_path), "changing": str(changing)}
+
+
+@pytest.fixture
+def change_daemon(
+    sockets: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Runtime]]:
+    """Starts the daemon of engines with a changing one, with these options. Returns a client of it."""
+    link = Path(sockets["changing"])
+    with contextlib.ExitStack() as stack:
+
+        def start(**options: Any) -> Runtime:
+            started = Daemon(workers=1, store=tmp_path_factory.mktemp("store"), **options)
+            daemon = stack.enter_context(started)
+            link.symlink_to(daemon.socket_path)
+            stack.callback(link.unlink)
+            return stack.enter_context(Runtime(daemon.socket_path))
+
+        yield start
+
+
+@pytest.fixture
+def configuration(request: pytest.FixtureRequest) -> str:
+    """The name of the engine's configuration."""
+    return configuration_of(request.node)
+
+
+@pytest.fixture(scope="session")
+def engines(models: Models, sockets: dict[str, str]) -> Iterator[ConfiguredEngines]:
+    made = ConfiguredEngines(models, sockets)
+    _KEPT.append(made)
     yield made
     made.close()
 
 
 @pytest.fixture
-def llm(engines: Engines) -> Any:
-    """An engine in this process with default options."""
-    return engines()
+def llm(engines: ConfiguredEngines, configuration: str) -> Any:
+    """The engine of the test's configuration."""
+    return engines(configuration)
 
 
 @pytest.fixture(scope="session")
-def v2_engines(model_path: Path) -> Iterator[V2Engines]:
-    """Engines with the V2 model runner, in another process."""
-    made = V2Engines(model_path)
+def v2_engines(models: Models) -> Iterator[V2Engines]:
+    made = V2Engines(models("shallow"))
+    _KEPT.append(made)
     yield made
     made.close()
+
+
+@pytest.fixture
+def on_v2(
+    v2_engines: V2Engines, models: Models, sockets: dict[str, str], configuration: str
+) -> Callable[..., Any]:
+    """Calls `function(llm, *args)` in another process, where the engine has the V2 model runner."""
+    return partial(v2_engines.run, engine_options(configuration, models, sockets))
 
 
 @pytest.fixture(scope="session")
 def servers(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     made = Servers(model_path, tmp_path_factory.mktemp("servers"))
+    _KEPT.append(made)
     yield made
     made.close()
 
 
-@pytest.fixture
-def server(servers: Servers) -> Server:
-    """A server with default options."""
-    return servers()
+@pytest.fixture(scope="session")
+def hf(model_path: Path, runtime: Runtime) -> Any:
+    """An engine on Transformers, with controllers of the shared daemon."""
+    from pyaici.engines.hf import HfEngine
+    from pyaici.engines.hf.program import load_model
+
+    return HfEngine(*load_model(model_path, "cpu"), runtime)
 
 
 @pytest.fixture(scope="session")
-def reference(model_path: Path) -> Callable[..., list[list[int]]]:
-    """Generates greedily with our engine on Transformers, without a controller."""
-    from pyaici.engines.hf import HfEngine, Request
-    from pyaici.engines.hf.program import load_model
+def reference(hf: Any) -> Callable[..., list[list[int]]]:
+    """Generates greedily on Transformers, without a controller. Keeps results: configurations share them."""
+    from pyaici.engines.engine import Request
 
-    engine = HfEngine(*load_model(model_path, "cpu"))
+    known: dict[tuple[str, int], list[list[int]]] = {}
 
     def run(prompts: list[Any], max_tokens: int) -> list[list[int]]:
-        numbers = [engine.add(Request(prompt, max_tokens=max_tokens)) for prompt in prompts]
-        engine.run()
-        results = [engine.results(number)[0] for number in numbers]
-        return [result.tokens[result.prompt_tokens :] for result in results]
+        key = repr(prompts), max_tokens
+        if key not in known:
+            results = hf.run([Request(prompt, max_tokens=max_tokens) for prompt in prompts])
+            known[key] = [result.new_tokens for result in results]
+        return known[key]
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def all_drafts_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises the time limit, so that the load of this machine does not decide which drafts are checked."""
+    monkeypatch.setattr(controlled, "SECONDS", PATIENCE)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -93,18 +223,3 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     if report.failed and servers is not None and servers.current is not None:
         report.sections.append(("the server's log", servers.current.tail()))
     return report
-
-
-DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "sync": {},
-    "async": {"async_scheduling": True},
-    "drafts": {"speculative_config": DRAFTS},
-}
-
-
-@pytest.fixture(scope="module", params=CONFIGURATIONS)
-def configuration(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Options of an engine, for tests of every kind of scheduling."""
-    found: dict[str, Any] = CONFIGURATIONS[request.param]
-    return found

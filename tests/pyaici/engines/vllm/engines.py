@@ -9,8 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.pyaici.engines.vllm.reasoning import register_marker
+from tests.pyaici.engines.vllm.shims import fork_server
 from tests.pyaici.engines.vllm.shims.async_scheduling import async_scheduling_on_cpu
-from tests.pyaici.engines.vllm.shims.second_engine import hide_functions_of_llvmlite, kernels_replaced_once
+from tests.pyaici.engines.vllm.shims.fork_server import engines_are_forked
+from tests.pyaici.engines.vllm.shims.second_engine import (
+    hide_functions_of_llvmlite,
+    inspect_models_here,
+    kernels_replaced_once,
+    load_vocabularies_once,
+    tokenizers_copied_once,
+)
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -18,6 +27,9 @@ if TYPE_CHECKING:
 #: environment of every process with vLLM, set before vLLM is imported
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
+    # Numba finds drafts. The number of its threads would hold for all operations of the model, too: they
+    # spin, and on a busy machine a step takes ten times as long
+    "NUMBA_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -26,6 +38,13 @@ ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     # in GiB, the default
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    # seconds that parts of vLLM wait for others. A busy machine must not end what the tests wait for
+    "VLLM_ENGINE_READY_TIMEOUT_S": "3600",
+    "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3600",
+    "VLLM_REGEX_COMPILATION_TIMEOUT_S": "3600",
+    "VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT": "3600",
+    # a worker that is killed leaves names in /dev/shm
+    "VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "60",
     # otherwise the workers of all engines would share the first processor
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
@@ -62,13 +81,14 @@ class Engines:
         *,
         model: Path | None = None,
         multiprocess: bool = False,
-        env: dict[str, str] | None = None,
+        env: dict[str, str | None] | None = None,
         **options: Any,
     ) -> LLM:
         """Returns an engine with `OPTIONS` and these options, in this process or in separate processes.
 
         `model`: the folder of another model than usual. `async_scheduling=True` has an effect, although vLLM
-        ignores it on a CPU. `env`: variables while the engine is made, which its processes inherit.
+        ignores it on a CPU. `env`: variables while the engine is made, which its processes inherit; None
+        removes one.
         """
         options = OPTIONS | options
         env = env or {}
@@ -89,11 +109,18 @@ class Engines:
                 "VLLM_CPU_KVCACHE_SPACE": None,
             }
             hide_functions_of_llvmlite()
+            inspect_models_here()
+            if options.get("reasoning_parser") == "marker":
+                register_marker()
+            load_vocabularies_once()
+            gc.freeze()  # also what has been imported since
             with (
                 _modules_frozen(),
                 _environment(variables | env),
                 async_scheduling_on_cpu(),
                 kernels_replaced_once(),
+                tokenizers_copied_once(),
+                engines_are_forked(),
             ):
                 self._llm = LLM(str(model or self._model), **options)
             self._key = key
@@ -108,6 +135,7 @@ class Engines:
         with _modules_frozen():
             self._llm.llm_engine.engine_core.shutdown()
             self._llm = None
+            fork_server.stop()
             # not `cleanup_dist_env_and_memory`, which unfreezes the objects of all modules and looks at them
             destroy_model_parallel()
             destroy_distributed_environment()
@@ -116,13 +144,11 @@ class Engines:
 
 @contextlib.contextmanager
 def _modules_frozen() -> Iterator[None]:
-    """Keeps the objects of all modules out of the collections of garbage: vLLM does five as it starts.
+    """Keeps frozen objects, those of all modules, out of the collections of garbage: vLLM starts with five.
 
     vLLM itself freezes the objects of an engine, and unfreezes all objects when the engine ends.
     """
     freeze, unfreeze = gc.freeze, gc.unfreeze
-    if not gc.get_freeze_count():
-        freeze()
     gc.freeze = gc.unfreeze = lambda: None
     try:
         yield

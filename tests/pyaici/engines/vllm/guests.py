@@ -132,41 +132,58 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 """
 
 
-def diary(folder: Path, *, shared: bool = False) -> Path:
-    """Builds a controller that prints each step. `shared`: it also counts the steps in a variable."""
-    name = "shared" if shared else "diary"
-    (folder / f"{name}.c").write_text(("#define SHARED\n" if shared else "") + _DIARY)
-    return build_controller(folder / f"{name}.c", folder / f"{name}.wasm").path
+#: allows all tokens until its fourth step; its argument selects how it fails then
+_FAILING = r"""
+#include "aici.h"
+
+AICI_CONTROLLER
+
+static aici_step_arg arg = {sizeof arg};
+static aici_mid_result mid;
+static char mode;
+
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+
+AICI_EXPORT(aici_init) int aici_init(uint32_t length) {
+    aici_read(AICI_ARG, 0, &mode, length != 0);
+    return 0;
+}
+
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
+    mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_ALL};
+    if (arg.step > 3 && mode == 't') __builtin_trap();
+    if (arg.step > 3 && mode == 'l') for (volatile int i = 0;; i++) {}
+    if (arg.step > 3 && mode == 'f') aici_fail("not today", 9);
+    if (arg.step > 3 && mode == 'b') { mid.verb = AICI_SPLICE; mid.backtrack = 1; }
+    return &mid;
+}
+"""
+
+_FILES = Path(__file__).resolve().parents[3] / "guests"
+#: by name: the source, or a file of tests/guests, and what it defines
+_GUESTS: dict[str, tuple[str | Path, str]] = {
+    "thoughts": (_SECOND_THOUGHTS, ""),
+    "diary": (_DIARY, ""),
+    "shared": (_DIARY, "SHARED"),
+    "gauge": (_GAUGE, "POST"),
+    "gauge_mid": (_GAUGE, ""),
+    "failing": (_FAILING, ""),
+    "acrobat": (_FILES / "acrobat.cpp", ""),
+    "writer": (_FILES / "writer.c", ""),
+    "register": (_FILES / "register.c", ""),
+    "flags": (_FILES / "flags.c", ""),
+    # without the callbacks that it could skip, so that drafts can be used
+    "flags_mid": (_FILES / "flags.c", "MID_ONLY"),
+    "tilt": (_FILES / "tilt.cpp", ""),
+    # prints the allowed mass of each token
+    "tilt_mass": (_FILES / "tilt.cpp", "MASS"),
+}
 
 
-def gauge(folder: Path, *, post: bool = True) -> Path:
-    """Builds a controller that prints log-probabilities. `post`: in post_process rather than mid_process."""
-    name = "gauge" if post else "gauge_mid"
-    (folder / f"{name}.c").write_text(("#define POST\n" if post else "") + _GAUGE)
-    return build_controller(folder / f"{name}.c", folder / f"{name}.wasm").path
-
-
-def flags(folder: Path, *, mid_only: bool = True) -> Path:
-    """Builds tests/guests/flags.c.
-
-    `mid_only`: without the callbacks that it could skip, so that drafts can be used.
-    """
-    source = Path(__file__).resolve().parents[3] / "guests" / "flags.c"
-    if not mid_only:
-        return build_controller(source, folder / "flags.wasm").path
-    (folder / "mid.c").write_text("#define MID_ONLY\n" + source.read_text())
-    return build_controller(folder / "mid.c", folder / "mid.wasm").path
-
-
-def tilt(folder: Path, *, mass: bool = False) -> Path:
-    """Builds tests/guests/tilt.cpp. `mass`: it prints the allowed mass of each token."""
-    source = Path(__file__).resolve().parents[3] / "guests" / "tilt.cpp"
-    name = "tilt_mass" if mass else "tilt"
-    (folder / f"{name}.cpp").write_text(("#define MASS\n" if mass else "") + source.read_text())
-    return build_controller(folder / f"{name}.cpp", folder / f"{name}.wasm").path
-
-
-def second_thoughts(folder: Path) -> Path:
-    """Builds a controller that lets the model write, and removes some of its tokens."""
-    (folder / "thoughts.c").write_text(_SECOND_THOUGHTS)
-    return build_controller(folder / "thoughts.c", folder / "thoughts.wasm").path
+def build_guest(name: str, folder: Path) -> Path:
+    """Builds a controller for these tests. Returns the Wasm file in `folder`."""
+    source, defined = _GUESTS[name]
+    text = source if isinstance(source, str) else source.read_text("utf-8")
+    file = folder / f"{name}{source.suffix if isinstance(source, Path) else '.c'}"
+    file.write_text((f"#define {defined}\n" if defined else "") + text, "utf-8")
+    return build_controller(file, file.with_suffix(".wasm")).path

@@ -26,7 +26,7 @@ def make_random_model(folder: Path) -> Path:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=64,
-        max_position_embeddings=8192,
+        max_position_embeddings=1 << 16,
         bos_token_id=0,
         eos_token_id=0,
         # larger than usual: the two most likely tokens must differ by more than the order of a sum changes

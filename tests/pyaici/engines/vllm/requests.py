@@ -36,3 +36,11 @@ def ends(llm: Any, requests: list[tuple[str, Any]]) -> list[tuple[str, str | int
 def counter(llm: Any, name: str) -> int:
     """Returns the value of one of the engine's metrics."""
     return sum(int(metric.value) for metric in llm.get_metrics() if metric.name == f"vllm:{name}")
+
+
+def driver_of(llm: Any) -> Any:
+    """Returns the part of the scheduler that steers requests, which exists after the first controlled one."""
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    if scheduler._aici.driver is None:
+        generate(llm, [(FRANCE, parameters("yesno", max_tokens=1))])
+    return scheduler._aici.driver

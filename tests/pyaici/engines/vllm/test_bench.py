@@ -10,7 +10,6 @@ import pytest
 from bench.report import Report
 from bench.suites import vllm
 from tests.forked import VLLM, run_forked
-from tests.pyaici.engines.vllm.engines import Engines
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +19,7 @@ def _run(command: list[str], *, env: dict[str, str], cwd: Path, **_: Any) -> Any
     return run_forked(*command[2:], imports=VLLM, env=env, cwd=cwd)
 
 
-def test_the_suite_reports_all_figures(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
-    engines.close()  # the engine of the suite needs the memory
+def test_the_suite_reports_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.suites.vllm.subprocess.run", _run)
     report = Report("vllm", quick=True)
     vllm.run(report)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyaici.bundled import DESCRIPTIONS
-from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import GenerationResult, Request
 from pyaici.engines.vllm import VllmEngine
-from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE
 
 pytestmark = pytest.mark.slow
@@ -55,24 +52,17 @@ CALLS = {name: bundled(name) for name in DESCRIPTIONS if name not in {"showcase"
 }
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    # other work on the machine delays controllers, which the limits count
-    limits = dict.fromkeys(("pre_ms", "post_ms", "mid_ms", "step_deadline_ms"), 3000)
-    with Daemon(workers=1, limits=limits, store=tmp_path_factory.mktemp("store")) as daemon:
-        yield daemon
-
-
 def summary(results: list[GenerationResult]) -> dict[str, Any]:
     """Returns the sequences and the variables of each call.
 
     Timing decides which sequence reports a variable.
     """
     names = list(CALLS)
+    first = min(result.request for result in results)
     sequences: dict[str, list[Any]] = {name: [] for name in names}
     variables: dict[str, dict[str, Any]] = {name: {} for name in names}
     for result in results:
-        name = names[result.request]
+        name = names[result.request - first]
         sequences[name].append((result.text, result.reason.value, str(result.error), _parts(result.log)))
         for variable, value in result.variables.items():
             # those of `beam` are scores as bytes
@@ -104,24 +94,15 @@ def different(results: dict[str, Any], expected: dict[str, Any]) -> dict[str, An
     return {name: (results[name], each) for name, each in expected.items() if results[name] != each}
 
 
-@pytest.fixture(scope="module")
-def expected(daemon: Daemon, model_path: Path) -> dict[str, Any]:
+@pytest.fixture(scope="session")
+def expected(hf: Any) -> dict[str, Any]:
     """The summary of results on Transformers."""
-    from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.program import load_model
-
-    with Runtime(daemon.socket_path) as runtime:
-        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
-        results = summary(engine.run(list(CALLS.values())))
+    results = summary(hf.run(list(CALLS.values())))
     errors = {name: each[0][0][2] for name, each in results.items() if each[0][0][2] != "None"}
     assert not errors.keys() & {"beam", "best_of.py", "sure.py", "prefix"}, errors
-    return near(results)
+    return dict(near(results))
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_results_equal_those_on_transformers(
-    engines: Engines, daemon: Daemon, expected: dict[str, Any], asynchronous: bool
-) -> None:
-    env = {"AICI_SOCKET": str(daemon.socket_path)}
-    results = run(engines(env=env, max_num_seqs=64, async_scheduling=asynchronous))
-    assert different(results, expected) == {}
+@pytest.mark.parametrize("configuration", ["async", *thorough("sync")])
+def test_results_equal_those_on_transformers(llm: Any, expected: dict[str, Any]) -> None:
+    assert different(run(llm), expected) == {}

@@ -16,7 +16,6 @@ import pytest
 from pyaici.engines.vllm.versions.compatibility import Sources, differences, find_by_import
 from tests.docs.blocks import ROOT
 from tests.forked import VLLM, run_forked
-from tests.pyaici.engines.vllm.remote import V2Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Servers
 from tests.pyaici.engines.vllm.shims.other_vllm import make_other_vllm
@@ -46,9 +45,10 @@ def missing(_: Any) -> list[str]:
     return differences(find_by_import)
 
 
-def test_the_imported_modules_have_all_names(v2_engines: V2Engines) -> None:
+@pytest.mark.configuration("v2-async")
+def test_the_imported_modules_have_all_names(on_v2: Callable[..., Any]) -> None:
     """In the process of engines with runner V2, because its modules need Triton."""
-    assert v2_engines.run(missing, async_scheduling=True) == []
+    assert on_v2(missing) == []
 
 
 #: runs a request without and one with a controller in this process, and prints what happened as JSON

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,23 +11,13 @@ from pyaici.cpc import Session, TokenTrie, exact
 from pyaici.engines.batching.histories import EngineModel, log_softmax
 from pyaici.engines.engine import FinishReason, Request, run_to_end
 from pyaici.engines.vllm import VllmEngine
-from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def hf(model_path: Path) -> Any:
-    from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.program import load_model
-
-    return HfEngine(*load_model(model_path, "cpu"))
-
-
-def test_distributions_equal_those_on_transformers(engines: Engines, hf: Any) -> None:
+def test_distributions_equal_those_on_transformers(llm: Any, hf: Any) -> None:
     """Requests with and without a controller run beside them and have their own results."""
-    llm = engines(max_logprobs=-1)
     engine = VllmEngine(llm)
     requests = [Request(FRANCE, "regex", " [a-z]{4,}", max_tokens=9), Request(FRANCE, max_tokens=9)]
     alone = [result.new_tokens for result in engine.run(requests)]
@@ -45,8 +34,8 @@ def test_distributions_equal_those_on_transformers(engines: Engines, hf: Any) ->
     assert {result.reason for result in results} == {FinishReason.LENGTH}
 
 
-def test_a_prefix_has_the_same_certificate_as_on_transformers(engines: Engines, hf: Any) -> None:
-    engine = VllmEngine(engines(max_logprobs=-1))
+def test_a_prefix_has_the_same_certificate_as_on_transformers(llm: Any, hf: Any) -> None:
+    engine = VllmEngine(llm)
     context = tuple(hf.tokenizer.encode(FRANCE))
     drawn = []
     for each in (engine, hf):
@@ -58,8 +47,8 @@ def test_a_prefix_has_the_same_certificate_as_on_transformers(engines: Engines, 
     assert certificate.log_z_upper == pytest.approx(expected.log_z_upper, abs=1e-3)
 
 
-def test_scores_equal_those_on_transformers(engines: Engines, hf: Any) -> None:
-    engine = VllmEngine(engines(max_logprobs=-1))
+def test_scores_equal_those_on_transformers(llm: Any, hf: Any) -> None:
+    engine = VllmEngine(llm)
     tokens = hf.tokenizer.encode(FRANCE)
     (beside,) = engine.run([Request(FRANCE, "regex", " [a-z]{4,}", max_tokens=9)])
     found, expected = (run_to_end(each.scores_in_pieces(tokens, 3)) for each in (engine, hf))
@@ -77,18 +66,21 @@ def test_scores_equal_those_on_transformers(engines: Engines, hf: Any) -> None:
     assert again.new_tokens == beside.new_tokens
 
 
-def test_an_abandoned_distribution_ends(engines: Engines) -> None:
-    llm = engines(max_logprobs=-1)
+def test_an_abandoned_distribution_ends(llm: Any) -> None:
     pieces = VllmEngine(llm).logits_in_pieces([[5, 6, 7]])
     next(pieces)
     pieces.close()
     assert not llm.llm_engine.has_unfinished_requests()
 
 
-def test_errors_say_what_is_wrong(engines: Engines) -> None:
-    engine = VllmEngine(engines(max_logprobs=-1))
+def test_errors_say_what_is_wrong(llm: Any) -> None:
+    engine = VllmEngine(llm)
     with pytest.raises(ValueError, match="512"):
         engine.next_logits([[5], [5] * 600])
     assert not engine._engine.has_unfinished_requests()
+
+
+@pytest.mark.configuration("sync")
+def test_an_engine_without_all_log_probabilities_says_how_to_get_them(llm: Any) -> None:
     with pytest.raises(ValueError, match="max_logprobs=-1"):
-        VllmEngine(engines()).next_logits([[5]])
+        VllmEngine(llm).next_logits([[5]])

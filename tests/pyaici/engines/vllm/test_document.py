@@ -9,15 +9,13 @@ import pytest
 
 from tests.docs.blocks import blocks, run_blocks
 from tests.forked import VLLM, run_forked
-from tests.pyaici.engines.vllm.engines import Engines
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_all_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engines: Engines) -> None:
-    engines.close()  # one engine at a time in a process
+def test_all_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     assert run_blocks(ROOT / "docs" / "vllm.md", tmp_path) > 0

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.scheduling import controlled as drafts
-from pyaici.models import default_model_path
-from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.guests import diary, flags, second_thoughts
-from tests.pyaici.engines.vllm.remote import V2Engines
-from tests.pyaici.engines.vllm.requests import counter, generate, parameters
+from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
+from tests.pyaici.engines.vllm.requests import counter, driver_of, generate, parameters
 
-pytestmark = pytest.mark.slow
+# most tests use the whole default model, since a shallow one is not predictable
+pytestmark = [pytest.mark.slow, pytest.mark.configuration("whole-drafts")]
 
-DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 PEOPLE = {
     "type": "array",
     "items": {
@@ -58,8 +52,8 @@ CALLS = [
     (COUNT, "regex", "( [a-z]+)+", False),
     (COUNT, "thoughts", "9 6  three four", True),
     (COUNT, "thoughts", "12 5  three four", True),
-    (ENDS, "flags", "e1e1e1e1e1e1e1s0e0", False),
-    (ENDS, "flags", "s0e1s0e1s0e1d1b0x0", True),
+    (ENDS, "flags_mid", "e1e1e1e1e1e1e1s0e0", False),
+    (ENDS, "flags_mid", "s0e1s0e1s0e1d1b0x0", True),
     (COUNT, "", "", False),
 ]
 
@@ -68,21 +62,9 @@ CALLS = [
 Written = list[tuple[list[int], str | None]]
 
 
-@pytest.fixture(scope="module")
-def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Options of all engines. Most use the whole default model, since a shallow one is not predictable."""
-    folder = tmp_path_factory.mktemp("guests")
-    guests = {
-        "thoughts": second_thoughts(folder),
-        "diary": diary(folder),
-        "shared": diary(folder, shared=True),
-        "flags": flags(folder),
-    }
-    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
-        for tag, wasm in guests.items():
-            runtime.tag(runtime.upload(wasm).id, tag)
-        env = {"AICI_SOCKET": str(daemon.socket_path)}
-        yield {"env": env, "model": default_model_path("float32")}
+@pytest.fixture(scope="session", autouse=True)
+def controllers(guests: Callable[..., None]) -> None:
+    guests("thoughts", "diary", "shared", "flags_mid")
 
 
 def requests(max_tokens: int, most: int | None = None) -> list[tuple[str, Any]]:
@@ -109,11 +91,15 @@ def write(llm: Any, most: int | None = None) -> Written:
     return [_written(choice) for choice in choices]
 
 
-@pytest.fixture(scope="module")
-def expected(engines: Engines, common: dict[str, Any]) -> Written:
+@pytest.fixture(scope="session")
+def expected(engines: ConfiguredEngines, controllers: None) -> Written:
     """The results without drafts."""
-    written = write(engines(**common))
-    assert [reason for _, reason in written] == [
+    return write(engines("whole"))
+
+
+@pytest.mark.configuration("whole")
+def test_results_without_drafts_have_all_ends(expected: Written) -> None:
+    assert [reason for _, reason in expected] == [
         *["stop"] * 2,
         "length",
         *["stop"] * 3,
@@ -122,40 +108,29 @@ def expected(engines: Engines, common: dict[str, Any]) -> Written:
         "length",
         "stop",
     ]
-    assert len(written[9][0]) == 9 and len(set(written[9][0])) == 2, (
+    assert len(expected[9][0]) == 9 and len(set(expected[9][0])) == 2, (
         "seven end tokens, a word and an end token"
     )
-    assert written[10][0] == [*[written[9][0][7], written[9][0][0]] * 3, written[9][0][7]]
-    return written
+    assert expected[10][0] == [*[expected[9][0][7], expected[9][0][0]] * 3, expected[9][0][7]]
 
 
 def write_long(llm: Any) -> Written:
     """Runs requests that do not fit into a small cache together."""
-    request = parameters("regex", "( [a-z]+)+", max_tokens=70)
+    request = parameters("regex", "( [a-z]+)+", max_tokens=40)
     prompts = [f"{animal}: {COUNT}" for animal in ("dog", "cat", "owl", "fox", "bear")]
     choices = generate(llm, [(prompt, request) for prompt in prompts])
     return [_written(choice) for choice in choices]
 
 
-@pytest.fixture(scope="module")
-def long(engines: Engines, common: dict[str, Any]) -> Written:
+@pytest.fixture(scope="session")
+def long(engines: ConfiguredEngines) -> Written:
     """The results of `write_long` without drafts."""
-    return write_long(engines(**common))
+    return write_long(engines("whole"))
 
 
-@pytest.fixture(autouse=True)
-def no_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raises the time limit, so that the load of this machine does not decide which drafts are checked."""
-    monkeypatch.setattr(drafts, "SECONDS", 60.0)
-
-
-@pytest.fixture
-def llm(engines: Engines, common: dict[str, Any], expected: Written, long: Written) -> Any:
-    return engines(**common, speculative_config=DRAFTS)
-
-
-def driver(llm: Any) -> Any:
-    return llm.llm_engine.engine_core.engine_core.scheduler._aici.driver
+@pytest.mark.configuration("whole")
+def test_long_results_without_drafts_end_at_their_limit(long: Written) -> None:
+    assert [(len(tokens), reason) for tokens, reason in long] == [(40, "length")] * 5
 
 
 def accepted(llm: Any) -> int:
@@ -164,7 +139,7 @@ def accepted(llm: Any) -> int:
 
 def live(llm: Any) -> int:
     """Returns the number of sequences at the runtime, including copies for drafts."""
-    return len(driver(llm)._connection._session.runtime._live)
+    return len(driver_of(llm)._connection._session.runtime._live)
 
 
 def test_drafts_change_no_text(llm: Any, expected: Written) -> None:
@@ -187,7 +162,7 @@ def test_tokens_after_an_unchecked_draft_are_dropped(
 ) -> None:
     """Drafts stay unchecked if there is too little time or if there are too few copies of the controller."""
     some = [*expected[:6], expected[-1]]
-    monkeypatch.setattr(driver(llm)._drafts, "_most", 2)
+    monkeypatch.setattr(driver_of(llm)._drafts, "_most", 2)
     assert write(llm, 6) == some
     monkeypatch.setattr(drafts, "SECONDS", -1.0)
     monkeypatch.setattr(drafts, "MOST_SLOW", 1000)
@@ -206,7 +181,7 @@ def test_output_of_rejected_drafts_is_not_logged(llm: Any, caplog: pytest.LogCap
     assert steps == list(enumerate(received, 1))
 
 
-def test_controllers_with_side_effects_get_no_drafts(llm: Any, engines: Engines) -> None:
+def test_controllers_with_side_effects_get_no_drafts(llm: Any) -> None:
     before = accepted(llm)
     (choice,) = generate(llm, [(COUNT, parameters("shared", max_tokens=20))])
     assert accepted(llm) == before
@@ -219,51 +194,47 @@ def test_an_abort_frees_the_copies(llm: Any) -> None:
         engine.add_request(f"abort-{i}", COUNT, parameters("regex", "( [a-z]+)+", max_tokens=200))
         for i in range(3)
     ]
-    requests = driver(llm).requests
+    requests = driver_of(llm).requests
     before = accepted(llm)
     while accepted(llm) == before:
         engine.step()
     engine.abort_request(numbers, internal=True)
     engine.step()
-    assert not requests and not driver(llm)._by_control and live(llm) == 0
+    assert not requests and not driver_of(llm)._by_control and live(llm) == 0
 
 
-def test_preemption_with_drafts_changes_no_text(
-    engines: Engines, common: dict[str, Any], long: Written
-) -> None:
+@pytest.mark.configuration("whole-drafts-preempted")
+def test_preemption_with_drafts_changes_no_text(llm: Any, long: Written) -> None:
     """There are too few blocks for all requests, so some are preempted and resumed."""
-    options = {"num_gpu_blocks_override": 11, "max_model_len": 256}
-    llm = engines(**common, speculative_config=DRAFTS, **options)
     before = counter(llm, "num_preemptions"), accepted(llm)
     assert write_long(llm) == long
     assert counter(llm, "num_preemptions") > before[0] and accepted(llm) > before[1] + 20
     assert live(llm) == 0
 
 
-@pytest.fixture(scope="module")
-def shallow(engines: Engines, common: dict[str, Any], model_path: Path) -> Written:
+@pytest.fixture(scope="session")
+def shallow(engines: ConfiguredEngines, controllers: None) -> Written:
     """The results of the shallow model without drafts."""
-    return write(engines(**common | {"model": model_path}))
+    return write(engines("async"))
 
 
-def test_drafts_with_asynchronous_scheduling_change_no_text(
-    engines: Engines, common: dict[str, Any], shallow: Written, model_path: Path
-) -> None:
+@pytest.mark.configuration("async")
+def test_results_of_the_shallow_model_have_no_errors(shallow: Written) -> None:
+    assert {reason for _, reason in shallow} == {"stop", "length"}
+
+
+@pytest.mark.configuration("draft-model")
+def test_drafts_with_asynchronous_scheduling_change_no_text(llm: Any, shallow: Written) -> None:
     """Drafts are in a pass before the scheduler knows them. The draft model is the model itself."""
-    guess = {"method": "draft_model", "model": str(model_path), "num_speculative_tokens": 3}
-    llm = engines(**common | {"model": model_path}, speculative_config=guess, async_scheduling=True)
     before = accepted(llm)
     assert write(llm) == shallow
     assert accepted(llm) > before + 20
     assert live(llm) == 0
 
 
-def test_drafts_with_the_v2_runner_change_no_text(
-    v2_engines: V2Engines, common: dict[str, Any], shallow: Written, model_path: Path
-) -> None:
-    guess = DRAFTS | {"method": "ngram_gpu"}
-    options = common | {"model": model_path, "speculative_config": guess, "async_scheduling": True}
-    before = v2_engines.run(accepted, **options)
-    assert v2_engines.run(write, **options) == shallow
-    assert v2_engines.run(accepted, **options) > before
-    assert v2_engines.run(live, **options) == 0
+@pytest.mark.configuration("v2-drafts")
+def test_drafts_with_the_v2_runner_change_no_text(on_v2: Callable[..., Any], shallow: Written) -> None:
+    before = on_v2(accepted)
+    assert on_v2(write) == shallow
+    assert on_v2(accepted) > before
+    assert on_v2(live) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 from aicirt.contract.errors import ArgumentError, ProtocolError, ResultError, UnknownModuleError
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
-from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import (
     BackTracked,
@@ -30,51 +29,37 @@ from pyaici.engines.engine import (
     VariablesChanged,
 )
 from pyaici.engines.vllm import VllmEngine
-from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter
+from tests.thorough import also, cases
 
 pytestmark = pytest.mark.slow
 
 ACROBAT = Path(__file__).resolve().parents[3] / "guests" / "acrobat.cpp"
-WRITER = ACROBAT.with_name("writer.c")
 PROMPTS = ["Once upon a time", FRANCE, "def f(x):", "Dear Sir,"]
 REQUESTS = [Request(PROMPTS[i % 4], module="acrobat", arg=str(i), max_tokens=50) for i in range(20)]
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    folder = tmp_path_factory.mktemp("guests")
-    guests = [build_controller(source, folder / f"{source.stem}.wasm").path for source in (ACROBAT, WRITER)]
-    with (
-        # a virtual machine charges a guest for time that its host takes away
-        Daemon(
-            workers=1, limits={"pre_ms": 50, "post_ms": 50}, store=tmp_path_factory.mktemp("store")
-        ) as daemon,
-        Runtime(daemon.socket_path) as runtime,
-    ):
-        for guest in guests:
-            runtime.tag(runtime.upload(guest).id, guest.stem)
-        yield daemon
+@pytest.fixture(autouse=True)
+def uploaded(guests: Callable[..., None]) -> None:
+    guests("acrobat", "writer")
 
 
 def summary(results: list[GenerationResult]) -> list[Any]:
     """Returns the parts of results that do not depend on the numbers of sequences."""
+    first = min(r.request for r in results)
     return sorted(
-        (r.request, r.tokens, [o.value for o in r.origins], r.reason.value, r.log, str(r.error))
+        (r.request - first, r.tokens, [o.value for o in r.origins], r.reason.value, r.log, str(r.error))
         for r in results
     )
 
 
-@pytest.fixture(scope="module")
-def expected(daemon: Daemon, model_path: Path) -> list[Any]:
+@pytest.fixture(scope="session")
+def expected(hf: Any, guests: Callable[..., None]) -> list[Any]:
     """The results on Transformers, in which all verbs occur."""
-    from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.program import load_model
-
+    guests("acrobat")
     events: list[Event] = []
-    with Runtime(daemon.socket_path) as runtime:
-        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
-        results = engine.run(REQUESTS, events.append)
+    results = hf.run(REQUESTS, events.append)
     kinds = {type(event) for event in events}
     assert kinds >= {BackTracked, Forked, Suspended, TokensAppended, Log}
     assert {r.reason for r in results} >= {FinishReason.STOP, FinishReason.ERROR}
@@ -82,34 +67,28 @@ def expected(daemon: Daemon, model_path: Path) -> list[Any]:
     return summary(results)
 
 
-def steered(engines: Engines, daemon: Daemon, *, max_num_seqs: int = 32, **options: Any) -> VllmEngine:
-    env = {"AICI_SOCKET": str(daemon.socket_path)}
-    return VllmEngine(engines(env=env, max_num_seqs=max_num_seqs, **options))
+@pytest.fixture
+def engine(llm: Any) -> VllmEngine:
+    """An engine that uses vLLM's for all its requests."""
+    return VllmEngine(llm)
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"max_num_seqs": 8, "async_scheduling": True, "multiprocess": True},
-        {"num_gpu_blocks_override": 24, "max_model_len": 256},
-        {"enable_prefix_caching": False},
-        {"async_scheduling": True},
-        {},
-    ],
-    ids=["processes", "preempted", "no-prefix-cache", "async", "sync"],
+    "configuration", ["async", "async-preempted", "processes", *also("sync", "async-no-prefix-cache")]
 )
 def test_every_verb_has_the_same_results_as_on_transformers(
-    engines: Engines, daemon: Daemon, expected: list[Any], options: dict[str, Any]
+    llm: Any, engine: VllmEngine, expected: list[Any], configuration: str
 ) -> None:
-    engine = steered(engines, daemon, **options)
+    # an engine in processes of its own has two seats, and is slow
+    most = cases(6, len(REQUESTS)) if configuration == "processes" else len(REQUESTS)
+    preempted = counter(llm, "num_preemptions")
     events: list[Event] = []
-    results = engine.run(REQUESTS, events.append)
-    assert summary(results) == expected
+    results = engine.run(REQUESTS[:most], events.append)
+    assert summary(results) == [each for each in expected if each[0] < most]
     assert not engine.busy
     replay(events, results)
-    if "num_gpu_blocks_override" in options:
-        env = {"AICI_SOCKET": str(daemon.socket_path)}
-        assert counter(engines(env=env, max_num_seqs=32, **options), "num_preemptions")
+    if configuration == "async-preempted":
+        assert counter(llm, "num_preemptions") > preempted
 
 
 def replay(events: list[Event], results: list[GenerationResult]) -> None:
@@ -138,10 +117,7 @@ def replay(events: list[Event], results: list[GenerationResult]) -> None:
     assert all(texts[r.seq].endswith(r.text) for r in results if r.text.isascii())
 
 
-def test_requests_without_a_controller_equal_transformers(
-    engines: Engines, daemon: Daemon, reference: Any
-) -> None:
-    engine = steered(engines, daemon)
+def test_requests_without_a_controller_equal_transformers(engine: VllmEngine, reference: Any) -> None:
     (result,) = engine.run([Request(FRANCE, max_tokens=12, logprobs=True)])
     assert result.new_tokens == reference([FRANCE], 12)[0]
     assert result.reason is FinishReason.LENGTH and result.origins[-12:] == [Origin.SAMPLED] * 12
@@ -149,8 +125,7 @@ def test_requests_without_a_controller_equal_transformers(
     assert result.text and result.first_token_seconds <= result.seconds
 
 
-def test_variables_are_reported_in_events_and_results(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon)
+def test_variables_are_reported_in_events_and_results(engine: VllmEngine) -> None:
     events: list[Event] = []
     requests = [
         Request(FRANCE, "writer", "!omfbs"),
@@ -189,28 +164,21 @@ def allowed(events: list[Event]) -> list[list[tuple[str, int | None]]]:
     return [found[number] for number in sorted(found)]
 
 
-def test_numbers_of_allowed_tokens_equal_those_on_transformers(
-    engines: Engines, daemon: Daemon, model_path: Path
-) -> None:
-    from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.program import load_model
-
+def test_numbers_of_allowed_tokens_equal_those_on_transformers(engine: VllmEngine, hf: Any) -> None:
     requests = [
         Request(FRANCE, "regex", "( [a-z]{1,4}){3} over [0-9]", max_tokens=20, count_allowed=True),
         Request(FRANCE, "regex", "[ab]", max_tokens=3),
     ]
     expected: list[Event] = []
-    with Runtime(daemon.socket_path) as runtime:
-        HfEngine(*load_model(model_path, "cpu"), runtime).run(requests, expected.append)
+    hf.run(requests, expected.append)
     events: list[Event] = []
-    steered(engines, daemon).run(requests, events.append)
+    engine.run(requests, events.append)
     assert allowed(events) == allowed(expected)
     assert any(count is not None and count > 1 for _, count in allowed(events)[0])
     assert all(count is None for _, count in allowed(events)[1])
 
 
-def test_arguments_are_passed_as_json(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon)
+def test_arguments_are_passed_as_json(engine: VllmEngine) -> None:
     requests = [
         Request(FRANCE, "json_schema", {"enum": ["red"]}, max_tokens=9),
         Request(FRANCE, "choice", ["green"], max_tokens=9),
@@ -218,18 +186,15 @@ def test_arguments_are_passed_as_json(engines: Engines, daemon: Daemon) -> None:
     assert [result.text for result in engine.run(requests)] == ['"red"', "green"]
 
 
-def test_a_removed_bundled_controller_is_uploaded_again(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon)
+def test_a_removed_bundled_controller_is_uploaded_again(engine: VllmEngine, runtime: Runtime) -> None:
     request = Request(FRANCE, "choice", '["a", "b"]', max_tokens=5)
     (before,) = engine.run([request])
-    with Runtime(daemon.socket_path) as admin:
-        assert admin.remove(admin.upload(find_controller("choice")).id, force=True)
+    assert runtime.remove(runtime.upload(find_controller("choice")).id, force=True)
     (after,) = engine.run([request])
     assert after.error is None and after.text == before.text in ("a", "b")
 
 
-def test_several_samples_repeat_with_the_same_seed_and_differ(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon)
+def test_several_samples_repeat_with_the_same_seed_and_differ(engine: VllmEngine) -> None:
     sampling = Sampling(temperature=1.5, seed=7)
     request = Request("My favourite", "regex", r" [a-z]{4,9} [a-z]{4,9}\.", sampling, n=4, logprobs=True)
     first, again = (engine.run([request]) for _ in range(2))
@@ -242,8 +207,7 @@ def test_several_samples_repeat_with_the_same_seed_and_differ(engines: Engines, 
             )
 
 
-def test_forks_have_the_log_probabilities_of_their_parent(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon)
+def test_forks_have_the_log_probabilities_of_their_parent(engine: VllmEngine) -> None:
     requests = [
         Request(request.prompt, request.module, request.arg, max_tokens=50, logprobs=True)
         for request in REQUESTS
@@ -256,8 +220,7 @@ def test_forks_have_the_log_probabilities_of_their_parent(engines: Engines, daem
         assert all(value <= 0 for value in result.logprobs if value == value)
 
 
-def test_invalid_requests_fail_alone(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon)
+def test_invalid_requests_fail_alone(engine: VllmEngine) -> None:
     with pytest.raises(ValueError, match="beam search"):
         engine.add(Request(FRANCE, beams=2))
     with pytest.raises(ValueError, match="the prompt has 600 tokens; the model takes 512"):
@@ -275,16 +238,14 @@ def test_invalid_requests_fail_alone(engines: Engines, daemon: Daemon) -> None:
     assert unknown.reason is refused.reason is FinishReason.ERROR
 
 
-def test_more_forks_than_max_sequences_are_an_error_with_advice(engines: Engines, daemon: Daemon) -> None:
-    llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)}, max_num_seqs=32)
+def test_more_forks_than_max_sequences_are_an_error_with_advice(llm: Any) -> None:
     engine = VllmEngine(llm, max_sequences=2)
     results = engine.run(REQUESTS[:1])
     errors = [result.error for result in results if result.error is not None]
     assert any(isinstance(error, ResultError) and "ask for more with n" in str(error) for error in errors)
 
 
-def test_cancelling_a_request_ends_all_its_forks(engines: Engines, daemon: Daemon) -> None:
-    engine = steered(engines, daemon)
+def test_cancelling_a_request_ends_all_its_forks(engine: VllmEngine) -> None:
     number, other = engine.add(Request(FRANCE, "acrobat", "0")), engine.add(Request(FRANCE, max_tokens=20))
     events: list[Event] = []
     while not any(isinstance(event, Forked) for event in events):
@@ -304,22 +265,16 @@ def test_cancelling_a_request_ends_all_its_forks(engines: Engines, daemon: Daemo
     assert not engine.busy
 
 
-@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
+@pytest.mark.parametrize("configuration", ["changing-daemon", *thorough("sync-changing-daemon")])
 def test_late_answers_change_no_seeded_token(
-    engines: Engines, tmp_path: Path, options: dict[str, Any]
+    engine: VllmEngine, change_daemon: Callable[..., Runtime], tmp_path: Path
 ) -> None:
     """A discarded token draws no random number: its answer is late, or its pass follows such a one."""
     guest = build_controller(ACROBAT.with_name("guest.c"), tmp_path / "guest.wasm").path
-    limits = {"mid_ms": 60_000, "step_deadline_ms": 50, "max_late_steps": 1000}
-    with (
-        Daemon(workers=1, limits=limits, store=tmp_path / "store") as daemon,
-        Runtime(daemon.socket_path) as runtime,
-    ):
-        module = runtime.upload(guest).id
-        engine = steered(engines, daemon, **options)
-        sampling = Sampling(temperature=2.0, seed=3, ignore_eos=True)
-        asked = [Request(FRANCE, module, arg, sampling, max_tokens=12) for arg in ("ok", "mid_slow 300")]
-        (quick,), (slow,) = (engine.run([request]) for request in asked)
-        assert sum(process.get("counters", {}).get("late", 0) for process in runtime.health()["workers"])
+    runtime = change_daemon(limits={"mid_ms": 60_000, "step_deadline_ms": 50, "max_late_steps": 1000})
+    module = runtime.upload(guest).id
+    sampling = Sampling(temperature=2.0, seed=3, ignore_eos=True)
+    asked = [Request(FRANCE, module, arg, sampling, max_tokens=12) for arg in ("ok", "mid_slow 300")]
+    (quick,), (slow,) = (engine.run([request]) for request in asked)
+    assert sum(process.get("counters", {}).get("late", 0) for process in runtime.health()["workers"])
     assert quick.tokens == slow.tokens and len({*quick.tokens} - {20}) > 2, (quick, slow)
-    engines.close()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, parameters, texts
+from tests.pyaici.engines.vllm.configurations import thorough
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, driver_of, parameters, texts
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +25,9 @@ def forking(n: int, **extra: Any) -> Any:
 
 
 @pytest.mark.parametrize("hold", [True, False], ids=["held", "streamed"])
-@pytest.mark.parametrize("options", [{"async_scheduling": True}, {}], ids=["async", "sync"])
-def test_forks_of_a_controller_become_choices(engines: Engines, options: dict[str, Any], hold: bool) -> None:
+@pytest.mark.parametrize("configuration", ["async", *thorough("sync")])
+def test_forks_of_a_controller_become_choices(llm: Any, hold: bool) -> None:
     """Another request in the batch has no controller."""
-    llm = engines(**options)
     free = parameters(max_tokens=20)
     alone = texts(llm, [(FRANCE, free)])[0]
     forked, other = llm.generate([STORY, FRANCE], [forking(5, aici_hold=hold), free], use_tqdm=False)
@@ -51,7 +50,7 @@ def test_a_fork_without_a_free_choice_is_an_error_with_advice(llm: Any) -> None:
     (output,) = llm.generate([STORY], [forking(2)], use_tqdm=False)
     failed = [choice for choice in output.outputs if choice.finish_reason == "error"]
     assert failed and all("ask for more with n" in str(choice.stop_reason) for choice in failed)
-    driver = llm.llm_engine.engine_core.engine_core.scheduler._aici.driver
+    driver = driver_of(llm)
     assert not driver.requests and not driver._by_control, "the child without a choice must be freed"
 
 

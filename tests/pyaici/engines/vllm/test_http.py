@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +42,6 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     return &mid;
 }
 """
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(workers=1, store=tmp_path_factory.mktemp("store")) as daemon:
-        yield daemon
 
 
 @pytest.fixture

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.engines.vllm.frontend.events import events_of
-from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.guests import gauge
-from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
 
 pytestmark = pytest.mark.slow
 
-#: see `guests.gauge`
+#: see `gauge` in guests.py
 #: At a temperature, `top_k` makes the most likely token certain, and the log-probabilities stay comparable
 WARM = Sampling(temperature=0.7, top_k=1)
 CASES = [
@@ -36,14 +31,9 @@ CASES = [
 COLD = 5
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    folder = tmp_path_factory.mktemp("gauge")
-    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
-        for post in (True, False):
-            wasm = gauge(folder, post=post)
-            runtime.tag(runtime.upload(wasm).id, wasm.stem)
-        yield daemon
+@pytest.fixture(autouse=True)
+def uploaded(guests: Callable[..., None]) -> None:
+    guests("gauge", "gauge_mid")
 
 
 def run(llm: Any, most: int = len(CASES)) -> list[tuple[list[int], list[float]]]:
@@ -86,15 +76,11 @@ def _numbers(log: str) -> list[float]:
     return found
 
 
-@pytest.fixture(scope="module")
-def expected(daemon: Daemon, model_path: Path) -> Any:
+@pytest.fixture(scope="session")
+def expected(hf: Any, guests: Callable[..., None]) -> Any:
     """The result of `run` on Transformers."""
-    from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.program import load_model
-
-    with Runtime(daemon.socket_path) as runtime:
-        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
-        results = engine.run(CASES)
+    guests("gauge", "gauge_mid")
+    results = hf.run(CASES)
     written = [(result.new_tokens, _numbers(result.log)) for result in results]
     assert all(result.reason is FinishReason.LENGTH for result in results)
     measured = [any(-20 < number < 0 for number in numbers) for _, numbers in written]
@@ -102,38 +88,26 @@ def expected(daemon: Daemon, model_path: Path) -> Any:
     return [(tokens, pytest.approx(numbers, abs=2e-3, nan_ok=True)) for tokens, numbers in written]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_the_values_equal_those_on_transformers(
-    engines: Engines, daemon: Daemon, expected: Any, asynchronous: bool
-) -> None:
-    env = {"AICI_SOCKET": str(daemon.socket_path)}
-    assert run(engines(env=env, async_scheduling=asynchronous)) == expected
+@pytest.mark.parametrize("configuration", ["async", *thorough("sync")])
+def test_the_values_equal_those_on_transformers(llm: Any, expected: Any) -> None:
+    assert run(llm) == expected
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_the_values_with_drafts(
-    engines: Engines, daemon: Daemon, expected: Any, model_path: Path, asynchronous: bool
-) -> None:
+@pytest.mark.parametrize("configuration", ["draft-model", *thorough("sync-draft-model")])
+def test_the_values_with_drafts(llm: Any, expected: Any) -> None:
     """The measured token comes after some accepted drafts. The draft model is the model itself."""
-    guess = {"method": "draft_model", "model": str(model_path), "num_speculative_tokens": 3}
-    env = {"AICI_SOCKET": str(daemon.socket_path)}
-    llm = engines(env=env, speculative_config=guess, async_scheduling=asynchronous)
     before = counter(llm, "spec_decode_num_accepted_tokens")
     assert run(llm, COLD) == expected[:COLD]
     assert counter(llm, "spec_decode_num_accepted_tokens") > before + 20
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_the_values_with_the_v2_runner(
-    v2_engines: V2Engines, daemon: Daemon, expected: Any, asynchronous: bool
-) -> None:
-    env = {"AICI_SOCKET": str(daemon.socket_path)}
-    assert v2_engines.run(run, COLD, env=env, async_scheduling=asynchronous) == expected[:COLD]
+@pytest.mark.parametrize("configuration", ["v2-async", *thorough("v2-sync")])
+def test_the_values_with_the_v2_runner(on_v2: Callable[..., Any], expected: Any) -> None:
+    assert on_v2(run, COLD) == expected[:COLD]
 
 
-def test_log_probabilities_of_clients_stay_the_same(engines: Engines, daemon: Daemon) -> None:
+def test_log_probabilities_of_clients_stay_the_same(llm: Any) -> None:
     """Clients ask for none, for the sampled token alone, and for several; controllers for 5."""
-    llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)})
     counts = (None, 0, 2, 12)
     alone = generate(llm, [(FRANCE, parameters(max_tokens=6, logprobs=count)) for count in counts])
     asked = [(FRANCE, parameters("gauge", "5 1 0", max_tokens=6, logprobs=count)) for count in counts]

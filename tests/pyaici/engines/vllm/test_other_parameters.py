@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
-from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.guests import flags, second_thoughts
-from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
+from tests.thorough import cases
 
 pytestmark = pytest.mark.slow
 
@@ -23,15 +20,9 @@ pytestmark = pytest.mark.slow
 END = 2
 
 
-@pytest.fixture(scope="module")
-def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Variables of engines that find the uploaded controllers."""
-    folder = tmp_path_factory.mktemp("guests")
-    guests = {"thoughts": second_thoughts(folder), "flags": flags(folder, mid_only=False)}
-    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
-        for tag, wasm in guests.items():
-            runtime.tag(runtime.upload(wasm).id, tag)
-        yield {"AICI_SOCKET": str(daemon.socket_path)}
+@pytest.fixture(autouse=True)
+def uploaded(guests: Callable[..., None]) -> None:
+    guests("thoughts", "flags")
 
 
 def controlled(controller: str, arg: Any, *, hold: bool = True, **options: Any) -> Any:
@@ -49,16 +40,14 @@ PENALTIES = [
 ]
 
 
-def write_penalized(llm: Any) -> list[list[int]]:
-    return [
-        list(choice.token_ids)
-        for choice in generate(
-            llm, [(FRANCE, controlled("thoughts", arg, **options)) for options, arg in PENALTIES]
-        )
+def write_penalized(llm: Any, count: int = 40) -> list[list[int]]:
+    requests = [
+        (FRANCE, controlled("thoughts", arg, max_tokens=count, **options)) for options, arg in PENALTIES
     ]
+    return [list(choice.token_ids) for choice in generate(llm, requests)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def check_penalties(model_path: Path) -> Callable[[list[list[int]]], None]:
     """Checks texts of `write_penalized` against the logits of Transformers."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -170,20 +159,21 @@ def check_rows(results: dict[str, Row]) -> None:
         assert (*got, *result[2:]) == expected, (name, result)
 
 
-@pytest.fixture
-def llm(configuration: dict[str, Any], engines: Engines, env: dict[str, str]) -> Any:
-    return engines(env=env, **configuration)
+scheduling = pytest.mark.parametrize("configuration", ["async", "drafts", *thorough("sync")])
 
 
-def test_rows_of_the_table(llm: Any, configuration: dict[str, Any]) -> None:
-    check_rows(write_rows(llm, drafts=bool(configuration.get("speculative_config"))))
+@scheduling
+def test_rows_of_the_table(llm: Any, configuration: str) -> None:
+    check_rows(write_rows(llm, drafts=configuration == "drafts"))
 
 
+@scheduling
 def test_penalties_count_all_output(llm: Any, check_penalties: Callable[[list[list[int]]], None]) -> None:
     """Counts sampled and appended tokens, and no removed ones."""
     check_penalties(write_penalized(llm))
 
 
+@scheduling
 def test_bad_words_match_appended_tokens(llm: Any) -> None:
     """The last token of a bad word is forbidden after an appended token that begins it."""
     tokenizer = llm.get_tokenizer()
@@ -196,6 +186,7 @@ def test_bad_words_match_appended_tokens(llm: Any) -> None:
     assert choice.token_ids[at] != plain.token_ids[at]
 
 
+@scheduling
 def test_removed_text_stops_nothing(llm: Any) -> None:
     """With aici_hold, stop strings are compared with the final text."""
     (free,) = generate(llm, [(FRANCE, parameters(max_tokens=6))])
@@ -206,12 +197,9 @@ def test_removed_text_stops_nothing(llm: Any) -> None:
     assert choice.text.startswith(tokenizer.decode(free.token_ids[:2]) + " red blue")
 
 
-@pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
-def test_forks_count_their_min_tokens_from_the_prompt(
-    engines: Engines, env: dict[str, str], asynchronous: bool
-) -> None:
+@pytest.mark.parametrize("configuration", ["async", *thorough("sync")])
+def test_forks_count_their_min_tokens_from_the_prompt(llm: Any) -> None:
     """Without drafts, because vLLM's sampler for them fails with `top_k` if a pass has none."""
-    llm = engines(env=env, async_scheduling=asynchronous)
     extra = {"aici_controller": "flags", "aici_arg": "a0a0f0a0", "aici_fork": True}
     options = {"n": 2, "temperature": 1, "top_k": 1, "min_tokens": 12, "logit_bias": {END: 100}}
     (output,) = llm.generate([FRANCE], [parameters(extra_args=extra, **options)], use_tqdm=False)
@@ -237,28 +225,29 @@ def test_forks_count_their_min_tokens_from_the_prompt(
     ],
 )
 def test_refused_parameters_are_named(
-    engines: Engines, env: dict[str, str], options: dict[str, Any], extra: dict[str, Any], reason: str
+    llm: Any, options: dict[str, Any], extra: dict[str, Any], reason: str
 ) -> None:
     from vllm.exceptions import VLLMValidationError
 
     request = parameters(extra_args={"aici_controller": "yesno", **extra}, **options)
     with pytest.raises(VLLMValidationError, match=reason):
-        generate(engines(env=env), [(FRANCE, request)])
+        generate(llm, [(FRANCE, request)])
 
 
+@pytest.mark.parametrize("configuration", ["v2-async", *thorough("v2-sync")])
 def test_the_v2_runner_keeps_the_table(
-    v2_engines: V2Engines, env: dict[str, str], check_penalties: Callable[[list[list[int]]], None]
+    on_v2: Callable[..., Any], check_penalties: Callable[[list[list[int]]], None]
 ) -> None:
-    check_rows(v2_engines.run(write_rows, env=env))
-    check_penalties(v2_engines.run(write_penalized, env=env))
+    """With fewer tokens: an interpreter runs the kernels of this model runner."""
+    check_rows(on_v2(write_rows))
+    check_penalties(on_v2(write_penalized, cases(20, 40)))
 
 
-@pytest.fixture(scope="module")
-def adapter(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def adapter(model_path: Path, tmp_path: Path) -> Path:
     """A LoRA adapter with random weights."""
     from safetensors.torch import save_file
 
-    folder = tmp_path_factory.mktemp("adapter")
     model = json.loads((model_path / "config.json").read_text("utf-8"))
     size = model["hidden_size"]
     generator = torch.Generator().manual_seed(1)
@@ -267,17 +256,17 @@ def adapter(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = f"base_model.model.model.layers.{layer}.self_attn.o_proj.lora"
         weights[f"{name}_A.weight"] = torch.randn(8, size, generator=generator) / 10
         weights[f"{name}_B.weight"] = torch.randn(size, 8, generator=generator) / 10
-    save_file(weights, folder / "adapter_model.safetensors")
+    save_file(weights, tmp_path / "adapter_model.safetensors")
     config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["o_proj"], "bias": "none"}
-    (folder / "adapter_config.json").write_text(json.dumps(config), "utf-8")
-    return folder
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config), "utf-8")
+    return tmp_path
 
 
-def test_an_adapter_computes_appended_tokens(engines: Engines, env: dict[str, str], adapter: Path) -> None:
+@pytest.mark.configuration("adapter")
+def test_an_adapter_computes_appended_tokens(llm: Any, adapter: Path) -> None:
     """After a move, the tokens are those of a new request with the earlier ones as its prompt."""
     from vllm.lora.request import LoRARequest
 
-    llm = engines(env=env, enable_lora=True, max_lora_rank=8)
     lora = LoRARequest("adapter", 1, str(adapter))
     request = controlled("thoughts", "40 34  there was a mouse", max_tokens=60)
     tokens = generate(llm, [(FRANCE, request)], lora_request=lora)[0].token_ids

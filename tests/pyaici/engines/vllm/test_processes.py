@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 from tests.pyaici.engines.vllm.test_free import PROMPTS, greedy
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def llm(engines: Engines) -> Any:
-    return engines(multiprocess=True)
+pytestmark = [pytest.mark.slow, pytest.mark.configuration("processes")]
 
 
 def test_requests_without_controllers_equal_transformers(
@@ -26,8 +20,7 @@ def test_requests_without_controllers_equal_transformers(
     assert greedy(llm, PROMPTS, 40) == reference(PROMPTS, 40)
 
 
-def test_controllers_work_in_separate_processes(llm: Any, engines: Engines) -> None:
-    """Closing the engine ends the processes that it started."""
+def test_controllers_work_in_separate_processes(llm: Any) -> None:
     free, controlled, wrong = generate(
         llm,
         [
@@ -38,4 +31,3 @@ def test_controllers_work_in_separate_processes(llm: Any, engines: Engines) -> N
     )
     assert free.finish_reason == "length" and controlled.stop_reason == "controller"
     assert wrong.finish_reason == "error" and "column" in str(wrong.stop_reason)
-    engines.close()

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.vllm import VllmEngine
 from pyaici.engines.vllm.frontend.refusals import rows_refusal
-from tests.pyaici.engines.vllm.engines import OPTIONS, Engines
-from tests.pyaici.engines.vllm.guests import tilt
-from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, thorough
+from tests.pyaici.engines.vllm.engines import OPTIONS
 from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
+from tests.thorough import cases
 
 pytestmark = pytest.mark.slow
 
@@ -35,21 +33,11 @@ GREEDY = [
     "sparse g {0} -30",
     "only 0.7 420 -5",
 ]
-DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    folder = tmp_path_factory.mktemp("tilt")
-    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
-        runtime.tag(runtime.upload(tilt(folder)).id, "tilt")
-        runtime.tag(runtime.upload(tilt(folder, mass=True)).id, "tilt_mass")
-        yield daemon
-
-
-@pytest.fixture(scope="module")
-def env(daemon: Daemon) -> dict[str, str]:
-    return {"AICI_SOCKET": str(daemon.socket_path)}
+@pytest.fixture(scope="session", autouse=True)
+def uploaded(guests: Callable[..., None]) -> None:
+    guests("tilt", "tilt_mass")
 
 
 @dataclass
@@ -74,19 +62,14 @@ def measuring(args: list[str], count: int = TOKENS) -> list[Request]:
     return [Request(FRANCE, module="tilt_mass", arg=arg, max_tokens=count) for arg in args]
 
 
-@pytest.fixture(scope="module")
-def expected(daemon: Daemon, model_path: Path) -> Expected:
-    from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.program import load_model
-
-    with Runtime(daemon.socket_path) as runtime:
-        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
-        (free,) = engine.run([Request(FRANCE, max_tokens=TOKENS)])
-        own = list(dict.fromkeys(free.new_tokens))
-        args = [arg.format(*own) for arg in GREEDY]
-        requests = [Request(FRANCE, module="tilt", arg=arg, max_tokens=TOKENS) for arg in args]
-        tokens = [result.new_tokens for result in engine.run(requests)]
-        measured = masses(engine.run(measuring(args)))
+@pytest.fixture(scope="session")
+def expected(hf: Any, uploaded: None) -> Expected:
+    (free,) = hf.run([Request(FRANCE, max_tokens=TOKENS)])
+    own = list(dict.fromkeys(free.new_tokens))
+    args = [arg.format(*own) for arg in GREEDY]
+    requests = [Request(FRANCE, module="tilt", arg=arg, max_tokens=TOKENS) for arg in args]
+    tokens = [result.new_tokens for result in hf.run(requests)]
+    measured = masses(hf.run(measuring(args)))
     assert tokens == [each for each, _ in measured]
     assert [each == free.new_tokens for each in tokens] == [arg == "all g" for arg in args]
     assert tokens[4][:3] == [701, 702, 703]
@@ -152,20 +135,17 @@ def check_measured(found: list[tuple[list[int], list[float]]], expected: Expecte
         assert values == pytest.approx(wanted[: len(tokens)], abs=2e-4)
 
 
-@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
-def test_results_equal_transformers(
-    engines: Engines, env: dict[str, str], expected: Expected, options: dict[str, Any]
-) -> None:
-    llm = engines(env=env, **options)
-    assert write(llm, expected.args) == (expected.tokens, True)
-    check_hot(write_hot(llm), expected)
-    check_measured(measure(llm, expected.args), expected)
+@pytest.mark.parametrize("configuration", ["async", "processes", *thorough("sync", "sync-processes")])
+def test_results_equal_transformers(llm: Any, expected: Expected, configuration: str) -> None:
+    """With fewer tokens in the engine with two seats."""
+    count = TOKENS if configuration == "async" else cases(4, TOKENS)
+    assert write(llm, expected.args, count) == ([tokens[:count] for tokens in expected.tokens], True)
+    check_hot(write_hot(llm, count), expected)
+    check_measured(measure(llm, expected.args, count), expected)
 
 
-def test_the_engine_with_forks_uses_temperatures_of_greedy_requests(
-    engines: Engines, env: dict[str, str], expected: Expected
-) -> None:
-    engine = VllmEngine(engines(env=env))
+def test_the_engine_with_forks_uses_temperatures_of_greedy_requests(llm: Any, expected: Expected) -> None:
+    engine = VllmEngine(llm)
     greedy, seeded = Sampling(), Sampling(temperature=2.0, seed=7)
     requests = [
         Request(FRANCE, sampling=seeded, max_tokens=TOKENS),
@@ -179,9 +159,8 @@ def test_the_engine_with_forks_uses_temperatures_of_greedy_requests(
 
 
 def test_a_row_that_no_worker_applies_fails_its_request(
-    engines: Engines, env: dict[str, str], expected: Expected, monkeypatch: pytest.MonkeyPatch
+    llm: Any, expected: Expected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    llm = engines(env=env)
     runner = llm.llm_engine.model_executor.driver_worker.worker.model_runner
     monkeypatch.setattr(runner, "sample_tokens", type(runner).sample_tokens.__get__(runner))
     arguments = [expected.args[0], "all 2", "all -"]
@@ -194,7 +173,7 @@ def test_a_row_that_no_worker_applies_fails_its_request(
 
 
 def test_an_error_in_a_worker_fails_only_requests_with_rows(
-    engines: Engines, env: dict[str, str], expected: Expected, monkeypatch: pytest.MonkeyPatch
+    llm: Any, expected: Expected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise MemoryError
@@ -204,7 +183,7 @@ def test_an_error_in_a_worker_fails_only_requests_with_rows(
         (FRANCE, parameters("tilt", expected.args[0], max_tokens=TOKENS)),
         (FRANCE, parameters(max_tokens=TOKENS)),
     ]
-    failed, free = generate(engines(env=env), requests)
+    failed, free = generate(llm, requests)
     assert failed.finish_reason == "error" and list(free.token_ids) == expected.free
 
 
@@ -217,27 +196,14 @@ def test_engines_whose_workers_cannot_apply_rows_are_named(model_path: Path) -> 
     assert "enable_batch_sharded_sampling: start the engine without it" in str(rows_refusal(config))
 
 
-def test_separate_processes_equal_transformers(
-    engines: Engines, env: dict[str, str], expected: Expected
-) -> None:
-    llm = engines(env=env, multiprocess=True)
-    assert write(llm, expected.args) == (expected.tokens, True)
-    check_hot(write_hot(llm), expected)
-    check_measured(measure(llm, expected.args), expected)
-    engines.close()
-
-
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_runner_v2_equals_transformers(
-    v2_engines: V2Engines, env: dict[str, str], expected: Expected, asynchronous: bool
-) -> None:
+@pytest.mark.parametrize("configuration", ["v2-async", *thorough("v2-sync")])
+def test_runner_v2_equals_transformers(on_v2: Callable[..., Any], expected: Expected) -> None:
     """With fewer tokens: an interpreter runs the kernels of this model runner."""
-    options: dict[str, Any] = {"env": env, "async_scheduling": asynchronous}
     count = 3
     few = [tokens[:count] for tokens in expected.tokens]
-    assert v2_engines.run(write, expected.args, count, **options) == (few, True)
-    check_hot(v2_engines.run(write_hot, count, **options), expected)
-    check_measured(v2_engines.run(measure, expected.args, count, **options), expected)
+    assert on_v2(write, expected.args, count) == (few, True)
+    check_hot(on_v2(write_hot, count), expected)
+    check_measured(on_v2(measure, expected.args, count), expected)
 
 
 COUNT = "one two three one two three one two three one two"
@@ -263,17 +229,26 @@ def count(llm: Any) -> tuple[list[list[int]], int]:
     return written, counter(llm, "spec_decode_num_accepted_tokens") - before
 
 
-def test_drafts_change_no_text(
-    engines: Engines, v2_engines: V2Engines, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="session")
+def counted(engines: ConfiguredEngines, uploaded: None) -> tuple[list[list[int]], int]:
+    """The result of `count` without drafts."""
+    return count(engines("async"))
+
+
+@pytest.mark.configuration("async")
+def test_an_engine_without_drafts_accepts_none(counted: tuple[list[list[int]], int]) -> None:
+    assert counted[1] == 0
+
+
+@pytest.mark.configuration("drafts")
+def test_drafts_change_no_text(counted: tuple[list[list[int]], int], llm: Any) -> None:
+    found, accepted = count(llm)
+    assert found == counted[0] and accepted > 20
+
+
+@pytest.mark.configuration("v2-drafts")
+def test_drafts_with_the_v2_runner_change_no_text(
+    counted: tuple[list[list[int]], int], on_v2: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("pyaici.engines.vllm.scheduling.controlled.SECONDS", 60.0)
-    written, accepted = count(engines(env=env))
-    assert accepted == 0
-    found, accepted = count(engines(env=env, speculative_config=DRAFTS))
-    assert found == written and accepted > 20
-    options: dict[str, Any] = {
-        "speculative_config": DRAFTS | {"method": "ngram_gpu"},
-        "async_scheduling": True,
-    }
-    found, accepted = v2_engines.run(count, env=env, **options)
-    assert found == written and accepted > 20
+    found, accepted = on_v2(count)
+    assert found == counted[0] and accepted > 20

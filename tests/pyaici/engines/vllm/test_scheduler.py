@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, counter, ends, generate, parameters, texts
+from pyaici.engines.engine import Request
+from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
+from tests.pyaici.engines.vllm.requests import (
+    FRANCE,
+    YEAR,
+    counter,
+    driver_of,
+    ends,
+    generate,
+    parameters,
+    texts,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -30,34 +40,23 @@ CONTROLLED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def steered(model_path: Any) -> Iterator[Callable[[str, str, str], str]]:
+@pytest.fixture
+def steered(hf: Any) -> Callable[[str, str, str], str]:
     """Runs a controller on Transformers and returns the text."""
-    from pyaici.bundled import find_controller
-    from pyaici.client.runtime import Runtime
-    from pyaici.engines.hf import HfEngine, Request
-    from pyaici.engines.hf.program import load_model
 
-    with Runtime() as runtime:
-        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
+    def run(prompt: str, controller: str, arg: str) -> str:
+        (result,) = hf.run([Request(prompt, module=controller, arg=arg, max_tokens=40)])
+        assert result.error is None
+        return str(result.text)
 
-        def run(prompt: str, controller: str, arg: str) -> str:
-            module = runtime.upload(find_controller(controller))
-            (result,) = engine.run([Request(prompt, module=module.id, arg=arg, max_tokens=40)])
-            assert result.error is None
-            return result.text
-
-        yield run
+    return run
 
 
-@pytest.mark.parametrize("options", [{"async_scheduling": True}, {}], ids=["async", "sync"])
-def test_the_same_text_as_on_transformers(
-    engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("configuration", ["async", "sync"])
+def test_the_same_text_as_on_transformers(llm: Any, steered: Callable[[str, str, str], str]) -> None:
     """The batch also has requests without a controller, and one with a grammar of vLLM's own."""
     from vllm.sampling_params import StructuredOutputsParams
 
-    llm = engines(**options)
     free = [(FRANCE, parameters(max_tokens=12)), ("Once upon a time", parameters(max_tokens=20))]
     alone = texts(llm, free)
     native = parameters(structured_outputs=StructuredOutputsParams(choice=["red", "green"]))
@@ -134,19 +133,23 @@ def test_each_of_several_samples_has_its_own_controller(llm: Any) -> None:
     assert all(choice.finish_reason == "stop" for choice in output.outputs)
 
 
-def test_shared_prefixes_change_no_text(llm: Any, steered: Callable[[str, str, str], str]) -> None:
+def test_shared_prefixes_change_no_text(llm: Any) -> None:
     """The second request reuses the blocks of the first one's prompt, and its controller still starts."""
     prompt = "These are facts about cities. " * 20 + FRANCE
-    first, second = (texts(llm, [(prompt, parameters("regex", " [A-Z][a-z]{2,9}\\."))]) for _ in range(2))
-    assert first == second
-    assert counter(llm, "prefix_cache_hits") > 0
+    request = (prompt, parameters("regex", " [A-Z][a-z]{2,9}\\."))
+    first = texts(llm, [request])
+    before = counter(llm, "prefix_cache_hits")
+    assert texts(llm, [request]) == first
+    assert counter(llm, "prefix_cache_hits") > before
 
 
 def test_an_abort_frees_the_controller(llm: Any) -> None:
     engine = llm.llm_engine
-    driver = engine.engine_core.engine_core.scheduler._aici.driver
-    long = parameters("regex", "( [a-z]+)+", max_tokens=200)
-    numbers = [engine.add_request(f"abort-{i}", FRANCE, long) for i in range(3)]
+    driver = driver_of(llm)
+    numbers = [
+        engine.add_request(f"abort-{i}", FRANCE, parameters("regex", "( [a-z]+)+", max_tokens=count))
+        for i, count in enumerate((200, 200, 40))
+    ]
     while not all(one.control is not None for one in driver.requests.values()):
         engine.step()
     for _ in range(3):
@@ -160,20 +163,34 @@ def test_an_abort_frees_the_controller(llm: Any) -> None:
     assert not driver.requests and not driver._by_control
 
 
-@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
-def test_preemption_changes_no_text(
-    engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
-) -> None:
-    """There are too few blocks for all requests, so some are preempted and resumed with their controllers."""
-    llm = engines(num_gpu_blocks_override=17, **options)
-    pattern = "( [a-z]+)+"
-    prompts = [
-        f"Once upon a time there was a {animal} who"
-        for animal in ("dog", "cat", "owl", "fox", "mouse", "bear")
-    ]
-    requests = [(prompt, parameters("regex", pattern, max_tokens=70)) for prompt in prompts]
+WORDS = "( [a-z]+)+"
+
+
+def write_many(llm: Any) -> tuple[list[str], int]:
+    """Returns the texts of nine requests in a batch, and the number of preemptions."""
+    animals = ("dog", "cat", "owl", "fox", "mouse", "bear", "horse", "duck", "wolf")
+    prompts = [f"Once upon a time there was a {animal} who" for animal in animals]
     before = counter(llm, "num_preemptions")
-    written = texts(llm, requests)
-    assert counter(llm, "num_preemptions") > before
-    assert all(re.fullmatch(pattern, text) for text in written)
-    assert written == [texts(llm, [request])[0] for request in requests]
+    written = texts(llm, [(prompt, parameters("regex", WORDS, max_tokens=70)) for prompt in prompts])
+    return written, counter(llm, "num_preemptions") - before
+
+
+@pytest.fixture(scope="session")
+def many(engines: ConfiguredEngines) -> tuple[list[str], int]:
+    """The result of `write_many` with enough blocks."""
+    return write_many(engines("async"))
+
+
+@pytest.mark.configuration("async")
+def test_requests_are_not_preempted_with_enough_blocks(many: tuple[list[str], int]) -> None:
+    written, preemptions = many
+    assert preemptions == 0
+    assert all(re.fullmatch(WORDS, text) for text in written) and len(set(written)) == len(written)
+
+
+@pytest.mark.parametrize("configuration", ["async-preempted", "sync-preempted"])
+def test_preemption_changes_no_text(many: tuple[list[str], int], llm: Any) -> None:
+    """There are too few blocks for all requests, so some are preempted and resumed with their controllers."""
+    written, preemptions = write_many(llm)
+    assert preemptions > 0
+    assert written == many[0]

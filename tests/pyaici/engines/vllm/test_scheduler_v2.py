@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
-from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.guests import flags, second_thoughts
-from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 
 pytestmark = pytest.mark.slow
@@ -25,18 +21,9 @@ CALLS = [
     ("Pick a fruit:", "choice", '["red apples", "green pears"]', False),
     (FRANCE, "thoughts", "6 3  Rome, of all places", True),
     ("One two three four", "thoughts", "12 8 ", True),
-    (FRANCE, "flags", "e1b0s0e1a0e0", True),
+    (FRANCE, "flags_mid", "e1b0s0e1a0e0", True),
     (FRANCE, "", "", False),
 ]
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    folder = tmp_path_factory.mktemp("thoughts")
-    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
-        runtime.tag(runtime.upload(second_thoughts(folder)).id, "thoughts")
-        runtime.tag(runtime.upload(flags(folder)).id, "flags")
-        yield {"AICI_SOCKET": str(daemon.socket_path)}
 
 
 def write(llm: Any) -> list[tuple[list[int], str | None]]:
@@ -50,10 +37,20 @@ def write(llm: Any) -> list[tuple[list[int], str | None]]:
     return [(list(choice.token_ids), choice.finish_reason) for choice in generate(llm, requests)]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_results_equal_those_of_runner_v1(
-    engines: Engines, v2_engines: V2Engines, environment: dict[str, str], asynchronous: bool
-) -> None:
-    expected = write(engines(env=environment))
+@pytest.fixture(scope="session")
+def expected(engines: ConfiguredEngines, guests: Callable[..., None]) -> list[tuple[list[int], str | None]]:
+    """The results with the V1 model runner."""
+    guests("thoughts", "flags_mid")
+    return write(engines("async"))
+
+
+@pytest.mark.configuration("async")
+def test_results_of_runner_v1_have_no_errors(expected: list[tuple[list[int], str | None]]) -> None:
     assert all(reason in ("stop", "length") for _, reason in expected)
-    assert v2_engines.run(write, env=environment, async_scheduling=asynchronous) == expected
+
+
+@pytest.mark.parametrize("configuration", ["v2-async", "v2-sync"])
+def test_results_equal_those_of_runner_v1(
+    expected: list[tuple[list[int], str | None]], on_v2: Callable[..., Any]
+) -> None:
+    assert on_v2(write) == expected

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import GenerationResult, Request
 from pyaici.engines.vllm import VllmEngine
 from pyaici.scripting.script import read_request
-from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters, texts
 
 pytestmark = pytest.mark.slow
@@ -126,32 +122,17 @@ def script(language: str, source: str, arg: Any = None, *, text: bool = False, *
     return parameters(**{"max_tokens": 80, **options, "extra_args": extra})
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    # a virtual machine charges a guest for time that its host takes away
-    with Daemon(workers=1, limits={"mid_ms": 200}, store=tmp_path_factory.mktemp("store")) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def llm(engines: Engines, daemon: Daemon) -> Any:
-    return engines(env={"AICI_SOCKET": str(daemon.socket_path)})
-
-
-@pytest.fixture(scope="module")
-def expected(daemon: Daemon, model_path: Path) -> GenerationResult:
+@pytest.fixture(scope="session")
+def expected(hf: Any, runtime: Runtime) -> GenerationResult:
     """The result of the Python script on Transformers."""
     from pyaici.bundled import LANGUAGES
-    from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.program import load_model
     from pyaici.scripting.script import interpreter_file
 
     controller, arg = read_request({"language": "python", "source": PYTHON, "arg": {"begin": " Born in"}})
     language = next(one for one in LANGUAGES if one.controller == controller)
-    with Runtime(daemon.socket_path) as runtime:
-        module = runtime.upload(interpreter_file(language)).id
-        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
-        (result,) = engine.run([Request(FRANCE, module=module, arg=arg, max_tokens=80)])
+    module = runtime.upload(interpreter_file(language)).id
+    result: GenerationResult
+    (result,) = hf.run([Request(FRANCE, module=module, arg=arg, max_tokens=80)])
     assert result.error is None
     assert re.fullmatch(r" Born in( [12]\d{3}):[^e]*\|stop\|\1", result.text, re.DOTALL), result.text
     assert result.log.count("removed:  ") == 2
@@ -173,9 +154,7 @@ def test_the_same_text_as_on_transformers(
     assert [other.text] == alone
 
 
-def test_results_have_the_same_log_as_on_transformers(
-    llm: Any, daemon: Daemon, expected: GenerationResult
-) -> None:
+def test_results_have_the_same_log_as_on_transformers(llm: Any, expected: GenerationResult) -> None:
     """Runs scripts in both languages at once, through `VllmEngine`."""
     requests = []
     for language, source in LANGUAGES.items():

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
-from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.guests import flags
+from tests.pyaici.engines.vllm.configurations import thorough
+from tests.pyaici.engines.vllm.reasoning import Marker
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
+from tests.thorough import also
 
 pytestmark = pytest.mark.slow
 
@@ -19,39 +18,14 @@ PROMPTS = [FRANCE, "one two three four one two three four one two three", "x = [
 TOKENS = 40
 
 
-@pytest.fixture(scope="module")
-def marker() -> Any:
-    """Registers a reasoning parser with vLLM; the test chooses the token that ends the thinking."""
-    from vllm.reasoning import ReasoningParserManager
-    from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
-
-    class Marker(BaseThinkingReasoningParser):
-        token: ClassVar[str] = "<|im_end|>"
-
-        @property
-        def start_token(self) -> str:
-            return "<|im_start|>"
-
-        @property
-        def end_token(self) -> str:
-            return self.token
-
-    ReasoningParserManager.register_module("marker", module=Marker)
-    return Marker
+scheduling = pytest.mark.parametrize(
+    "configuration", ["async-no-prefix-cache", "drafts", *thorough("sync-reasoning")]
+)
 
 
-@pytest.fixture(scope="module")
-def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    folder = tmp_path_factory.mktemp("guests")
-    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
-        for mid_only, tag in ((True, "flags"), (False, "forks")):
-            runtime.tag(runtime.upload(flags(folder, mid_only=mid_only)).id, tag)
-        yield {"AICI_SOCKET": str(daemon.socket_path)}
-
-
-@pytest.fixture
-def llm(configuration: dict[str, Any], engines: Engines, marker: Any, env: dict[str, str]) -> Any:
-    return engines(env=env, reasoning_parser="marker", **configuration)
+@pytest.fixture(autouse=True)
+def uploaded(guests: Callable[..., None]) -> None:
+    guests("flags", "flags_mid")
 
 
 def after_thinking(controller: str, arg: str, *, also: dict[str, Any] | None = None, **options: Any) -> Any:
@@ -59,23 +33,35 @@ def after_thinking(controller: str, arg: str, *, also: dict[str, Any] | None = N
     return parameters(max_tokens=2 * TOKENS, extra_args=extra, **options)
 
 
-def choose_marker(llm: Any, marker: Any, prompt: str) -> list[int]:
+def choose_marker(llm: Any, prompt: str) -> list[int]:
     """Ends the thinking with a token that the model writes after some others. Returns the thinking."""
     (free,) = generate(llm, [(prompt, parameters(max_tokens=TOKENS))])
     tokenizer = llm.get_tokenizer()
     seen = tokenizer.encode(prompt)
     tokens = list(free.token_ids)
     at = max(i for i in range(TOKENS) if tokens[i] not in [*seen, *tokens[:i]])
-    marker.token = tokenizer.convert_ids_to_tokens(tokens[at])
+    Marker.token = tokenizer.convert_ids_to_tokens(tokens[at])
     return tokens[: at + 1]
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_the_controller_begins_after_the_thinking(llm: Any, marker: Any, prompt: str) -> None:
+@pytest.mark.parametrize(
+    ("configuration", "prompt"),
+    [
+        ("async-no-prefix-cache", PROMPTS[0]),
+        # drafts are right only where a text repeats
+        ("drafts", PROMPTS[1]),
+        *also(
+            *(("async-no-prefix-cache", prompt) for prompt in PROMPTS[1:]),
+            *(("drafts", prompt) for prompt in (PROMPTS[0], PROMPTS[2])),
+            *(("sync-reasoning", prompt) for prompt in PROMPTS),
+        ),
+    ],
+)
+def test_the_controller_begins_after_the_thinking(llm: Any, prompt: str) -> None:
     """The answer is that of a request with the prompt and the thinking as its prompt."""
-    thinking = choose_marker(llm, marker, prompt)
+    thinking = choose_marker(llm, prompt)
     whole = {"prompt_token_ids": [*llm.get_tokenizer().encode(prompt), *thinking]}
-    for controller, arg in [("regex", YEAR), ("flags", "a0s0a0a0a0x0")]:
+    for controller, arg in [("regex", YEAR), ("flags_mid", "a0s0a0a0a0x0")]:
         direct, after = generate(
             llm,
             [
@@ -87,29 +73,27 @@ def test_the_controller_begins_after_the_thinking(llm: Any, marker: Any, prompt:
         assert after.stop_reason == "controller"
 
 
-def test_thinking_that_has_ended_or_never_ends(llm: Any, marker: Any) -> None:
+@scheduling
+def test_thinking_that_has_ended_or_never_ends(llm: Any) -> None:
     """The controller begins at once if the prompt ends the thinking, and never without an end."""
-    thinking = choose_marker(llm, marker, FRANCE)
+    thinking = choose_marker(llm, FRANCE)
     whole = {"prompt_token_ids": [*llm.get_tokenizer().encode(FRANCE), *thinking]}
     direct, after = generate(
         llm, [(whole, parameters("regex", YEAR)), (whole, after_thinking("regex", YEAR))]
     )
     assert after.token_ids == direct.token_ids and after.stop_reason == "controller"
-    marker.token = "<|endoftext|>"
+    Marker.token = "<|endoftext|>"
     free, endless = generate(
         llm, [(FRANCE, parameters(max_tokens=2 * TOKENS)), (FRANCE, after_thinking("regex", YEAR))]
     )
     assert endless.token_ids == free.token_ids and endless.finish_reason == "length"
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_forks_begin_with_the_thinking(
-    engines: Engines, env: dict[str, str], marker: Any, asynchronous: bool
-) -> None:
+@pytest.mark.parametrize("configuration", ["async-no-prefix-cache", *thorough("sync-reasoning")])
+def test_forks_begin_with_the_thinking(llm: Any) -> None:
     """Without drafts, because vLLM's sampler for them fails with `top_k` if a pass has none."""
-    llm = engines(env=env, reasoning_parser="marker", async_scheduling=asynchronous)
-    thinking = choose_marker(llm, marker, FRANCE)
-    request = after_thinking("forks", "a0f0s0a0x0", also={"aici_fork": True}, n=2, temperature=1, top_k=1)
+    thinking = choose_marker(llm, FRANCE)
+    request = after_thinking("flags", "a0f0s0a0x0", also={"aici_fork": True}, n=2, temperature=1, top_k=1)
     (output,) = llm.generate([FRANCE], [request], use_tqdm=False)
     first, second = (choice.token_ids for choice in output.outputs)
     assert first[: len(thinking)] == second[: len(thinking)] == thinking
@@ -117,9 +101,10 @@ def test_forks_begin_with_the_thinking(
     assert all(choice.stop_reason == "controller" for choice in output.outputs)
 
 
-def test_removed_tokens_come_after_the_thinking(llm: Any, marker: Any) -> None:
-    thinking = choose_marker(llm, marker, FRANCE)
-    request = after_thinking("flags", "a0s0a0b1x0", also={"aici_hold": True})
+@scheduling
+def test_removed_tokens_come_after_the_thinking(llm: Any) -> None:
+    thinking = choose_marker(llm, FRANCE)
+    request = after_thinking("flags_mid", "a0s0a0b1x0", also={"aici_hold": True})
     (choice,) = generate(llm, [(FRANCE, request)])
     assert choice.token_ids[: len(thinking)] == thinking
     assert choice.stop_reason == "controller"
@@ -127,7 +112,7 @@ def test_removed_tokens_come_after_the_thinking(llm: Any, marker: Any) -> None:
     assert choice.token_ids[len(thinking) + 1 :] == [*x, *x]
 
 
-def test_an_engine_without_a_reasoning_parser_refuses(engines: Engines) -> None:
-    (choice,) = generate(engines(), [(FRANCE, after_thinking("regex", YEAR))])
+def test_an_engine_without_a_reasoning_parser_refuses(llm: Any) -> None:
+    (choice,) = generate(llm, [(FRANCE, after_thinking("regex", YEAR))])
     assert choice.finish_reason == "error"
     assert "aici_after_thinking needs a reasoning parser" in str(choice.stop_reason)

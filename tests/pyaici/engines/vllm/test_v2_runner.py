@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.pyaici.engines.vllm.remote import RemoteFailure, V2Engines
+from tests.pyaici.engines.vllm.remote import RemoteFailure
 from tests.pyaici.engines.vllm.test_free import PROMPTS, greedy
+from tests.thorough import also
 
 pytestmark = pytest.mark.slow
 
@@ -19,18 +20,18 @@ def runner(llm: Any) -> tuple[str, bool]:
     return type(worker.model_runner).__module__, scheduler.async_scheduling
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("configuration", ["v2-async", *also("v2-sync")])
 def test_tokens_equal_those_of_transformers(
-    v2_engines: V2Engines, reference: Callable[..., list[list[int]]], asynchronous: bool
+    on_v2: Callable[..., Any], reference: Callable[..., list[list[int]]], configuration: str
 ) -> None:
-    module, found = v2_engines.run(runner, async_scheduling=asynchronous)
-    assert (module, found) == ("vllm.v1.worker.cpu.model_runner", asynchronous)
-    assert v2_engines.run(greedy, PROMPTS, 12, async_scheduling=asynchronous) == reference(PROMPTS, 12)
+    assert on_v2(runner) == ("vllm.v1.worker.cpu.model_runner", configuration == "v2-async")
+    assert on_v2(greedy, PROMPTS, 12) == reference(PROMPTS, 12)
 
 
-def test_an_exception_in_the_other_process_is_raised_here(v2_engines: V2Engines) -> None:
+@pytest.mark.configuration("v2-async")
+def test_an_exception_in_the_other_process_is_raised_here(on_v2: Callable[..., Any]) -> None:
     with pytest.raises(RemoteFailure, match="IndexError: "):
-        v2_engines.run(fail)
+        on_v2(fail)
 
 
 def fail(llm: Any) -> None:

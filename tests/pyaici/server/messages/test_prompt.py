@@ -55,6 +55,33 @@ def test_prompt_of_a_conversation() -> None:
     ]
 
 
+def test_instructions_between_turns() -> None:
+    first, later = ({"role": "system", "content": words} for words in ("Be kind.", "Be brief."))
+    messages = [first, user("a"), assistant("b"), later, user("c"), later]
+    assert text(messages=messages) == (
+        "<ai00:system>\nBe kind.\n</ai00:system>\n\n"
+        "<ai00:user>\na\n</ai00:user>\n\n"
+        "<ai00:assistant>\nb\n</ai00:assistant>\n\n"
+        "<ai00:system>\nBe brief.\n</ai00:system>\n\n"
+        "<ai00:user>\nc\n</ai00:user>\n\n"
+        "<ai00:system>\nBe brief.\n</ai00:system>\n\n"
+        "<ai00:assistant>"
+    )
+    brief = "<system>\nBe brief.\n</system>"
+    assert chat(messages=messages) == [
+        *(("system", "Be kind."), ("user", "a"), ("assistant", "b")),
+        ("user", f"{brief}\nc\n{brief}"),
+    ]
+
+
+def test_found_tools_and_hidden_thinking() -> None:
+    found = {**RESULT, "content": [{"type": "tool_reference", "tool_name": "get_weather"}]}
+    hidden = {"type": "redacted_thinking", "data": "secret"}
+    for made in (text, lambda messages: str(chat(messages=messages))):
+        written = made(messages=[user("a"), assistant([hidden, CALL]), user([found])])
+        assert "secret" not in written and written.count("get_weather") == 2
+
+
 def test_prompt_asks_for_thinking_by_its_budget() -> None:
     for budget, words in (
         (1024, "a bit"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import ModuleType
 from typing import Any
 
 import pytest
+from anthropic.types import message_create_params
+from anthropic.types.beta import message_create_params as beta_message_create_params
 
 from pyaici.server.apis.messages import MessagesError, parse_request
 from pyaici.server.apis.messages.errors import STATUS
 from pyaici.server.apis.messages.grammar import level_of
+from pyaici.server.apis.messages.requests import _REFUSED, MessagesRequest, ignored_fields
 from pyaici.server.apis.sampling import SamplingFields
 from tests.pyaici.server.messages.bodies import (
     EXAMPLE,
@@ -116,7 +120,7 @@ def test_limits_of_ranges_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "part"),
     [
-        ({"messages": [{"role": "system", "content": "a"}]}, "messages.0.role", "'user' or 'assistant'"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages.0.role", "'assistant' or 'system'"),
         ({"messages": [{"role": "user"}]}, "messages.0.content", "is required"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content", "valid string"),
         (
@@ -227,8 +231,33 @@ def test_unknown_fields_are_ignored() -> None:
     assert request(tools=[cached]) == request(tools=[TOOLS[0]])
 
 
+@pytest.mark.parametrize("base", [message_create_params, beta_message_create_params])
+def test_each_field_of_anthropics_client_is_known_refused_or_named_as_ignored(base: ModuleType) -> None:
+    fields = [*base.MessageCreateParamsBase.__annotations__, "stream"]
+    assert len(fields) > 15
+    for name in fields:
+        body = {**QUESTION, name: "x"}
+        if name in _REFUSED:
+            assert refusal(body).param == name
+        elif name not in MessagesRequest.model_fields:
+            assert ignored_fields(body) == [name] and parse_request(body) == request()
+
+
+def test_instructions_may_come_in_messages() -> None:
+    first, later = ({"role": "system", "content": text} for text in ("Be kind.", "Be brief."))
+    made = request(messages=[first, later, *QUESTION["messages"], later], system="You are.")
+    assert made.system_text == "You are.\nBe kind.\nBe brief."
+    for messages in ([first], [first, {"role": "assistant", "content": "a"}]):
+        found = refusal({**QUESTION, "messages": messages})
+        assert found.message == "first message must have role 'user'"
+    result = [{"type": "tool_result", "tool_use_id": "1"}]
+    found = refusal({**QUESTION, "messages": [*QUESTION["messages"], {"role": "system", "content": result}]})
+    assert found.param == "messages.1.content"
+
+
 def test_kinds_of_blocks() -> None:
     content = [
+        {"type": "redacted_thinking", "data": "x"},
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
         {"type": "tool_use", "id": "1", "name": "f", "input": {"a": [1]}},
@@ -237,6 +266,11 @@ def test_kinds_of_blocks() -> None:
         {"type": "tool_result", "tool_use_id": "1"},
         {"type": "tool_result", "tool_use_id": "1", "content": "a", "is_error": True},
         {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "a"}]},
+        {
+            "type": "tool_result",
+            "tool_use_id": "1",
+            "content": [{"type": "tool_reference", "tool_name": "f"}],
+        },
     ]
     messages = [
         {"role": "user", "content": "Hi"},
@@ -245,7 +279,7 @@ def test_kinds_of_blocks() -> None:
     ]
     made = request(messages=messages, system=[{"type": "text", "text": "Be kind"}])
     assert [block.type for message in made.messages for block in message.blocks] == [
-        *("text", "thinking", "text", "tool_use", "tool_result", "tool_result", "tool_result")
+        *("text", "redacted_thinking", "thinking", "text", "tool_use", *["tool_result"] * 4)
     ]
     assert made.system_text == "Be kind"
 
@@ -294,7 +328,7 @@ def test_fields_that_promise_checked_values_mean_schema_aware() -> None:
         {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
         {"output_config": {"format": {"type": "json_object"}}},
         {"output_config": {"verbosity": "low"}},
-        {"thinking": {"type": "adaptive", "display": "omitted"}},
+        {"thinking": {"type": "adaptive", "display": "no"}},
     ],
 )
 def test_unsupported_values_are_refused_by_name(fields: dict[str, Any]) -> None:

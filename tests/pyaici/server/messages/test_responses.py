@@ -84,6 +84,15 @@ def test_events_of_an_answer() -> None:
     }
 
 
+@pytest.mark.parametrize("thinking", [{"type": "adaptive"}, THINKING["thinking"]])
+def test_omitted_thinking_is_a_block_without_text(thinking: dict[str, Any]) -> None:
+    fields = {"max_tokens": 2000, "thinking": {**thinking, "display": "omitted"}}
+    made, events = answer("<think>Hm.</think>\nYes.", **fields)
+    hidden, shown = made.message()["content"]
+    assert hidden["thinking"] == "" and hidden["signature"].startswith("sig_") and shown["text"] == "Yes."
+    assert "Hm" not in json.dumps(events)
+
+
 def test_blocks_open_and_close_in_order() -> None:
     _, events = answer(f"a<think>b</think>c {calls(*[call('get_weather')] * 2)}", tools=TOOLS)
     open_block, index = None, -1

@@ -55,6 +55,17 @@ def test_call_with_checked_arguments(server: Serving) -> None:
     assert len({call["id"] for call in calls}) == len(calls)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_ignored_fields_are_named_in_a_header(exact_server: Serving, stream: bool) -> None:
+    """Claude Code sends such fields with each request."""
+    edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    unusual = {"a field": 1, "x\r\ny": 1, "é": 1, "service_tier": "auto", "metadata": {"user_id": "u"}}
+    answer = _post(exact_server, context_management=edits, stream=stream, max_tokens=2, **unusual)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-aici-ignored"] == "context_management, service_tier"
+    assert "x-aici-ignored" not in _post(exact_server, stream=stream, max_tokens=2).headers
+
+
 def test_custom_grammar(server: Serving) -> None:
     message = _message(server, bnf_schema="start::='yes' | 'no';", bnf_validation="none")
     assert message["content"][0]["text"] in ("yes", "no") and message["stop_reason"] == "end_turn"

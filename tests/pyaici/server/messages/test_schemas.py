@@ -99,7 +99,9 @@ def test_argument_names_may_have_almost_any_character(grammar: Make, name: str) 
         assert not controller.accepts(calls(call("f", (name, "a"))))
 
 
-@pytest.mark.parametrize("dialect", ["draft-07/schema#", "draft-06/schema#", "draft/2020-12/schema"])
+@pytest.mark.parametrize(
+    "dialect", ["draft-04/schema#", "draft-07/schema#", "draft-06/schema#", "draft/2020-12/schema"]
+)
 def test_dialects_of_json_schema(grammar: Make, dialect: str) -> None:
     schema = {
         "$schema": f"http{'s' * ('2020' in dialect)}://json-schema.org/{dialect}",
@@ -111,8 +113,10 @@ def test_dialects_of_json_schema(grammar: Make, dialect: str) -> None:
     assert not controller.accepts(calls(call("f", ("x", '["a"]'))))
 
 
-def test_reference_at_the_top_is_followed(grammar: Make) -> None:
+@pytest.mark.parametrize("dialect", [{}, {"$schema": "http://json-schema.org/draft-07/schema#"}])
+def test_reference_at_the_top_is_followed(grammar: Make, dialect: dict[str, Any]) -> None:
     schema = {"$ref": "#/$defs/all", "$defs": {"all": one({"type": "array", "items": {"$ref": "#/$defs/a"}})}}
+    schema |= dialect
     schema["$defs"]["a"] = {"type": "integer"}
     controller = grammar(with_schema(schema))
     assert controller.accepts(calls(call("f", ("x", "[1]"))))

@@ -11,7 +11,16 @@ import pytest
 
 from pyaici.server.apis.cpc.ollama import OllamaCompletion
 from pyaici.server.apis.cpc.requests import CpcRequest
-from pyaici.server.apis.ollama.requests import GenerateRequest
+from pyaici.server.apis.ollama.requests import (
+    CalledFunction,
+    ChatBody,
+    GenerateRequest,
+    Message,
+    ModelName,
+    OllamaBody,
+    Options,
+    ToolCall,
+)
 from pyaici.server.apis.ollama.routes import _plan_text
 from pyaici.server.http.errors import ApiError
 from pyaici.server.http.users import Role, User
@@ -32,14 +41,17 @@ def _lines(answer: httpx2.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_stream_of_a_text_equals_the_whole(server: Serving) -> None:
+def test_stream_of_a_text_equals_the_whole(server: Serving, exact_server: Serving) -> None:
     body = {**USUAL, "prompt": "The capital of France is", "raw": True, "options": GREEDY}
     with server.client() as client:
+        answer = client.post("/api/generate", json={**body, "stream": False}).json()
+        assert answer["response"].startswith(" Paris")
+    with exact_server.client() as client:
         *pieces, last = _lines(client.post("/api/generate", json=body))
         whole = client.post("/api/generate", json={**body, "stream": False}).json()
     assert not any(piece["done"] for piece in pieces) and last["done"] and last["response"] == ""
     text = "".join(piece["response"] for piece in pieces)
-    assert text == whole["response"] and text.startswith(" Paris")
+    assert text == whole["response"] != ""
     for line in (last, whole):
         assert line["done_reason"] == "length" and (line["prompt_eval_count"], line["eval_count"]) == (5, 12)
         assert line["model"] == MODEL and line["total_duration"] >= line["eval_duration"] >= 0
@@ -127,6 +139,48 @@ def test_invalid_requests_get_errors_of_ollama(
         answer = client.post(f"/api/{path}", json={"model": MODEL, **prompt, **fields})
     assert answer.status_code == status, answer.text
     assert set(answer.json()) == {"error"} and words in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        (Options, {}),
+        (GenerateRequest, {"model": MODEL}),
+        (ChatBody, {"model": MODEL}),
+        (Message, {"role": "user"}),
+        (ToolCall, {"function": {"name": "clock"}}),
+        (CalledFunction, {"name": "clock"}),
+        (ModelName, {"model": MODEL}),
+    ],
+)
+def test_null_is_unset(kind: type[OllamaBody], least: dict[str, Any]) -> None:
+    """Clients send null for every option that they know and the user has not set, ours or not."""
+    nulls = dict.fromkeys([*kind.model_fields, "mirostat_eta"])
+    found = kind.model_validate({**nulls, **least})
+    assert found == kind.model_validate(least) and found.model_fields_set == set(least)
+    described = kind.model_json_schema()
+    for name in set(kind.model_fields) - set(least):
+        assert {"type": "null"} in described["properties"][name]["anyOf"], name
+    for name in least:
+        with pytest.raises(ValueError, match="Field required"):
+            kind.model_validate({**least, name: None})
+
+
+def test_unset_options_are_answered(server: Serving) -> None:
+    """LangChain sends them all."""
+    names = ("temperature", "mirostat", "mirostat_tau", "num_ctx", "stop", "seed", "top_k", "repeat_penalty")
+    body = {
+        "model": "default",
+        "stream": False,
+        "format": "",
+        "keep_alive": None,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "options": {"num_predict": 2, **dict.fromkeys(names)},
+    }
+    with server.client() as client:
+        assert client.post("/api/chat", json=body).json()["eval_count"] == 2
+        answer = client.post("/api/chat", json={**body, "options": {"mirostat_tau": 5.0}})
+        assert answer.status_code == 400 and "mirostat_tau" in answer.json()["error"]
 
 
 def test_repetition_penalty_over_all_tokens_is_supported(server: Serving) -> None:

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from tests.pyaici.server.serving import Serving
+from tests.waiting import PATIENCE
 
 MODEL = "default"
 WEATHER: dict[str, Any] = {
@@ -33,12 +34,14 @@ ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
 
 @pytest.fixture(scope="module")
 def client(server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
 def exact_client(exact_server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{exact_server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
+    return openai.OpenAI(
+        base_url=f"{exact_server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=PATIENCE
+    )
 
 
 def _ask(client: openai.OpenAI, **options: Any) -> Any:

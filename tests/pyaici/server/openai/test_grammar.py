@@ -207,6 +207,49 @@ def test_arguments_follow_their_schemas(form: ToolFormat, lark: Callable[[str], 
             assert _read(form.bound(functions), FREE, list(text)) == [call]
 
 
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_schemas_of_tools_keep_their_drafts_and_names(
+    form: ToolFormat, lark: Callable[[str], Controller]
+) -> None:
+    """Each is a document of its own: identifiers and anchors of several tools may be equal."""
+    four, seven = ({"$schema": f"http://json-schema.org/draft-0{number}/schema#"} for number in (4, 7))
+    for place, named, draft in (
+        ("#/definitions/k", {}, four),
+        ("#k", {"id": "#k"}, {**four, "id": "https://a.example/t"}),
+        ("#k", {"$id": "#k"}, {**seven, "$id": "https://a.example/t"}),
+        ("#/definitions/k", {}, {}),
+        ("t#k", {"$anchor": "k"}, {"$id": "https://a.example/t"}),
+    ):
+        functions = [
+            Function(
+                name=name,
+                parameters={
+                    **draft,
+                    "type": "object",
+                    "properties": {"a": {"$ref": place}},
+                    "required": ["a"],
+                    "additionalProperties": False,
+                    "definitions": {"k": {**named, "enum": [number]}},
+                },
+            )
+            for number, name in enumerate(("first", "second"))
+        ]
+        chosen = form if form.supports(functions) else HERMES
+        controller = lark(tool_grammar(functions, chosen, FREE, required=True, parallel=False))
+        for name, number in itertools.product(("first", "second"), (0, 1)):
+            text = chosen.write([(name, {"a": number})])
+            assert controller.accepts(text) == (name == ("first", "second")[number]), (text, draft)
+
+
+def test_schema_whose_root_is_a_reference_is_one_of_arguments(lark: Callable[[str], Controller]) -> None:
+    """In draft 7, everything beside a reference is ignored, but `definitions` can be referred to."""
+    root = {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/T"}
+    functions = [Function(name="f", parameters={**root, "definitions": {"T": {**CITY, "title": "T"}}})]
+    controller = lark(tool_grammar(functions, HERMES, FREE, required=True, parallel=False))
+    assert controller.accepts(HERMES.write([("f", {"city": "Oslo"})]))
+    assert not controller.accepts(HERMES.write([("f", {"town": "Oslo"})]))
+
+
 @pytest.mark.parametrize("form", [QWEN3_CODER, GLM4, PYTHONIC], ids=["qwen3_coder", "glm4", "pythonic"])
 def test_arguments_on_their_own_need_schemas_of_their_own(form: ToolFormat) -> None:
     assert not form.supports([Function(name="f", parameters={"anyOf": [TYPED]})])

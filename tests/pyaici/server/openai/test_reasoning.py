@@ -12,6 +12,7 @@ import pytest
 
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.tiny_model import make_tiny_model
+from tests.waiting import PATIENCE
 
 #: turns reasoning off as the template of Qwen3 does
 TEMPLATE = (
@@ -34,7 +35,7 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture(scope="module")
 def client(thinker: Serving) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{thinker.url}/v1", api_key="none", max_retries=0, timeout=120)
+    return openai.OpenAI(base_url=f"{thinker.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE)
 
 
 def _ask(client: openai.OpenAI, extra: dict[str, Any] | None = None, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -65,6 +66,37 @@ def test_earlier_calls_are_written_in_the_same_format(name: str) -> None:
     written = plan.form.write([("clock", {"zone": "UTC"})])
     assert written in rest or plan.form.is_written(rest, "clock", {"zone": "UTC"})
     assert rest.count("It is noon.") == 1 and rest.count("clock") == 1
+
+
+@pytest.mark.parametrize("arguments", ['{"zone": ', "{'zone': 1}", "noon", "[1, 2]", "7", "null", '"noon"'])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_earlier_calls_may_have_arguments_that_are_no_object(name: str, arguments: str) -> None:
+    """A model wrote them, and the client keeps them; the text is in the prompt, perhaps as a JSON string."""
+    call = {**CALL, "function": {"name": "clock", "arguments": arguments}}
+    calls = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "It is noon."}
+    _, prompt = _plan(byte_model(TEMPLATES[name]), ASK, calls, result)
+    rest = prompt[prompt.index("What time is it?") :]
+    assert arguments in rest or json.dumps(arguments) in rest or json.dumps(json.dumps(arguments)) in rest
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("arguments", ["", " ", "\n"])
+def test_blank_arguments_of_earlier_calls_are_none(name: str, arguments: str) -> None:
+    prompts = set[str]()
+    for text in ("{}", arguments):
+        call = {**CALL, "function": {"name": "clock", "arguments": text}}
+        calls = {"role": "assistant", "content": None, "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "call_1", "content": "It is noon."}
+        prompts.add(_plan(byte_model(TEMPLATES[name]), ASK, calls, result)[1])
+    assert len(prompts) == 1
+
+
+@pytest.mark.parametrize("turn", [{"content": None}, {}, {"content": None, "tool_calls": []}])
+def test_turn_of_the_assistant_without_content_is_empty(turn: dict[str, Any]) -> None:
+    model = byte_model(TEMPLATES["Qwen2.5"])
+    _, prompt = _plan(model, ASK, {"role": "assistant", **turn}, ASK)
+    assert prompt == _plan(model, ASK, {"role": "assistant", "content": ""}, ASK)[1]
 
 
 def test_schemas_that_tags_cannot_enforce_use_json(monkeypatch: pytest.MonkeyPatch) -> None:

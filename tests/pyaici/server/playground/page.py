@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.waiting import PATIENCE
+
 #: opens the page: see the fixture `open_page`
 Open = Callable[..., Page]
 #: the first request of a kind may compile a controller, beside other work of the machine
-expect.set_options(timeout=120_000)
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 def choose(page: Page, controller: str, arg: str | None = None) -> None:

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 from tests.pyaici.server.serving import Serving
+from tests.waiting import PATIENCE
 
 _PROMPT = 'It\'s "$HOME" é\n😀 is'
 
@@ -39,7 +40,7 @@ def test_copied_program_repeats_the_run(open_page: Open, server: Serving, name: 
     run(page)
     program = _copied(page, name)
     command = ["bash", "-c", program] if name == "curl" else [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     expected = written(lane(page, 0))
     if name == "curl":
         (fork,) = json.loads(done.stdout)["forks"]

@@ -90,7 +90,7 @@ def test_uploaded_script_is_a_controller(
     page.get_by_label("Upload", exact=True).set_input_files(wrong)
     refused = re.compile(r"Uploading wrong\.py failed: .*SyntaxError", re.DOTALL)
     # the interpreter may have to be compiled first
-    expect(page.locator("#upload-news")).to_have_text(refused, timeout=60_000)
+    expect(page.locator("#upload-news")).to_have_text(refused)
     page.get_by_label("Upload", exact=True).set_input_files(right)
     expect(page.locator("#upload-news")).to_have_text("Uploaded right.py as script.of.page.")
     chosen = page.get_by_role("radio", name="script.of.page")

@@ -17,6 +17,7 @@ from pyaici.server.apis.run.report import RunReport
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 from tests.pyaici.server.serving import Serving
+from tests.waiting import PATIENCE
 
 
 def test_run_shows_its_text_and_details_of_each_token(open_page: Open, server: Serving) -> None:
@@ -245,7 +246,7 @@ def test_stop_also_ends_the_run_on_the_server(open_page: Open, server: Serving) 
         expect(page.locator("#run-state")).to_have_text("Stopped.")
         expect(lane(page, 0).locator(".chip")).to_have_text("stopped")
         expect(page.get_by_role("button", name="Run")).to_be_enabled()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while _live(server) > 0:
             assert time.monotonic() < deadline, "the server still generates"
             time.sleep(0.05)

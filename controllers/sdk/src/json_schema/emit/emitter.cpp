@@ -144,7 +144,7 @@ cfg::Expr Emitter::joined(const std::vector<Expr>& parts, Expr open, Expr close,
   return grammar_.sequence(all);
 }
 
-/// Returns the spelling of a given value. Integers may also be written with `.0`.
+/// Returns the spelling of a given value. Integers may also be written with `.0`, and 0 with a sign.
 cfg::Expr Emitter::literal(Value value, std::uint32_t depth) {
   if (depth == limits_.value_depth) {
     problems_.wrong(value, "this value is nested too deeply");
@@ -160,8 +160,10 @@ cfg::Expr Emitter::literal(Value value, std::uint32_t depth) {
       const auto number = Decimal::of(document_.text(value), 40);
       if (!number) return grammar_.literal(document_.text(value));
       text = number->plain();
-      if (number->integral()) return grammar_.choice({grammar_.literal(text), grammar_.literal(text + ".0")});
-      return grammar_.literal(text);
+      if (!number->integral()) return grammar_.literal(text);
+      parts = {grammar_.literal(text), grammar_.literal(text + ".0")};
+      if (number->zero()) parts.insert(parts.end(), {grammar_.literal("-0"), grammar_.literal("-0.0")});
+      return grammar_.choice(parts);
     }
     case Kind::kString:
       if (plain_) return grammar_.literal(document_.text(value));

@@ -11,6 +11,8 @@ namespace {
 constexpr std::size_t kSafeDigits = 15;
 constexpr const char* kWhole = "(?:0|[1-9][0-9]*)";
 constexpr const char* kExponent = "(?:[eE][+-]?[0-9]+)?";
+/// Zero in every spelling of JSON.
+constexpr const char* kZero = "-?0(?:\\.0+)?(?:[eE][+-]?[0-9]+)?";
 
 std::string count(std::size_t number) { return std::string(Number(static_cast<std::uint32_t>(number)).text()); }
 
@@ -174,7 +176,7 @@ std::string both_patterns(const std::vector<std::string>& patterns) {
 }
 
 std::string integer_pattern(const Range& range) {
-  if (!range.bounded()) return "(?:0|-?[1-9][0-9]*)";
+  if (!range.bounded()) return std::string("-?") + kWhole;
   std::optional<Decimal> low, high;
   if (range.low) low = range.low_open && range.low->integral() ? range.low->plus(1) : range.low->ceiling();
   if (range.high) high = range.high_open && range.high->integral() ? range.high->plus(-1) : range.high->floor();
@@ -185,6 +187,7 @@ std::string integer_pattern(const Range& range) {
     const bool below = high && high->negative;
     whole_between(below ? high->whole() : "1", low ? low->whole() : "", &negative);
   }
+  if (range.contains({})) negative.push_back("0");
   if (!negative.empty()) texts.push_back("-" + choice(negative));
   return choice(texts);
 }
@@ -192,8 +195,9 @@ std::string integer_pattern(const Range& range) {
 std::string number_pattern(const Range& range) {
   if (!range.bounded()) return std::string("-?") + kWhole + "(?:\\.[0-9]+)?" + kExponent;
   if (range.low && range.low->zero() && !range.low_open && !range.high)
-    return std::string(kWhole) + "(?:\\.[0-9]+)?" + kExponent;
+    return std::string("(?:") + kWhole + "(?:\\.[0-9]+)?" + kExponent + "|" + kZero + ")";
   std::vector<std::string> texts;
+  if (range.contains({})) texts.push_back(kZero);
   const Decimal zero;
   if (!range.high || compare(*range.high, zero) > 0 || (range.high->zero() && !range.high_open)) {
     const bool inside = range.low && !range.low->negative;

@@ -19,11 +19,11 @@ struct Range {
   bool contains(const Decimal& number) const;
 };
 
-/// Returns a pattern for integers, without a fraction.
+/// Returns a pattern for integers, without a fraction. Both signs of zero are zero.
 std::string integer_pattern(const Range& range);
 /// Returns a pattern for all numbers. Without bounds, or with the only bound of 0 or more, in any spelling of JSON;
-/// otherwise without an exponent. Next to an open bound it allows at most 15 digits, so that no reader rounds to the
-/// bound.
+/// otherwise only zero has exponents. Next to an open bound it allows at most 15 digits, so that no reader rounds to
+/// the bound.
 std::string number_pattern(const Range& range);
 /// Returns a pattern for numbers that are not integers.
 std::string fraction_pattern();

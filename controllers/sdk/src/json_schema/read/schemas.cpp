@@ -122,16 +122,23 @@ void Schemas::enter(Value schema) {
   // a document without `$schema` has the dialect of the schema that refers to it
   const Draft outer = !root ? draft(schema) : schema == 0 ? Draft::k2020 : resources_[0].draft;
   const Draft draft = draft_named(text("$schema"), outer);
+  const bool inside = !root || schema != 0;  // of the schema, or of a document beside it
+  const bool stated = !text("$schema").empty() || (inside && resources_[root ? 0 : resource(schema)].stated);
   std::string_view id = text(draft == Draft::k4 ? "id" : "$id");
   // in the older drafts, all keywords next to $ref are ignored
   if (draft <= Draft::k7 && document_.find(schema, "$ref") != kNone) id = {};
   const std::string base(root ? without_fragment(document_.uri(schema)) : resources_[resource(schema)].uri);
-  if (root || !without_fragment(id).empty()) {
+  // a schema that states its own draft is a document inside of another one
+  if (root || !without_fragment(id).empty() || !text("$schema").empty()) {
     root_of_[schema] = static_cast<std::uint32_t>(resources_.size());
-    resources_.push_back({schema, resolve_uri(base, without_fragment(id)), draft});
-    by_uri_.insert({resources_.back().uri, root_of_[schema]});
-    if (root && schema != 0) by_uri_.insert({base, root_of_[schema]});
+    resources_.push_back({schema, resolve_uri(base, without_fragment(id)), draft, stated});
+    const std::string& uri = resources_.back().uri;
+    if (root || uri != base) by_uri_[uri].push_back(root_of_[schema]);
+    if (root && schema != 0 && uri != base) by_uri_[base].push_back(root_of_[schema]);
   }
+  if (!stated && document_.is(document_.find(schema, "items"), Kind::kArray) &&
+      document_.find(schema, "prefixItems") == kNone)
+    lists_.insert(schema);
   const std::uint32_t here = resource(schema);
   if (draft <= Draft::k7 && id.starts_with('#') && id.size() > 1) anchors_[{here, std::string(id.substr(1))}] = schema;
   if (draft >= Draft::k2019 && !text("$anchor").empty()) anchors_[{here, std::string(text("$anchor"))}] = schema;
@@ -140,6 +147,25 @@ void Schemas::enter(Value schema) {
   const bool is_root = root_of_[schema] != kNone;
   if (is_root && draft == Draft::k2019 && document_.is(document_.find(schema, "$recursiveAnchor"), Kind::kTrue))
     dynamic_[{here, ""}] = schema;
+}
+
+/// Returns the resource with this URI, or kNone. If there are several, as in schemas that were put together, it is the
+/// one with the smallest schema around both.
+std::uint32_t Schemas::find_resource(const std::string& uri, Value from) const {
+  const auto found = by_uri_.find(uri);
+  if (found == by_uri_.end()) return kNone;
+  const std::vector<std::uint32_t>& all = found->second;
+  if (all.size() > 1) {
+    std::map<Value, std::uint32_t> distances;
+    for (std::uint32_t distance = 0; from != kNone; from = document_.parent(from)) distances[from] = distance++;
+    const auto distance = [&](std::uint32_t resource) {
+      for (Value around = resources_[resource].root; around != kNone; around = document_.parent(around))
+        if (const auto known = distances.find(around); known != distances.end()) return known->second;
+      return kNone;
+    };
+    return *std::min_element(all.begin(), all.end(), [&](auto a, auto b) { return distance(a) < distance(b); });
+  }
+  return all[0];
 }
 
 Value Schemas::find_anchor(std::uint32_t resource, std::string_view name) const {
@@ -154,12 +180,11 @@ Value Schemas::resolve(Value schema, std::string_view reference, std::string* pr
   const std::string quoted = "`" + std::string(reference) + "`";
   std::uint32_t there = here;
   if (!address.empty()) {
-    const auto found = by_uri_.find(uri);
-    if (found == by_uri_.end()) {
+    there = find_resource(uri, schema);
+    if (there == kNone) {
       *problem = quoted + " refers to another document, which is not fetched: give it in `documents`, or copy it into $defs";
       return kNone;
     }
-    there = found->second;
   }
   const std::string fragment =
       address.size() < reference.size() ? percent_decoded(reference.substr(address.size() + 1)) : "";

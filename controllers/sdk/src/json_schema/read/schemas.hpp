@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,8 +21,10 @@ class Schemas {
   explicit Schemas(const Document& document);
 
   const Document& document() const { return document_; }
-  /// Returns the dialect of a schema.
-  Draft draft(Value schema) const { return resources_[resource(schema)].draft; }
+  /// Returns the dialect of a schema. Where no `$schema` states one, a list of schemas in `items` is of 2019 or older.
+  Draft draft(Value schema) const {
+    return !lists_.empty() && lists_.contains(schema) ? Draft::k2019 : resources_[resource(schema)].draft;
+  }
   /// Returns whether equal references in both schemas have the same target.
   bool share_resource(Value a, Value b) const { return resource(a) == resource(b); }
   /// Returns the target of a `$ref` in this schema. If there is none, returns kNone and sets `problem`.
@@ -46,6 +49,7 @@ class Schemas {
     Value root;
     std::string uri;
     Draft draft;
+    bool stated;  ///< whether `$schema` states the draft, here or around the resource
     std::vector<std::pair<std::uint32_t, Value>> ambiguous = {};
   };
   /// How a member of a schema contains other schemas.
@@ -55,6 +59,7 @@ class Schemas {
   std::uint32_t resource(Value value) const;
   void enter(Value schema);
   Draft draft_named(std::string_view dialect, Draft otherwise) const;
+  std::uint32_t find_resource(const std::string& uri, Value from) const;
   Value find_anchor(std::uint32_t resource, std::string_view name) const;
   void find_ambiguous();
 
@@ -62,7 +67,9 @@ class Schemas {
   std::vector<Resource> resources_;
   /// For each value: the number of the resource whose root it is, or kNone.
   std::vector<std::uint32_t> root_of_;
-  std::map<std::string, std::uint32_t, std::less<>> by_uri_;
+  /// Schemas with a list in `items` where no draft is stated.
+  std::set<Value> lists_;
+  std::map<std::string, std::vector<std::uint32_t>, std::less<>> by_uri_;
   /// By resource and name; the dynamic anchor of `$recursiveAnchor` has no name.
   std::map<std::pair<std::uint32_t, std::string>, Value> anchors_, dynamic_;
   /// Maximum number of ambiguous names; references to others are refused.

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.pyaici.engines.vllm.shims.sleeping import sleep_while_waiting
+
 _METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
@@ -41,6 +43,7 @@ if __name__ == "__main__":
     # vLLM fails if the fork has ended meanwhile
     launcher.find_process_using_port = lambda port: None
     fork_processes()
+    sleep_while_waiting()
     if Path(sys.argv[0]).is_file():
         sys.path[0] = str(Path(sys.argv[0]).parent)
         runpy.run_path(sys.argv[0], run_name="__main__")

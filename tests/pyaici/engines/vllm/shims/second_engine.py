@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
+
+from pyaici.tokens.vocabulary import Vocabulary
 
 
 def hide_functions_of_llvmlite() -> None:
@@ -25,6 +30,13 @@ def hide_functions_of_llvmlite() -> None:
         return find(self, name)
 
     wrapper.__getattr__ = find_function
+
+
+def inspect_models_here() -> None:
+    """Has vLLM look at a model's class in this process. By default it starts one that imports vLLM: 10 s."""
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda function: function()
 
 
 @contextlib.contextmanager
@@ -47,3 +59,51 @@ def kernels_replaced_once() -> Iterator[None]:
         yield
     finally:
         CpuPlatform.register_triton_kernel_overrides = original
+
+
+def load_vocabularies_once() -> None:
+    """Keeps the vocabularies of engines in this process. A tokenizer's is loaded in half a second."""
+    from pyaici.engines.vllm.scheduling import connection
+
+    load = connection.load_vocabulary
+    if hasattr(load, "kept"):
+        return
+    kept: dict[tuple[Any, ...], Vocabulary] = {}
+
+    def load_once(source: Any, **options: Any) -> Vocabulary:
+        key = (getattr(source, "name_or_path", source), repr(options))
+        if key not in kept:
+            kept[key] = load(source, **options)
+        return kept[key]
+
+    load_once.kept = kept  # type: ignore[attr-defined]
+    connection.load_vocabulary = load_once
+
+
+#: copies of tokenizers by the folder of the model
+_COPIES: dict[str, list[Any]] = {}
+
+
+@contextlib.contextmanager
+def tokenizers_copied_once() -> Iterator[None]:
+    """An engine that is made in this context uses the copies of tokenizers that earlier ones have left.
+
+    vLLM makes two for each engine, for its threads, which takes half a second.
+    """
+    from vllm.tokenizers import hf
+
+    used: Counter[str] = Counter()
+
+    def deepcopy(tokenizer: Any) -> Any:
+        name = tokenizer.name_or_path
+        copies = _COPIES.setdefault(name, [])
+        used[name] += 1
+        if used[name] > len(copies):
+            copies.append(copy.deepcopy(tokenizer))
+        return copies[used[name] - 1]
+
+    hf.copy = SimpleNamespace(copy=copy.copy, deepcopy=deepcopy)
+    try:
+        yield
+    finally:
+        hf.copy = copy

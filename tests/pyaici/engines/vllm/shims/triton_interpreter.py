@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import os
 import sys
 from typing import Any
@@ -10,8 +13,10 @@ from tests.fetch import pypi_unpacked
 
 #: files that only a GPU needs, more than a third of the package
 _LEFT_OUT = ("triton/backends/nvidia/bin/", "triton/backends/nvidia/lib/")
-#: tokens in a block of vLLM's `gumbel_sample`
-_BLOCK = 1024
+#: tokens in the blocks of vLLM's kernels that read logits
+_BLOCKS = {1024, 8192}
+#: the power of two above the number of tokens of all models in these tests
+_VOCABULARY = 1 << 16
 
 
 def install() -> None:
@@ -32,15 +37,16 @@ def install() -> None:
     for name, position in (("create_masked_load", 1), ("create_masked_store", 2)):
         setattr(InterpreterBuilder, name, _with_bool_mask(getattr(InterpreterBuilder, name), position))
     _patch_once()
-    _sample_in_large_blocks()
+    _interpret_faster()
+    _use_large_blocks()
 
 
 def _patch_once() -> None:
-    """Patches the language once in each run of a kernel, not again when the kernel calls a function."""
+    """Patches the language once in this process, where only kernels use it, not in each run of a kernel."""
     from triton import language
     from triton.runtime import interpreter
 
-    patch, restore = interpreter._patch_lang, interpreter._LangPatchScope.restore
+    patch = interpreter._patch_lang
     visible: dict[Any, set[str]] = {}
     patched: set[str] = set()
 
@@ -49,26 +55,39 @@ def _patch_once() -> None:
             values = list(fn.__globals__.values())
             visible[fn] = {lang.__name__ for lang in (language, language.core) if lang in values}
         if visible[fn] and visible[fn] <= patched:
-            return None  # of a function, which does not use it
+            return interpreter._LangPatchScope()
         patched.update(visible[fn])
         return patch(fn)
 
-    def restore_lang(scope: Any) -> None:
-        restore(scope)
-        patched.clear()
-
     interpreter._patch_lang = patch_lang
-    interpreter._LangPatchScope.restore = restore_lang
+    interpreter._LangPatchScope.restore = lambda scope: None
 
 
-def _sample_in_large_blocks() -> None:
-    """Samples from 3 blocks of the vocabulary, not 48: small ones take the interpreter nearly as long."""
-    from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
+def _interpret_faster() -> None:
+    """Leaves out what takes a third of the time: checks for overflows, and a new table for each value."""
+    from triton.runtime import interpreter
 
-    code = gumbel_sample.__code__
-    assert code.co_consts.count(_BLOCK) == 1
-    constants = tuple(16 * _BLOCK if value == _BLOCK else value for value in code.co_consts)
-    gumbel_sample.__code__ = code.replace(co_consts=constants)
+    builder = interpreter.interpreter_builder
+    builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
+    find = interpreter._get_np_dtype
+    find_once = functools.cache(find)
+    interpreter._get_np_dtype = lambda dtype: (
+        find(dtype) if dtype.scalar.is_ptr() else find_once(dtype.scalar)  # pointers have no hash
+    )
+
+
+def _use_large_blocks() -> None:
+    """Computes with the whole vocabulary, not 6 or 48 blocks: one takes the interpreter about as long."""
+    from vllm.v1.worker.gpu.sample.gumbel import apply_temperature, gumbel_sample
+    from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
+    from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
+
+    masks = inspect.unwrap(StructuredOutputsWorker.apply_grammar_bitmask)
+    for function in (apply_temperature, gumbel_sample, rejection_sample, masks):
+        code = function.__code__
+        assert set(code.co_consts) & _BLOCKS, function
+        constants = tuple(_VOCABULARY if value in _BLOCKS else value for value in code.co_consts)
+        function.__code__ = code.replace(co_consts=constants)
 
 
 def _with_bool_mask(method: Any, position: int) -> Any:

@@ -1,10 +1,8 @@
-"""Entry point of a worker process, `python -m aicirt.worker`, which only the supervisor starts."""
+"""The program of a worker process, which the fork server runs."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib
 import logging
 import os
 import socket
@@ -34,7 +32,7 @@ _log = logging.getLogger("aicirt.worker")
 _TICKER_TURN_SECONDS, _TURN_SECONDS = 100e-6, 1e-3
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Serves until the supervisor stops the worker. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="aicirt.worker")
     parser.add_argument("--control-fd", type=int, required=True)
@@ -46,17 +44,15 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--user", type=int, nargs=2, metavar=("UID", "GID"), help="run as this user")
     args = parser.parse_args(argv)
-    if args.user or os.geteuid() == 0:
-        with contextlib.suppress(ImportError):
-            # after the change of user, or as root without capabilities, the package may be unreadable
-            importlib.import_module("tokenizers")
-    if args.user:
-        become(*args.user)
-    sandbox.die_with(args.parent)
-    give_way(BACKGROUND_NICE if args.background else WORKER_NICE)
     config = WorkerConfig.from_json(args.config)
     logs.configure(config.log_format, logging.WARNING)
     try:
+        if config.code:
+            os.chdir(config.code)  # the worker's user may be unable to reach the folder by its path
+        if args.user:
+            become(*args.user)
+        sandbox.die_with(args.parent)
+        give_way(BACKGROUND_NICE if args.background else WORKER_NICE)
         worker, threads = _start(args, config)
     except (AiciError, OSError, RuntimeError, posix_ipc.Error) as error:
         _log.critical("cannot start: %s", describe(error))  # safe to log: the message cannot quote a user yet
@@ -87,7 +83,3 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list
     worker = Worker(control, bell, listener, engine, linker, ticker, config.request, config.worker)
     worker.walls = walls.to_wire()
     return worker, [listener.stop, reaper.stop, ticker.close]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,0 +1,28 @@
+"""A reasoning parser of vLLM for any model: tests choose the token that ends the thinking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Marker:
+    """The token; `<|im_end|>` unless a test chooses another one."""
+
+    token = "<|im_end|>"
+
+
+def register_marker() -> None:
+    """Registers the parser as "marker" with vLLM, in this process."""
+    from vllm.reasoning import ReasoningParserManager
+    from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
+
+    class Parser(BaseThinkingReasoningParser):
+        @property
+        def start_token(self) -> Any:
+            return "<|im_start|>"
+
+        @property
+        def end_token(self) -> Any:
+            return Marker.token
+
+    ReasoningParserManager.register_module("marker", module=Parser)
