@@ -28,6 +28,7 @@ from tests.pyaici.engines.vllm.configurations import (
 from tests.pyaici.engines.vllm.engines import ENVIRONMENT
 from tests.pyaici.engines.vllm.guests import build_guest
 from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.requests import step_when_prepared
 from tests.pyaici.engines.vllm.server import Servers
 from tests.waiting import PATIENCE
 
@@ -154,9 +155,17 @@ def engines(models: Models, sockets: dict[str, str]) -> Iterator[ConfiguredEngin
 
 
 @pytest.fixture
-def llm(engines: ConfiguredEngines, configuration: str) -> Any:
-    """The engine of the test's configuration."""
-    return engines(configuration)
+def llm(engines: ConfiguredEngines, configuration: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The engine of the test's configuration.
+
+    With few blocks, requests begin together. On a busy machine they might run one after the other: none would
+    be preempted.
+    """
+    made = engines(configuration)
+    if configuration.endswith("-preempted"):
+        step = partial(step_when_prepared, made, made.llm_engine.step)
+        monkeypatch.setattr(made.llm_engine, "step", step)
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -44,3 +44,11 @@ def driver_of(llm: Any) -> Any:
     if scheduler._aici.driver is None:
         generate(llm, [(FRANCE, parameters("yesno", max_tokens=1))])
     return scheduler._aici.driver
+
+
+def step_when_prepared(llm: Any, step: Callable[[], Any]) -> Any:
+    """Calls a step of the engine when the controllers of all its requests are prepared."""
+    driver = llm.llm_engine.engine_core.engine_core.scheduler._aici.driver
+    if driver is not None:
+        wait([one.prepared for one in driver.requests.values()], timeout=PATIENCE)
+    return step()
