@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
@@ -87,20 +87,24 @@ class _Lexemes(Plain):
 
 @dataclass(frozen=True)
 class _Place:
-    """Columns at the start of a lexeme. If it has begun, also the rests of those that are possible there."""
+    """Columns at the start of a lexeme. If it has begun, also the rests of those that are possible there.
+
+    `guards`: the rests of longer lexemes instead of those that have ended. None of them may become complete.
+    """
 
     columns: tuple[Column, ...]
     begun: dict[int, Regex] = field(default_factory=dict)
+    guards: frozenset[Regex] = frozenset()
 
     def key(self) -> tuple[Any, ...]:
         """Returns a key that is equal only for equal places, as long as both exist."""
-        return (*map(id, self.columns), frozenset(self.begun.items()))
+        return (*map(id, self.columns), frozenset(self.begun.items()), self.guards)
 
 
 class Lexed:
     """The texts of a grammar in the dialect of Lark.
 
-    Where a lexeme begins, all that are possible are read at the same time until none of them goes on.
+    Where a lexeme begins, all that are possible are read at the same time. The longest that is complete is read.
     """
 
     #: the number of ignored text
@@ -111,10 +115,10 @@ class Lexed:
         self._rules: Rules = plain.rules
         self._regexes = {number: terminal.regex for terminal, number in plain.numbers.items()}
         self._alphabet, self._ignored = alphabet, ignored
-        self._places: dict[str, _Place | None] = {}
+        self._places: dict[str, list[_Place]] = {}
         self._alive: dict[str, bool | None] = {}
         column = first_column(self._rules, start)
-        self._places[""] = _Place((column,)) if column else None
+        self._places[""] = [_Place((column,))] if column else []
 
     def _ended(self, place: _Place) -> _Place | None:
         """Returns the place after the lexeme that has begun."""
@@ -127,32 +131,34 @@ class Lexed:
             column |= columns[-1]
         return _Place((*columns, column))
 
-    def _step(self, place: _Place, character: str) -> _Place | None:
+    def _step(self, place: _Place, character: str) -> Iterator[_Place]:
+        guards = {derive(rest, character) for rest in place.guards} - {NONE}
+        if any(map(nullable, guards)):
+            return
         if place.begun:
             on = {number: derive(rest, character) for number, rest in place.begun.items()}
             if on := {number: rest for number, rest in on.items() if rest != NONE}:
-                return _Place(place.columns, on)
+                yield _Place(place.columns, on, frozenset(guards))
             ended = self._ended(place)
-            if ended is None:
-                return None
-            place = ended
+            if ended is None or any(map(nullable, on.values())):
+                return
+            place, guards = ended, guards | set(on.values())
         numbers = {b[d] for _, b, d, _ in place.columns[-1] if d < len(b) and isinstance(b[d], int)}
         begun = {number: derive(self._regexes[number], character) for number in numbers}  # type: ignore[index]
         begun[self._IGNORED] = derive(self._ignored, character)
-        begun = {number: rest for number, rest in begun.items() if rest != NONE}
-        return _Place(place.columns, begun) if begun else None  # type: ignore[arg-type]
+        if begun := {number: rest for number, rest in begun.items() if rest != NONE}:
+            yield _Place(place.columns, begun, frozenset(guards))  # type: ignore[arg-type]
 
-    def _place(self, text: str) -> _Place | None:
+    def _places_after(self, text: str) -> list[_Place]:
         if text not in self._places:
-            before = self._place(text[:-1])
-            self._places[text] = None if before is None else self._step(before, text[-1])
+            before = self._places_after(text[:-1])
+            self._places[text] = [after for place in before for after in self._step(place, text[-1])]
         return self._places[text]
 
     def complete(self, text: bytes) -> bool:
-        place = self._place(text.decode())
-        if place is not None and place.begun:
-            place = self._ended(place)
-        return place is not None and is_complete(place.columns[-1])
+        places = self._places_after(text.decode())
+        ended = [self._ended(place) if place.begun else place for place in places]
+        return any(place is not None and is_complete(place.columns[-1]) for place in ended)
 
     def alive(self, text: bytes) -> bool | None:
         begin = text.decode()
@@ -161,17 +167,17 @@ class Lexed:
         return self._alive[begin]
 
     def _find_end(self, begin: str) -> bool | None:
-        queue = [begin] if self._place(begin) is not None else []
-        seen = set()
+        queue = [begin] if self._places_after(begin) else []
+        seen: set[frozenset[Any]] = set()
         for tried, text in enumerate(queue):
             if self.complete(text.encode()) or self._alive.get(text):
                 return True
             if tried == _MOST_TRIED:
                 return None
             for longer in (text + c for c in self._alphabet):
-                place = self._place(longer)
+                places = self._places_after(longer)
                 # more ignored text leads to the same place
-                if place is not None and (key := place.key()) not in seen:
+                if places and (key := frozenset(place.key() for place in places)) not in seen:
                     seen.add(key)
                     queue.append(longer)
         return False

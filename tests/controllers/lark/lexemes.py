@@ -1,7 +1,8 @@
 """The texts of a grammar with longest-match lexemes, by definition.
 
 Where a lexeme begins, the terminals that the parser could take there are read at the same time, byte by byte,
-until none of them can go on. All that match there are what the lexeme may be; if none does the text is none.
+until none of them can go on. The lexeme ends where one of them matched last: all that match there are what it may
+be. If none did, the text is none.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tests.controllers.grammars.expressions import (
     nullable,
 )
 
+#: characters by which the rest of a rule may exceed the text: its first terminal competes all the same
+_BEYOND = 6
 #: remaining symbols, the next one first; an item waits for its first terminal
 _Stack = tuple[Expr, ...]
 
@@ -69,22 +72,19 @@ def _expand(grammar: Grammar, stack: _Stack) -> Iterator[_Stack]:
 
 def accepts(grammar: Grammar, start: str, text: str) -> bool:
     """Returns whether the text is complete. Only for short texts of grammars with low stacks."""
-    stacks = _closure(grammar, {(Call(start),)}, len(text))
+    stacks = _closure(grammar, {(Call(start),)}, len(text) + _BEYOND)
     at = 0
     while at < len(text):
         possible: dict[Terminal, Regex] = {
             s[0]: s[0].regex for s in stacks if s and isinstance(s[0], Terminal)
         }
-        begin = at
-        while at < len(text):
-            step = {t: derive(r, text[at]) for t, r in possible.items()}
-            step = {t: r for t, r in step.items() if r != NONE}
-            if not step:
-                break
-            possible, at = step, at + 1
-        if at == begin:
+        ended: set[Terminal] = set()
+        for end, character in enumerate(text[at:], at + 1):
+            possible = {t: d for t, r in possible.items() if (d := derive(r, character)) != NONE}
+            if complete := {t for t, r in possible.items() if nullable(r)}:
+                ended, at = complete, end
+        if not ended:
             return False
-        ended = {t for t, r in possible.items() if nullable(r)}
         stacks = {s[1:] for s in stacks if s and s[0] in ended}
-        stacks = _closure(grammar, stacks, len(text) - at)
+        stacks = _closure(grammar, stacks, len(text) - at + _BEYOND)
     return () in stacks

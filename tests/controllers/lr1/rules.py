@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 
@@ -16,34 +15,24 @@ PATTERNS = {"p": "a+", "q": "[ab]+c", "r": "b?a*", "t": "(ab)*c"}
 def lexemes(text: str, blanks: bool, used: set[str]) -> str | None:
     """Returns the text as terminals, one character each; None if it cannot be split.
 
-    The longest lexeme that may still be one is taken, and must be one: nothing shorter is tried.
+    As in flex, each lexeme is the longest one that matches.
     """
     names, at = "", 0
     while at < len(text):
-        end = at
-        while end < len(text) and _is_beginning(text[at : end + 1], blanks, used):
-            end += 1
-        lexeme, at = text[at:end], end
-        found = [k for k, word in KEYWORDS.items() if k in used and word == lexeme]
-        found += [
-            p for p, pattern in PATTERNS.items() if lexeme and p in used and re.fullmatch(pattern, lexeme)
-        ]
-        if blanks and re.fullmatch(" +", lexeme):
-            found.append("")
-        if not found:
+        ends = (end for end in range(len(text), at, -1) if _terminals(text[at:end], blanks, used))
+        end = next(ends, None)
+        if end is None:
             return None
-        names += found[0]
+        names += _terminals(text[at:end], blanks, used)[0]
+        at = end
     return names
 
 
-def _is_beginning(text: str, blanks: bool, used: set[str]) -> bool:
-    """Returns whether `text` is the beginning of a lexeme."""
-    if any(word.startswith(text) for k, word in KEYWORDS.items() if k in used):
-        return True
-    tails = ["".join(t) for n in range(4) for t in itertools.product("abc", repeat=n)]
-    return (blanks and not text.strip(" ")) or any(
-        re.fullmatch(pattern, text + tail) for p, pattern in PATTERNS.items() if p in used for tail in tails
-    )
+def _terminals(lexeme: str, blanks: bool, used: set[str]) -> list[str]:
+    """Returns the terminals that match, the one that wins first; an empty name for blanks."""
+    found = [k for k, word in KEYWORDS.items() if k in used and word == lexeme]
+    found += [p for p, pattern in PATTERNS.items() if p in used and re.fullmatch(pattern, lexeme)]
+    return [*found, ""] if blanks and not lexeme.strip(" ") else found
 
 
 def random_lexed_rules(rng: random.Random) -> tuple[Rules, bool]:

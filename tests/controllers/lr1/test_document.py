@@ -36,4 +36,4 @@ def test_lexemes_behave_as_documented(grammar: Callable[[str], Grammar]) -> None
     lexemes = r"""NAME: "/[a-z]+/" ; NUMBER: "/[0-9]+(\.[0-9]+)?/" ; SKIP: "/ +/" ;"""
     made = grammar('%% a: "if" | NAME "!" | NUMBER ".." NUMBER ; ' + lexemes)
     assert made.accepts("if") and made.accepts("iffy!") and not made.accepts("if!")
-    assert made.accepts("1 ..2") and not made.accepts("1..2")
+    assert made.accepts("1 ..2") and made.accepts("1..2") and made.accepts("1.5..2")

@@ -197,15 +197,14 @@ void Derivation::scan_longest(std::uint32_t at) {
   if (terminals.empty()) return;
   std::ranges::sort(terminals);
   terminals.erase(std::unique(terminals.begin(), terminals.end()), terminals.end());
-  Scanner::State state = scanner_.start(terminals);
+  Scanner::State state = scanner_.start(terminals), last = Scanner::kDead;
   std::uint32_t end = at;
-  for (; end < text_.size(); end++) {
-    const Scanner::State next = scanner_.append(state, static_cast<std::uint8_t>(text_[end]));
-    if (next == Scanner::kDead) break;
-    state = next;
+  for (std::uint32_t i = at; i < text_.size() && state != Scanner::kDead; i++) {
+    state = scanner_.append(state, static_cast<std::uint8_t>(text_[i]));
+    if (scanner_.accepting(state)) last = state, end = i + 1;
   }
-  if (end == at || !scanner_.accepting(state)) return;
-  const auto accepted = scanner_.accepted(state);
+  if (last == Scanner::kDead) return;
+  const auto accepted = scanner_.accepted(last);
   for (const Expr expr : expected_)
     if (std::ranges::find(accepted, grammar_.node(expr).a) != accepted.end()) advance(expr, at, end, kNone);
   if (std::ranges::any_of(accepted, [&](Terminal it) { return std::ranges::find(ignored, it) != ignored.end(); }))

@@ -49,9 +49,21 @@ Engine::State Engine::begin(Column column) {
   return begins_[column];
 }
 
+Engine::State Engine::begin(Column column, Scanner::State behind) {
+  const State state = begin(column);
+  if (!scanner_.longest(behind) && !scanner_.guarded(behind)) return state;
+  std::vector<Reading> readings;
+  for (const Reading reading : this->readings(state)) {
+    const Scanner::State scanner = reading != 0 ? scanner_.follow(scanner_of(reading), behind) : Scanner::kDead;
+    if (scanner != Scanner::kDead) readings.push_back(pack(column, scanner));
+  }
+  return state_of(readings);
+}
+
 bool Engine::is_plain(Scanner::State scanner) {
   if (plain(scanner) == Plain::kUnknown) {
-    const bool yes = scanner_.longest(scanner) ? separable_ && exit_of(scanner) != Scanner::kDead
+    const bool read_alone = !scanner_.overshot(scanner) && !scanner_.guarded(scanner);
+    const bool yes = scanner_.longest(scanner) ? read_alone && separable_ && exit_of(scanner) != Scanner::kDead
                                                : !scanner_.accepting(scanner);
     set_plain(scanner, yes ? Plain::kYes : Plain::kNo);
   }
@@ -67,20 +79,15 @@ void Engine::go_on(Column column, Scanner::State next, std::vector<Reading>& rea
   readings.push_back(pack(column, next));
 }
 
-void Engine::begin_joined(std::vector<Reading>& readings) {
+void Engine::begin_joined(std::vector<Reading>& readings, Scanner::State behind) {
   Column arrays = 0;
   if (const Column column = columns_->join(&arrays); column != 0) {
-    const State state = begin(column);
+    const State state = begin(column, behind);
     const auto begun = this->readings(state);
     readings.insert(readings.end(), begun.begin(), begun.end());
   }
   if (arrays == 0 || array_level_ == kMostArrayLevels) return;
-  if (const State state = begin(arrays); state != 0) readings.push_back(kInArray | arrays_.begin(state));
-}
-
-Engine::State Engine::settle(std::vector<Reading>& readings) {
-  begin_joined(readings);
-  return state_of(readings);
+  if (const State state = begin(arrays, behind); state != 0) readings.push_back(kInArray | arrays_.begin(state));
 }
 
 Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State next) {
@@ -92,7 +99,8 @@ Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State
   if (is_new) {
     std::vector<Reading> readings;
     go_on(column, next, readings);
-    at->second = settle(readings);
+    begin_joined(readings, next);
+    at->second = state_of(readings);
   }
   return at->second;
 }
@@ -131,26 +139,31 @@ Engine::State Engine::append_several(State state, std::uint8_t byte) {
     return 0;
   }
   std::vector<Reading> now(all.begin(), all.end()), next;
+  const auto add = [&](State state) {
+    const auto found = readings(state);
+    if (state != 0) next.insert(next.end(), found.begin(), found.end());
+  };
   end_lexemes(now, byte);
   // kLongest first: these readings use the columns, which then collect the ends of the others
   for (const bool longest : {true, false})
     for (const Reading reading : now) {
-      if (in_array(reading)) continue;
+      if (in_array(reading) || is_guarded(reading)) continue;
       const Scanner::State scanner = scanner_.append(scanner_of(reading), byte);
       if (scanner == Scanner::kDead || is_longest(reading) != longest) continue;
       if (!longest)
         go_on(column_of(reading), scanner, next);
-      else if (is_plain(scanner) || can_end(pack(column_of(reading), scanner)))
+      else if (scanner_.overshot(scanner))
+        read_lexeme(reading, byte, next);
+      else if (goes_on_from(pack(column_of(reading), scanner)))
         next.push_back(pack(column_of(reading), scanner));
     }
   begin_joined(next);
   for (const Reading reading : now)
-    if (in_array(reading)) {
-      const State one = append_in_array(reading, byte);
-      const auto found = readings(one);
-      if (one != 0) next.insert(next.end(), found.begin(), found.end());
-    }
-  const State made = state_of(next);
+    if (is_guarded(reading) && is_longest(reading))
+      read_lexeme(reading, byte, next);
+    else if (in_array(reading) || is_guarded(reading))
+      add(append(reading, byte));
+  const State made = settle(next);
   if (state < kMixed) rows_.set(state & ~kSeveral, byte, made);
   return made;
 }

@@ -18,19 +18,61 @@ Column Engine::after_lexeme(Reading reading) {
 }
 
 Engine::State Engine::append_longest(Reading from, std::uint8_t byte, Scanner::State next) {
+  if (scanner_.guarded(scanner_of(from)) || scanner_.overshot(next)) {
+    std::vector<Reading> readings;
+    read_lexeme(from, byte, readings);
+    return settle(readings);
+  }
   if (next == Scanner::kDead) {
     const Column column = after_lexeme(from);
     return column != 0 ? append(begin(column), byte) : 0;
   }
   const Reading reading = pack(column_of(from), next);
-  return is_plain(next) || can_end(reading) ? reading : 0;
+  return goes_on_from(reading) ? reading : 0;
+}
+
+/// Adds the readings after the byte. Where the lexeme was complete before it and is not complete with it, there are two:
+/// one in which it goes on, and one in which it has ended, guarded by the other one.
+void Engine::read_lexeme(Reading from, std::uint8_t byte, std::vector<Reading>& readings) {
+  const Scanner::State behind = scanner_of(from), next = scanner_.append(behind, byte);
+  if (next != Scanner::kDead && goes_on_from(pack(column_of(from), next))) readings.push_back(pack(column_of(from), next));
+  const Column column = scanner_.accepting(next) ? 0 : after_lexeme(from);
+  if (column == 0) return;
+  const State start = begin(column, behind);
+  const auto begun = this->readings(start);
+  for (const Reading fresh : std::vector<Reading>(begun.begin(), begun.end())) {
+    const Scanner::State first = fresh != 0 ? scanner_.append(scanner_of(fresh), byte) : Scanner::kDead;
+    if (first == Scanner::kDead || (is_longest(fresh) && !goes_on_from(pack(column, first)))) continue;
+    const State one = is_longest(fresh) ? pack(column, first) : append_one(fresh, byte, first);
+    const auto found = this->readings(one);
+    if (one != 0) readings.insert(readings.end(), found.begin(), found.end());
+  }
+}
+
+/// Returns whether a text can be completed from this reading if its guard permits.
+bool Engine::goes_on_from(Reading reading) {
+  const Scanner::State scanner = scanner_.without_guard(scanner_of(reading));
+  return ends_surely(scanner) || can_end(pack(column_of(reading), scanner));
+}
+
+/// Returns the state of these readings. If all of them are guarded, their guards have to permit the end of a text.
+Engine::State Engine::settle(std::vector<Reading>& readings) {
+  if (scanner_.any_guarded() && std::ranges::all_of(readings, [&](Reading it) { return is_guarded(it); }))
+    std::erase_if(readings, [&](Reading it) { return is_longest(it) && !can_end(it); });
+  return state_of(readings);
+}
+
+/// Returns whether a text of the rules can be completed from this state of a lexeme, in all columns.
+bool Engine::ends_surely(Scanner::State scanner) {
+  if (!scanner_.overshot(scanner)) return is_plain(scanner);
+  return separable_ && !scanner_.guarded(scanner) && exit_of(scanner) != Scanner::kDead;
 }
 
 /// Replaces readings of lexemes that end before this byte by readings of what follows. Everything that begins at this
 /// place, in all readings, is joined in one column, so that no lexeme of it continues where another one ends.
 void Engine::end_lexemes(std::vector<Reading>& readings, std::uint8_t byte) {
   const std::size_t ended = std::erase_if(readings, [&](Reading reading) {
-    if (in_array(reading)) return false;
+    if (in_array(reading) || is_guarded(reading)) return false;
     const Scanner::State scanner = scanner_of(reading);
     if (!scanner_.longest(scanner) || !scanner_.accepting(scanner)) return false;
     if (scanner_.append(scanner, byte) != Scanner::kDead) return false;
@@ -39,7 +81,7 @@ void Engine::end_lexemes(std::vector<Reading>& readings, std::uint8_t byte) {
   });
   if (ended == 0) return;
   std::erase_if(readings, [&](Reading reading) {
-    if (in_array(reading) || !scanner_.fresh(scanner_of(reading))) return false;
+    if (in_array(reading) || is_guarded(reading) || !scanner_.fresh(scanner_of(reading))) return false;
     columns_->add(column_of(reading));
     return true;
   });
@@ -174,7 +216,8 @@ Scanner::State Engine::exit_of(Scanner::State first) {
 /// complete text.
 bool Engine::can_end(Reading first) {
   if (const auto known = can_end_.find(first); known != can_end_.end()) return known->second;
-  if (const Scanner::State exit = exit_of(scanner_of(first)); exit != Scanner::kDead) {
+  const Scanner::State exit = is_guarded(first) ? Scanner::kDead : exit_of(scanner_of(first));
+  if (exit != Scanner::kDead) {
     // the search from the blank that follows serves all lexemes before it
     const Column after = after_lexeme(pack(column_of(first), exit));
     const Scanner::State blank = after != 0 ? scanner_.append(starts(after).lexemes, *blank_) : Scanner::kDead;
@@ -201,7 +244,7 @@ bool Engine::search_end(Reading first) {
   const auto visit = [&](Column column, Scanner::State next) {
     if (next == Scanner::kDead) return false;
     const Reading reading = pack(column, next);
-    if (is_plain(next)) return true;
+    if (ends_surely(next)) return true;
     if (const auto found = can_end_.find(reading); found != can_end_.end()) return found->second;
     if (known.insert(reading).second) seen.push_back({reading, at});
     return is_far();
@@ -215,11 +258,19 @@ bool Engine::search_end(Reading first) {
     const Column column = column_of(reading), after = after_lexeme(reading);
     if (after != 0 && columns_->accepting(after)) return found_end();
     const auto [calls, lexemes] = after != 0 ? starts(after) : Starts{};
+    // behind a lexeme that might have gone on; not known yet
+    Scanner::State guarded = Scanner::kDead;
     bool called = false;
     for (unsigned byte = 0; byte < 256; byte++) {
       const auto b = static_cast<std::uint8_t>(byte);
       const Scanner::State next = scanner_.append(scanner_of(reading), b);
-      const bool found = next != Scanner::kDead ? visit(column, next) : visit(after, scanner_.append(lexemes, b));
+      bool found = next != Scanner::kDead && visit(column, next);
+      if (next == Scanner::kDead && !is_guarded(reading)) {
+        found = visit(after, scanner_.append(lexemes, b));
+      } else if (!found && lexemes != Scanner::kDead && !scanner_.accepting(next)) {
+        if (guarded == Scanner::kDead) guarded = scanner_.follow(lexemes, scanner_of(reading));
+        found = visit(after, scanner_.append(guarded, b));
+      }
       if (found) return found_end();
       called = called || (next == Scanner::kDead && scanner_.append(calls, b) != Scanner::kDead);
     }
@@ -247,7 +298,7 @@ bool Engine::loop_lives(Reading first, Signature signature) {
       if ((grammar_.terminals().kinds(byte) & signature) == 0) continue;
       const Scanner::State next = scanner_.append(seen[at], byte);
       if (next == Scanner::kDead || std::ranges::find(seen, next) != seen.end()) continue;
-      if (seen.size() > kMostStates || !(is_plain(next) || (column != 0 && can_end(pack(column, next))))) {
+      if (seen.size() > kMostStates || !(ends_surely(next) || (column != 0 && can_end(pack(column, next))))) {
         loops_[first] = 0;
         return false;
       }

@@ -11,20 +11,21 @@ Scanner::Scanner(Terminals* terminals) : terminals_(terminals) {
   // large leave the heap's first chunk to others: while it lasts, guests of all grammars have memories of one size, so
   // that a spare one can take any other's place.
   table_.reserve(kUsual << 8), rows_.reserve(2 * kUsual), parts_.reserve(kUsual);
-  rows_.push_back({0, 0, 0, 0, false, false});
+  rows_.push_back({0, 0, 0, 0, 0, false, false});
   table_.assign(256, kDead);
   notes_.reserve(kUsual);
   notes_.push_back(0);
 }
 
-Scanner::State Scanner::intern(bool fresh, std::span<const Part> parts, std::span<const Terminal> accepted) {
+Scanner::State Scanner::intern(bool fresh, std::span<const Part> parts, std::span<const Terminal> accepted,
+                               std::uint32_t guard) {
   Hasher hash;
-  hash.add(fresh);
+  hash.add(fresh | guard << 1);
   for (const Part& part : parts) hash.add(part.terminal), hash.add(part.state);
   for (const Terminal terminal : accepted) hash.add(~terminal);
   const auto same = [&](std::uint32_t i) {
     const Row& row = rows_[i];
-    return row.fresh == fresh && std::ranges::equal(std::span(parts_).subspan(row.first, row.count), parts) &&
+    return row.fresh == fresh && row.guard == guard && std::ranges::equal(this->parts(i), parts) &&
            std::ranges::equal(this->accepted(i), accepted);
   };
   if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
@@ -36,8 +37,8 @@ Scanner::State Scanner::intern(bool fresh, std::span<const Part> parts, std::spa
   const bool longest = !accepted.empty() ? terminals_->longest(accepted.front())
                                          : !parts.empty() && terminals_->longest(parts.front().terminal);
   rows_.push_back({static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size()),
-                   static_cast<std::uint32_t>(accepted_.size()), static_cast<std::uint32_t>(accepted.size()), fresh,
-                   longest});
+                   static_cast<std::uint32_t>(accepted_.size()), static_cast<std::uint32_t>(accepted.size()),
+                   guard, fresh, longest});
   parts_.insert(parts_.end(), parts.begin(), parts.end());
   accepted_.insert(accepted_.end(), accepted.begin(), accepted.end());
   table_.insert(table_.end(), 256, kUnknown);
@@ -52,12 +53,37 @@ Scanner::State Scanner::start(std::span<const Terminal> terminals) {
   return intern(true, next_, {});
 }
 
+std::uint32_t Scanner::intern_guard() {
+  std::ranges::sort(next_guard_);
+  next_guard_.erase(std::unique(next_guard_.begin(), next_guard_.end()), next_guard_.end());
+  const auto known = std::ranges::find(guards_, next_guard_);
+  if (known != guards_.end()) return static_cast<std::uint32_t>(known - guards_.begin());
+  full_ = full_ || guards_.size() >= kMostGuards;
+  guards_.push_back(next_guard_);
+  return static_cast<std::uint32_t>(guards_.size() - 1);
+}
+
+Scanner::State Scanner::follow(State fresh, State behind) {
+  next_guard_ = guards_[rows_[behind].guard];
+  if (longest(behind)) next_guard_.insert(next_guard_.end(), parts(behind).begin(), parts(behind).end());
+  const std::uint32_t guard = intern_guard();
+  if (next_guard_.size() > kMostGuard) return kDead;
+  next_.assign(parts(fresh).begin(), parts(fresh).end());
+  return intern(true, next_, {}, guard);
+}
+
+Scanner::State Scanner::without_guard(State state) {
+  if (!guarded(state)) return state;
+  next_.assign(parts(state).begin(), parts(state).end());
+  next_accepted_.assign(accepted(state).begin(), accepted(state).end());
+  return intern(fresh(state), next_, next_accepted_);
+}
+
 /// Fills in a row as far as it is easy: most bytes cannot follow within a name or a number. Where known names differ from
 /// an unknown one, its row has the same states for all other bytes.
 void Scanner::narrow(State state) {
   ByteSet next, differ;
-  for (const Part& part : std::span(parts_).subspan(rows_[state].first, rows_[state].count))
-    terminals_->add_next_bytes(part.terminal, part.state, next);
+  for (const Part& part : parts(state)) terminals_->add_next_bytes(part.terminal, part.state, next);
   const State similar = without_names(state, differ);
   std::uint16_t* const row = table_.data() + (state << 8);
   const std::uint16_t* const known = table_.data() + (similar << 8);
@@ -69,6 +95,17 @@ void Scanner::narrow(State state) {
   }
   rows_[state].narrow = true;
   rows_[state].next = next;
+}
+
+/// Sets `next_guard_`; returns false if one of the longer lexemes is complete.
+bool Scanner::step_guard(std::uint32_t guard, std::uint8_t byte) {
+  next_guard_.clear();
+  for (const auto [terminal, before] : guards_[guard]) {
+    const Terminals::State after = terminals_->append(terminal, before, byte);
+    if (terminals_->accepting(terminal, after)) return false;
+    if (!terminals_->ended(terminal, after)) next_guard_.push_back({terminal, after});
+  }
+  return true;
 }
 
 Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
@@ -89,21 +126,24 @@ Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
     next_.clear();
   }
   State next = kDead;
-  if (!next_.empty() || !next_accepted_.empty()) next = intern(false, next_, next_accepted_);
+  if ((!next_.empty() || !next_accepted_.empty()) && (from.guard == 0 || step_guard(from.guard, byte))) {
+    next = intern(false, next_, next_accepted_, from.guard != 0 ? intern_guard() : 0);
+    if (from.longest && from.num_accepted != 0 && next_accepted_.empty() && next != kDead && !overshot(next))
+      rows_[next].overshot = true, notes_[next] = 0;
+  }
   table_[state << 8 | byte] = static_cast<std::uint16_t>(next);
   return next;
 }
 
 bool Scanner::reads(State state, Terminal terminal) const {
   // both are in the order of the terminals
-  const auto parts = std::span(parts_).subspan(rows_[state].first, rows_[state].count);
   return std::ranges::binary_search(accepted(state), terminal) ||
-         std::ranges::binary_search(parts, terminal, {}, &Part::terminal);
+         std::ranges::binary_search(parts(state), terminal, {}, &Part::terminal);
 }
 
 float Scanner::temperature(State state) const {
   float highest = 0;
-  for (const Part& part : std::span(parts_).subspan(rows_[state].first, rows_[state].count)) {
+  for (const Part& part : parts(state)) {
     const float one = terminals_->temperature(part.terminal);
     if (one != 0 && (highest == 0 || one > highest)) highest = one;
   }
@@ -112,14 +152,13 @@ float Scanner::temperature(State state) const {
 
 Scanner::State Scanner::silent(State state) {
   if (!accepting(state)) return state;
-  const Row& row = rows_[state];
-  next_.assign(parts_.begin() + row.first, parts_.begin() + row.first + row.count);
-  return intern(false, next_, {});
+  next_.assign(parts(state).begin(), parts(state).end());
+  return intern(false, next_, {}, rows_[state].guard);
 }
 
 Scanner::State Scanner::without_names(State state, ByteSet& differ) {
   const Row row = rows_[state];
-  if (row.longest || accepting(state)) return kDead;
+  if (row.longest || accepting(state) || guarded(state)) return kDead;
   next_.clear();
   bool unknown = false;
   for (std::uint32_t i = 0; i < row.count; i++) {
@@ -135,7 +174,7 @@ Scanner::State Scanner::without_names(State state, ByteSet& differ) {
 Scanner::State Scanner::twin(State state, std::uint32_t* length) {
   constexpr std::uint32_t kLeastAtStart = 16, kLeast = 2;
   const Row row = rows_[state];
-  if (row.count != 1 || row.longest || accepting(state)) return state;
+  if (row.count != 1 || row.longest || accepting(state) || guarded(state)) return state;
   const Part part = parts_[row.first];
   const Terminals::Place twin = terminals_->twin({part.terminal, part.state}, length);
   // few tokens begin a terminal, or have one character: a walk finds those faster
@@ -147,7 +186,8 @@ Scanner::State Scanner::twin(State state, std::uint32_t* length) {
 void Scanner::find_loop(State state) {
   Row& row = rows_[state];
   row.has_loop = true;
-  const auto parts = std::span(parts_).subspan(row.first, row.count);
+  if (guarded(state)) return;
+  const auto parts = this->parts(state);
   // a terminal that ends early may end the others
   if (row.longest && std::ranges::any_of(parts, [&](const Part& it) { return terminals_->early(it.terminal); })) return;
   for (std::uint32_t i = 0; i < row.count; i++) {
@@ -164,8 +204,8 @@ void Scanner::keep_only(std::span<State> kept) {
   Scanner fresh(terminals_);
   for (State& state : kept) {
     if (state == kDead) continue;
-    const Row& row = rows_[state];
-    state = fresh.intern(row.fresh, std::span(parts_).subspan(row.first, row.count), accepted(state));
+    fresh.next_guard_ = guards_[rows_[state].guard];
+    state = fresh.intern(rows_[state].fresh, parts(state), accepted(state), fresh.intern_guard());
   }
   *this = std::move(fresh);
 }

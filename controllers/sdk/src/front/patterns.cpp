@@ -9,10 +9,13 @@
 
 namespace aici::front {
 
-std::optional<regex::Regex> read_pattern(const Source& source, std::string_view pattern, bool without,
+std::optional<regex::Regex> read_pattern(const Source& source, std::string_view pattern, Texts texts,
                                          const std::function<std::size_t(std::size_t)>& place) {
   regex::Error error;
-  auto made = without ? regex::Regex::without(pattern, &error) : regex::Regex::compile(pattern, &error);
+  const auto compile = texts == Texts::kWithout   ? regex::Regex::without
+                       : texts == Texts::kLexemes ? regex::Regex::lexeme
+                                                  : regex::Regex::compile;
+  auto made = compile(pattern, &error, {});
   if (made) made->set_byte_classes(vocabulary().classes());
   if (!made && !error.no_text) source.fail(place(error.offset), "in this pattern " + error.message);
   return made;

@@ -14,10 +14,16 @@
 
 namespace aici::front {
 
-/// Compiles a regular expression in a grammar; with `without`, its complement: the nonempty texts no part of which
-/// matches. `place` maps a byte of the expression to its position in the grammar, for messages. Returns nothing if no
+/// Which texts of a regular expression are meant.
+enum class Texts : std::uint8_t {
+  kAll,
+  kLexemes,  ///< Regex::lexeme
+  kWithout,  ///< nonempty ones no part of which matches
+};
+
+/// Compiles a regular expression in a grammar. `place` maps a byte of the expression to its position in the grammar, for messages. Returns nothing if no
 /// text matches.
-std::optional<regex::Regex> read_pattern(const Source& source, std::string_view pattern, bool without,
+std::optional<regex::Regex> read_pattern(const Source& source, std::string_view pattern, Texts texts,
                                          const std::function<std::size_t(std::size_t)>& place);
 
 /// A regular expression for one character, and for a text, which must be UTF-8. Of flags around it only i matters.

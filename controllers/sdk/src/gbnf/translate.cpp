@@ -199,7 +199,7 @@ class Translator {
     if (piece.literal) return grammar_.literal(*piece.literal);
     const auto [found, is_new] = patterns_.emplace(piece.pattern, grammar_.never());
     if (is_new) {
-      auto pattern = front::read_pattern(source_, piece.pattern, false, [&](std::size_t) { return at; });
+      auto pattern = front::read_pattern(source_, piece.pattern, front::Texts::kAll, [&](std::size_t) { return at; });
       if (pattern) found->second = grammar_.regex(std::move(*pattern));
     }
     return found->second;

@@ -151,7 +151,7 @@ class Reader {
                            "` is unknown; allowed are #'...', #e'...', #ex'...', #substrs'...', #json'...' and "
                            "#text'...'");
     const auto place = [&](std::size_t offset) { return quoted.from[offset]; };
-    auto pattern = front::read_pattern(source_, quoted.text, without, place);
+    auto pattern = front::read_pattern(source_, quoted.text, without ? front::Texts::kWithout : front::Texts::kAll, place);
     const Expr made = !pattern ? out_.grammar.never()
                       : early  ? out_.grammar.early_regex(std::move(*pattern))
                                : out_.grammar.regex(std::move(*pattern));

@@ -184,7 +184,7 @@ class Translator {
   void capture(const LarkDefinition& rule, cfg::Rule made) {
     if (rule.capture.empty() && rule.suffix_capture.empty()) return;
     const auto regex = [&](const std::string& pattern) {
-      auto read = front::read_pattern(source_, pattern, false, [&](std::size_t) { return rule.at; });
+      auto read = front::read_pattern(source_, pattern, front::Texts::kAll, [&](std::size_t) { return rule.at; });
       return read ? std::make_shared<regex::Regex>(std::move(*read)) : nullptr;
     };
     Grammar::Captured captured{rule.capture, rule.suffix_capture, nullptr, nullptr};
@@ -271,7 +271,8 @@ class Translator {
     const auto [found, is_new] =
         by_pattern_.emplace(std::tuple(pattern, lazy, temperature), grammar_.never());
     if (!is_new) return found->second;
-    auto made = front::read_pattern(source_, pattern, false, [&](std::size_t) { return at; });
+    const auto texts = lazy ? front::Texts::kAll : front::Texts::kLexemes;
+    auto made = front::read_pattern(source_, pattern, texts, [&](std::size_t) { return at; });
     if (!made) {
       front::warn(source_, at, "no text matches this");
       return grammar_.never();

@@ -144,8 +144,8 @@ std::string take_lark_pattern(Source& source) {
     return offset < before ? begin : std::min(inside + offset - before, at - 1);
   };
   // first without our group, since a surplus parenthesis must not close that
-  front::read_pattern(source, pattern, false, [&](std::size_t offset) { return inside + offset; });
-  front::read_pattern(source, whole, false, place);
+  front::read_pattern(source, pattern, front::Texts::kAll, [&](std::size_t offset) { return inside + offset; });
+  front::read_pattern(source, whole, front::Texts::kAll, place);
   return whole;
 }
 

@@ -31,12 +31,14 @@ void Lexer::add_pattern(regex::Regex pattern, Terminal terminal) {
 }
 
 void Lexer::finish(Terminal ignored) {
-  rows_.push_back({0, 0, 0, kNoTerminal, 0});
+  rows_.push_back({0, 0, 0});
   table_.assign(256, kDead);
   std::vector<Part> parts;
   for (std::uint32_t i = 0; i < patterns_.size(); i++) parts.push_back({i, patterns_[i].regex.initial()});
   intern(1, parts);
   rows_[kInitial].accepted = kNoTerminal;  // a lexeme has at least one byte, even if a pattern matches the empty text
+  rows_.push_back({0, 0, 0});
+  table_.insert(table_.end(), 256, kDead);
   for (unsigned byte = 0; byte < 256 && ignored != kNoTerminal; byte++) {
     const State first = append(kInitial, static_cast<std::uint8_t>(byte));
     std::vector<std::uint32_t> alive = sets_.empty(), unused = alive;
@@ -53,7 +55,39 @@ void Lexer::mark_keywords(std::uint32_t node, State state) {
 }
 
 bool Lexer::can_be_separated(State state) {
-  return std::ranges::any_of(ignored_bytes_, [&](std::uint8_t byte) { return append(state, byte) == kDead; });
+  return std::ranges::any_of(ignored_bytes_, [&](std::uint8_t byte) {
+    if (append(state, byte) != kDead) return false;
+    if (!guarded(state)) return true;
+    const State behind = append(follow(state), byte);
+    return behind != kDead && !guarded(behind);
+  });
+}
+
+Lexer::State Lexer::follow(State behind) {
+  std::vector<State> guard = guards_[rows_[behind].guard];
+  guard.push_back(without_guard(behind));
+  if (guard.size() > kMostGuard) return kDead;
+  const Row from = rows_[kInitial];
+  const std::vector<Part> parts(parts_.begin() + from.first, parts_.begin() + from.first + from.count);
+  const State state = intern(from.node, parts, intern_guard(std::move(guard)));
+  rows_[state].accepted = kNoTerminal;
+  return state;
+}
+
+std::uint32_t Lexer::intern_guard(std::vector<State> guard) {
+  std::ranges::sort(guard);
+  guard.erase(std::unique(guard.begin(), guard.end()), guard.end());
+  const auto known = std::ranges::find(guards_, guard) - guards_.begin();
+  if (static_cast<std::size_t>(known) == guards_.size()) guards_.push_back(std::move(guard));
+  full_ = full_ || guards_.size() > kMostGuards;
+  return static_cast<std::uint32_t>(known);
+}
+
+Lexer::State Lexer::without_guard(State state) {
+  if (!guarded(state)) return state;
+  const Row from = rows_[state];
+  const std::vector<Part> parts(parts_.begin() + from.first, parts_.begin() + from.first + from.count);
+  return intern(from.node, parts);
 }
 
 std::uint32_t Lexer::child(std::uint32_t node, std::uint8_t byte) const {
@@ -62,7 +96,7 @@ std::uint32_t Lexer::child(std::uint32_t node, std::uint8_t byte) const {
   return 0;
 }
 
-Lexer::State Lexer::append_slowly(State state, std::uint8_t byte) {
+Lexer::State Lexer::step_slowly(State state, std::uint8_t byte) {
   const Row from = rows_[state];
   std::vector<Part> parts;
   for (std::uint32_t i = 0; i < from.count; i++) {
@@ -71,16 +105,28 @@ Lexer::State Lexer::append_slowly(State state, std::uint8_t byte) {
     if (!patterns_[part.pattern].regex.dead(next)) parts.push_back({part.pattern, next});
   }
   const std::uint32_t node = from.node ? child(from.node, byte) : 0;
-  const State next = node || !parts.empty() ? intern(node, parts) : kDead;
+  bool lives = node != 0 || !parts.empty();
+  std::vector<State> guard;
+  for (std::size_t i = 0; i < guards_[from.guard].size() && lives; i++) {
+    const State longer = append(guards_[from.guard][i], byte);
+    lives = rows_[longer].accepted == kNoTerminal;
+    if (longer != kDead) guard.push_back(longer);
+  }
+  const std::uint32_t guarded = guard.empty() ? 0 : intern_guard(std::move(guard));
+  State next = lives ? intern(node, parts, guarded) : kDead;
+  if (from.accepted != kNoTerminal && next != kDead && rows_[next].accepted == kNoTerminal)
+    next |= kOvershot;
   return table_[state << 8 | byte] = next;
 }
 
-Lexer::State Lexer::intern(std::uint32_t node, std::span<const Part> parts) {
+Lexer::State Lexer::intern(std::uint32_t node, std::span<const Part> parts, std::uint32_t guard) {
   Hasher hash;
-  hash.add(node);
+  hash.add(node ^ guard << 16);
   for (const Part& part : parts) hash.add(part.pattern), hash.add(part.state);
   const auto same = [&](std::uint32_t i) {
-    return rows_[i].node == node && std::ranges::equal(std::span(parts_).subspan(rows_[i].first, rows_[i].count), parts);
+    const Row& row = rows_[i];
+    return row.node == node && row.guard == guard &&
+           std::ranges::equal(std::span(parts_).subspan(row.first, row.count), parts);
   };
   if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
   if (rows_.size() == kMostStates) {
@@ -88,14 +134,17 @@ Lexer::State Lexer::intern(std::uint32_t node, std::span<const Part> parts) {
     return kDead;
   }
   const auto state = static_cast<State>(rows_.size());
-  Row row{node, static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size())};
-  row.accepted = trie_[node].terminal;
+  Row row{.node = node,
+          .first = static_cast<std::uint32_t>(parts_.size()),
+          .count = static_cast<std::uint32_t>(parts.size()),
+          .guard = guard,
+          .accepted = trie_[node].terminal};
   for (const Part& part : parts) {
     if (row.accepted != kNoTerminal) break;
     if (patterns_[part.pattern].regex.accepting(part.state)) row.accepted = patterns_[part.pattern].terminal;
   }
-  parts_.insert(parts_.end(), parts.begin(), parts.end());
   rows_.push_back(row);
+  parts_.insert(parts_.end(), parts.begin(), parts.end());
   table_.insert(table_.end(), 256, kUnknown);
   ids_.insert(hash.bits(), state);
   return state;
@@ -118,9 +167,10 @@ std::uint32_t Lexer::find_reachable(State state) {
   // A keyword is accepted wherever it is complete. A pattern may lose to another one in all texts that it still
   // matches, so it counts only after it has been seen to win. Most patterns win within a byte or two.
   constexpr std::size_t kMostSeen = 256;
-  std::vector<std::uint32_t> found = sets_.empty(), separable = found, alive;
-  if (rows_[state].node) add_keywords(rows_[state].node, found, separable);
-  alive = found;
+  std::vector<std::uint32_t> found = sets_.empty(), separable = found, alive = found, unused = found;
+  if (rows_[state].node) add_keywords(rows_[state].node, alive, unused);
+  // behind a guard, a keyword has to be seen, too
+  if (!guarded(state)) found = alive, separable = unused;
   add_patterns(rows_[state], alive);
   std::vector<State> seen{state};
   for (std::size_t at = 0; at < seen.size() && separable != alive; at++) {
@@ -148,8 +198,10 @@ std::uint32_t Lexer::find_reachable(State state) {
 std::vector<Lexer::State> Lexer::next_lexemes(State state) {
   std::vector<State> found;
   for (unsigned byte = 0; byte < 256; byte++) {
-    if (append(state, static_cast<std::uint8_t>(byte)) != kDead) continue;
-    const State first = append(kInitial, static_cast<std::uint8_t>(byte));
+    const State next = step(state, static_cast<std::uint8_t>(byte));
+    if (next != kDead && (next & kOvershot) == 0) continue;
+    const State start = next == kDead && !guarded(state) ? kInitial : follow(state);
+    const State first = append(start, static_cast<std::uint8_t>(byte));
     if (first != kDead && std::ranges::find(found, first) == found.end()) found.push_back(first);
   }
   return found;
@@ -177,6 +229,7 @@ Signature Lexer::loop_signature(State state, std::uint32_t wanted, std::uint32_t
   // Keywords cannot take it, since the text that they are part of continues.
   const Row& row = rows_[state];
   Signature best = 0;
+  if (guarded(state)) return best;
   for (std::uint32_t i = 0; i < row.count; i++) {
     const Part part = parts_[row.first + i];
     Pattern& pattern = patterns_[part.pattern];

@@ -12,6 +12,8 @@ using lexer::Lexer;
 namespace {
 /// Maximum number of different loops. Grammars have a few dozen.
 constexpr std::size_t kMostLoops = 1024;
+/// Maximum number of lists of readings, and of readings in a list.
+constexpr std::size_t kMostSeveral = 4096, kMostReadings = 16;
 }  // namespace
 
 Parser::Parser(Tables tables, Lexer lexer, lexer::Terminal ignored)
@@ -24,6 +26,7 @@ Parser::Own::Own(Tables tables, Lexer lexer, lexer::Terminal ignored)
       ignored_(ignored) {}
 
 Parser::Own::Outlook& Parser::Own::find_outlook(std::uint32_t viable, Lexer::State lexer) {
+  if ((lexer & Lexer::kOvershot) != 0) return overshot_;
   // Where ignored text can follow, anything can: blanks end the lexeme, and the next lexeme begins after them.
   const std::uint32_t reachable = lexer_.reachable(lexer), separable = lexer_.separable(lexer);
   if (viable >= outlooks_.size()) outlooks_.resize(viable + 1);
@@ -33,15 +36,14 @@ Parser::Own::Outlook& Parser::Own::find_outlook(std::uint32_t viable, Lexer::Sta
   found.known = !sets.meet(reachable, viable)  ? Known::kDead
                 : sets.meet(separable, viable) ? Known::kAlive
                                                : Known::kDependsOnStack;
+  found.read = lexer_.guarded(lexer) ? Known::kSeveral : found.known;
   return found;
 }
 
 bool Parser::Own::alive(Stacks::Stack stack, Lexer::State lexer) {
+  lexer = lexer_.without_guard(lexer);
   const Known known = at_once(stack, lexer);
-  if (known != Known::kDependsOnStack) return known == Known::kAlive;
-  const State state = pack(stack, lexer);
-  if (const auto found = has_end_.find(state); found != has_end_.end()) return found->second;
-  return search(state);
+  return known == Known::kDependsOnStack ? search(pack(stack, lexer)) : known == Known::kAlive;
 }
 
 const std::vector<Lexer::Ending>& Parser::Own::endings(Lexer::State lexer) {
@@ -59,6 +61,7 @@ bool Parser::Own::search(State first) {
     State state;
     std::size_t from;
   };
+  if (const auto found = has_end_.find(first); found != has_end_.end()) return found->second;
   std::vector<Seen> seen{{first, 0}};
   std::unordered_set<State> known{first};
   const auto success = [&](std::size_t at) {
@@ -95,8 +98,9 @@ Stacks::Stack Parser::Own::after_lexeme(State state) {
 Parser::State Parser::Own::append(State state, std::uint8_t byte) {
   if (state == 0) return 0;
   Stacks::Stack stack = state >> kLexerBits;
-  Lexer::State next = lexer_.append(state & kLexerMask, byte);
+  Lexer::State next = lexer_.step(state & kLexerMask, byte);
   if (next == Lexer::kDead) {
+    if (is_several(state) || lexer_.guarded(state & kLexerMask)) return append_several(state, byte);
     stack = after_lexeme(state);
     if (stack == Stacks::kNone) return 0;
     if (stack >= kMostStacks) {
@@ -106,11 +110,50 @@ Parser::State Parser::Own::append(State state, std::uint8_t byte) {
     next = lexer_.append(Lexer::kInitial, byte);
     if (next == Lexer::kDead) return 0;
   }
-  return alive(stack, next) ? pack(stack, next) : 0;
+  const Known known = outlook(stacks_.viable(stack), next).read;
+  if (known == Known::kAlive) return pack(stack, next);
+  if (known == Known::kDead) return 0;
+  if (known == Known::kSeveral) return append_several(state, byte);
+  return search(pack(stack, next)) ? pack(stack, next) : 0;
+}
+
+/// Adds the states after the byte. Where the lexeme was complete before it and is not complete with it, there are two:
+/// one in which it goes on, and one in which it has ended, guarded by the other one.
+void Parser::Own::read(State state, std::uint8_t byte, std::vector<State>& readings) {
+  const Lexer::State behind = state & kLexerMask, next = lexer_.append(behind, byte);
+  const auto add = [&](Stacks::Stack stack, Lexer::State lexer) {
+    if (lexer != Lexer::kDead && alive(stack, lexer) && std::ranges::find(readings, pack(stack, lexer)) == readings.end())
+      readings.push_back(pack(stack, lexer));
+  };
+  add(state >> kLexerBits, next);
+  const Stacks::Stack after = lexer_.accepted(next) == kNoTerminal ? after_lexeme(state) : Stacks::kNone;
+  full_ = full_ || after >= kMostStacks;
+  if (after != Stacks::kNone && !full_) add(after, lexer_.append(lexer_.follow(behind), byte));
+}
+
+/// Reads a byte where there are several readings, or may be. If all are guarded, their guards have to permit the end of
+/// a text.
+Parser::State Parser::Own::append_several(State state, std::uint8_t byte) {
+  std::vector<State> found;
+  const auto before = readings(state);
+  for (const State one : std::vector<State>(before.begin(), before.end())) read(one, byte, found);
+  if (std::ranges::all_of(found, [&](State it) { return lexer_.guarded(it & kLexerMask); }))
+    std::erase_if(found, [&](State it) { return !search(it); });
+  if (found.size() <= 1) return found.empty() ? 0 : found.front();
+  const auto known = static_cast<std::size_t>(std::ranges::find(several_, found) - several_.begin());
+  if (known == several_.size()) {
+    if (known >= kMostSeveral || found.size() > kMostReadings) {
+      full_ = true;
+      return 0;
+    }
+    several_.push_back(std::move(found));
+  }
+  return pack(static_cast<Stacks::Stack>(known), Lexer::kUnused);
 }
 
 bool Parser::Own::complete(State state) {
   if (state == 0) return false;
+  if (is_several(state)) return std::ranges::any_of(readings(state), [&](State one) { return complete(one); });
   if ((state & kLexerMask) == Lexer::kInitial) return stacks_.accepting(state >> kLexerBits);
   const Stacks::Stack stack = after_lexeme(state);
   return stack != Stacks::kNone && stacks_.accepting(stack);
@@ -134,7 +177,8 @@ const Parser::Loop& Parser::Own::loop(std::uint32_t viable, Lexer::State lexer) 
 }
 
 Parser::State Parser::Own::restart(State state, std::uint8_t byte) {
-  if (state == 0 || lexer_.append(state & kLexerMask, byte) != Lexer::kDead) return 0;
+  if (state == 0 || is_several(state) || lexer_.guarded(state & kLexerMask)) return 0;
+  if (lexer_.append(state & kLexerMask, byte) != Lexer::kDead) return 0;
   const Stacks::Stack stack = after_lexeme(state);
   return stack == Stacks::kNone || stack >= kMostStacks ? 0 : pack(stack, Lexer::kInitial);
 }
@@ -143,23 +187,23 @@ std::uint32_t Parser::Own::append_inside(std::uint32_t state, std::uint8_t byte)
   if (state == 0) return 0;
   const std::uint32_t viable = state >> kLexerBits;
   const Lexer::State lexer = state & kLexerMask;
-  Lexer::State next = lexer_.append(lexer, byte);
+  Lexer::State next = lexer_.step(lexer, byte);
   if (next == Lexer::kDead) {
     const lexer::Terminal terminal = lexer_.accepted(lexer);
     if (terminal == kNoTerminal || !lexer_.sets().has(viable, terminal)) return 0;
-    if (terminal != ignored_) return Inner::kLeaves;
+    if (terminal != ignored_ || lexer_.guarded(lexer)) return Inner::kLeaves;
     next = lexer_.append(Lexer::kInitial, byte);
     if (next == Lexer::kDead) return 0;
   }
-  const Known known = outlook(viable, next).known;
-  if (known == Known::kDependsOnStack) return Inner::kLeaves;
-  return known == Known::kAlive ? viable << kLexerBits | next : 0;
+  const Known known = outlook(viable, next).read;
+  if (known == Known::kAlive) return viable << kLexerBits | next;
+  return known == Known::kDead ? 0 : Inner::kLeaves;
 }
 
 bool Parser::Own::compact(State* state) {
   constexpr std::size_t kKept = 1 << 14;
-  if (*state == 0 || stacks_.size() < kKept) return false;
-  has_end_.clear();
+  if (*state == 0 || is_several(*state) || (stacks_.size() < kKept && several_.size() < kMostSeveral / 4)) return false;
+  has_end_.clear(), several_.clear();
   // before the first byte, everything that is missing can be built again
   if (*state == pack(Stacks::kInitial, Lexer::kInitial)) full_ = false;
   *state = pack(stacks_.keep_only(*state >> kLexerBits), *state & kLexerMask);

@@ -14,6 +14,7 @@ namespace aici::regex {
 std::vector<NodeId> without_anchors(const Ast& ast, NodeId node, bool* starts);
 
 /// Adds classes to `ast`. Returns nothing and fills in `error`, through the parser of the pattern, if it is refused.
-std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error);
+/// `lexeme`: as Regex::lexeme.
+std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool lexeme = false);
 
 }  // namespace aici::regex

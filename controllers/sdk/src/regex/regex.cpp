@@ -39,8 +39,25 @@ bool has_assertions(const Ast& ast) {
   return false;
 }
 
+/// Returns why the lazy repetitions of a lexeme do not say where it ends, and sets `any` if it has some.
+BuildFailure check_lazy(const Ast& ast, bool* any) {
+  for (const Node& node : ast.nodes) *any = *any || (node.kind == Node::Kind::kRepeat && node.lazy);
+  for (const Node& node : ast.nodes) {
+    if (*any && node.kind == Node::Kind::kAssertion)
+      return {"a lazy repetition such as *? beside an anchor or a word boundary does not say where a lexeme ends: "
+              "write it without the ?, or without the anchor", node.offset};
+    if (*any && node.kind == Node::Kind::kNot)
+      return {"a lazy repetition such as *? beside a complement or an intersection does not say where a lexeme ends: "
+              "write it without the ?", node.offset};
+  }
+  return {};
+}
+
 /// Builds the automaton of a parsed pattern, or returns null and sets `failure`.
-std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildFailure* failure) {
+std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildFailure* failure, bool lexeme = false) {
+  bool ordered = false;
+  if (lexeme)
+    if (*failure = check_lazy(*ast, &ordered); failure->message) return nullptr;
   if (*failure = check_sizes(*ast, limits); failure->message) return nullptr;
   const AssertionClasses hidden = add_hidden_classes(ast);
   Alphabet alphabet;
@@ -50,7 +67,8 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
   }
   auto program = std::make_unique<Program>(alphabet.words());
   program->alphabet = std::move(alphabet);
-  NfaBuilder builder(*ast, program->alphabet, limits, &program->sets);
+  program->ordered = ordered;
+  NfaBuilder builder(*ast, program->alphabet, limits, &program->sets, ordered);
   if (*failure = builder.build(ast->root, &program->nfa); failure->message) return nullptr;
   constexpr std::uint32_t kMostStates = 0xffff;
   if (has_assertions(*ast) &&
@@ -91,9 +109,9 @@ std::vector<NodeId> without_anchors(const Ast& ast, NodeId node, bool* starts) {
   return parts;
 }
 
-std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error) {
+std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool lexeme) {
   BuildFailure failure;
-  auto automaton = make_automaton(ast, limits, &failure);
+  auto automaton = make_automaton(ast, limits, &failure, lexeme);
   if (automaton) return Regex(std::move(automaton));
   parser->fail(failure.offset, {failure.message});
   error->no_text = failure.message == kNoText;
@@ -111,6 +129,13 @@ std::optional<Regex> Regex::compile(std::string_view pattern, Error* error, cons
   Parser parser(pattern, limits, &ast, error);
   if (!parser.parse()) return std::nullopt;
   return make_regex(&ast, limits, &parser, error);
+}
+
+std::optional<Regex> Regex::lexeme(std::string_view pattern, Error* error, const Limits& limits) {
+  Ast ast;
+  Parser parser(pattern, limits, &ast, error);
+  if (!parser.parse()) return std::nullopt;
+  return make_regex(&ast, limits, &parser, error, true);
 }
 
 std::optional<Regex> Regex::without(std::string_view pattern, Error* error, const Limits& limits) {

@@ -122,12 +122,12 @@ class Engine {
   void begin_plain();
   /// Adds the reading that goes on, if it does; the columns take note of what has ended.
   void go_on(Column column, Scanner::State next, std::vector<Reading>& readings);
-  /// Adds what begins where those have ended that the columns have taken note of.
-  void begin_joined(std::vector<Reading>& readings);
-  /// The state of these readings, and of what begins where others have ended.
-  State settle(std::vector<Reading>& readings);
+  /// Adds what begins where those have ended that the columns have taken note of, behind a text of the scanner.
+  void begin_joined(std::vector<Reading>& readings, Scanner::State behind = Scanner::kDead);
   /// Before all terminals that can come.
   State begin(Column column);
+  /// The same behind a text of the scanner (Scanner::follow).
+  State begin(Column column, Scanner::State behind);
   State state_of(std::vector<Reading>& readings);
   std::span<const Reading> readings(const State& state) const;
   const Several& several(State state) const {
@@ -166,6 +166,13 @@ class Engine {
   };
   Starts starts(Column column);
   State append_longest(Reading from, std::uint8_t byte, Scanner::State next);
+  void read_lexeme(Reading from, std::uint8_t byte, std::vector<Reading>& readings);
+  State settle(std::vector<Reading>& readings);
+  bool goes_on_from(Reading reading);
+  bool is_guarded(Reading reading) const {
+    return scanner_.any_guarded() && !in_array(reading) && scanner_.guarded(scanner_of(reading));
+  }
+  bool ends_surely(Scanner::State scanner);
   Column after_lexeme(Reading reading);
   void find_blank();
   bool find_separable(Scanner& all, Scanner::State start, std::uint8_t blank, Terminal terminal, ByteSet& firsts);

@@ -35,6 +35,12 @@ class Regex {
   /// Returns nothing and fills in `error` if the pattern is malformed, exceeds a limit, or matches no text.
   static std::optional<Regex> compile(std::string_view pattern, Error* error, const Limits& limits = {});
 
+  /// As `compile`, for a lexeme in a longer text. Without a lazy repetition, every text that matches is one. Otherwise
+  /// the pattern decides where the lexeme ends, as in Python's `re`: a text is one if a search for the pattern at its
+  /// start ends at its end, whatever may follow. So the longest lexeme in a text is what `re` finds there. Lazy
+  /// repetitions beside anchors, or in (?not:...), are refused.
+  static std::optional<Regex> lexeme(std::string_view pattern, Error* error, const Limits& limits = {});
+
   /// Matches every text that ends at the first occurrence of one of `stops`, as (?until:...) does. The stops must be
   /// nonempty UTF-8.
   static std::optional<Regex> until(std::span<const std::string> stops, Error* error,
@@ -83,7 +89,7 @@ class Regex {
   std::uint32_t num_states() const { return automaton_->num_states(); }
 
  private:
-  friend std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error);
+  friend std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool lexeme);
   explicit Regex(std::unique_ptr<Automaton> automaton) : automaton_(std::move(automaton)) {}
 
   std::unique_ptr<Automaton> automaton_;

@@ -9,7 +9,7 @@ namespace aici::regex {
 Automaton::Automaton(std::unique_ptr<Program> program, const Limits& limits)
     : program_(std::move(program)),
       limits_(limits),
-      stepper_(std::make_unique<SubsetStepper>(&program_->nfa, &program_->sets, program_->alphabet.size())),
+      stepper_(std::make_unique<SubsetStepper>(&program_->nfa, &program_->sets, program_->alphabet.size(), program_->ordered)),
       steps_(program_->alphabet.steps()),
       kind_bits_below_(program_->alphabet.kind_bits_below()),
       num_dense_(program_->alphabet.dense()),
@@ -59,7 +59,7 @@ Automaton::State Automaton::add_row(std::span<const NfaId> set, std::uint32_t ha
   }
   const auto row = static_cast<State>(table_.size());
   table_.resize(table_.size() + stride_, kUnknown);
-  table_[row + kFlags] = row / stride_ | (set.front() == Nfa::kMatch ? kAccepting : 0);
+  table_[row + kFlags] = row / stride_ | (accepts(set) ? kAccepting : 0);
   table_[row + kSet] = static_cast<std::uint32_t>(arena_.size());
   arena_.push_back(static_cast<NfaId>(set.size()));
   regex::append(&arena_, set);

@@ -30,14 +30,14 @@ class Numbering {
 bool determinize(const Nfa& nfa, const Alphabet& alphabet, KindSets* sets, std::uint32_t most, bool stop,
                  Deterministic* out) {
   constexpr std::uint32_t kUnknown = 0xffffffff;
-  SubsetStepper stepper(&nfa, sets, alphabet.size());
+  SubsetStepper stepper(&nfa, sets, alphabet.size(), false);
   Numbering numbering;
   numbering.number(stepper.start());
   for (std::uint32_t at = 0; at < numbering.sets().size(); at++) {
     if (numbering.sets().size() > most) return false;
     const StateSet set = numbering.sets()[at];
     Deterministic::State& state = out->states.emplace_back();
-    state.accepting = !set.empty() && set.front() == Nfa::kMatch;
+    state.accepting = accepts(set);
     if (state.accepting && stop) continue;
 
     stepper.partition(set);

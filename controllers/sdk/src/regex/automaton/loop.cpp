@@ -101,6 +101,7 @@ bool Automaton::covered(State row, const std::vector<State>& home) const {
   return std::any_of(home.begin(), home.end(), [&](State other) {
     const auto part = set_of(other);
     if (row == other) return true;
+    if (program_->ordered) return false;
     // most sets of states that count have other bounds
     if (part.size() > set.size() || part.front() < set.front() || part.back() > set.back()) return false;
     return std::includes(set.begin(), set.end(), part.begin(), part.end());
@@ -146,6 +147,7 @@ Signature Automaton::find_repeating(State row) {
   const Alphabet& alphabet = program_->alphabet;
   repeats_.resize(program_->nfa.states.size(), -1);
   Signature best = 0;
+  if (program_->ordered) return best;  // it does not stay where a preferred match ends
   for (const NfaId id : set_of(row)) {
     const NfaState& state = program_->nfa.states[id];
     if (state.op != NfaState::Op::kKinds) continue;

@@ -25,8 +25,11 @@ void SubsetStepper::follow(NfaId state) {
   }
 }
 
-const StateSet& SubsetStepper::sorted() {
-  sort_small(&out_);
+const StateSet& SubsetStepper::finish() {
+  if (!ordered_)
+    sort_small(&out_);
+  else if (const auto match = std::find(out_.begin(), out_.end(), Nfa::kMatch); match != out_.end())
+    out_.erase(match + 1, out_.end());
   return out_;
 }
 
@@ -34,7 +37,7 @@ StateSet SubsetStepper::start() {
   walk_++;
   out_.clear();
   follow(nfa_->start);
-  return sorted();
+  return finish();
 }
 
 bool SubsetStepper::repeats(NfaId state) {
@@ -65,8 +68,14 @@ void SubsetStepper::partition(std::span<const NfaId> set) {
 const StateSet& SubsetStepper::target(std::uint32_t group) {
   walk_++;
   out_.clear();
-  for (std::uint32_t g = group; g != 0; g = parts_[g].parent) follow(parts_[g].next);
-  return sorted();
+  if (!ordered_) {
+    for (std::uint32_t g = group; g != 0; g = parts_[g].parent) follow(parts_[g].next);
+    return finish();
+  }
+  std::vector<NfaId> chain;
+  for (std::uint32_t g = group; g != 0; g = parts_[g].parent) chain.push_back(parts_[g].next);
+  for (std::size_t i = chain.size(); i-- > 0;) follow(chain[i]);
+  return finish();
 }
 
 }  // namespace aici::regex

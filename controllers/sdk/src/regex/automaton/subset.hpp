@@ -10,13 +10,19 @@
 
 namespace aici::regex {
 
-/// A set: sorted live states of kind kKinds or kMatch. It may accept if its first member is Nfa::kMatch.
+/// A set: live states of kind kKinds or kMatch. They are sorted or, if their order says which match is preferred, in that
+/// order, and those behind kMatch are left out.
 using StateSet = std::vector<NfaId>;
+
+/// Returns whether the text may end here.
+inline bool accepts(std::span<const NfaId> set) {
+  return !set.empty() && (set.front() == Nfa::kMatch || set.back() == Nfa::kMatch);
+}
 
 class SubsetStepper {
  public:
-  SubsetStepper(const Nfa* nfa, const KindSets* sets, std::uint32_t num_kinds)
-      : nfa_(nfa), sets_(sets), marks_(nfa->states.size()), group_(num_kinds) {}
+  SubsetStepper(const Nfa* nfa, const KindSets* sets, std::uint32_t num_kinds, bool ordered)
+      : nfa_(nfa), sets_(sets), ordered_(ordered), marks_(nfa->states.size()), group_(num_kinds) {}
 
   StateSet start();
   /// Returns whether the state leads to itself by each of its kinds.
@@ -38,10 +44,11 @@ class SubsetStepper {
   };
 
   void follow(NfaId state);
-  const StateSet& sorted();
+  const StateSet& finish();
 
   const Nfa* nfa_;
   const KindSets* sets_;
+  bool ordered_;
   std::vector<std::uint32_t> marks_;  ///< the last walk that reached the state
   std::uint32_t walk_ = 0;
   std::vector<std::uint32_t> group_;

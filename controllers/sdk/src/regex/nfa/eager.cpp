@@ -18,7 +18,7 @@ KindSetId all_kinds(const Alphabet& alphabet, KindSets* sets) {
 
 // The shortest texts of L = (all texts) R: runs the deterministic automaton of L, and stops where it accepts.
 NfaId NfaBuilder::add_until(const Node& node, NfaId next) {
-  NfaBuilder inner(ast_, alphabet_, limits_, &sets_);
+  NfaBuilder inner(ast_, alphabet_, limits_, &sets_, false);
   const NfaId head = inner.states_.open();
   const NfaId body = inner.add(ast_.child(node), Nfa::kMatch);
   const NfaId skip = inner.states_.kinds(all_kinds(alphabet_, &sets_), head);
@@ -47,7 +47,7 @@ NfaId NfaBuilder::add_until(const Node& node, NfaId next) {
 
 // The deterministic automaton with accepting and other states swapped; where it led nowhere, everything is accepted.
 NfaId NfaBuilder::add_not(const Node& node, NfaId next) {
-  NfaBuilder inner(ast_, alphabet_, limits_, &sets_);
+  NfaBuilder inner(ast_, alphabet_, limits_, &sets_, false);
   const NfaId body = inner.add(ast_.child(node), Nfa::kMatch);
   Deterministic automaton;
   if (inner.failure_.message || inner.states_.overflow() || sets_.overflow() ||

@@ -34,8 +34,9 @@ bool resolve_assertions(const AssertionClasses& classes, const Alphabet& alphabe
 
 class NfaBuilder {
  public:
-  NfaBuilder(const Ast& ast, const Alphabet& alphabet, const Limits& limits, KindSets* sets)
-      : ast_(ast), alphabet_(alphabet), limits_(limits), sets_(*sets), states_(sets, kMostStates) {}
+  /// With `ordered`, what `re` prefers is the first part of each split.
+  NfaBuilder(const Ast& ast, const Alphabet& alphabet, const Limits& limits, KindSets* sets, bool ordered)
+      : ast_(ast), alphabet_(alphabet), limits_(limits), sets_(*sets), ordered_(ordered), states_(sets, kMostStates) {}
 
   /// Builds the automaton of a node, with unresolved assertions.
   BuildFailure build(NodeId root, Nfa* out);
@@ -56,6 +57,7 @@ class NfaBuilder {
   const Alphabet& alphabet_;
   const Limits& limits_;
   KindSets& sets_;
+  bool ordered_;
   NfaStates states_;
   BuildFailure failure_;
 };

@@ -190,7 +190,7 @@ bool Parser::parse_repetition() {
   if (op == "+") min = 1;
   if (op == "?") max = 1;
   if (op == "{" && !parse_counts(start, &min, &max)) return false;
-  accept("?");  // lazy: the same texts match
+  const bool lazy = accept("?") != flags_.lazy;
   const NodeId child = items_.back();
   const auto first = static_cast<std::uint32_t>(ast_.children.size());
   ast_.children.push_back(child);
@@ -199,7 +199,8 @@ bool Parser::parse_repetition() {
                             .index = first,
                             .count = 1,
                             .min = min,
-                            .max = max});
+                            .max = max,
+                            .lazy = lazy});
   last_ = Last::kRepetition;
   return true;
 }

@@ -29,6 +29,7 @@ class Parser {
  private:
   struct Flags {
     bool ignore_case = false, multi_line = false, dot_all = false, extended = false, unicode = true;
+    bool lazy = false;  ///< greedy and lazy are swapped
   };
   struct Group {
     std::size_t offset;

@@ -99,7 +99,9 @@ bool Parser::parse_flags(std::size_t start) {
       flags.extended = value;
     } else if (c == 'u') {
       flags.unicode = value;
-    } else if (c != 'U') {  // swaps greedy and lazy: the same texts match
+    } else if (c == 'U') {
+      flags.lazy = value;
+    } else {
       const std::size_t from = at_;
       take();
       return fail(from, {"unknown flag '", since(from),

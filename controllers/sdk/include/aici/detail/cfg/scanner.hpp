@@ -2,6 +2,9 @@
 //
 // A state consists of the terminals that are still possible, each with its own state. States and their rows of next
 // states are built lazily and shared by all columns that allow the same terminals.
+//
+// Where a lexeme is complete but might go on, what follows it is read as well. Such a state also has a guard: the longer
+// lexemes, each with its own state. It is dead as soon as one of them is complete.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +28,9 @@ class Scanner {
 
   /// The state before the first byte of any of these terminals, which are sorted and read in the same way (Lexemes).
   State start(std::span<const Terminal> terminals);
+  /// The state `fresh` behind the text of another state: with the guard of that and, if it reads lexemes, guarded by
+  /// those that may still become longer. Returns kDead if the guard has too many parts.
+  State follow(State fresh, State behind);
   /// Returns kDead if none of the terminals continues with the byte. kDead stays dead.
   State append(State state, std::uint8_t byte) {
     const std::uint16_t next = table_[state << 8 | byte];
@@ -32,6 +38,11 @@ class Scanner {
   }
   /// Returns whether these are terminals of Lexemes::kLongest.
   bool longest(State state) const { return rows_[state].longest; }
+  bool guarded(State state) const { return rows_[state].guard != 0; }
+  bool any_guarded() const { return guards_.size() > 1; }
+  State without_guard(State state);
+  /// Returns whether the last byte of some text has made a complete lexeme an incomplete one.
+  bool overshot(State state) const { return rows_[state].overshot; }
   /// Returns whether no byte has been read.
   bool fresh(State state) const { return rows_[state].fresh; }
   /// Returns whether one of the terminals is complete.
@@ -72,7 +83,7 @@ class Scanner {
     return rows_[state].next;
   }
 
-  /// A byte that the caller stores with a state; 0 at first.
+  /// A byte that the caller stores with a state; 0 at first, and when `overshot` becomes true.
   std::uint8_t& note(State state) { return notes_[state]; }
 
   std::size_t size() const { return rows_.size(); }
@@ -85,15 +96,18 @@ class Scanner {
   static constexpr std::uint16_t kUnknown = 0xffff;
   /// Most grammars have fewer states.
   static constexpr std::size_t kUsual = 4096;
+  /// Maximum number of parts of a guard, and of guards.
+  static constexpr std::size_t kMostGuard = 32, kMostGuards = 4096;
   struct Part {
     Terminal terminal;
     Terminals::State state;
-    bool operator==(const Part&) const = default;
+    auto operator<=>(const Part&) const = default;
   };
   struct Row {
     std::uint32_t first, count;
     std::uint32_t first_accepted, num_accepted;
-    bool fresh, longest, has_loop = false;
+    std::uint32_t guard;
+    bool fresh, longest, has_loop = false, overshot = false;
     Signature loop = 0, multibyte = 0;
     std::uint32_t loop_length = kUnlimited;
     /// Whether `next` is known; the row of the table then has only these bytes to find out.
@@ -102,18 +116,24 @@ class Scanner {
   };
 
   State append_slowly(State state, std::uint8_t byte);
-  State intern(bool fresh, std::span<const Part> parts, std::span<const Terminal> accepted);
+  State intern(bool fresh, std::span<const Part> parts, std::span<const Terminal> accepted, std::uint32_t guard = 0);
+  /// Returns the number of the guard `next_guard_`, which it sorts.
+  std::uint32_t intern_guard();
+  std::span<const Part> parts(State state) const { return {parts_.data() + rows_[state].first, rows_[state].count}; }
+  bool step_guard(std::uint32_t guard, std::uint8_t byte);
   void find_loop(State state);
   void narrow(State state);
 
   Terminals* terminals_;
   std::vector<Part> parts_;
+  /// The first one has no parts.
+  std::vector<std::vector<Part>> guards_{1};
   std::vector<Terminal> accepted_;
   std::vector<Row> rows_;
   std::vector<std::uint16_t> table_;
   std::vector<std::uint8_t> notes_;
   HashIndex ids_;
-  std::vector<Part> next_;
+  std::vector<Part> next_, next_guard_;
   std::vector<Terminal> next_accepted_;
   bool full_ = false;
 };

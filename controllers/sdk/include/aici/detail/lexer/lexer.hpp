@@ -1,7 +1,10 @@
 // lexer.hpp - one lazily built deterministic automaton for all terminals of a grammar.
 //
-// It reads a lexeme byte by byte until no terminal can continue. The lexeme ends before that byte, and belongs to the
-// terminal that matches there. A keyword wins over a pattern, and the pattern that was added first wins over others.
+// It reads a lexeme byte by byte until no terminal can continue. The lexeme ends where a terminal matched last. A keyword
+// wins over a pattern, and the pattern that was added first wins over others.
+//
+// Where a lexeme is complete but might go on, what follows it is read as well. The states of that have a guard: the
+// states of the longer lexemes. They are dead as soon as one of these is complete.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +26,8 @@ class Lexer {
   static constexpr State kDead = 0, kInitial = 1;
   /// Maximum number of states.
   static constexpr State kMostStates = 1 << 14;
+  /// A number for the caller's own use: of a state that no byte continues.
+  static constexpr State kUnused = 2;
 
   explicit Lexer(std::size_t terminals) : sets_(terminals) {}
 
@@ -33,11 +38,20 @@ class Lexer {
   /// blanks, or kNoTerminal.
   void finish(Terminal ignored);
 
+  /// In a result of `step`: the byte has made a complete lexeme an incomplete one.
+  static constexpr State kOvershot = 1u << 31;
+
   /// Returns the state after `byte`; kDead if no terminal continues. kDead stays dead.
-  State append(State state, std::uint8_t byte) {
+  State append(State state, std::uint8_t byte) { return step(state, byte) & ~kOvershot; }
+  /// The same, perhaps with kOvershot.
+  State step(State state, std::uint8_t byte) {
     const State next = table_[state << 8 | byte];
-    return next != kUnknown ? next : append_slowly(state, byte);
+    return next != kUnknown ? next : step_slowly(state, byte);
   }
+  /// The initial state behind a lexeme, guarded by that and by its guard. Returns kDead if there are too many.
+  State follow(State behind);
+  bool guarded(State state) const { return rows_[state].guard != 0; }
+  State without_guard(State state);
   /// Returns the terminal of the lexeme if it ends here, or kNoTerminal.
   Terminal accepted(State state) const { return rows_[state].accepted; }
   /// Returns the set of terminals that the lexeme can still become: for each of them, some text leads to a state
@@ -79,6 +93,8 @@ class Lexer {
 
  private:
   static constexpr std::uint32_t kUnknown = 0xffffffff;
+  /// Maximum number of states in a guard, and of guards.
+  static constexpr std::size_t kMostGuard = 16, kMostGuards = 4096;
   /// A node of the trie of keywords.
   struct Node {
     std::vector<std::pair<std::uint8_t, std::uint32_t>> children;
@@ -97,12 +113,14 @@ class Lexer {
   };
   struct Row {
     std::uint32_t node, first, count;
+    std::uint32_t guard = 0;
     Terminal accepted = kNoTerminal;
     std::uint32_t reachable = kUnknown, separable = 0;
   };
 
-  State append_slowly(State state, std::uint8_t byte);
-  State intern(std::uint32_t node, std::span<const Part> parts);
+  State step_slowly(State state, std::uint8_t byte);
+  State intern(std::uint32_t node, std::span<const Part> parts, std::uint32_t guard = 0);
+  std::uint32_t intern_guard(std::vector<State> guard);
   std::uint32_t find_reachable(State state);
   void mark_keywords(std::uint32_t node, State state);
   bool can_be_separated(State state);
@@ -118,6 +136,8 @@ class Lexer {
   std::vector<Node> trie_{2};
   std::vector<Pattern> patterns_;
   std::vector<Part> parts_;
+  /// The first one has no states.
+  std::vector<std::vector<State>> guards_{1};
   std::vector<Row> rows_;
   std::vector<State> table_;
   HashIndex ids_;

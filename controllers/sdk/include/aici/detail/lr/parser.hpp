@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -15,10 +16,11 @@
 namespace aici::lr {
 
 /// A state is a stack of the parser and a state of the lexer within a lexeme. A byte is allowed if the lexeme can still
-/// become a terminal that is possible next. At the end of the lexeme the parser reads its terminal.
+/// become a terminal that is possible next. At the end of the lexeme the parser reads its terminal. Where a lexeme is
+/// complete but might go on, there are several such pairs.
 class Parser {
  public:
-  /// The numbers of the stack and of the lexer's state, packed; 0 is dead.
+  /// The numbers of the stack and of the lexer's state, packed; 0 is dead. With Lexer::kUnused: the number of a list.
   using State = std::uint32_t;
 
   Parser(Tables tables, lexer::Lexer lexer, lexer::Terminal ignored);
@@ -71,11 +73,13 @@ class Parser {
     bool complete(State state);
     bool well_formed() const { return lexer_.well_formed(); }
     const Loop& loop(State state) {
+      if (is_several(state)) state = several_[state >> kLexerBits].front();
       return state == 0 ? loops_[1] : loop(stacks_.viable(state >> kLexerBits), state & kLexerMask);
     }
     const Loop& loop(std::uint32_t viable, lexer::Lexer::State lexer);
     std::uint32_t inner(State state) {
-      return state == 0 ? 0 : stacks_.viable(state >> kLexerBits) << kLexerBits | (state & kLexerMask);
+      if (state == 0 || is_several(state)) return 0;
+      return stacks_.viable(state >> kLexerBits) << kLexerBits | (state & kLexerMask);
     }
     State restart(State state, std::uint8_t byte);
     std::uint32_t append_inside(std::uint32_t state, std::uint8_t byte);
@@ -85,15 +89,16 @@ class Parser {
     const char* failure() const;
 
    private:
-    enum class Known : std::uint8_t { kNothing, kDead, kAlive, kDependsOnStack };
+    enum class Known : std::uint8_t { kNothing, kDead, kAlive, kDependsOnStack, kSeveral };
     /// Cached facts about a lexeme and the terminals that are viable after it.
     struct Outlook {
       Known known = Known::kNothing;
+      Known read = Known::kNothing;  ///< the same; kSeveral if the lexeme may have ended before the last byte
       std::uint16_t loop = 0;  ///< number in `loops_`; 0: not computed yet
     };
 
     /// Returns whether the lexeme can become a terminal that is possible on this stack, and the text can continue
-    /// after it.
+    /// after it, if its guard permits.
     bool alive(Stacks::Stack stack, lexer::Lexer::State lexer);
     Known at_once(Stacks::Stack stack, lexer::Lexer::State lexer) { return outlook(stacks_.viable(stack), lexer).known; }
     Outlook& outlook(std::uint32_t viable, lexer::Lexer::State lexer) {
@@ -103,6 +108,13 @@ class Parser {
     }
     Outlook& find_outlook(std::uint32_t viable, lexer::Lexer::State lexer);
     std::uint16_t find_loop(std::uint32_t viable, lexer::Lexer::State lexer);
+    static bool is_several(State state) { return (state & kLexerMask) == lexer::Lexer::kUnused; }
+    std::span<const State> readings(const State& state) const {
+      return is_several(state) ? std::span<const State>(several_[state >> kLexerBits]) : std::span(&state, 1);
+    }
+    State state_of(std::vector<State> readings);
+    State append_several(State state, std::uint8_t byte);
+    void read(State state, std::uint8_t byte, std::vector<State>& readings);
     bool search(State state);
     const std::vector<lexer::Lexer::Ending>& endings(lexer::Lexer::State lexer);
     Stacks::Stack after_lexeme(State state);
@@ -112,10 +124,13 @@ class Parser {
     Stacks stacks_;
     /// By set of viable terminals and state of the lexer.
     std::vector<std::vector<Outlook>> outlooks_;
+    /// Where the lexeme may have ended before the last byte.
+    Outlook overshot_{.read = Known::kSeveral};
     /// Each once.
     std::vector<Loop> loops_{{0, 0}, {0, kUnlimited}};
     /// Where it depends on the stack.
     std::unordered_map<State, bool> has_end_;
+    std::vector<std::vector<State>> several_;
     std::unordered_map<lexer::Lexer::State, std::vector<lexer::Lexer::Ending>> endings_;
     lexer::Terminal ignored_;
     InnerMasks inner_masks_{kInnerBytes};

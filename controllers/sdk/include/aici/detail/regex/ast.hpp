@@ -57,6 +57,7 @@ struct Node {
   std::uint32_t index = 0;                      ///< kClass: of Ast::classes; else the first of Ast::children
   std::uint32_t count = 0;                      ///< number of children
   std::uint32_t min = 0, max = 0;               ///< kRepeat
+  bool lazy = false;                            ///< kRepeat: `re` prefers few times
 };
 
 /// Children come before their parents in `nodes`.

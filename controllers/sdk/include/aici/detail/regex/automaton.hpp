@@ -35,6 +35,8 @@ struct Program {
   Alphabet alphabet;
   KindSets sets;
   Nfa nfa;
+  /// Whether the order of states says which match is preferred. The others are left out (SubsetStepper).
+  bool ordered = false;
 };
 
 class Automaton {
