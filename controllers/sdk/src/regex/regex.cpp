@@ -33,10 +33,17 @@ AssertionClasses add_hidden_classes(Ast* ast) {
 
 constexpr const char* kNoText = "no text matches this pattern";
 
-bool has_assertions(const Ast& ast) {
+/// Returns null if the automaton has neither look-arounds nor assertions, or once they are removed; else the reason.
+const char* resolve(const Ast& ast, const AssertionClasses& hidden, Program* program) {
+  constexpr std::uint32_t kMostStates = 0xffff;
+  bool looks = false, asserts = false;
   for (const Node& node : ast.nodes)
-    if (node.kind == Node::Kind::kAssertion) return true;
-  return false;
+    looks |= node.is_look(), asserts |= node.kind == Node::Kind::kAssertion;
+  if (!looks && !asserts) return nullptr;
+  const auto remove = looks ? resolve_looks : resolve_assertions;
+  if (remove(hidden, program->alphabet, &program->sets, kMostStates, &program->nfa)) return nullptr;
+  return looks ? "the pattern with its look-arounds is too large"
+               : "the pattern with its anchors and word boundaries is too large";
 }
 
 /// Builds the automaton of a parsed pattern, or returns null and sets `failure`.
@@ -52,10 +59,8 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
   program->alphabet = std::move(alphabet);
   NfaBuilder builder(*ast, program->alphabet, limits, &program->sets);
   if (*failure = builder.build(ast->root, &program->nfa); failure->message) return nullptr;
-  constexpr std::uint32_t kMostStates = 0xffff;
-  if (has_assertions(*ast) &&
-      !resolve_assertions(hidden, program->alphabet, &program->sets, kMostStates, &program->nfa)) {
-    *failure = {"the pattern with its anchors and word boundaries is too large", 0};
+  if (const char* too_large = resolve(*ast, hidden, program.get())) {
+    *failure = {too_large, 0};
     return nullptr;
   }
   if (!program->nfa.live[program->nfa.start]) {
