@@ -67,6 +67,23 @@ class LookResolver {
     List conditions;
     List threads;  ///< the states that look-behinds are in
     bool operator==(const Place&) const = default;
+    std::uint32_t hash() const {
+      Hasher hash;
+      hash.add(static_cast<std::uint32_t>(side));
+      for (const Condition c : conditions) hash.add(c);
+      for (const std::uint32_t thread : threads) hash.add(~thread);
+      return hash.bits();
+    }
+    /// Returns whether each text that is allowed from `other` is allowed from here: there are fewer conditions.
+    bool covers(const Place& other) const {
+      return conditions.size() < other.conditions.size() && side == other.side && threads == other.threads &&
+             std::ranges::includes(other.conditions, conditions);
+    }
+  };
+  /// Characters, as bits, and where they lead.
+  struct Edge {
+    Place place;
+    List kinds;
   };
   /// A position between two characters: the sides of it, and the look-behinds that match up to it.
   struct Position {
@@ -94,8 +111,10 @@ class LookResolver {
   static std::uint64_t bit(std::uint16_t look) { return std::uint64_t{1} << (look - 1); }
 
   void find_facts();
-  NfaId get(const List& conditions, const List& threads, std::size_t side);
+  bool make_place(const List& conditions, const List& threads, std::size_t side, Place* place) const;
+  NfaId get(const Place& place);
   void resolve(const Place& place, NfaId into);
+  void drop_covered();
   void resolve_tried(const Place& place, std::size_t right, const List& tried, std::vector<List>* others);
   bool follow_behinds(const Place& place, const List& tried, Position* at, List* next, NfaId* ask);
   void find_ways(NfaId from, const Position& at);
@@ -118,9 +137,9 @@ class LookResolver {
   std::vector<Way> ways_;
   std::vector<std::uint32_t> last_way_;  ///< per old state, one more than its last way; 0: none
   std::size_t steps_ = 0;
-  /// What resolve() has found: the kinds that lead to a new state, as bits, and whether the text may end.
-  std::vector<std::pair<NfaId, List>> found_;
-  std::vector<std::uint32_t> slots_;  ///< per new state, its index in found_
+  /// What resolve() has found, and whether the text may end.
+  std::vector<Edge> edges_;
+  HashIndex edge_ids_;
   bool matches_ = false;
 };
 
@@ -162,26 +181,27 @@ void LookResolver::find_facts() {
 bool LookResolver::run(Nfa* out) {
   find_facts();
   last_way_.resize(nfa_.states.size());
-  const NfaId start = get({condition(nfa_.start, false)}, {}, Sides::kEdge);
+  Place first;
+  make_place({condition(nfa_.start, false)}, {}, Sides::kEdge, &first);
+  const NfaId start = get(first);
   for (std::size_t i = 0; i < places_.size() && !too_large(); i++) resolve(Place(places_[i]), made_[i]);
   if (too_large()) return false;
   *out = states_.finish(start);
   return true;
 }
 
-/// Returns the new state for some conditions with `side` to their left; a dead one if they cannot hold together.
-NfaId LookResolver::get(const List& conditions, const List& threads, std::size_t side) {
-  const NfaId nowhere = states_.kinds(kNoKinds, Nfa::kMatch);
-  Place place;
+/// Makes the place with some conditions and `side` to their left. Returns false if they cannot hold together.
+bool LookResolver::make_place(const List& conditions, const List& threads, std::size_t side, Place* out) const {
+  Place& place = *out;
   bool sensitive = false;
   for (const Condition c : conditions) {
     const NfaId state = state_of(c);
     const Facts& facts = facts_[state];
     if (!nfa_.live[state] || facts.met) {
-      if (nfa_.live[state] == is_negated(c)) return nowhere;
+      if (nfa_.live[state] == is_negated(c)) return false;
       continue;
     }
-    if (!place.conditions.empty() && place.conditions.back() == opposite(c)) return nowhere;
+    if (!place.conditions.empty() && place.conditions.back() == opposite(c)) return false;
     place.conditions.push_back(c);
     place.needs |= facts.needs, sensitive |= facts.sensitive;
   }
@@ -193,22 +213,24 @@ NfaId LookResolver::get(const List& conditions, const List& threads, std::size_t
       sensitive |= facts_[thread].sensitive;
     }
   if (sensitive) place.side = side;
+  return true;
+}
 
-  Hasher hash;
-  hash.add(static_cast<std::uint32_t>(place.side));
-  for (const Condition c : place.conditions) hash.add(c);
-  for (const NfaId thread : place.threads) hash.add(~std::uint32_t{thread});
-  const std::uint32_t known = ids_.find(hash.bits(), [&](std::uint32_t i) { return places_[i] == place; });
+/// Returns the new state for a place.
+NfaId LookResolver::get(const Place& place) {
+  const std::uint32_t hash = place.hash();
+  const std::uint32_t known = ids_.find(hash, [&](std::uint32_t i) { return places_[i] == place; });
   if (known != HashIndex::kNone) return made_[known];
   steps_ += place.conditions.size() + place.threads.size();
-  ids_.insert(hash.bits(), static_cast<std::uint32_t>(places_.size()));
-  places_.push_back(std::move(place));
+  ids_.insert(hash, static_cast<std::uint32_t>(places_.size()));
+  places_.push_back(place);
   made_.push_back(states_.open());
   return made_.back();
 }
 
 void LookResolver::resolve(const Place& place, NfaId into) {
-  found_.clear();
+  edges_.clear();
+  edge_ids_.clear();
   matches_ = false;
   for (std::size_t right = 0; right < sides_.sides.size(); right++) {
     std::vector<List> tried(1);
@@ -219,8 +241,26 @@ void LookResolver::resolve(const Place& place, NfaId into) {
     }
   }
   NfaId out = matches_ ? Nfa::kMatch : states_.kinds(kNoKinds, Nfa::kMatch);
-  for (const auto& [next, kinds] : found_) out = states_.split(states_.kinds(sets_.add(kinds), next), out);
+  drop_covered();
+  for (const auto& [next, kinds] : edges_) {
+    const KindSetId set = sets_.add(kinds);
+    if (set != kNoKinds) out = states_.split(states_.kinds(set, get(next)), out);
+  }
   states_.fill(into, out);
+}
+
+/// A character that leads to a place need not lead to one with more conditions, too.
+void LookResolver::drop_covered() {
+  std::size_t least = SIZE_MAX;
+  for (const Edge& edge : edges_) least = std::min(least, edge.place.conditions.size());
+  for (Edge& edge : edges_) {
+    if (edge.place.conditions.size() == least) continue;
+    for (const Edge& other : edges_) {
+      steps_++;
+      if (!other.place.covers(edge.place)) continue;
+      for (std::size_t w = 0; w < edge.kinds.size(); w++) edge.kinds[w] &= ~other.kinds[w];
+    }
+  }
 }
 
 /// Resolves a place with a certain character to its right, and with `tried` look-aheads inside look-behinds. If one more
@@ -412,7 +452,7 @@ void LookResolver::divide(std::vector<Part>* parts, NfaId state, std::uint32_t n
   }
 }
 
-/// Adds to found_ where the characters of a side lead.
+/// Adds to edges_ where the characters of a side lead.
 void LookResolver::take(const Task& task, std::size_t right, const List& threads) {
   std::vector<Part> parts(1);
   append(&parts[0].kinds, sets_[sides_.kinds[right]]);
@@ -431,15 +471,17 @@ void LookResolver::take(const Task& task, std::size_t right, const List& threads
   }
   for (const NfaId thread : threads)
     if ((needs & bit(facts_[thread].behind)) != 0) divide(&parts, thread, nfa_.states[thread].out, true);
-  slots_.resize(std::size_t{1} << 16);
   for (const Part& part : parts) {
-    const NfaId next = get(part.conditions, part.threads, right);
-    std::uint32_t& slot = slots_[next];
-    if (slot >= found_.size() || found_[slot].first != next) {
-      slot = static_cast<std::uint32_t>(found_.size());
-      found_.push_back({next, List(part.kinds.size())});
+    Place next;
+    if (!make_place(part.conditions, part.threads, right, &next)) continue;
+    const std::uint32_t hash = next.hash();
+    std::uint32_t edge = edge_ids_.find(hash, [&](std::uint32_t i) { return edges_[i].place == next; });
+    if (edge == HashIndex::kNone) {
+      edge = static_cast<std::uint32_t>(edges_.size());
+      edge_ids_.insert(hash, edge);
+      edges_.push_back({std::move(next), List(part.kinds.size())});
     }
-    for (std::size_t w = 0; w < part.kinds.size(); w++) found_[slot].second[w] |= part.kinds[w];
+    for (std::size_t w = 0; w < part.kinds.size(); w++) edges_[edge].kinds[w] |= part.kinds[w];
   }
 }
 
