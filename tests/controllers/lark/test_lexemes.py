@@ -37,6 +37,12 @@ def test_a_lexeme_goes_on_as_long_as_it_can(grammar: Make) -> None:
     assert not grammar('start: N ".." N\nN: /[0-9]+(\\.[0-9]+)?/').accepts("1..2")
 
 
+def test_look_arounds_see_the_lexeme(grammar: Make) -> None:
+    made = grammar('start: WORD "." NAME\nWORD: /(?!if$)[a-z]+(?<!s)/\nNAME: /(?<![a-z])b/')
+    assert made.accepts("a.b") and made.accepts("iff.b")
+    assert not made.accepts("if.b") and not made.accepts("as.b")
+
+
 def test_only_terminals_possible_at_a_place_compete(grammar: Make) -> None:
     names = "\nID: /[a-z]+/\n%ignore / +/"
     assert grammar('start: "if" ID' + names).accepts("ifx")

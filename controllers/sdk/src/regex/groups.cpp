@@ -128,13 +128,13 @@ class Splitter {
   std::optional<Part> plain(Node::Kind kind, std::span<const NodeId> nodes) {
     const std::uint32_t offset = nodes.empty() ? 0 : ast_.nodes[nodes.front()].offset;
     Ast alone = copy(ast_, kind, offset, nodes);
-    for (const Node& node : alone.nodes)
-      if (node.is_look())
-        return refuse(node.offset, "look-arounds are not possible with named groups");
-      else if (node.kind == Node::Kind::kAssertion)
+    for (const Node& node : alone.nodes) {
+      if (node.is_look()) return refuse(node.offset, "with named groups, look-arounds are not possible");
+      if (node.kind == Node::Kind::kAssertion)
         return refuse(node.offset,
                       "with named groups, ^ is only possible as the first character of the pattern, $ as the last, and "
                       "word boundaries are not");
+    }
     return made(make_regex(&alone, limits_, &parser_, error_));
   }
 

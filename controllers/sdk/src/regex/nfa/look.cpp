@@ -42,8 +42,10 @@ bool insert(List* list, std::uint32_t item) {
   return true;
 }
 
-/// The work after which a pattern is too large: about a second.
-constexpr std::size_t kMostSteps = 10'000'000;
+/// The work after which a pattern is too large: less than a second. What is stored counts more, which bounds the memory.
+constexpr std::size_t kMostSteps = 12'000'000;
+/// The same for combinations of conditions at one position, and for the edges of a new state.
+constexpr std::size_t kMostCombinations = 30'000;
 
 class LookResolver {
  public:
@@ -221,7 +223,7 @@ NfaId LookResolver::get(const Place& place) {
   const std::uint32_t hash = place.hash();
   const std::uint32_t known = ids_.find(hash, [&](std::uint32_t i) { return places_[i] == place; });
   if (known != HashIndex::kNone) return made_[known];
-  steps_ += place.conditions.size() + place.threads.size();
+  steps_ += 8 * (place.conditions.size() + place.threads.size());
   ids_.insert(hash, static_cast<std::uint32_t>(places_.size()));
   places_.push_back(place);
   made_.push_back(states_.open());
@@ -270,6 +272,7 @@ void LookResolver::resolve_tried(const Place& place, std::size_t right, const Li
   List threads;
   NfaId ask = 0;
   if (!follow_behinds(place, tried, &at, &threads, &ask)) {
+    steps_ += 16 + 8 * tried.size();
     for (const bool negated : {true, false}) {
       others->push_back(tried);
       insert(&others->back(), condition(ask, negated));
@@ -279,7 +282,7 @@ void LookResolver::resolve_tried(const Place& place, std::size_t right, const Li
   std::vector<Task> tasks(1);
   tasks[0].open = place.conditions;
   for (const Condition c : tried) insert(&tasks[0].open, c);
-  while (!tasks.empty() && !too_large()) {
+  while (!tasks.empty() && tasks.size() <= kMostCombinations && !too_large()) {
     Task task = std::move(tasks.back());
     tasks.pop_back();
     if (!task.open.empty())
@@ -289,6 +292,7 @@ void LookResolver::resolve_tried(const Place& place, std::size_t right, const Li
     else
       take(task, right, threads);
   }
+  if (!tasks.empty()) steps_ = kMostSteps + 1;
 }
 
 /// Finds out which look-behinds match up to here, and the states in which they take the next character. Returns false
@@ -341,7 +345,7 @@ void LookResolver::add_way(NfaId state, const List& held) {
     steps_++;
     if (std::ranges::includes(held, ways_[i - 1].held)) return;
   }
-  steps_ += 1 + held.size();
+  steps_ += 16 + 4 * held.size();
   ways_.push_back({state, held, last_way_[state]});
   last_way_[state] = static_cast<std::uint32_t>(ways_.size());
 }
@@ -385,7 +389,7 @@ void LookResolver::work_on(Task task, const Position& at, std::vector<Task>* tas
   if (contains(task.done, opposite(c))) return;
   if (!insert(&task.done, c)) return tasks->push_back(std::move(task));
   find_ways(state_of(c), at);
-  const auto cost = [](const Task& t) { return 4 + t.open.size() + t.done.size() + t.must.size() + t.never.size(); };
+  const auto cost = [](const Task& t) { return 12 + t.open.size() + t.done.size() + t.must.size() + t.never.size(); };
   if (!is_negated(c)) {
     for (const Way& way : ways_) {
       steps_ += cost(task);
@@ -401,6 +405,8 @@ void LookResolver::work_on(Task task, const Position& at, std::vector<Task>* tas
     const bool takes = nfa_.states[way.state].op == Op::kKinds;
     std::vector<Task> next;
     for (Task& before : left) {
+      if (next.size() > kMostCombinations) steps_ = kMostSteps + 1;
+      if (too_large()) return;
       const auto has = [&](Condition c) { return contains(before.open, c) || contains(before.done, c); };
       steps_ += cost(before);
       if ((takes && contains(before.never, way.state)) ||
@@ -418,7 +424,6 @@ void LookResolver::work_on(Task task, const Position& at, std::vector<Task>* tas
       next.push_back(std::move(before));
     }
     left = std::move(next);
-    if (too_large()) return;
   }
   for (Task& one : left) tasks->push_back(std::move(one));
 }
@@ -480,6 +485,7 @@ void LookResolver::take(const Task& task, std::size_t right, const List& threads
       edge = static_cast<std::uint32_t>(edges_.size());
       edge_ids_.insert(hash, edge);
       edges_.push_back({std::move(next), List(part.kinds.size())});
+      if (edges_.size() > kMostCombinations) steps_ = kMostSteps + 1;
     }
     for (std::size_t w = 0; w < part.kinds.size(); w++) edges_[edge].kinds[w] |= part.kinds[w];
   }
