@@ -15,7 +15,11 @@ using Op = NfaState::Op;
 class Resolver {
  public:
   Resolver(const Nfa& nfa, Sides sides, KindSets* sets, std::uint32_t most)
-      : nfa_(nfa), sets_(*sets), states_(sets, most), sides_(std::move(sides.sides)), side_kinds_(std::move(sides.kinds)) {}
+      : nfa_(nfa),
+        sets_(*sets),
+        states_(sets, most),
+        sides_(std::move(sides.sides)),
+        side_kinds_(std::move(sides.kinds)) {}
 
   bool run(Nfa* out);
 

@@ -42,7 +42,7 @@ bool insert(List* list, std::uint32_t item) {
   return true;
 }
 
-/// The work after which a pattern is too large: less than a second. What is stored counts more, which bounds the memory.
+/// The work after which a pattern is too large: less than a second. What is stored counts more, which bounds memory.
 constexpr std::size_t kMostSteps = 12'000'000;
 /// The same for combinations of conditions at one position, and for the edges of a new state.
 constexpr std::size_t kMostCombinations = 30'000;
@@ -57,9 +57,9 @@ class LookResolver {
  private:
   /// What is known about an old state without any text.
   struct Facts {
-    bool met = false;         ///< the end of a look-around can be reached without a condition
-    bool sensitive = false;   ///< depends on the character before it
-    std::uint64_t needs = 0;  ///< the look-behinds that can be passed from it, and those inside them
+    bool met = false;          ///< the end of a look-around can be reached without a condition
+    bool sensitive = false;    ///< depends on the character before it
+    std::uint64_t needs = 0;   ///< the look-behinds that can be passed from it, and those inside them
     std::uint16_t behind = 0;  ///< the look-behind that it belongs to
   };
   /// What a new state stands for.
@@ -265,8 +265,8 @@ void LookResolver::drop_covered() {
   }
 }
 
-/// Resolves a place with a certain character to its right, and with `tried` look-aheads inside look-behinds. If one more
-/// has to be tried, adds both of its results to `others`.
+/// Resolves a place with a certain side to its right, and with `tried` look-aheads inside look-behinds. If one more has
+/// to be tried, adds both of its results to `others`.
 void LookResolver::resolve_tried(const Place& place, std::size_t right, const List& tried, std::vector<List>* others) {
   Position at{.left = sides_.sides[place.side], .right = right};
   List threads;

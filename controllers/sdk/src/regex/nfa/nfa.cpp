@@ -104,7 +104,8 @@ void Nfa::trim() {
   const auto each_edge = [&](auto visit) {
     for (std::size_t from = 0; from < states.size(); from++) {
       const NfaState& state = states[from];
-      if (state.op == Op::kMatch || state.op == Op::kLookEnd || (state.op == Op::kKinds && state.kinds == kNoKinds)) continue;
+      if (state.op == Op::kMatch || state.op == Op::kLookEnd) continue;
+      if (state.op == Op::kKinds && state.kinds == kNoKinds) continue;
       visit(from, state.out);
       if (state.op == Op::kSplit && state.alt != state.out) visit(from, state.alt);
     }
