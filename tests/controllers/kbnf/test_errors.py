@@ -66,7 +66,7 @@ Make = Callable[[str | bytes], Controller]
         ("start ::= # 'a';", "line 1, column 12: a quote after `#` is expected, not ` `"),
         ("start ::= 'a'\n  #'a\\x41[';", "line 2, column 10: in this pattern"),
         ("start ::= #ex'a\\\\bb';", "line 1, column 15: in this pattern anchors and word boundaries"),
-        ("start ::= #'(?=a)';", "line 1, column 13: in this pattern look-ahead"),
+        ("start ::= #'(?>a)';", "line 1, column 13: in this pattern atomic groups"),
         ("start ::= start;", "line 1, column 1: start matches no text: each of its alternatives needs"),
         ("start ::= 'a' start;", "line 1, column 1: start matches no text"),
         ("start ::= '';", "start matches only the empty text; it must match at least one byte"),

@@ -29,7 +29,7 @@ Make = Callable[[str | bytes], Controller]
         ('start: "\\ud800"', "line 1, column 9: this is half a character: a surrogate needs the other one"),
         ("start: /a", "line 1, column 8: this pattern is not closed: `/` is missing"),
         ("start: /a)(b/", "line 1, column 10: in this pattern"),
-        ("start: /a(?=b)/i", "line 1, column 10: in this pattern look-ahead"),
+        ("start: /a(?>b)/i", "line 1, column 10: in this pattern atomic groups"),
         ("start: /a/g", "line 1, column 11: the flag `g` is unknown; allowed are i, m, s, x and u"),
         (
             'start: ("a"\nx: "b"',

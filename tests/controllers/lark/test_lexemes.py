@@ -36,6 +36,15 @@ def test_a_lexeme_goes_on_as_long_as_it_can(grammar: Make) -> None:
     assert state is not None and state.next == b".", "what cannot come to an end is not begun"
 
 
+def test_look_arounds_see_the_lexeme(grammar: Make) -> None:
+    made = grammar('start: WORD "."\nWORD: /(?!if$)[a-z]+(?<!s)/')
+    assert made.accepts("a.") and made.accepts("iff.")
+    assert not made.accepts("if.") and not made.accepts("as.")
+    for around in ("/a(?=b)/", "/(?:a|b(?!c))/", "/(?<!a)b/"):
+        refused = grammar(f'start: NAME "b"\nNAME: {around}').refusal()
+        assert "cannot see what is before or behind a lexeme" in refused
+
+
 def test_only_terminals_possible_at_a_place_compete(grammar: Make) -> None:
     names = "\nID: /[a-z]+/\n%ignore / +/"
     assert grammar('start: "if" ID' + names).accepts("ifx")

@@ -23,10 +23,6 @@ CASES: list[tuple[str, int, str, str]] = [
     ("(?<a", 4, "column 5: bad group name", ""),
     ("(?<a>x)(?P<a>y)", 7, "column 8: there is another group with the name 'a'", ""),
     # not regular, or not in this dialect
-    ("a(?=b)", 1, "column 2: look-ahead (?=...) is not supported", ""),
-    ("(?!b)a", 0, "column 1: look-ahead (?!...) is not supported", "(?not:...)"),
-    ("(?<=b)a", 0, "column 1: look-behind (?<=...) is not supported", ""),
-    ("(?<!b)a", 0, "column 1: look-behind (?<!...) is not supported", ""),
     (r"(a)\1", 3, "column 4: back-references", r"\x{...}"),
     (r"(?<n>a)\k<n>", 7, "column 8: back-references", ""),
     (r"(a)\g1", 3, "column 4: back-references", ""),
@@ -107,6 +103,11 @@ CASES: list[tuple[str, int, str, str]] = [
     # inside (?until:...) and (?not:...)
     ("x(?until:^a)", 1, "column 2: anchors and word boundaries are not supported inside", ""),
     (r"(?not:a\b)", 0, "column 1: anchors and word boundaries are not supported inside", ""),
+    ("x(?until:(?<!b)a)", 1, "column 2: look-arounds are not supported inside", ""),
+    ("(?not:a(?=b$))", 0, "column 1: look-arounds are not supported inside", ""),
+    ("a(?=b)", 0, "column 1: no text matches this pattern", ""),
+    ("(?<=b)a", 0, "column 1: no text matches this pattern", ""),
+    ("(?=a(b)", 0, "column 1: this group is not closed", ""),
 ]
 
 
@@ -143,6 +144,8 @@ PIECES = [
     r"(?x)",
     r"(?until:",
     r"(?not:",
+    r"(?!",
+    r"(?<=",
     r"\b",
     r"\d",
     r"\Q",

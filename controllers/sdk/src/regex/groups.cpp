@@ -56,6 +56,7 @@ class Splitter {
       has_group_[id] = true;
       if (node.kind == Node::Kind::kUntil || node.kind == Node::Kind::kNot)
         return refuse(node.offset, "a named group inside (?until:...) or (?not:...) has no text");
+      if (node.is_look()) return refuse(node.offset, "a named group inside a look-around has no text");
     }
     return part(ast_.root);
   }
@@ -127,11 +128,13 @@ class Splitter {
   std::optional<Part> plain(Node::Kind kind, std::span<const NodeId> nodes) {
     const std::uint32_t offset = nodes.empty() ? 0 : ast_.nodes[nodes.front()].offset;
     Ast alone = copy(ast_, kind, offset, nodes);
-    for (const Node& node : alone.nodes)
+    for (const Node& node : alone.nodes) {
+      if (node.is_look()) return refuse(node.offset, "with named groups, look-arounds are not possible");
       if (node.kind == Node::Kind::kAssertion)
         return refuse(node.offset,
                       "with named groups, ^ is only possible as the first character of the pattern, $ as the last, and "
                       "word boundaries are not");
+    }
     return made(make_regex(&alone, limits_, &parser_, error_));
   }
 

@@ -1,6 +1,8 @@
 #include "aici/regex/regex.hpp"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "aici/number.hpp"
 #include "make.hpp"
@@ -33,22 +35,38 @@ AssertionClasses add_hidden_classes(Ast* ast) {
 
 constexpr const char* kNoText = "no text matches this pattern";
 
-bool has_assertions(const Ast& ast) {
+/// Returns null if the automaton has neither look-arounds nor assertions, or once they are removed; else the reason.
+const char* resolve(const Ast& ast, const AssertionClasses& hidden, Program* program) {
+  constexpr std::uint32_t kMostStates = 0xffff;
+  bool looks = false, asserts = false;
   for (const Node& node : ast.nodes)
-    if (node.kind == Node::Kind::kAssertion) return true;
-  return false;
+    looks |= node.is_look(), asserts |= node.kind == Node::Kind::kAssertion;
+  if (!looks && !asserts) return nullptr;
+  const auto remove = looks ? resolve_looks : resolve_assertions;
+  if (remove(hidden, program->alphabet, &program->sets, kMostStates, &program->nfa)) return nullptr;
+  return looks ? "the pattern with its look-arounds is too large"
+               : "the pattern with its anchors and word boundaries is too large";
 }
 
-/// Returns why the lazy repetitions of a lexeme do not say where it ends, and sets `any` if it has some.
-BuildFailure check_lazy(const Ast& ast, bool* any) {
-  for (const Node& node : ast.nodes) *any = *any || (node.kind == Node::Kind::kRepeat && node.lazy);
+/// Returns why a pattern does not say where its lexemes end; sets `lazy` to whether it has lazy repetitions.
+BuildFailure check_lexeme(const Ast& ast, bool* lazy) {
+  for (const Node& node : ast.nodes) *lazy = *lazy || (node.kind == Node::Kind::kRepeat && node.lazy);
   for (const Node& node : ast.nodes) {
-    if (*any && node.kind == Node::Kind::kAssertion)
-      return {"a lazy repetition such as *? beside an anchor or a word boundary does not say where a lexeme ends: "
-              "write it without the ?, or without the anchor", node.offset};
-    if (*any && node.kind == Node::Kind::kNot)
-      return {"a lazy repetition such as *? beside a complement or an intersection does not say where a lexeme ends: "
-              "write it without the ?", node.offset};
+    if (*lazy && (node.kind == Node::Kind::kAssertion || node.kind == Node::Kind::kNot || node.is_look()))
+      return {"a lazy repetition such as *? does not say where a lexeme ends if there are also anchors, word boundaries, "
+              "look-arounds, complements or intersections: write it without the ?", node.offset};
+  }
+  std::vector<std::pair<NodeId, bool>> edges{{ast.root, false}, {ast.root, true}};  // and whether it is the last part
+  while (!edges.empty()) {
+    const auto [id, last] = edges.back();
+    const Node& node = ast.nodes[id];
+    edges.pop_back();
+    if (last ? node.kind == Node::Kind::kAhead || node.kind == Node::Kind::kNotAhead
+             : node.kind == Node::Kind::kBehind || node.kind == Node::Kind::kNotBehind)
+      return {"a look-around cannot see what is before or behind a lexeme", node.offset};
+    if (node.kind == Node::Kind::kAlternate)
+      for (std::uint32_t i = 0; i < node.count; i++) edges.emplace_back(ast.child(node, i), last);
+    if (node.kind == Node::Kind::kConcat && node.count > 0) edges.emplace_back(ast.child(node, last ? node.count - 1 : 0), last);
   }
   return {};
 }
@@ -57,7 +75,7 @@ BuildFailure check_lazy(const Ast& ast, bool* any) {
 std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildFailure* failure, bool lexeme = false) {
   bool ordered = false;
   if (lexeme)
-    if (*failure = check_lazy(*ast, &ordered); failure->message) return nullptr;
+    if (*failure = check_lexeme(*ast, &ordered); failure->message) return nullptr;
   if (*failure = check_sizes(*ast, limits); failure->message) return nullptr;
   const AssertionClasses hidden = add_hidden_classes(ast);
   Alphabet alphabet;
@@ -70,10 +88,8 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
   program->ordered = ordered;
   NfaBuilder builder(*ast, program->alphabet, limits, &program->sets, ordered);
   if (*failure = builder.build(ast->root, &program->nfa); failure->message) return nullptr;
-  constexpr std::uint32_t kMostStates = 0xffff;
-  if (has_assertions(*ast) &&
-      !resolve_assertions(hidden, program->alphabet, &program->sets, kMostStates, &program->nfa)) {
-    *failure = {"the pattern with its anchors and word boundaries is too large", 0};
+  if (const char* too_large = resolve(*ast, hidden, program.get())) {
+    *failure = {too_large, 0};
     return nullptr;
   }
   if (!program->nfa.live[program->nfa.start]) {

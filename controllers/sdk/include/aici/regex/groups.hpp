@@ -30,8 +30,8 @@ struct Part {
 
 /// Reads a pattern with named groups: (?P<name>...) or (?<name>...). Without any, the part is the pattern. Returns
 /// nothing and fills in `error` if the pattern is malformed or exceeds a limit, or if the parts depend on each other: `^`
-/// may only be its first character then, `$` its last one, there are no word boundaries, and a named group is not inside
-/// (?until:...) or (?not:...).
+/// may only be its first character then, `$` its last one, there are no word boundaries and look-arounds, and a named group is
+/// not inside (?until:...) or (?not:...).
 std::optional<Part> read_parts(std::string_view pattern, Error* error, const Limits& limits = {});
 
 /// Calls `Regex::set_byte_classes` for all parts.

@@ -37,8 +37,8 @@ class Regex {
 
   /// As `compile`, for a lexeme in a longer text. Without a lazy repetition, every text that matches is one. Otherwise
   /// the pattern decides where the lexeme ends, as in Python's `re`: a text is one if a search for the pattern at its
-  /// start ends at its end, whatever may follow. So the longest lexeme in a text is what `re` finds there. Lazy
-  /// repetitions beside anchors, or in (?not:...), are refused.
+  /// start ends at its end, whatever may follow. So the longest lexeme in a text is what `re` finds there. Refuses lazy
+  /// repetitions beside anchors, look-arounds and (?not:...), and look-arounds that look at what surrounds the lexeme.
   static std::optional<Regex> lexeme(std::string_view pattern, Error* error, const Limits& limits = {});
 
   /// Matches every text that ends at the first occurrence of one of `stops`, as (?until:...) does. The stops must be

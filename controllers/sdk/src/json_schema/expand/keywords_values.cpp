@@ -184,7 +184,7 @@ void Expander::add_text(Value keyword, bool format, bool negated, Branches& bran
   prune(branches);
   const Pattern& pattern = strings_.read(document_.text(keyword), format);
   if (!pattern.problem.empty()) return problem(branches, kString, keyword, pattern.problem.c_str());
-  if (format && pattern.parts.empty()) {
+  if (format && pattern.text.empty()) {
     if (negated) branches.clear();
     return;
   }

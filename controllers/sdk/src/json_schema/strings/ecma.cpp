@@ -82,7 +82,8 @@ std::string spell(const CodepointSet& set, Escapes how) {
 struct Facts {
   std::string text;
   std::uint32_t min = 0, max = 0;
-  bool start = false, end = false, boundary = false, ahead = false;
+  bool start = false, end = false;
+  bool inner = false;  ///< has word boundaries or look-arounds
 };
 
 std::uint32_t add(std::uint32_t a, std::uint32_t b) {
@@ -97,7 +98,6 @@ std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
 struct Branch {
   bool start = false, end = false;
   std::vector<std::uint32_t> items;
-  std::vector<std::uint32_t> ahead;
 };
 
 class Builder {
@@ -116,7 +116,8 @@ class Builder {
     whole.items.push_back(static_cast<std::uint32_t>(tree_.nodes.size() - 1));
     std::vector<Branch> branches;
     if (!separate(whole, &branches)) return refused("it has too many alternatives");
-    if (!find_bounds(branches) || !add_parts(branches)) return std::move(pattern_);
+    find_bounds(branches);
+    write_text(branches);
     find_stretch(branches);
     return std::move(pattern_);
   }
@@ -127,16 +128,12 @@ class Builder {
     pattern.problem = "the pattern is not supported: " + std::string(why);
     return pattern;
   }
-  bool refuse(std::string_view why) {
-    pattern_ = refused(why);
-    return false;
-  }
   Facts facts(const EcmaNode& node) const;
   bool separate(Branch from, std::vector<Branch>* out) const;
-  bool find_bounds(const std::vector<Branch>& branches);
-  bool add_parts(const std::vector<Branch>& branches);
+  void find_bounds(const std::vector<Branch>& branches);
   std::string fewest(std::uint32_t item) const;
-  bool add_text(const std::vector<Branch>& branches, bool negated);
+  void write_text(const std::vector<Branch>& branches);
+  std::string any() const { return spell(CodepointSet::all(), escapes_) + "*"; }
   void find_stretch(const std::vector<Branch>& branches);
 
   const EcmaTree& tree_;
@@ -151,7 +148,7 @@ Facts Builder::facts(const EcmaNode& node) const {
   Facts out;
   for (const std::uint32_t child : node.children) {
     const Facts& of = facts_[child];
-    out.start |= of.start, out.end |= of.end, out.boundary |= of.boundary, out.ahead |= of.ahead;
+    out.start |= of.start, out.end |= of.end, out.inner |= of.inner;
   }
   switch (node.kind) {
     case Kind::kClass:
@@ -182,15 +179,18 @@ Facts Builder::facts(const EcmaNode& node) const {
     }
     case Kind::kStart: out.text = "\\A", out.start = true; break;
     case Kind::kEnd: out.text = "\\z", out.end = true; break;
-    case Kind::kBoundary: out.text = "(?-u:\\b)", out.boundary = true; break;
-    case Kind::kNoBoundary: out.text = "(?-u:\\B)", out.boundary = true; break;
-    case Kind::kAhead:
-    case Kind::kNotAhead: out.ahead = true; break;
+    case Kind::kBoundary: out.text = "(?-u:\\b)", out.inner = true; break;
+    case Kind::kNoBoundary: out.text = "(?-u:\\B)", out.inner = true; break;
+    case Kind::kAhead: return {.text = "(?=" + facts_[node.children[0]].text + ")", .inner = true};
+    case Kind::kNotAhead: return {.text = "(?!" + facts_[node.children[0]].text + ")", .inner = true};
+    // from the start of the string on, since the end of an escape is not a character
+    case Kind::kBehind: return {.text = "(?<=\\A" + any() + facts_[node.children[0]].text + ")", .inner = true};
+    case Kind::kNotBehind: return {.text = "(?<!\\A" + any() + facts_[node.children[0]].text + ")", .inner = true};
   }
   return out;
 }
 
-/// Removes anchors and look-aheads from both ends, separately for each alternative.
+/// Removes anchors from both ends, separately for each alternative.
 bool Builder::separate(Branch from, std::vector<Branch>* out) const {
   std::vector<Branch> work{std::move(from)};
   while (!work.empty()) {
@@ -202,7 +202,7 @@ bool Builder::separate(Branch from, std::vector<Branch>* out) const {
       const auto at = front ? branch.items.begin() : branch.items.end() - 1;
       const EcmaNode& node = tree_.nodes[*at];
       const Facts& of = facts_[*at];
-      if (front ? !(of.start || of.ahead) && !(of.end && branch.items.size() == 1) : !of.end) return false;
+      if (front ? !of.start && !(of.end && branch.items.size() == 1) : !of.end) return false;
       if (node.kind == Kind::kConcat) {
         const auto place = branch.items.erase(at);
         branch.items.insert(place, node.children.begin(), node.children.end());
@@ -212,8 +212,6 @@ bool Builder::separate(Branch from, std::vector<Branch>* out) const {
         branch.start = true;
       } else if (node.kind == Kind::kEnd && !front) {
         branch.end = true;
-      } else if ((node.kind == Kind::kAhead || node.kind == Kind::kNotAhead) && front && branch.start) {
-        branch.ahead.push_back(*at);
       } else if (node.kind == Kind::kAlternate) {
         for (std::size_t i = node.children.size(); i-- > 0;) {
           Branch one = branch;
@@ -237,69 +235,45 @@ bool Builder::separate(Branch from, std::vector<Branch>* out) const {
   return true;
 }
 
-bool Builder::find_bounds(const std::vector<Branch>& branches) {
+void Builder::find_bounds(const std::vector<Branch>& branches) {
   pattern_.min_length = kUnlimited, pattern_.max_length = 0;
   for (const Branch& branch : branches) {
     std::uint32_t min = 0, max = branch.start && branch.end ? 0 : kUnlimited;
     for (const std::uint32_t item : branch.items) {
       const Facts& of = facts_[item];
       min = add(min, of.min), max = add(max, of.max);
-      if (of.ahead) return refuse("a look-ahead that is not at the start, behind ^");
     }
     pattern_.min_length = std::min(pattern_.min_length, min), pattern_.max_length = std::max(pattern_.max_length, max);
   }
-  return true;
 }
 
 /// Returns the text of an item; for a repetition, with the minimum number of repetitions.
 std::string Builder::fewest(std::uint32_t item) const {
   const Facts& of = facts_[item];
   const EcmaNode& node = tree_.nodes[item];
-  if (node.kind != Kind::kRepeat || of.start || of.end || of.boundary) return of.text;
+  if (node.kind != Kind::kRepeat || of.start || of.end || of.inner) return of.text;
   return "(?:" + facts_[node.children[0]].text + "){" + std::string(Number(node.min).text()) + "}";
 }
 
-bool Builder::add_text(const std::vector<Branch>& branches, bool negated) {
-  const std::string any = spell(CodepointSet::all(), escapes_) + "*";
-  std::string text;
+void Builder::write_text(const std::vector<Branch>& branches) {
+  std::string& text = pattern_.text;
   for (const Branch& branch : branches) {
-    if (!branch.ahead.empty() && branches.size() > 1) return refuse("a look-ahead in one of several alternatives");
     text += text.empty() ? "(?:" : "|";
-    if (!branch.start) text += any;
+    if (!branch.start) text += any();
     for (std::size_t i = 0; i < branch.items.size(); i++) {
       const Facts& of = facts_[branch.items[i]];
-      if (of.ahead) return refuse("a look-ahead in a look-ahead");
-      pattern_.assertive = pattern_.assertive || of.start || of.end || of.boundary;
+      pattern_.assertive = pattern_.assertive || of.start || of.end || of.inner;
       // next to any text, the minimum number of repetitions is as good as more
       const bool open = (i == 0 && !branch.start) || (i + 1 == branch.items.size() && !branch.end);
       text += open ? fewest(branch.items[i]) : of.text;
     }
-    if (!branch.end) text += any;
+    if (!branch.end) text += any();
   }
-  pattern_.parts.push_back({text + ")", negated});
-  return true;
-}
-
-bool Builder::add_parts(const std::vector<Branch>& branches) {
-  if (!add_text(branches, false)) return false;
-  for (const std::uint32_t ahead : branches[0].ahead) {
-    Branch branch;
-    branch.start = true;
-    branch.items = tree_.nodes[ahead].children;
-    std::vector<Branch> inner;
-    if (!separate(branch, &inner)) return refuse("it has too many alternatives");
-    for (const Branch& one : inner)
-      if (!one.ahead.empty()) return refuse("a look-ahead in a look-ahead");
-    if (!add_text(inner, tree_.nodes[ahead].kind == Kind::kNotAhead)) return false;
-  }
-  if (pattern_.assertive && pattern_.parts.size() > 1)
-    return refuse("a look-ahead beside an anchor or a word boundary");
-  return true;
+  text += ')';
 }
 
 void Builder::find_stretch(const std::vector<Branch>& branches) {
-  if (branches.size() != 1 || !branches[0].start || !branches[0].end || pattern_.parts.size() > 1 || pattern_.assertive)
-    return;
+  if (branches.size() != 1 || !branches[0].start || !branches[0].end || pattern_.assertive) return;
   Pattern::Stretch stretch;
   for (const std::uint32_t item : branches[0].items) {
     const Facts& of = facts_[item];

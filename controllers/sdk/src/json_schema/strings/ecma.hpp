@@ -1,11 +1,10 @@
-// ecma.hpp - converts a regular expression of ECMAScript, as in `pattern`, to patterns of aici/regex. These match the
+// ecma.hpp - converts a regular expression of ECMAScript, as in `pattern`, to a pattern of aici/regex. It matches the
 // text of a JSON string, with characters as append_json_string writes them, or a plain text.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace aici::json_schema {
 
@@ -15,17 +14,12 @@ inline constexpr std::uint32_t kUnlimited = 0xffffffff;
 const std::string& any_character(bool plain);
 const std::string& any_text(bool plain);
 
-struct Part {
-  std::string text;      ///< for the whole string, without its quotes
-  bool negated = false;  ///< the string must not match it
-};
-
 struct Pattern {
   /// Why the expression is not supported; empty if it is.
   std::string problem;
-  /// A string matches if it satisfies all parts.
-  std::vector<Part> parts;
-  /// Whether a part has assertions, so that it cannot be inside (?not:...).
+  /// For the whole string, without its quotes.
+  std::string text;
+  /// Whether it has assertions or look-arounds, so that it cannot be inside (?not:...).
   bool assertive = false;
   /// Bounds on the number of characters of a match. The actual bounds may be narrower.
   std::uint32_t min_length = 0, max_length = kUnlimited;

@@ -166,8 +166,10 @@ bool Parser::open() {
     group.kind = Kind::kAhead;
   } else if (accept("?!")) {
     group.kind = Kind::kNotAhead;
-  } else if (accept("?<=") || accept("?<!")) {
-    return fail("look-behind");
+  } else if (accept("?<=")) {
+    group.kind = Kind::kBehind;
+  } else if (accept("?<!")) {
+    group.kind = Kind::kNotBehind;
   } else if (accept("?<") || accept("?P<")) {
     while (peek() != '>' && peek() != kEnd) take();
     if (!accept(">")) return fail("the name of a group does not end");
@@ -213,8 +215,6 @@ bool Parser::quantifier() {
   accept("?");
   if (peek() == '*' || peek() == '+' || peek() == '?') return fail("nothing to repeat");
   std::uint32_t& last = groups_.back().items.back();
-  const Kind kind = tree_.nodes[last].kind;
-  if (kind == Kind::kAhead || kind == Kind::kNotAhead) return fail("a repeated look-ahead");
   last = add({.kind = Kind::kRepeat, .min = min, .max = max, .children = {last}});
   return true;
 }

@@ -20,8 +20,10 @@ struct EcmaNode {
     kEnd,
     kBoundary,
     kNoBoundary,
-    kAhead,     ///< (?=...)
-    kNotAhead,  ///< (?!...)
+    kAhead,      ///< (?=...)
+    kNotAhead,   ///< (?!...)
+    kBehind,     ///< (?<=...)
+    kNotBehind,  ///< (?<!...)
   };
   Kind kind;
   std::uint32_t set = 0;

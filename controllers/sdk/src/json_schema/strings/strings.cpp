@@ -89,27 +89,21 @@ const Pattern& Strings::read(std::string_view text, bool format) { return known(
 std::optional<bool> Strings::matches(std::string_view text, bool format, std::string_view string) {
   Known& known = this->known(text, format);
   if (!known.pattern.problem.empty() || known.failed) return std::nullopt;
-  if (known.compiled.empty() && !known.pattern.parts.empty())
-    for (const Part& part : known.pattern.parts) {
-      bool empty = false;
-      std::string problem;
-      known.compiled.push_back(compile(part.text, &empty, &problem));
-      known.failed = known.failed || (!known.compiled.back() && !empty);
-    }
+  if (known.pattern.text.empty()) return true;
+  if (!known.compiled) {
+    bool empty = false;
+    std::string problem;
+    known.automaton = compile(known.pattern.text, &empty, &problem);
+    known.compiled = true, known.failed = !known.automaton && !empty;
+  }
   if (known.failed) return std::nullopt;
+  if (!known.automaton) return false;
   std::string quoted;
   append_json_string(string, &quoted);
   const std::string_view inside = plain_ ? string : std::string_view(quoted).substr(1, quoted.size() - 2);
-  for (std::size_t i = 0; i < known.compiled.size(); i++) {
-    bool match = false;
-    if (const std::shared_ptr<regex::Regex>& compiled = known.compiled[i]) {
-      regex::Regex::State state = compiled->initial();
-      for (const char c : inside) state = compiled->append(state, static_cast<std::uint8_t>(c));
-      match = compiled->accepting(state);
-    }
-    if (match == known.pattern.parts[i].negated) return false;
-  }
-  return true;
+  regex::Regex::State state = known.automaton->initial();
+  for (const char c : inside) state = known.automaton->append(state, static_cast<std::uint8_t>(c));
+  return known.automaton->accepting(state);
 }
 
 std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths lengths, const Branch::Text** cause,
@@ -121,16 +115,8 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
   for (const Branch::Text& text : branch.texts) {
     const Pattern& pattern = read(text.text, text.format);
     *cause = &text;
-    if (pattern.assertive && (branch.texts.size() > 1 || text.negated)) {
-      *problem = "this pattern has anchors or word boundaries inside, so it cannot be combined with others";
-      return std::nullopt;
-    }
     out.assertive = out.assertive || pattern.assertive;
-    if (text.negated && pattern.parts.size() > 1) {
-      *problem = "the negation of a pattern with look-aheads cannot be enforced";
-      return std::nullopt;
-    }
-    for (const Part& part : pattern.parts) (part.negated != text.negated ? bad : good).push_back(part.text);
+    if (!pattern.text.empty()) (text.negated ? bad : good).push_back(pattern.text);
     if (text.negated) continue;
     least = std::max(least, pattern.min_length), most = std::min(most, pattern.max_length);
     if (pattern.stretch.known) stretch = &pattern.stretch;
@@ -181,28 +167,33 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
   const std::uint32_t low = longer ? branch.min_length : 0, high = shorter ? branch.max_length : kUnlimited;
   if (bounded && good.size() == 1 && bad.empty() && (may_count_both || (may_count && !longer)))
     return count(good[0], low, high);
-  if (out.assertive) {
-    *problem = "this pattern has anchors or word boundaries inside, so it cannot be combined with a length";
-    return std::nullopt;
-  }
-  std::string base;
-  if (good.empty()) good.push_back(any_text(plain_));
-  for (const std::string& text : good) base += (base.empty() ? "(?not:(?not:" : "|(?not:") + text + ")";
-  for (const std::string& text : bad) base += "|" + text;
-  if (!bounded || may_count_both || (may_count && !longer)) {
-    base += ")";
-    if (bounded) return count(base, low, high);
-    out.pattern = base;
+  const auto combined = [&](std::uint32_t fewest, std::uint32_t greatest) {
+    const std::string texts = repeated(any_character(plain_), fewest, greatest);
+    std::string all;
+    if (out.assertive) {  // (?not:...) has no assertions
+      for (const std::string& text : good) all += "(?=" + text + "\\z)";
+      for (const std::string& text : bad) all += "(?!" + text + "\\z)";
+      return all + texts;
+    }
+    for (const std::string& text : good) all += "|(?not:" + text + ")";
+    if (good.empty()) all += "|(?not:" + any_text(plain_) + ")";
+    for (const std::string& text : bad) all += "|" + text;
+    if (fewest != 0 || greatest != kUnlimited) all += "|(?not:" + texts + ")";
+    return "(?not:" + all.substr(1) + ")";
+  };
+  if (!bounded) {
+    out.pattern = combined(0, kUnlimited);
     return out;
   }
-  if (may_count) return count(base + "|(?not:" + repeated(any_character(plain_), low, kUnlimited) + "))", 0, high);
+  if (may_count_both || (may_count && !longer)) return count(combined(0, kUnlimited), low, high);
+  if (may_count) return count(combined(low, kUnlimited), 0, high);
   // a pattern with a length and excluded texts is a product of automata, which may be too large
   std::vector<std::uint32_t> tried{to};
   for (const std::uint32_t length : kTriedLengths)
     if (to > length && from < length && branch.max_length < most) tried.push_back(length);
   for (const std::uint32_t high : tried) {
     if (high != kUnlimited && high > kTriedLengths[0]) continue;
-    out.pattern = base + "|(?not:" + repeated(any_character(plain_), branch.min_length, high) + "))";
+    out.pattern = combined(branch.min_length, high);
     bool empty = false;
     if (compile(out.pattern, &empty, problem) || empty) return out;
   }

@@ -29,8 +29,8 @@ class Strings {
   std::optional<bool> matches(std::string_view text, bool format, std::string_view string);
 
   /// The strings of a branch, between their quotes if they have some, as a pattern of aici/regex. Ignores not_strings.
-  /// If there is no pattern of moderate size, returns nothing and sets `problem`. `assertive`: it cannot be combined
-  /// with other patterns.
+  /// If there is no pattern of moderate size, returns nothing and sets `problem`. `assertive`: it examines its
+  /// surroundings.
   struct Language {
     std::string pattern;
     bool assertive = false;
@@ -51,9 +51,9 @@ class Strings {
  private:
   struct Known {
     Pattern pattern;
-    /// One for each part, compiled when they are first needed.
-    std::vector<std::shared_ptr<regex::Regex>> compiled;
-    bool failed = false;
+    /// Compiled when it is first needed; null if nothing matches.
+    std::shared_ptr<regex::Regex> automaton{};
+    bool compiled = false, failed = false;
   };
   Known& known(std::string_view text, bool format);
 

@@ -2,50 +2,25 @@
 // assertions distinguish characters. Each side to its right is tried in turn; on each of them it is known which
 // assertions hold. A state from which no assertion can be reached before the next character does not depend on its left
 // side, and is made only once.
-#include <algorithm>
 #include <utility>
 
 #include "nfa_builder.hpp"
+#include "sides.hpp"
 
 namespace aici::regex {
 namespace {
 
 using Op = NfaState::Op;
 
-struct Side {
-  bool edge = false, newline = false, word = false, ascii_word = false;
-  bool operator==(const Side&) const = default;
-};
-
-bool holds(Assertion assertion, Side left, Side right) {
-  const bool ascii = is_ascii_assertion(assertion);
-  const bool l = ascii ? left.ascii_word : left.word, r = ascii ? right.ascii_word : right.word;
-  switch (assertion) {
-    case Assertion::kTextStart: return left.edge;
-    case Assertion::kTextEnd: return right.edge;
-    case Assertion::kLineStart: return left.edge || left.newline;
-    case Assertion::kLineEnd: return right.edge || right.newline;
-    case Assertion::kWordBoundary:
-    case Assertion::kAsciiWordBoundary: return l != r;
-    case Assertion::kNoWordBoundary:
-    case Assertion::kAsciiNoWordBoundary: return l == r;
-    case Assertion::kWordStart:
-    case Assertion::kAsciiWordStart: return !l && r;
-    case Assertion::kWordEnd:
-    case Assertion::kAsciiWordEnd: return l && !r;
-    case Assertion::kWordStartHalf:
-    case Assertion::kAsciiWordStartHalf: return !l;
-    case Assertion::kWordEndHalf:
-    case Assertion::kAsciiWordEndHalf: return !r;
-  }
-  return false;
-}
-
 class Resolver {
  public:
-  Resolver(const Nfa& nfa, KindSets* sets, std::uint32_t most) : nfa_(nfa), sets_(*sets), states_(sets, most) {}
+  Resolver(const Nfa& nfa, Sides sides, KindSets* sets, std::uint32_t most)
+      : nfa_(nfa),
+        sets_(*sets),
+        states_(sets, most),
+        sides_(std::move(sides.sides)),
+        side_kinds_(std::move(sides.kinds)) {}
 
-  void find_sides(const AssertionClasses& classes, const Alphabet& alphabet);
   bool run(Nfa* out);
 
  private:
@@ -56,13 +31,13 @@ class Resolver {
   NfaId options(NfaId state, std::size_t left);
   NfaId then(KindSetId kinds, NfaId next);
 
-  static constexpr std::size_t kEdge = 0;  ///< the side beyond the text
+  static constexpr std::size_t kEdge = Sides::kEdge;
 
   const Nfa& nfa_;
   KindSets& sets_;
   NfaStates states_;
-  std::vector<Side> sides_{Side{.edge = true}};
-  std::vector<KindSetId> side_kinds_{kNoKinds};
+  std::vector<Side> sides_;
+  std::vector<KindSetId> side_kinds_;
   std::vector<bool> sensitive_;
   std::vector<NfaId> made_;  ///< per state and side; 0: not made yet
   std::vector<std::pair<NfaId, std::size_t>> work_;
@@ -70,25 +45,6 @@ class Resolver {
   std::vector<std::uint32_t> slots_;  ///< per state, its index in `found` of options()
   std::uint32_t walk_ = 0;
 };
-
-void Resolver::find_sides(const AssertionClasses& classes, const Alphabet& alphabet) {
-  const auto has = [&](std::uint32_t index, std::uint32_t kind) {
-    return index != AssertionClasses::kNone && (alphabet.kinds_of_class(index)[kind / 32] >> (kind % 32) & 1);
-  };
-  std::vector<std::vector<std::uint32_t>> members(1);
-  for (std::uint32_t kind = 1; kind < alphabet.size(); kind++) {
-    const Side side{.newline = has(classes.newline, kind),
-                    .word = has(classes.word, kind),
-                    .ascii_word = has(classes.ascii_word, kind)};
-    const auto known = static_cast<std::size_t>(std::find(sides_.begin(), sides_.end(), side) - sides_.begin());
-    if (known == sides_.size()) {
-      sides_.push_back(side);
-      members.emplace_back(alphabet.words());
-    }
-    members[known][kind / 32] |= 1u << (kind % 32);
-  }
-  for (std::size_t i = 1; i < sides_.size(); i++) side_kinds_.push_back(sets_.add(members[i]));
-}
 
 /// Loops in the automaton go through states that are made later, so a few rounds suffice.
 void Resolver::find_sensitive() {
@@ -197,9 +153,7 @@ NfaId Resolver::options(NfaId state, std::size_t left) {
 bool resolve_assertions(const AssertionClasses& classes, const Alphabet& alphabet, KindSets* sets,
                         std::uint32_t most, Nfa* nfa) {
   const Nfa from = std::move(*nfa);
-  Resolver resolver(from, sets, most);
-  resolver.find_sides(classes, alphabet);
-  return resolver.run(nfa);
+  return Resolver(from, find_sides(classes, alphabet, sets), sets, most).run(nfa);
 }
 
 }  // namespace aici::regex

@@ -37,6 +37,12 @@ NfaId NfaStates::assertion(Assertion assertion, NfaId next) {
   return add({.op = Op::kAssert, .assertion = assertion, .out = next});
 }
 
+NfaId NfaStates::look(Op op, std::uint16_t look, NfaId body, NfaId next) {
+  return add({.op = op, .kinds = look, .out = next, .alt = body});
+}
+
+NfaId NfaStates::look_end(std::uint16_t look) { return add({.op = Op::kLookEnd, .kinds = look}); }
+
 bool NfaStates::joins(NfaId a, NfaId b) const {
   return states_[a].op == Op::kKinds && states_[b].op == Op::kKinds && states_[a].out == states_[b].out;
 }
@@ -98,7 +104,8 @@ void Nfa::trim() {
   const auto each_edge = [&](auto visit) {
     for (std::size_t from = 0; from < states.size(); from++) {
       const NfaState& state = states[from];
-      if (state.op == Op::kMatch || (state.op == Op::kKinds && state.kinds == kNoKinds)) continue;
+      if (state.op == Op::kMatch || state.op == Op::kLookEnd) continue;
+      if (state.op == Op::kKinds && state.kinds == kNoKinds) continue;
       visit(from, state.out);
       if (state.op == Op::kSplit && state.alt != state.out) visit(from, state.alt);
     }
@@ -111,6 +118,8 @@ void Nfa::trim() {
   live.assign(states.size(), false);
   live[kMatch] = true;
   std::vector<NfaId> work{kMatch};
+  for (std::size_t id = 0; id < states.size(); id++)
+    if (states[id].op == Op::kLookEnd) live[id] = true, work.push_back(static_cast<NfaId>(id));
   while (!work.empty()) {
     const NfaId to = work.back();
     work.pop_back();

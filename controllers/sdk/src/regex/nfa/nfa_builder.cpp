@@ -29,8 +29,27 @@ NfaId NfaBuilder::add(NodeId id, NfaId next) {
     case Node::Kind::kRepeat: return add_repeat(node, next);
     case Node::Kind::kUntil: return add_until(node, next);
     case Node::Kind::kNot: return add_not(node, next);
+    case Node::Kind::kAhead:
+    case Node::Kind::kNotAhead:
+    case Node::Kind::kBehind:
+    case Node::Kind::kNotBehind: return add_look(id, next);
   }
   return next;
+}
+
+NfaId NfaBuilder::add_look(NodeId id, NfaId next) {
+  const Node& node = ast_.nodes[id];
+  const bool behind = node.kind == Node::Kind::kBehind || node.kind == Node::Kind::kNotBehind;
+  looks_.resize(ast_.nodes.size());
+  Look& look = looks_[id];
+  if (look.body == Nfa::kMatch) {
+    if (behind && num_behinds_ == kMostBehinds) failure_ = {"the pattern has more than 64 look-behinds", node.offset};
+    if (behind && !failure_.message) look.number = ++num_behinds_;
+    look.body = add(ast_.child(node), states_.look_end(look.number));
+  }
+  const auto op = static_cast<NfaState::Op>(static_cast<int>(NfaState::Op::kAhead) + static_cast<int>(node.kind) -
+                                            static_cast<int>(Node::Kind::kAhead));
+  return states_.look(op, look.number, look.body, next);
 }
 
 NfaId NfaBuilder::add_repeat(const Node& node, NfaId next) {

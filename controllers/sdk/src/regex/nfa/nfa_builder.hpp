@@ -17,6 +17,9 @@ struct BuildFailure {
   std::uint32_t offset = 0;
 };
 
+/// Maximum number of look-behinds. Each runs beside the whole text.
+inline constexpr std::uint16_t kMostBehinds = 64;
+
 /// Computes an upper bound on the states of each node, with repetitions expanded (nfa_size.cpp).
 BuildFailure check_sizes(const Ast& ast, const Limits& limits);
 
@@ -32,13 +35,17 @@ struct AssertionClasses {
 bool resolve_assertions(const AssertionClasses& classes, const Alphabet& alphabet, KindSets* sets,
                         std::uint32_t most, Nfa* nfa);
 
+/// The same for an automaton with look-arounds, and with or without assertions (look.cpp).
+bool resolve_looks(const AssertionClasses& classes, const Alphabet& alphabet, KindSets* sets, std::uint32_t most,
+                   Nfa* nfa);
+
 class NfaBuilder {
  public:
   /// With `ordered`, what `re` prefers is the first part of each split.
   NfaBuilder(const Ast& ast, const Alphabet& alphabet, const Limits& limits, KindSets* sets, bool ordered)
       : ast_(ast), alphabet_(alphabet), limits_(limits), sets_(*sets), ordered_(ordered), states_(sets, kMostStates) {}
 
-  /// Builds the automaton of a node, with unresolved assertions.
+  /// Builds the automaton of a node, with unresolved assertions and look-arounds.
   BuildFailure build(NodeId root, Nfa* out);
 
  private:
@@ -46,6 +53,7 @@ class NfaBuilder {
   static constexpr std::uint32_t kMostStates = 0xffff;
 
   NfaId add(NodeId node, NfaId next);
+  NfaId add_look(NodeId id, NfaId next);
   NfaId add_repeat(const Node& node, NfaId next);
   template <class AddOne>
   NfaId add_copies(std::uint32_t count, NfaId next, AddOne add_one);
@@ -59,6 +67,12 @@ class NfaBuilder {
   KindSets& sets_;
   bool ordered_;
   NfaStates states_;
+  struct Look {
+    std::uint16_t number = 0;
+    NfaId body = Nfa::kMatch;  ///< kMatch: not built yet
+  };
+  std::vector<Look> looks_;  ///< per node, if there are any: copies of a look-around share its body
+  std::uint16_t num_behinds_ = 0;
   BuildFailure failure_;
 };
 

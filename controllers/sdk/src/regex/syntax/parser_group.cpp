@@ -13,10 +13,6 @@ struct Refused {
 };
 
 constexpr Refused kRefused[] = {
-    {"?=", "look-ahead (?=...) is not supported: its automaton would be too large"},
-    {"?!", "look-ahead (?!...) is not supported; (?not:...) is the complement of a whole pattern"},
-    {"?<=", "look-behind (?<=...) is not supported"},
-    {"?<!", "look-behind (?<!...) is not supported"},
     {"?P=", "back-references are not supported: they do not describe a regular language"},
     {"?P>", "recursion is not supported"},
     {"?R", "recursion is not supported"},
@@ -55,6 +51,14 @@ bool Parser::open_special_group(std::size_t start) {
     push_group(start, Node::Kind::kUntil);
   } else if (accept("not:")) {
     push_group(start, Node::Kind::kNot);
+  } else if (accept("=")) {
+    push_group(start, Node::Kind::kAhead);
+  } else if (accept("!")) {
+    push_group(start, Node::Kind::kNotAhead);
+  } else if (accept("<=")) {
+    push_group(start, Node::Kind::kBehind);
+  } else if (accept("<!")) {
+    push_group(start, Node::Kind::kNotBehind);
   } else if (accept("P<") || accept("<")) {
     if (!parse_group_name(start)) return false;
     push_group(start, Node::Kind::kConcat, names_.back());

@@ -48,6 +48,10 @@ struct Node {
     kRepeat,     ///< the child `min` to `max` times
     kUntil,      ///< the shortest text that ends with a match of the child
     kNot,        ///< every text that the child does not match
+    kAhead,      ///< no character; the child matches from here on
+    kNotAhead,   ///< it does not
+    kBehind,     ///< no character; the child matches up to here
+    kNotBehind,  ///< it does not
   };
   static constexpr std::uint32_t kNoMax = 0xffffffff;
 
@@ -58,6 +62,8 @@ struct Node {
   std::uint32_t count = 0;                      ///< number of children
   std::uint32_t min = 0, max = 0;               ///< kRepeat
   bool lazy = false;                            ///< kRepeat: `re` prefers few times
+
+  bool is_look() const { return kind >= Kind::kAhead; }
 };
 
 /// Children come before their parents in `nodes`.

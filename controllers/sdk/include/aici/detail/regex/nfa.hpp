@@ -14,11 +14,18 @@ using NfaId = std::uint16_t;
 
 struct NfaState {
   enum class Op : std::uint8_t {
-    kMatch,   ///< the text may end here
-    kKinds,   ///< a character of the set `kinds`, then `out`
-    kSplit,   ///< `out` or `alt`
-    kAssert,  ///< `assertion` holds here, then `out`
+    kMatch,      ///< the text may end here
+    kKinds,      ///< a character of the set `kinds`, then `out`
+    kSplit,      ///< `out` or `alt`
+    kAssert,     ///< `assertion` holds here, then `out`
+    kAhead,      ///< a kLookEnd can be reached from `alt`, then `out`
+    kNotAhead,   ///< none can be reached, then `out`
+    kBehind,     ///< the kLookEnd of this number has been reached from `alt`, then `out`
+    kNotBehind,  ///< it has not, then `out`
+    kLookEnd,    ///< the end of a look-behind, or of a look-ahead if its number is 0
   };
+  /// The number of a look-behind is in `kinds`. They are numbered from 1, inner ones after outer ones.
+  std::uint16_t look() const { return kinds; }
   Op op;
   Assertion assertion = Assertion::kTextStart;
   KindSetId kinds = kNoKinds;
@@ -26,8 +33,9 @@ struct NfaState {
   bool operator==(const NfaState&) const = default;
 };
 
-/// State 0 is the only kMatch. After `trim`, a state is live if a match can be reached from it. So a set of states can
-/// reach a match if and only if it has a live state.
+/// State 0 is the only kMatch. After `trim`, a state is live if a match can be reached from it, or the end of the
+/// look-around that it belongs to. So without look-arounds, a set of states can reach a match if and only if it has a
+/// live state.
 struct Nfa {
   static constexpr NfaId kMatch = 0;
 
@@ -47,6 +55,8 @@ class NfaStates {
   NfaId kinds(KindSetId set, NfaId next);
   NfaId split(NfaId a, NfaId b);
   NfaId assertion(Assertion assertion, NfaId next);
+  NfaId look(NfaState::Op op, std::uint16_t look, NfaId body, NfaId next);
+  NfaId look_end(std::uint16_t look);
   /// Adds a state that is filled in later, for loops.
   NfaId open();
   void fill(NfaId state, NfaId target) {

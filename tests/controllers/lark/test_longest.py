@@ -1,0 +1,128 @@
+"""Where lexemes end: at the longest match that is complete, or where a lazy repetition ends, as `re` and Lark have it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Callable
+
+import lark
+import pytest
+
+from tests.controllers.grammars.walk import Controller
+
+Make = Callable[[str], Controller]
+
+COMMENTS = r"""
+start: WORD*
+WORD: /[a-z]+/
+COMMENT: /\/\*(.|\n)*?\*\//
+%ignore COMMENT
+%ignore /[ \n]+/
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted", "rejected"),
+    [
+        (
+            'start: STEM SUFFIX\nSTEM: "list" | "listen"\nSUFFIX: "ed"',
+            ["listed", "listened"],
+            ["listen", "list", "listenned"],
+        ),
+        (
+            COMMENTS,
+            ["", "/* a */", "/* a */ b", " b", "a /* * / ** */ b", "/**//**/"],
+            ["/* a", "*/", "/* a */ /", "/*/"],
+        ),
+        ('start: N ".." N\nN: /[0-9]+(\\.[0-9]+)?/', ["1..2", "1.5..2", "1..2.5"], ["1.5.2", "1...2", "1.", "1.."]),
+        # the longer lexeme is complete only much later
+        ('start: (A | B | C)*\nA: "a"\nB: "b"\nC: /ab+c/', ["abbb", "abbbc", "aab", "abbbcb"], ["c", "abcc"]),
+        # several longer lexemes at a time
+        ('start: (A | B)* "!"\nA: /a(a{4}b)?/\nB: /b(a{3}c)?/', ["aaaa!", "aaaaab!", "baaa!", "baaac!"], ["c!"]),
+        # a value that is no lexeme follows one that might have gone on
+        (
+            'start: T value | T value "}}"\nT: "<" | /<\\{[^}]*\\}>/\nvalue: %json {"type": "object"}',
+            ["<{}", '<{"a": 1}', '<{"a": 1}}}'],
+            ["<{}>", "<"],
+        ),
+    ],
+)
+def test_where_lexemes_end(grammar: Make, text: str, accepted: list[str], rejected: list[str]) -> None:
+    made = grammar(text)
+    assert [one for one in accepted if not made.accepts(one)] == []
+    assert [one for one in rejected if made.accepts(one)] == []
+
+
+def random_pattern(rng: random.Random, depth: int = 3) -> str:
+    """Returns a pattern over a, b with greedy and lazy repetitions."""
+    kind = rng.randrange(6) if depth else 0
+    if kind < 2:
+        return rng.choice(["a", "b", "[ab]", "ab", "."])
+    if kind == 2:
+        return "(?:" + "|".join(random_pattern(rng, depth - 1) for _ in range(rng.randint(2, 3))) + ")"
+    if kind == 3:
+        return random_pattern(rng, depth - 1) + random_pattern(rng, depth - 1)
+    count = rng.choice(["*", "+", "?", "{2}", "{1,3}", "{2,}"])
+    return f"(?:{random_pattern(rng, depth - 1)}){count}{rng.choice(['', '?', '?'])}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lazy_lexemes_end_where_re_ends_them(grammar: Make, seed: int) -> None:
+    rng, compared = random.Random(seed), 0
+    texts = ["".join(t) for n in range(7) for t in itertools.product("ab", repeat=n)]
+    while compared < 25:
+        pattern = random_pattern(rng).replace(".", "[ab]")
+        if not re.search(r"[*+?}]\?", pattern) or re.search(r"[*+?}]\??\)[*+{]", pattern):
+            continue  # no lazy repetition, or repetitions of empty texts, where engines differ
+        made = grammar(f'start: LEXEME "!"\nLEXEME: /{pattern}/')
+        ends = {text: re.match(pattern, text + "!") for text in texts}
+        expected = {text for text, found in ends.items() if found and found.end() == len(text)}
+        assert {text for text in texts if made.accepts(text + "!")} == expected, pattern
+        compared += 1
+
+
+@pytest.mark.parametrize(
+    ("text", "alphabet"),
+    [
+        (COMMENTS, "/* a"),
+        ('start: STEM SUFFIX\nSTEM: "ab" | "abcd"\nSUFFIX: "c" | "ce"', "abcde"),
+        ('start: (NUMBER | DOTS)*\nNUMBER: /[0-9]+(\\.[0-9]+)?/\nDOTS: ".."', "1."),
+        ('start: TAG*\nTAG: /<.*?>/', "<>a"),
+        ('start: (STRING | COMMA)*\nSTRING: /"([^"]|"")*?"(?!")/\nCOMMA: ","'.replace('(?!")', ""), '",a'),
+        ('start: A B?\nA: /a+?b|a+/\nB: /b+/', "ab"),
+    ],
+)
+def test_texts_of_lark(grammar: Make, text: str, alphabet: str) -> None:
+    """Grammars in which a lexeme's terminal is the only one that matches there."""
+    made, reference = grammar(text), lark.Lark(text, parser="lalr", lexer="contextual")
+
+    def parses(one: str) -> bool:
+        try:
+            reference.parse(one)
+        except lark.exceptions.LarkError:
+            return False
+        return True
+
+    texts = ["".join(t) for n in range(6) for t in itertools.product(alphabet, repeat=n)]
+    assert [one for one in texts if parses(one) != made.accepts(one)] == []
+
+
+@pytest.mark.parametrize("pattern", [r"a*?\b", r"(?:a*?$)", r"(?=b)a*?", r"(?!c)a+?b"])
+def test_a_lazy_repetition_that_does_not_say_where_the_lexeme_ends_is_refused(grammar: Make, pattern: str) -> None:
+    assert "write it without the ?" in grammar(f'start: A "!"\nA: /{pattern}/').refusal()
+    assert "write it without the ?" in grammar('start: A "!"\nA: /a*?b/ & /[ab]*/').refusal()
+
+
+def test_a_rule_that_is_lazy_may_have_lazy_repetitions(grammar: Make) -> None:
+    made = grammar('start: x "!"\nx[lazy]: /a+?b*?/')
+    assert made.accepts("a!") and not made.accepts("ab!") and not made.accepts("aa!")
+
+
+def test_guards_are_bounded(grammar: Make) -> None:
+    """Each `a` might begin one of many longer lexemes, so that there are ever more of them at a time."""
+    longer = " | ".join(f"/a[ab]{{{n}}}c/" for n in range(2, 60))
+    made = grammar(f'start: (A | B | C)*\nA: "a"\nB: "b"\nC: {longer}')
+    state = made.after("ab" * 50)
+    assert state is not None and state.end and state.next == b"abc"
