@@ -193,7 +193,7 @@ def test_model_reads_results_of_tools(client: openai.OpenAI) -> None:
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "name"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"reasoning_effort": "low"}, "this model does not reason"),
-        ({"extra_body": {"echo": True}}, "echo: this field is for /v1/completions"),
+        ({"extra_body": {"echo": True}}, "echo: this field is not supported: it is for /v1/completions"),
         ({"extra_body": {"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}}, "not a variable"),
         ({"extra_body": {"chat_template_kwargs": {"tokenize": False}}}, "not a variable"),
         ({"extra_body": {"chat_template_kwargs": {"thinking": ["a"]}}}, "a text of at most"),
