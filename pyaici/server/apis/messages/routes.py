@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from sse_starlette import ServerSentEvent
 
 from pyaici.engines.engine import FinishReason, Sampling
-from pyaici.server.apis.answers import send
+from pyaici.server.apis.answers import ignored_header, send
 from pyaici.server.apis.json_bodies import parse_body, parse_json_body
 from pyaici.server.apis.messages.errors import STATUS, Kind, MessagesError
 from pyaici.server.apis.messages.grammar import level_of
@@ -60,7 +60,7 @@ class TokenCount(BaseModel):
 
 @router.post("/api/v1/messages/count_tokens", openapi_extra=_BODY)
 @router.post("/v1/messages/count_tokens", openapi_extra=_BODY)
-async def count_tokens(request: Request, user: Runner) -> TokenCount:
+async def count_tokens(request: Request, response: Response, user: Runner) -> TokenCount:
     """Returns how many tokens the prompt of a request to `/v1/messages` has."""
     service: Service = request.app.state.service
     if not is_declared_as_json(request):
@@ -68,6 +68,7 @@ async def count_tokens(request: Request, user: Runner) -> TokenCount:
     body = await parse_body(request, await request.body(), partial(_parse, for_count=True))
     service.model.check_name(body.model)
     tokens = await while_connected(request, service.reading.read(user, partial(_prompt, service, body)))
+    response.headers.update(ignored_header(body.ignored))
     return TokenCount(input_tokens=len(tokens))
 
 
