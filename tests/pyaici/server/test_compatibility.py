@@ -164,3 +164,12 @@ def test_bodies_with_other_constraints_are_refused(exact_server: Serving) -> Non
             with exact_server.client() as client:
                 answer = client.post(route, json={**least, name: "x"})
             assert answer.status_code == 400 and f"{name}: this API has no such field; use" in answer.text
+
+
+def test_ignored_fields_are_bounded_in_the_header_and_named_once_in_the_log(exact_server: Serving) -> None:
+    body = {**ROUTES["/v1/completions"][1], **{f"hint_of_others_{number:02}": 1 for number in range(40)}}
+    with exact_server.client() as client:
+        for _ in range(2):
+            named = client.post("/v1/completions", json=body).headers["x-aici-ignored"].split(", ")
+            assert named == [f"hint_of_others_{number:02}" for number in range(16)]
+    assert exact_server.text().count("requests have the field hint_of_others_07,") == 1

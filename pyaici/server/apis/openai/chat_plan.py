@@ -155,10 +155,9 @@ def _functions(request: ChatRequest) -> list[Function]:
         if choice not in (None, "none", "auto"):
             raise bad_request("tool_choice requires a tool, but there are no tools", "tool_choice")
         return []
-    for name, place in _chosen(choice):
-        if name not in {function.name for function in functions}:
-            raise bad_request(f"there is no tool {name!r}", place)
-    if chosen := {name for name, _ in _chosen(choice)}:
+    if chosen := dict(_chosen(choice)):
+        for name in chosen.keys() - {function.name for function in functions}:
+            raise bad_request(f"there is no tool {name!r}", chosen[name])
         functions = [function for function in functions if function.name in chosen]
     return [] if choice == "none" else functions
 
