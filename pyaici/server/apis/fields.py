@@ -12,10 +12,10 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
-    ModelWrapValidatorHandler,
     PrivateAttr,
     model_validator,
 )
+from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
