@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
-import logging
-import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    model_validator,
+)
+from pydantic.functional_validators import ModelWrapValidatorHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from pyaici.engines.engine import MAX_TOP_LOGPROBS
 from pyaici.server.http.errors import bad_request, check_text
@@ -26,23 +32,14 @@ MAX_MESSAGES, MAX_PARTS = 4096, 512
 _MAX_NAME = 32
 #: most unknown names that are compared with ours: each blocks the event loop for up to a millisecond
 _MAX_COMPARED = 8
-#: most ignored fields that an answer names
-_MAX_IGNORED = 16
-_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_log = logging.getLogger("aicirt.server")
-#: fields that the log has named
-_logged = set[str]()
-#: constraint fields of other servers, and the fields that do the same here
+#: fields that have an answer follow a schema, and those for other forms; each API has some of both
+_SCHEMAS = ("response_format", "json_schema", "output_config", "format")
+_FORMS = ("grammar", "regex", "choice", "bnf_schema", "format")
+#: constraint fields of other servers and of the other APIs here, and the fields that do the same
 _ELSEWHERE = {
-    "guided_json": ("json_schema", "bnf_schema"),
-    "guided_regex": ("regex", "bnf_schema"),
-    "guided_grammar": ("grammar", "bnf_schema"),
-    "guided_choice": ("choice", "bnf_schema"),
-    "structured_outputs": ("json_schema", "regex", "grammar", "choice", "bnf_schema"),
-    "ebnf": ("grammar", "bnf_schema"),
-    "output_config": ("response_format", "json_schema", "bnf_schema"),
-    "output_format": ("response_format", "json_schema", "output_config"),
-    "response_format": ("json_schema", "bnf_schema"),
+    **dict.fromkeys((*_FORMS, "ebnf", "structured_outputs", "controller", "script"), _FORMS),
+    **dict.fromkeys(("guided_regex", "guided_grammar", "guided_choice"), _FORMS),
+    **dict.fromkeys((*_SCHEMAS, "guided_json", "output_format"), _SCHEMAS),
 }
 
 Temperature = Annotated[float, Field(ge=0, le=2, description="0 = always the most likely token")]
@@ -77,6 +74,91 @@ class StrictBody(BaseModel):
         return body
 
 
+class Refused(NamedTuple):
+    """A field that would change what an answer may contain, and is not supported."""
+
+    #: how to do without it
+    cure: str
+    #: values that change nothing, besides null
+    neutral: tuple[Any, ...] = (0, "", [], {})
+
+
+class Part(BaseModel):
+    """A part of a request in which a field that is null is unset.
+
+    Clients send null for what their users leave alone.
+    """
+
+    refused: ClassVar[Mapping[str, Refused]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_fields(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        check_refused(body, cls.refused)
+        return {name: value for name, value in body.items() if value is not None}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, field in schema.get("properties", {}).items():
+            if name not in schema.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
+                kept = {
+                    word: field.pop(word) for word in ("title", "description", "default") if word in field
+                }
+                schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **kept}
+        return schema
+
+
+#: ways to sample that no API here has
+OTHER_SAMPLING = {
+    **dict.fromkeys(
+        ("mirostat", "dry_multiplier", "xtc_probability", "top_a"), Refused("use temperature and top_p")
+    ),
+    **dict.fromkeys(("typical_p", "tfs_z"), Refused("use temperature and top_p", (1,))),
+}
+
+
+class OpenBody(Part):
+    """A part of a request that may have fields of other servers: hints, which change nothing here.
+
+    Fields that are refused or misspelled, and constraints of other servers, are errors.
+    """
+
+    #: other names of fields
+    aliases: ClassVar[frozenset[str]] = frozenset()
+    _ignored: list[str] = PrivateAttr(default_factory=list)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_ignored(cls, body: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(body, dict):
+            return handler(body)
+        check_count(body)
+        known = {*cls.model_fields, *cls.aliases}
+        unknown = {
+            name: value
+            for name, value in body.items()
+            if value is not None and name not in known and name not in cls.refused
+        }
+        if found := misnamed(unknown, known):
+            raise _field_error(*found)
+        made = handler(body)
+        made._ignored = sorted(unknown)
+        return made
+
+    @property
+    def ignored(self) -> Iterable[str]:
+        """Names of the fields that change nothing here, also those of parts, such as `options.num_ctx`."""
+        yield from self._ignored
+        for name in type(self).model_fields:
+            if isinstance(part := getattr(self, name), OpenBody):
+                yield from (f"{name}.{inner}" for inner in part.ignored)
+
+
 class ChatMessage(StrictBody):
     """A turn of a chat."""
 
@@ -91,42 +173,29 @@ def check_count(body: Any) -> None:
         raise PydanticCustomError("too_many_fields", words, {"count": len(body), "most": MAX_FIELDS})
 
 
-def without_nulls(body: Any) -> Any:
-    """Returns an object without the fields that are null, for APIs in which these are unset."""
-    if not isinstance(body, dict):
-        return body
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str] | None:
-    """Returns (name, message) of the first field that is mistyped, or another server's name for a constraint.
-
-    Other unknown fields are allowed: they matter only to other servers.
-    """
-    compared = 0
+def check_refused(body: Mapping[str, Any], refused: Mapping[str, Refused]) -> None:
+    """Raises PydanticCustomError for the first field that is refused, unless its value changes nothing."""
     for name, value in body.items():
-        if name in known or value is None or len(name) > _MAX_NAME:
+        if value is not None and name in refused and value not in refused[name].neutral:
+            raise _field_error(name, f"this field is not supported: {refused[name].cure}")
+
+
+def _field_error(name: str, words: str) -> PydanticCustomError:
+    return PydanticCustomError("field", "{words}", {"param": name, "words": words})
+
+
+def misnamed(unknown: Iterable[str], known: Collection[str]) -> tuple[str, str] | None:
+    """Returns (name, message) of the first field that is mistyped, or another API's constraint."""
+    compared = 0
+    for name in unknown:
+        if len(name) > _MAX_NAME:
             continue
-        if name in _ELSEWHERE:
-            meant = [ours for ours in _ELSEWHERE[name] if ours in known]
-            return name, f"this server has no such field; use {' or '.join(meant)}"
+        if meant := [ours for ours in _ELSEWHERE.get(name, ()) if ours in known]:
+            return name, f"this API has no such field; use {' or '.join(meant)}"
         compared += 1
         if compared <= _MAX_COMPARED and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
             return name, f"there is no such field; did you mean {close[0]}?"
     return None
-
-
-def ignored_header(names: Iterable[str]) -> dict[str, str]:
-    """Returns the header that names fields which the server ignores; none without such fields.
-
-    Logs each name once. Names that are not like those of fields are left out, and so are many of them.
-    """
-    named = list(itertools.islice(filter(_FIELD.fullmatch, names), _MAX_IGNORED))
-    for name in named:
-        if name not in _logged and len(_logged) < MAX_FIELDS:
-            _logged.add(name)
-            _log.info("requests have the field %s, which changes nothing here", name)
-    return {"x-aici-ignored": ", ".join(named)} if named else {}
 
 
 def check_choices(count: int, most: int) -> None:

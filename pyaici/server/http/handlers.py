@@ -52,7 +52,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     """Answers a body that is not JSON, or does not have the shape that the route takes."""
     assert isinstance(error, RequestValidationError)
     errors = error.errors()
-    first = errors[0]
+    # in a union, the member that a refused field belongs to is the one that the client has written
+    first = next((found for found in errors if found["type"] == "field"), errors[0])
     if first["type"] == "json_invalid":
         where = f" at character {first['loc'][-1]}" if len(first["loc"]) > 1 else ""
         return _answer(
@@ -64,13 +65,14 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         and isinstance(first.get("input"), bytes)
     ):
         return _answer(request, wrong_content_type(request))
-    if wanted := _alternatives(request, errors):
+    if first["type"] != "field" and (wanted := _alternatives(request, errors)):
         name = str(first["loc"][1])
         return _answer(request, ApiError(400, f"{name}: it must be {wanted}", param=name))
     # in a union, pydantic also names the member, which the client has not written
     parts = [part if isinstance(part, int) else part[:_MAX_NAME] for part in first["loc"][1:]]
     place = [part for part in parts if isinstance(part, int) or _FIELD.fullmatch(part)]
-    param = ".".join(str(part) for part in place if part not in _TYPES) or first.get("ctx", {}).get("param")
+    place += [first["ctx"]["param"]] if first["type"] == "field" else []
+    param = ".".join(str(part) for part in place if part not in _TYPES)
     message = first["msg"].removeprefix("Value error, ")
     problem = message[:1].lower() + message[1:]
     if first["type"] == "too_long" and first["ctx"]["max_length"] == 0:

@@ -64,6 +64,7 @@ def from_validation(error: ValidationError, body: Any) -> MessagesError:
     """
     problems = [(_path(body, problem["loc"]), problem) for problem in error.errors()]
     path, problem = max(problems, key=lambda found: len(found[0]))
+    path += [problem["ctx"]["param"]] if problem["type"] == "field" else []
     param = ".".join(str(step) for step in path) or None
     if problem["type"] == "missing":
         return invalid(f"{param} is required", param)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AliasChoices,
@@ -14,12 +13,12 @@ from pydantic import (
     Field,
     ValidationError,
     field_validator,
-    model_validator,
 )
 
-from pyaici.server.apis.fields import MAX_MESSAGES, MAX_PARTS, misnamed, without_nulls
+from pyaici.server.apis.fields import MAX_MESSAGES, MAX_PARTS, OTHER_SAMPLING, OpenBody, Refused
 from pyaici.server.apis.messages.errors import from_validation, invalid
 from pyaici.server.apis.messages.rules import check
+from pyaici.server.apis.sampling import SamplingFields
 
 #: the stop string that ends an answer in text
 END_OF_ANSWER = "</ai00:assistant>"
@@ -27,11 +26,18 @@ END_OF_ANSWER = "</ai00:assistant>"
 DEFAULT_MAX_TOKENS = 1024
 
 #: fields that would change the answer: of Anthropic's API, and of the other APIs here
-_REFUSED = (
-    *("mcp_servers", "container"),
-    *("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"),
-    *("min_tokens", "ignore_eos", "stop_token_ids", "bad_words"),
-)
+_REFUSED = {
+    **OTHER_SAMPLING,
+    "mcp_servers": Refused("offer their tools in tools"),
+    "container": Refused("offer a tool that runs code"),
+    "compaction": Refused("ask for a summary in a message"),
+    "thread": Refused("send all messages"),
+    **dict.fromkeys(
+        SamplingFields.model_fields.keys() - {"temperature", "top_p", "top_k", "seed"},
+        Refused("POST /v1/chat/completions has it"),
+    ),
+    "repetition_penalty": Refused("POST /v1/chat/completions has it", (0, 1)),
+}
 
 Level = Literal["none", "structural", "schema_aware"]
 
@@ -185,8 +191,12 @@ class OutputConfig(_Part):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
-class MessagesRequest(_Part):
-    """The body of ``POST /api/v1/messages``. A field that is null is treated as absent."""
+class MessagesRequest(OpenBody):
+    """The body of ``POST /api/v1/messages``."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+    refused: ClassVar = _REFUSED
+    aliases: ClassVar = frozenset({"stop"})
 
     model: str
     messages: list[Message] = Field(max_length=MAX_MESSAGES, fail_fast=True)
@@ -214,11 +224,6 @@ class MessagesRequest(_Part):
     bnf_validation: Level | None = None
     #: where the structure is enforced: use the grammar of ai00 itself
     strict_seed_grammar: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, body: Any) -> Any:
-        return without_nulls(body)
 
     @field_validator("tool_choice", mode="before")
     @classmethod
@@ -262,15 +267,6 @@ class MessagesRequest(_Part):
         return self.tool_choice.type in ("any", "tool")
 
 
-def ignored_fields(body: Mapping[str, Any]) -> list[str]:
-    """Returns the names of fields that change nothing here, and are known to other servers alone.
-
-    Those of Anthropic's API are hints on how to compute, cache, trim or bill; `_REFUSED` has the others.
-    """
-    known = {*MessagesRequest.model_fields, "stop"}
-    return sorted(name for name, value in body.items() if value is not None and name not in known)
-
-
 def parse_request(body: Any) -> MessagesRequest:
     """Returns the request in a JSON body.
 
@@ -278,11 +274,6 @@ def parse_request(body: Any) -> MessagesRequest:
     """
     if not isinstance(body, dict):
         raise invalid("the body must be a JSON object")
-    for name in _REFUSED:
-        if body.get(name) and (name, body[name]) != ("repetition_penalty", 1):
-            raise invalid(f"{name}: this field is not supported", name)
-    if found := misnamed(body, {*MessagesRequest.model_fields, "stop"}):
-        raise invalid(f"{found[0]}: {found[1]}", found[0])
     try:
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -12,18 +12,13 @@ from pydantic import BaseModel
 from sse_starlette import ServerSentEvent
 
 from pyaici.engines.engine import FinishReason, Sampling
-from pyaici.server.apis.fields import ignored_header
+from pyaici.server.apis.answers import ignored_header, send
 from pyaici.server.apis.json_bodies import parse_body, parse_json_body
 from pyaici.server.apis.messages.errors import STATUS, Kind, MessagesError
 from pyaici.server.apis.messages.grammar import level_of
 from pyaici.server.apis.messages.plan import Plan, PromptFormat, plan
 from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
-from pyaici.server.apis.messages.requests import (
-    MessagesRequest,
-    ThinkingEnabled,
-    ignored_fields,
-    parse_request,
-)
+from pyaici.server.apis.messages.requests import MessagesRequest, ThinkingEnabled, parse_request
 from pyaici.server.apis.messages.responses import Answer, ServerEvent, Usage
 from pyaici.server.apis.thinking import (
     THINK,
@@ -36,7 +31,7 @@ from pyaici.server.apis.thinking import (
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import ApiError, bad_request
 from pyaici.server.http.handlers import is_declared_as_json, wrong_content_type
-from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.http.sse import STREAM_OR_JSON, event, while_connected
 from pyaici.server.http.users import User
 from pyaici.server.service import ControllerCall, Job, Service
 
@@ -65,14 +60,15 @@ class TokenCount(BaseModel):
 
 @router.post("/api/v1/messages/count_tokens", openapi_extra=_BODY)
 @router.post("/v1/messages/count_tokens", openapi_extra=_BODY)
-async def count_tokens(request: Request, user: Runner) -> TokenCount:
+async def count_tokens(request: Request, response: Response, user: Runner) -> TokenCount:
     """Returns how many tokens the prompt of a request to `/v1/messages` has."""
     service: Service = request.app.state.service
     if not is_declared_as_json(request):
         raise wrong_content_type(request)
-    body, _ = await parse_body(request, await request.body(), partial(_parse, for_count=True))
+    body = await parse_body(request, await request.body(), partial(_parse, for_count=True))
     service.model.check_name(body.model)
     tokens = await while_connected(request, service.reading.read(user, partial(_prompt, service, body)))
+    response.headers.update(ignored_header(body.ignored))
     return TokenCount(input_tokens=len(tokens))
 
 
@@ -83,21 +79,15 @@ async def messages(request: Request, response: Response, user: Runner) -> Respon
     service: Service = request.app.state.service
     if not is_declared_as_json(request):
         raise wrong_content_type(request)
-    body, ignored = await parse_body(request, await request.body(), _parse)
+    body = await parse_body(request, await request.body(), _parse)
     service.model.check_name(body.model)
     if body.bnf_validation is None and level_of(body) == "structural":
         body = body.model_copy(update={"bnf_validation": service.settings.messages_validation})
     turn = await while_connected(request, service.reading.read(user, partial(_read, service, body, user)))
-    if turn.streams:
-        stream = await stream_events(request, turn.events(), service.settings)
-        stream.headers.update(ignored)
-        return stream
-    response.headers.update(ignored)
-    return await while_connected(request, turn.whole())
+    return await send(request, response, body, turn, stream=body.stream)
 
 
-def _parse(data: bytes, *, for_count: bool = False) -> tuple[MessagesRequest, dict[str, str]]:
-    """Returns the request, and headers of the answer."""
+def _parse(data: bytes, *, for_count: bool = False) -> MessagesRequest:
     try:
         body = parse_json_body(data)
     except (ValueError, RecursionError) as error:
@@ -106,7 +96,7 @@ def _parse(data: bytes, *, for_count: bool = False) -> tuple[MessagesRequest, di
         body["max_tokens"] = _NO_LIMIT
     try:
         with _as_api_errors():
-            return parse_request(body), ignored_header(ignored_fields(body))
+            return parse_request(body)
     except RecursionError:
         raise bad_request("the body is nested too deeply") from None
 

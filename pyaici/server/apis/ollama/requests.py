@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import ConfigDict, Field
 
 from pyaici.server.apis.fields import (
     MAX_MESSAGES,
     MAX_PARTS,
+    OTHER_SAMPLING,
+    OpenBody,
+    Part,
+    Refused,
     Seed,
-    StrictBody,
     Temperature,
     TopK,
     TopP,
-    without_nulls,
 )
 from pyaici.server.apis.openai.requests import ChatRequest, Stop, Stops, Tool
 from pyaici.server.apis.sampling import Penalty
@@ -28,34 +28,17 @@ Think = bool | Literal["low", "medium", "high"]
 Format = Literal["json", ""] | dict[str, Any]
 
 
-class OllamaBody(StrictBody):
-    """A part of a request to Ollama's API, in which a field that is null is unset.
-
-    Ollama is written in Go, whose reader of JSON skips null; so its clients send null for what is not set.
-    """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, body: Any) -> Any:
-        return without_nulls(body)
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core_schema))
-        schema["additionalProperties"] = {"type": "null"}
-        for name, field in schema.get("properties", {}).items():
-            if name not in schema.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
-                kept = {
-                    word: field.pop(word) for word in ("title", "description", "default") if word in field
-                }
-                schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **kept}
-        return schema
+_REFUSED_OPTIONS = {
+    **OTHER_SAMPLING,
+    "penalize_newline": Refused("POST /v1/chat/completions has logit_bias", (True,)),
+}
 
 
-class Options(OllamaBody):
+class Options(OpenBody):
     """Options of a generation, with Ollama's defaults."""
+
+    model_config = ConfigDict(strict=True)
+    refused: ClassVar = _REFUSED_OPTIONS
 
     temperature: Temperature = 0.8
     top_k: TopK = 40
@@ -71,21 +54,6 @@ class Options(OllamaBody):
     repeat_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
     #: -1: repeat_penalty is for all tokens
     repeat_last_n: int | None = None
-    # these change no answer, and matter only to Ollama
-    num_ctx: int | None = None
-    num_batch: int | None = None
-    num_gpu: int | None = None
-    num_keep: int | None = None
-    num_thread: int | None = None
-    main_gpu: int | None = None
-    numa: bool | None = None
-    low_vram: bool | None = None
-    use_mmap: bool | None = None
-    use_mlock: bool | None = None
-    # these would change the answer
-    mirostat: Literal[0] | None = None
-    tfs_z: Literal[1] | None = None
-    typical_p: Literal[1] | None = None
 
     def sampling(self) -> dict[str, Any]:
         """Returns the fields of OpenAI's API with the same meaning. Raises ApiError."""
@@ -108,13 +76,28 @@ class Options(OllamaBody):
         }
 
 
-class _Request(OllamaBody):
+_REFUSED_IN_MESSAGES = {"images": Refused("the model reads texts alone")}
+_REFUSED = {
+    **dict.fromkeys(Options.model_fields, Refused("put it into options", ())),
+    **dict.fromkeys(("logprobs", "top_logprobs"), Refused("POST /v1/chat/completions has it")),
+}
+_REFUSED_TO_GENERATE = {
+    **_REFUSED,
+    **_REFUSED_IN_MESSAGES,
+    "template": Refused("send the whole prompt, with raw"),
+    "context": Refused("send earlier turns to /api/chat"),
+}
+
+
+class _Request(OpenBody):
+    model_config = ConfigDict(strict=True)
+    refused: ClassVar = _REFUSED
+
     model: Annotated[str, Field(min_length=1, max_length=256)]
     stream: bool = True
     format: Format | None = None
     options: Options | None = None
     think: Think | None = None
-    keep_alive: float | str | None = Field(None, description="ignored: the model stays loaded")
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields of OpenAI's API for options, format and thinking. Raises ApiError."""
@@ -133,14 +116,12 @@ class _Request(OllamaBody):
 class GenerateRequest(_Request):
     """The body of `POST /api/generate`."""
 
+    refused: ClassVar = _REFUSED_TO_GENERATE
+
     prompt: str = ""
     suffix: str = Field("", description="text after the answer, for models that were trained to fill in")
     system: str = ""
     raw: bool = Field(False, description="do not use the chat template")
-    # not supported
-    template: Literal[""] | None = None
-    context: Annotated[list[int], Field(max_length=0)] | None = None
-    images: Annotated[list[str], Field(max_length=0)] | None = None
 
     def chat(self) -> ChatRequest:
         """Returns the request as a chat. Raises ApiError."""
@@ -149,7 +130,7 @@ class GenerateRequest(_Request):
         return ChatRequest.model_validate({"messages": messages, **self.fields()})
 
 
-class CalledFunction(OllamaBody):
+class CalledFunction(Part):
     """The function that the assistant called."""
 
     name: str
@@ -158,7 +139,7 @@ class CalledFunction(OllamaBody):
     description: str | None = None
 
 
-class ToolCall(OllamaBody):
+class ToolCall(Part):
     """A call in a message of the assistant."""
 
     function: CalledFunction
@@ -166,8 +147,10 @@ class ToolCall(OllamaBody):
     type: Literal["function"] | None = None
 
 
-class Message(OllamaBody):
+class Message(Part):
     """A turn of a chat."""
+
+    refused: ClassVar = _REFUSED_IN_MESSAGES
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
@@ -175,7 +158,6 @@ class Message(OllamaBody):
     tool_name: str | None = None
     tool_call_id: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
-    images: Annotated[list[str], Field(max_length=0)] | None = None
 
     def wire(self) -> dict[str, Any]:
         """Returns the message as OpenAI's API has it."""
@@ -209,7 +191,7 @@ class ChatBody(_Request):
         return ChatRequest.model_validate({"messages": messages, "tools": tools, **self.fields()})
 
 
-class ModelName(OllamaBody):
+class ModelName(Part):
     """The body of `POST /api/show`."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]

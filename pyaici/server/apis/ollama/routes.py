@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from pyaici.server.apis.answers import send
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.ollama.requests import ChatBody, GenerateRequest, ModelName
 from pyaici.server.apis.openai.answer import ChatAnswer
@@ -26,7 +27,7 @@ from pyaici.server.apis.thinking import THINK, limited_deltas, switches, takes_e
 from pyaici.server.apis.tokens import Version, version
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import ApiError, bad_request
-from pyaici.server.http.sse import JsonLine, stream_events, while_connected
+from pyaici.server.http.sse import JsonLine, while_connected
 from pyaici.server.http.users import User
 from pyaici.server.models import ServedModel
 from pyaici.server.service import Job, Service
@@ -46,21 +47,25 @@ _FILLS = (
 
 
 @router.post("/api/generate", response_model=None, responses=_LINES)
-async def generate(request: Request, body: GenerateRequest, user: Runner) -> Response | dict[str, Any]:
+async def generate(
+    request: Request, response: Response, body: GenerateRequest, user: Runner
+) -> Response | dict[str, Any]:
     """Continues or fills in a text, or answers a question, as Ollama does; docs/ollama.md describes it."""
     service = _service(request, body.model)
     if not body.prompt and not body.suffix:
         return _loaded(body.model, {"response": ""})
-    return await _answer(request, body, partial(_plan_text, service.model, body, user), user)
+    return await _answer(request, response, body, partial(_plan_text, service.model, body, user), user)
 
 
 @router.post("/api/chat", response_model=None, responses=_LINES)
-async def chat(request: Request, body: ChatBody, user: Runner) -> Response | dict[str, Any]:
+async def chat(
+    request: Request, response: Response, body: ChatBody, user: Runner
+) -> Response | dict[str, Any]:
     """Answers a chat, as Ollama does; docs/ollama.md describes it."""
     service = _service(request, body.model)
     if not body.messages:
         return _loaded(body.model, {"message": {"role": "assistant", "content": ""}})
-    return await _answer(request, body, partial(_plan_chat, service.model, body, user), user)
+    return await _answer(request, response, body, partial(_plan_chat, service.model, body, user), user)
 
 
 def _loaded(model: str, empty: dict[str, Any]) -> dict[str, Any]:
@@ -151,6 +156,7 @@ def _fill_marks(model: ServedModel) -> tuple[str, str, str] | None:
 
 async def _answer(
     request: Request,
+    response: Response,
     body: GenerateRequest | ChatBody,
     read: Callable[[], tuple[ChatPlan, ChatRequest]],
     user: User,
@@ -158,9 +164,7 @@ async def _answer(
     service: Service = request.app.state.service
     plan, options = await while_connected(request, service.reading.read(user, read))
     answer = _Answer(service, body, plan, options.stop_strings)
-    if body.stream:
-        return await stream_events(request, answer.events(), service.settings)
-    return await while_connected(request, answer.whole())
+    return await send(request, response, body, answer, stream=body.stream)
 
 
 class _Answer:

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from pyaici.server.apis.answers import send
 from pyaici.server.apis.fields import check_choices
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.answer import ChatAnswer, MessageChange
@@ -21,23 +22,23 @@ from pyaici.server.apis.openai.requests import ChatRequest
 from pyaici.server.apis.text import TextDelta, TextToken
 from pyaici.server.apis.thinking import limited_deltas
 from pyaici.server.http.access import Runner
-from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.http.sse import STREAM_OR_JSON, event, while_connected
 from pyaici.server.service import Service
 
 router = APIRouter(tags=["openai"], route_class=JsonRoute)
 
 
 @router.post("/v1/chat/completions", response_model=None, responses=STREAM_OR_JSON)
-async def chat(request: Request, body: ChatRequest, user: Runner) -> Response | dict[str, Any]:
+async def chat(
+    request: Request, response: Response, body: ChatRequest, user: Runner
+) -> Response | dict[str, Any]:
     """Answers a chat, as in OpenAI's API; docs/openai.md describes the fields that constrain the answer."""
     service: Service = request.app.state.service
     service.model.check_name(body.model)
     check_choices(body.n or 1, service.settings.max_streams)
     read = service.reading.read(user, partial(plan_chat, service.model, body, user))
     answer = _Chat(service, body, await while_connected(request, read))
-    if body.stream:
-        return await stream_events(request, answer.events(), service.settings)
-    return await while_connected(request, answer.whole())
+    return await send(request, response, body, answer, stream=body.stream)
 
 
 class _Chat:

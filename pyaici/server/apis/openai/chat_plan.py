@@ -11,7 +11,7 @@ from pyaici.server.apis.fields import argument_text
 from pyaici.server.apis.openai.channels import ANALYSIS, CHANNEL, END, FINAL, MESSAGE, NEXT, START
 from pyaici.server.apis.openai.constraints import constraint
 from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
-from pyaici.server.apis.openai.requests import ToolChoice
+from pyaici.server.apis.openai.requests import AllowedToolChoice, ToolChoice
 from pyaici.server.apis.openai.tool_formats import HERMES
 from pyaici.server.apis.openai.tools import TemplateTools, template_tools
 from pyaici.server.apis.sampling import sampling
@@ -124,7 +124,7 @@ def _constraint(
         if call is not None and not _is_schema(call):
             raise bad_request("tools cannot be combined with this constraint: remove one of them", call.param)
         named = isinstance(request.tool_choice, ToolChoice)
-        required = named or request.tool_choice == "required"
+        required = named or _mode(request) == "required"
         parallel = request.parallel_tool_calls is not False and not named
         schema = None if call is None else call.arg
         if schema is not None and not required:
@@ -155,11 +155,29 @@ def _functions(request: ChatRequest) -> list[Function]:
         if choice not in (None, "none", "auto"):
             raise bad_request("tool_choice requires a tool, but there are no tools", "tool_choice")
         return []
-    if isinstance(choice, ToolChoice):
-        functions = [function for function in functions if function.name == choice.function.name]
-        if not functions:
-            raise bad_request(f"there is no tool {choice.function.name!r}", "tool_choice.function.name")
+    if chosen := dict(_chosen(choice)):
+        for name in chosen.keys() - {function.name for function in functions}:
+            raise bad_request(f"there is no tool {name!r}", chosen[name])
+        functions = [function for function in functions if function.name in chosen]
     return [] if choice == "none" else functions
+
+
+def _mode(request: ChatRequest) -> str | None:
+    """Returns "required" if the answer must be a call."""
+    choice = request.tool_choice
+    if isinstance(choice, AllowedToolChoice):
+        return choice.allowed_tools.mode
+    return choice if isinstance(choice, str) else None
+
+
+def _chosen(choice: str | ToolChoice | AllowedToolChoice | None) -> list[tuple[str, str]]:
+    """Returns the tools that `tool_choice` names, with the place of each in the request."""
+    if isinstance(choice, ToolChoice):
+        return [(choice.function.name, "tool_choice.function.name")]
+    if isinstance(choice, AllowedToolChoice):
+        tools = choice.allowed_tools.tools
+        return [(tool.function.name, "tool_choice.allowed_tools.tools") for tool in tools]
+    return []
 
 
 def _prompt(

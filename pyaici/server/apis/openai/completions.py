@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from pyaici.server.apis.answers import send
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
 from pyaici.server.apis.openai.constraints import constraint
@@ -21,7 +22,7 @@ from pyaici.server.apis.sampling import sampling
 from pyaici.server.apis.text import TextDelta, TextToken, answer_deltas
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import bad_request
-from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.http.sse import STREAM_OR_JSON, event, while_connected
 from pyaici.server.http.users import User
 from pyaici.server.models import ServedModel
 from pyaici.server.service import Job, Service
@@ -32,15 +33,15 @@ _MAX_TOKENS = 16
 
 
 @router.post("/v1/completions", response_model=None, responses=STREAM_OR_JSON)
-async def complete(request: Request, body: CompletionRequest, user: Runner) -> Response | dict[str, Any]:
+async def complete(
+    request: Request, response: Response, body: CompletionRequest, user: Runner
+) -> Response | dict[str, Any]:
     """Continues a text, as in OpenAI's API; docs/openai.md describes the fields that constrain it."""
     service: Service = request.app.state.service
     service.model.check_name(body.model)
     read = service.reading.read(user, partial(_Completion, service, body, user))
     answer = await while_connected(request, read)
-    if body.stream:
-        return await stream_events(request, answer.events(), service.settings)
-    return await while_connected(request, answer.whole())
+    return await send(request, response, body, answer, stream=body.stream)
 
 
 class _Completion:
@@ -57,7 +58,8 @@ class _Completion:
                 f"this server generates at most {service.settings.max_streams} at a time",
                 "n",
             )
-        prompts = [service.model.encode(prompt) for prompt in body.prompts]
+        special = body.add_special_tokens is not False
+        prompts = [service.model.encode(prompt, special=special) for prompt in body.prompts]
         first = Job(
             user,
             prompts[0],

@@ -2,63 +2,97 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from pyaici.server.apis.controllers import ScriptBody
 from pyaici.server.apis.fields import (
     MAX_MESSAGES,
     MAX_PARTS,
+    OTHER_SAMPLING,
     Choices,
     ControllerName,
     MaxTokens,
+    OpenBody,
+    Part,
+    Refused,
     StrictBody,
     TokenIds,
     TopLogprobs,
-    check_count,
-    misnamed,
 )
 from pyaici.server.apis.sampling import SamplingFields
 
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Stops = Annotated[list[Stop], Field(max_length=16, fail_fast=True)]
 
-#: fields that would change the answer and that no engine here supports, with the values that change nothing
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    # of vLLM's server
-    "use_beam_search": (None, False),
-    "length_penalty": (None, 1),
-    "prompt_logprobs": (None,),
-    "truncate_prompt_tokens": (None, -1),
-    "include_stop_str_in_output": (None, False),
-    "skip_special_tokens": (None, True),
-    "spaces_between_special_tokens": (None, True),
-    "allowed_token_ids": (None, []),
-    "add_generation_prompt": (None, True),
-    "continue_final_message": (None, False),
-    "documents": (None, []),
-    "chat_template": (None,),
-    "mm_processor_kwargs": (None, {}),
-    "logits_processors": (None, []),
-    "return_tokens_as_token_ids": (None, False),
-    "return_token_ids": (None, False),
-    "vllm_xargs": (None, {}),
-    "guided_whitespace_pattern": (None,),
+#: fields that would change the answer and that no engine here supports
+_REFUSED = {
+    **OTHER_SAMPLING,
     # of OpenAI's API
-    "verbosity": (None, "medium"),
-    "best_of": (None, 1),
-    "suffix": (None, ""),
-    "functions": (None, []),
-    "function_call": (None, "none", "auto"),
-    "modalities": (None, ["text"]),
-    "audio": (None,),
-    "prediction": (None,),
-    "web_search_options": (None,),
+    "audio": Refused("answers are texts"),
+    "best_of": Refused("use n, and choose among the answers", (1,)),
+    "function_call": Refused("use tool_choice", ("none", "auto")),
+    "functions": Refused("use tools"),
+    "modalities": Refused("answers are texts", (["text"], [])),
+    "moderation": Refused("check the texts with a moderator of your own"),
+    "suffix": Refused("POST /api/generate has it"),
+    "verbosity": Refused("say in the messages how long the answer should be", ("medium",)),
+    "web_search_options": Refused("offer a search in tools"),
+    # of vLLM's server
+    "add_generation_prompt": Refused("send a prompt to /v1/completions", (True,)),
+    "allowed_token_ids": Refused("use regex, choice or grammar"),
+    "chat_template": Refused("send a prompt to /v1/completions", ()),
+    "continue_final_message": Refused("send a prompt to /v1/completions"),
+    "documents": Refused("put them into the messages"),
+    "guided_whitespace_pattern": Refused("use regex or grammar"),
+    "include_stop_str_in_output": Refused("add the stop string to the answer"),
+    "length_penalty": Refused("use the controller beam", (1,)),
+    "logits_processors": Refused("use a controller or a script"),
+    "logprob_token_ids": Refused("use top_logprobs"),
+    "prompt_logprobs": Refused("send the prompt to /v1/completions with echo and logprobs", ()),
+    "repetition_detection": Refused("use repetition_penalty or max_tokens"),
+    "prompt_embeds": Refused("send a prompt as text or token ids"),
+    "return_prompt_text": Refused("POST /tokenize has the tokens of a prompt"),
+    "return_token_ids": Refused("use logprobs, which has the bytes of tokens"),
+    "return_tokens_as_token_ids": Refused("use logprobs, which has the bytes of tokens"),
+    "skip_special_tokens": Refused("special tokens are no part of answers", (True,)),
+    "truncate_prompt_tokens": Refused("shorten the prompt", (-1,)),
+    "use_beam_search": Refused("use the controller beam"),
+    "vllm_xargs": Refused("use a controller or a script"),
+    "watermarking": Refused("answers have no watermark"),
+    # of other servers
+    "enable_thinking": Refused("use reasoning_effort or chat_template_kwargs", ()),
+    "max_new_tokens": Refused("use max_tokens", (-1,)),
+    "n_predict": Refused("use max_tokens", (-1,)),
+    "reasoning": Refused("use reasoning_effort"),
+    "repeat_penalty": Refused("use repetition_penalty", (1,)),
+    "thinking": Refused("use reasoning_effort or chat_template_kwargs", ()),
 }
 
 
+#: for completions and for chats: the fields of the other route, too
+_REFUSED_IN_COMPLETIONS = {
+    **_REFUSED,
+    **dict.fromkeys(
+        (
+            *("messages", "tools", "tool_choice", "parallel_tool_calls", "top_logprobs"),
+            *("max_completion_tokens", "reasoning_effort", "include_reasoning", "thinking_token_budget"),
+            "chat_template_kwargs",
+        ),
+        Refused("it is for /v1/chat/completions"),
+    ),
+}
+_REFUSED_IN_CHATS = {
+    **_REFUSED,
+    **dict.fromkeys(("prompt", "echo"), Refused("it is for /v1/completions")),
+    "add_special_tokens": Refused("the chat template adds them"),
+}
+_REFUSED_IN_MESSAGES = {
+    "audio": Refused("send its transcript as content"),
+    "function_call": Refused("use tool_calls"),
+}
+_REFUSED_IN_TOOLS = {"custom": Refused("use a function")}
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
 #: a schema, which may be written as a text
@@ -79,20 +113,6 @@ class StructuredOutputs(StrictBody):
     disable_additional_properties: Literal[False] | None = None
     whitespace_pattern: None = None
     disable_fallback: bool | None = Field(None, description="ignored: there is one engine for constraints")
-
-
-#: fields of one route, which the other one would have to ignore
-_OF_ONE_ROUTE = {
-    **dict.fromkeys(("prompt", "echo"), "/v1/completions"),
-    **dict.fromkeys(
-        (
-            *("messages", "tools", "tool_choice", "parallel_tool_calls", "top_logprobs"),
-            *("max_completion_tokens", "reasoning_effort", "include_reasoning", "thinking_token_budget"),
-            "chat_template_kwargs",
-        ),
-        "/v1/chat/completions",
-    ),
-}
 
 
 class Constrained(BaseModel):
@@ -121,13 +141,13 @@ class Constrained(BaseModel):
     guided_grammar: Text | None = Field(None, description="the same as grammar")
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(OpenBody):
     """Options for streamed responses."""
 
     include_usage: bool = False
 
 
-class JsonSchemaFormat(BaseModel):
+class JsonSchemaFormat(Part):
     """The JSON Schema of an answer."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -138,7 +158,7 @@ class JsonSchemaFormat(BaseModel):
     strict: bool | None = None
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(Part):
     """The format of an answer."""
 
     # the other fields of a structural tag are read with it
@@ -161,11 +181,11 @@ class ResponseFormat(BaseModel):
         return {"type": self.type, **(self.model_extra or {})}
 
 
-class GenerationRequest(Constrained, SamplingFields):
+class GenerationRequest(Constrained, SamplingFields, OpenBody):
     """Fields that completions and chats have in common."""
 
-    # clients send new fields that matter only to other servers
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(strict=True)
+    refused: ClassVar = _REFUSED
 
     model: str | None = Field(None, max_length=256)
     n: Choices | None = None
@@ -174,25 +194,9 @@ class GenerationRequest(Constrained, SamplingFields):
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = None
+    user: Any = Field(None, description="a label of the request, as `metadata`: it asks for nothing")
+    metadata: Any = None
     response_format: ResponseFormat | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_unknown(cls, body: Any) -> Any:
-        """Refuses unsupported fields, and unknown fields that look like mistyped ones."""
-        if not isinstance(body, dict):
-            return body
-        check_count(body)
-        for name, value in body.items():
-            if name in _NEUTRAL and not any(value == neutral for neutral in _NEUTRAL[name]):
-                raise PydanticCustomError("field", "this field is not supported", {"param": name})
-            if value and name in _OF_ONE_ROUTE and name not in cls.model_fields:
-                words = "this field is for {route}"
-                raise PydanticCustomError("field", words, {"param": name, "route": _OF_ONE_ROUTE[name]})
-        if found := misnamed(body, {*cls.model_fields, *_NEUTRAL}):
-            raise PydanticCustomError("field", "{words}", {"param": found[0], "words": found[1]})
-        return body
 
     @property
     def stop_strings(self) -> list[str]:
@@ -202,6 +206,8 @@ class GenerationRequest(Constrained, SamplingFields):
 
 class CompletionRequest(GenerationRequest):
     """The body of `POST /v1/completions`."""
+
+    refused: ClassVar = _REFUSED_IN_COMPLETIONS
 
     prompt: (
         str
@@ -217,6 +223,9 @@ class CompletionRequest(GenerationRequest):
     )
     logprobs: TopLogprobs | None = None
     echo: bool | None = None
+    add_special_tokens: bool | None = Field(
+        None, description="false = without the special tokens that the model expects around a prompt"
+    )
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -229,32 +238,37 @@ class CompletionRequest(GenerationRequest):
 
 
 class TextPart(BaseModel):
-    """A text part of a message. Other parts are not supported."""
+    """A text part of a message, which may be a refusal. Other parts are not supported."""
 
-    type: Literal["text"]
-    text: str
+    type: Literal["text", "refusal"]
+    text: str = Field(validation_alias=AliasChoices("text", "refusal"))
 
 
-class FunctionCall(BaseModel):
+class FunctionCall(Part):
     """The function that an assistant called. `arguments` is JSON."""
 
     name: str
     arguments: str = "{}"
 
 
-class ToolCall(BaseModel):
+class ToolCall(Part):
     """A call in an assistant's message."""
+
+    refused: ClassVar = _REFUSED_IN_TOOLS
 
     id: str | None = None
     type: Literal["function"] = "function"
     function: FunctionCall
 
 
-class Message(BaseModel):
+class Message(Part):
     """A turn of a chat."""
+
+    refused: ClassVar = _REFUSED_IN_MESSAGES
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+    refusal: str | None = None
     name: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
@@ -265,7 +279,7 @@ class Message(BaseModel):
     @classmethod
     def _is_text(cls, content: Any) -> Any:
         for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and part.get("type", "text") != "text":
+            if isinstance(part, dict) and part.get("type", "text") not in ("text", "refusal"):
                 kind = str(part["type"])[:64]
                 raise ValueError(f"parts of the type {kind!r} are not supported: the model reads text only")
         return content
@@ -280,11 +294,11 @@ class Message(BaseModel):
     def text(self) -> str:
         """The text of all parts."""
         if self.content is None or isinstance(self.content, str):
-            return self.content or ""
+            return self.content or self.refusal or ""
         return "".join(part.text for part in self.content)
 
 
-class Function(BaseModel):
+class Function(Part):
     """A function that the model may call."""
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
@@ -293,8 +307,10 @@ class Function(BaseModel):
     strict: bool | None = None
 
 
-class Tool(BaseModel):
+class Tool(Part):
     """A tool, which is a function."""
+
+    refused: ClassVar = _REFUSED_IN_TOOLS
 
     type: Literal["function"]
     function: Function
@@ -306,15 +322,33 @@ class NamedFunction(BaseModel):
     name: str
 
 
-class ToolChoice(BaseModel):
+class ToolChoice(Part):
     """A tool that the answer must call."""
+
+    refused: ClassVar = _REFUSED_IN_TOOLS
 
     type: Literal["function"]
     function: NamedFunction
 
 
+class AllowedTools(Part):
+    """The tools that the answer may call, or must call one of."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[ToolChoice], Field(min_length=1, max_length=128, fail_fast=True)]
+
+
+class AllowedToolChoice(Part):
+    """A choice among some of the tools."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
 class ChatRequest(GenerationRequest):
     """The body of `POST /v1/chat/completions`."""
+
+    refused: ClassVar = _REFUSED_IN_CHATS
 
     messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     max_tokens: MaxTokens | None = None
@@ -322,7 +356,7 @@ class ChatRequest(GenerationRequest):
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | AllowedToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="for the model's chat template; none = the model does not reason"

@@ -13,7 +13,7 @@ from anthropic.types.beta import message_create_params as beta_message_create_pa
 from pyaici.server.apis.messages import MessagesError, parse_request
 from pyaici.server.apis.messages.errors import STATUS
 from pyaici.server.apis.messages.grammar import level_of
-from pyaici.server.apis.messages.requests import _REFUSED, MessagesRequest, ignored_fields
+from pyaici.server.apis.messages.requests import _REFUSED, MessagesRequest
 from pyaici.server.apis.sampling import SamplingFields
 from tests.pyaici.server.messages.bodies import (
     EXAMPLE,
@@ -75,10 +75,14 @@ def refusal(body: Any) -> MessagesError:
         ({"bnf_shema": "x"}, "bnf_shema: there is no such field; did you mean bnf_schema?", "bnf_shema"),
         (
             {"guided_json": {}},
-            "guided_json: this server has no such field; use bnf_schema",
+            "guided_json: this API has no such field; use output_config",
             "guided_json",
         ),
-        ({"mcp_servers": [{}]}, "mcp_servers: this field is not supported", "mcp_servers"),
+        (
+            {"mcp_servers": [{}]},
+            "mcp_servers: this field is not supported: offer their tools in tools",
+            "mcp_servers",
+        ),
         (
             {"tools": [{**TOOLS[0], "strict": True}], "bnf_validation": "structural"},
             'tools.0.strict needs bnf_validation "schema_aware"',
@@ -221,12 +225,15 @@ def test_sampling_fields_of_other_apis_are_refused(name: str) -> None:
     value: Any = {"5": 1.0} if name == "logit_bias" else [5] if name == "stop_token_ids" else 0.5
     with pytest.raises(MessagesError) as refused:
         request(**{name: value})
-    assert (refused.value.message, refused.value.param) == (f"{name}: this field is not supported", name)
+    assert refused.value.message.startswith(f"{name}: this field is not supported: POST /v1/chat/completions")
+    assert refused.value.param == name
 
 
 def test_unknown_fields_are_ignored() -> None:
-    assert request(service_tier="fast", metadata={"user_id": "a"}).model == "m"
-    assert request(repetition_penalty=1.0, min_p=0, bad_words=[]) == request(), "these change nothing"
+    made = request(
+        service_tier="fast", metadata={"user_id": "a"}, repetition_penalty=1.0, min_p=0, bad_words=[]
+    )
+    assert made.model == "m" and list(made.ignored) == ["service_tier"], "the others change nothing"
     cached = {**TOOLS[0], "cache_control": {"type": "ephemeral"}}
     assert request(tools=[cached]) == request(tools=[TOOLS[0]])
 
@@ -240,7 +247,8 @@ def test_each_field_of_anthropics_client_is_known_refused_or_named_as_ignored(ba
         if name in _REFUSED:
             assert refusal(body).param == name
         elif name not in MessagesRequest.model_fields:
-            assert ignored_fields(body) == [name] and parse_request(body) == request()
+            made = parse_request(body)
+            assert list(made.ignored) == [name] and made.model_dump() == request().model_dump()
 
 
 def test_instructions_may_come_in_messages() -> None:

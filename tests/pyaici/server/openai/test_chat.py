@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from pyaici.server.apis.openai.requests import ChatRequest, Message
 from tests.pyaici.server.serving import Serving
 from tests.waiting import PATIENCE
 
@@ -193,7 +194,7 @@ def test_model_reads_results_of_tools(client: openai.OpenAI) -> None:
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "name"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"reasoning_effort": "low"}, "this model does not reason"),
-        ({"extra_body": {"echo": True}}, "echo: this field is for /v1/completions"),
+        ({"extra_body": {"echo": True}}, "echo: this field is not supported: it is for /v1/completions"),
         ({"extra_body": {"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}}, "not a variable"),
         ({"extra_body": {"chat_template_kwargs": {"tokenize": False}}}, "not a variable"),
         ({"extra_body": {"chat_template_kwargs": {"thinking": ["a"]}}}, "a text of at most"),
@@ -203,3 +204,34 @@ def test_invalid_requests_are_refused(client: openai.OpenAI, options: dict[str, 
     with pytest.raises(openai.BadRequestError) as refused:
         _ask(client, **options)
     assert words in str(refused.value)
+
+
+def test_allowed_tools_are_the_only_ones_that_are_called(client: openai.OpenAI) -> None:
+    def choice(name: str) -> dict[str, Any]:
+        only = {"type": "function", "function": {"name": name}}
+        return {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [only]}}
+
+    options = {"tools": [WEATHER, CLOCK], "parallel_tool_calls": False}
+    (answer,) = _ask(client, **options, tool_choice=choice("clock")).choices
+    assert [call.function.name for call in answer.message.tool_calls] == ["clock"]
+    with pytest.raises(openai.BadRequestError, match="there is no tool 'rain'"):
+        _ask(client, **options, tool_choice=choice("rain"))
+
+
+def test_earlier_refusals_are_texts() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "No."}]
+    cases: list[tuple[dict[str, Any], str]] = [({"refusal": "No."}, "No."), ({"content": parts}, "aNo.")]
+    for fields, text in cases:
+        assert Message.model_validate({"role": "assistant", **fields}).text == text
+
+
+def test_null_is_unset_in_parts_of_a_request() -> None:
+    call = {"id": None, "type": None, "function": {"name": "now", "arguments": None}}
+    turns = [{"role": "user", "content": "Hi", "audio": None}, {"role": "assistant", "tool_calls": [call]}]
+    body = {"messages": turns, "stream_options": {"include_usage": None}, "best_of": None, "new": None}
+    made = ChatRequest.model_validate(body)
+    assert (
+        made.messages[1].tool_calls is not None and made.messages[1].tool_calls[0].function.arguments == "{}"
+    )
+    assert made.stream_options is not None and not made.stream_options.include_usage
+    assert not list(made.ignored)
