@@ -104,7 +104,7 @@ class _Place:
 class Lexed:
     """The texts of a grammar in the dialect of Lark.
 
-    Where a lexeme begins, all that are possible are read at the same time. The longest that is complete is read.
+    Where a lexeme begins, all that are possible are read at the same time. The longest complete one is read.
     """
 
     #: the number of ignored text
