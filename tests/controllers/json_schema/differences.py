@@ -51,6 +51,14 @@ def _patterns(schema: Any) -> Iterator[str]:
             yield from _patterns(one)
 
 
+def _properties(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
+        yield from schema["properties"]
+    if isinstance(schema, (dict, list)):
+        for one in schema.values() if isinstance(schema, dict) else schema:
+            yield from _properties(one)
+
+
 #: a string with its end, or a mark; a string without, a number or a word
 _LEXEME = re.compile(rb'("(?:[^"\\]|\\.)*"|[{}\[\], :])|("(?:[^"\\]|\\.)*\\?|[-+.\w]+)', re.S)
 _ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{0,4}|.|\Z)", re.S)
@@ -73,6 +81,15 @@ def _in_common_year(difference: Difference) -> bool:
     """Returns whether the text has the 29th of February of a year without one."""
     date = re.search(rb"(\d{4})-02-29", difference.lexeme())
     return date is not None and not isleap(int(date[1]))
+
+
+def _declared_name(difference: Difference) -> bool:
+    """Returns whether the text is at a name of the schema's `properties`, or has just ended it."""
+    text = difference.lexeme()
+    names = (json.dumps(name, ensure_ascii=False).encode() for name in _properties(difference.schema))
+    if not text.startswith(b'"') or text == b'"':
+        return False
+    return any(name.startswith(text) or text.startswith(name) for name in names)
 
 
 def other_spelling(text: bytes) -> bool:
@@ -153,6 +170,13 @@ KNOWN = [
             re.fullmatch(rb"-?\d+\.\d+[^\d.eE]*", d.lexeme()) is not None
             and d.mentions(r'"multipleOf": \d*\.\d\d')
         ),
+    ),
+    Known(
+        "late properties",
+        True,
+        THEIRS_NARROW,
+        "where other names are allowed, an optional property may come after a later one of the schema",
+        _declared_name,
     ),
     Known(
         "blanks",

@@ -1,4 +1,4 @@
-"""Objects whose properties come in any order."""
+"""Objects whose properties come in any order, or late."""
 
 from __future__ import annotations
 
@@ -96,6 +96,68 @@ def test_many_properties(engine: Engine, size: int) -> None:
         assert not engine.accepts(json.dumps(dict.fromkeys(missing)))
     engine.compile(many(size))
     assert not engine.accepts(json.dumps(dict.fromkeys(reversed([f"v{i}" for i in range(size)]))))
+
+
+PAGING = {"type": "object", "properties": {"limit": {"type": "integer"}, "page": {"type": "integer"}}}
+
+
+def test_a_late_property_does_not_lead_into_another_name(engine: Engine) -> None:
+    """A model that writes properties in its own order can end the name that it has begun."""
+    engine.compile(PAGING)
+    assert engine.accepts('{"page": 0, "limit": 5}')
+    assert engine.run('{"page": 0, "limit": "') == (len('{"page": 0, "limit": '), False)
+    for text in ('{"page": 0, "limits": "x"}', '{"page": 0, "more": null, "limit": 5, "more": 1}'):
+        assert engine.accepts(text)
+    for text in ('{"page": 0, "limit": 5, "page": 1}', '{"page": 0, "more": 1, "page": 1}'):
+        assert not engine.accepts(text)
+    engine.compile({**PAGING, "additionalProperties": False})
+    assert not engine.accepts('{"page": 0, "limit": 5}')
+    engine.compile({**PAGING, "additionalProperties": False, "patternProperties": {"^l": {}}})
+    assert engine.accepts('{"page": 0, "limit": 5}') and engine.accepts('{"page": 0, "li": "x", "limit": 5}')
+
+
+def test_required_properties_keep_their_order(engine: Engine) -> None:
+    """So no name of a required property is sampled between two of them."""
+    required, around = "bceg", {"a": ("", "b"), "d": ("c", "e"), "f": ("e", "g"), "x": ("g", "")}
+    schema = {"properties": {name: {"type": "null"} for name in "abcdef"}, "required": list(required)}
+    engine.compile({"type": "object", **schema})
+
+    def in_order(text: str) -> bool:
+        places = {name: place for place, name in enumerate(text)}
+        others = [(places[name], *around[name]) for name in text if name in around]
+        return [name for name in text if name in required] == list(required) and all(
+            place > places["g"] or places.get(before, -1) < place < places.get(after, -1)
+            for place, before, after in others
+        )
+
+    counts = collections.Counter[bool]()
+    for seed in range(400):
+        rng = random.Random(seed)
+        names = [name for name in "abcdefgx" if name in required or rng.random() < 0.5]
+        for _ in range(rng.randint(0, 2)):
+            names.insert(rng.randrange(len(names)), names.pop(rng.randrange(len(names))))
+        expected = in_order("".join(names))
+        assert engine.accepts(json.dumps(dict.fromkeys(names))) == expected, names
+        counts[expected] += 1
+    assert min(counts.values()) > 100, counts
+    state = engine.initial()
+    for byte in b'{"b": null, "':
+        state = engine.append(state, byte)
+    assert engine.row(state) == ([ord("c")], False)
+
+
+@pytest.mark.parametrize("counts", [{"minProperties": 2}, {"maxProperties": 2}])
+def test_late_properties_are_counted(engine: Engine, counts: dict[str, int]) -> None:
+    engine.compile({**PAGING, **counts})
+    assert engine.accepts('{"page": 0, "limit": 5}') and engine.accepts('{"x": 0, "limit": 5}')
+    assert engine.accepts('{"page": 0}') == ("maxProperties" in counts)
+    assert engine.accepts('{"page": 0, "x": 1, "limit": 5}') == ("minProperties" in counts)
+
+
+def test_a_property_that_violates_a_schema_keeps_the_order(engine: Engine) -> None:
+    engine.compile({**PAGING, "not": {"additionalProperties": {"type": "integer"}}})
+    assert engine.accepts('{"limit": 5, "page": 0, "x": "a"}')
+    assert not engine.accepts('{"page": 0, "limit": 5, "x": "a"}')
 
 
 def test_sets_of_a_long_text_are_forgotten(engine: Engine) -> None:

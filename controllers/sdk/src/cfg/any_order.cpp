@@ -41,6 +41,15 @@ bool AnyOrder::feasible(const Written& written) const {
   return least - counted <= std::min(room, left + more);
 }
 
+std::pair<std::size_t, std::size_t> AnyOrder::next(const Written& written) const {
+  std::size_t first = 0;
+  for (std::size_t i = 0; required_in_order && i < parts.size(); i++) {
+    if (parts[i].required && !has(written, i)) return {first, i + 1};
+    if (parts[i].required) first = i + 1;
+  }
+  return {0, parts.size()};
+}
+
 bool AnyOrder::add(std::size_t part, Written* written) const {
   if (!parts[part].repeats) {
     if (has(*written, part)) return false;

@@ -193,7 +193,8 @@ std::vector<bool> Grammar::solve(bool only_empty, std::span<const Terminal> with
   const auto has_order = [&](const AnyOrder& order) {
     if (!only_empty) return possible(order, in).has_value();
     // a single part, since separators are not empty
-    for (std::size_t i = 0; i < order.parts.size(); i++) {
+    const auto [start, last] = order.next(order.none());
+    for (std::size_t i = start; i < last; i++) {
       AnyOrder::Written written = order.none();
       if (in[rules_[order.parts[i].rule].body] && order.add(i, &written) && order.complete(written)) return true;
     }

@@ -247,7 +247,8 @@ void Network::find_exits(Place place) {
       case Node::Kind::kBeforePart: {
         const AnyOrder& order = parts_[orders_[node.label].parts];
         const AnyOrder::Written before = written(node);
-        for (std::size_t part = 0; part < order.parts.size(); part++) {
+        const auto [first, last] = order.next(before);
+        for (std::size_t part = first; part < last; part++) {
           AnyOrder::Written after = before;
           if (!order.add(part, &after)) continue;
           const Rule rule = order.parts[part].rule;
@@ -262,7 +263,8 @@ void Network::find_exits(Place place) {
         const AnyOrder::Written before = written(node);
         if (order.complete(before)) visit(orders_[node.label].next);
         bool more = false;
-        for (std::size_t part = 0; !more && part < order.parts.size(); part++) {
+        const auto [first, last] = order.next(before);
+        for (std::size_t part = first; !more && part < last; part++) {
           AnyOrder::Written after = before;
           more = order.add(part, &after);
         }

@@ -100,7 +100,18 @@ def repeated(part: Part, least: int, more: int | None) -> Part:
     return Part(e.repeat(part.expr, least, None if more is None else least + more), texts)
 
 
-def in_any_order(members: list[e.Member], least: int, most: int | None, once: bool, first: int) -> Part:
+def may_follow(one: e.Member, written: list[e.Member], members: list[e.Member]) -> bool:
+    """Returns whether a member may follow those in `written` where required ones come in their order."""
+    missing = [number for number, other in enumerate(members) if other.required and other not in written]
+    if not missing:
+        return True
+    skipped = members[members.index(one) : missing[0]]
+    return members.index(one) <= missing[0] and not any(other.required for other in skipped)
+
+
+def in_any_order(
+    members: list[e.Member], least: int, most: int | None, once: bool, ordered: bool, first: int
+) -> Part:
     def texts(known: list[Texts]) -> Texts:
         found: set[str] = set()
         left = [("", list[e.Member]())]
@@ -113,6 +124,8 @@ def in_any_order(members: list[e.Member], least: int, most: int | None, once: bo
             for one in members:
                 if (one in written and not one.repeats) or len(written) == most:
                     continue
+                if ordered and not may_follow(one, written, members):
+                    continue
                 begin = text + "a" if written else text
                 left += [
                     (begin + more, [*written, one])
@@ -121,7 +134,7 @@ def in_any_order(members: list[e.Member], least: int, most: int | None, once: bo
                 ]
         return frozenset(found)
 
-    return Part(e.any_order("a", *members, least=least, most=most, once=once), texts)
+    return Part(e.any_order("a", *members, least=least, most=most, once=once, ordered=ordered), texts)
 
 
 def orders(rules: int, first: int) -> st.SearchStrategy[Part]:
@@ -132,7 +145,7 @@ def orders(rules: int, first: int) -> st.SearchStrategy[Part]:
         return [e.Member(first + rule, **kind) for rule, kind in chosen]
 
     some = st.lists(st.tuples(st.integers(0, rules - 1), kinds), min_size=1, unique_by=lambda it: it[0])
-    counts = st.tuples(st.integers(0, 3), st.none() | st.integers(1, 4), st.booleans())
+    counts = st.tuples(st.integers(0, 3), st.none() | st.integers(1, 4), st.booleans(), st.booleans())
     return st.tuples(some.map(members), counts).map(lambda it: in_any_order(it[0], *it[1], first))
 
 

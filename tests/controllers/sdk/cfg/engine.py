@@ -82,11 +82,21 @@ class Member:
 
 
 def any_order(
-    separator: str, *members: Member, least: int = 0, most: int | None = None, once: bool = False
+    separator: str,
+    *members: Member,
+    least: int = 0,
+    most: int | None = None,
+    once: bool = False,
+    ordered: bool = False,
 ) -> Expr:
-    """Members in any order; with `once`, those that repeat count once, all together, for `least`."""
+    """Members in any order; with `once`, those that repeat count once, all together, for `least`.
+
+    With `ordered`, required members come in their order, and others next to the required ones that are around
+    them or after the last one.
+    """
     number = "" if most is None else most
-    return Expr(f"{lit(separator).words} o:{least}:{number}:{once:d}:{','.join(map(str, members))}")
+    flags = f"{once:d}:{ordered:d}"
+    return Expr(f"{lit(separator).words} o:{least}:{number}:{flags}:{','.join(map(str, members))}")
 
 
 class Engine(Probe):

@@ -4,7 +4,7 @@
 // A number followed by "=" is that of a rule that is read anywhere, independent of the others.
 //   l:HEX r:HEX e:HEX s:HEX x:HEX,HEX,..   a literal, a regex, an early regex, substrings, a regex except texts
 //   n:MOST:HEX                             a regex with at most MOST characters
-//   o:LEAST:MOST:ONCE:1!,2*,3              rules in any order, after the separator; ! is required, * repeats
+//   o:LEAST:MOST:ONCE:ORDERED:1!,2*,3      rules in any order, after the separator; ! is required, * repeats
 //   c:RULE  q:N  a:N  p:LEAST:MOST         a call; sequence or choice of N; repetition, MOST may be empty
 #include <cstdint>
 #include <cstdlib>
@@ -102,7 +102,8 @@ Expr expression(Grammar& grammar, const std::vector<Rule>& rules, std::span<cons
       const auto fields = split(rest, ':');
       AnyOrder order{.separator = stack.back(), .least = number(fields[0]), .most = number(fields[1])};
       order.repeats_count_once = fields[2] == "1";
-      for (const auto part : split(fields[3], ','))
+      order.required_in_order = fields[3] == "1";
+      for (const auto part : split(fields[4], ','))
         order.parts.push_back({rules[number(part)], part.back() == '!', part.back() == '*'});
       stack.back() = grammar.any_order(std::move(order));
     } else if (word[0] == 'q' || word[0] == 'a') {

@@ -51,6 +51,9 @@ struct AnyOrder {
   std::uint32_t least = 0, most = kNoLimit;
   /// Whether parts that repeat count at most once, all together, for `least`.
   bool repeats_count_once = false;
+  /// Whether required parts come in the order of `parts`. Another part then comes between the required ones that are
+  /// around it in `parts`, or after the last one.
+  bool required_in_order = false;
 
   /// The parts that have been written: a bit for each one, then how often parts that repeat have been.
   using Written = std::vector<std::uint32_t>;
@@ -59,7 +62,9 @@ struct AnyOrder {
   bool complete(const Written& written) const;
   /// Returns whether the text can be completed after these parts.
   bool feasible(const Written& written) const;
-  /// Adds a part; returns false if it may not follow.
+  /// Returns the parts that may follow by their order: the first, and the one after the last.
+  std::pair<std::size_t, std::size_t> next(const Written& written) const;
+  /// Adds a part, which is one of `next`; returns false if it may not follow.
   bool add(std::size_t part, Written* written) const;
 };
 

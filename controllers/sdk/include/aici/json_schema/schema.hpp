@@ -26,7 +26,7 @@ enum class Whitespace : std::uint8_t {
 
 /// The order in which the properties of an object are written.
 enum class Order : std::uint8_t {
-  kSchema,  ///< that of the schema
+  kSchema,  ///< that of the schema; where other names are allowed, optional properties may also come late
   kAny,     ///< any order, except in objects some property of which must violate a schema
 };
 

@@ -1,4 +1,4 @@
-// Objects: the named properties in the order of the schema, then other properties.
+// Objects: the named properties in the order of the schema, or in any order, and other properties.
 #include <algorithm>
 #include <set>
 
@@ -317,19 +317,24 @@ cfg::Expr Emitter::object(const Branch& branch) {
       if (seen.insert(name).second) others.names.push_back(name);
   const bool may_be_free = branch.max_properties > 0 && sort_free(branch, &others);
   const Expr free = may_be_free ? free_member(branch, others, 0, 0, 0) : grammar_.never();
+  const bool has_free = free != grammar_.never();
   const auto required = static_cast<std::uint32_t>(
       std::count_if(members.begin(), members.end(), [](const Member& member) { return member.required; }));
   const bool none = required == 0 && branch.min_properties == 0;
   const bool enough = branch.min_properties <= required && branch.some.empty();
-  const bool roomy = free == grammar_.never() ? branch.max_properties >= members.size()
-                                              : branch.max_properties == Branch::kNoLimit;
+  const bool roomy =
+      has_free ? branch.max_properties == Branch::kNoLimit : branch.max_properties >= members.size();
   std::vector<Expr> all;
   if (none) all.push_back(marks_.empty_object());
   // several properties count for a minimum only if their names differ
   const std::uint32_t spare = branch.some.empty() ? 0 : kMostRoom;
   const bool names_differ = !enough && branch.min_properties > 1 && branch.min_properties <= kMostRoom &&
-                            free != grammar_.never() && has_free_names(branch, others, branch.min_properties + spare);
-  const bool any_order = order_ == Order::kAny && branch.some.empty() && members.size() + (free != grammar_.never()) > 1;
+                            has_free && has_free_names(branch, others, branch.min_properties + spare);
+  // where other names may follow, a model that begins the name of an optional property late must be able to end it;
+  // otherwise it has to write another name that begins in the same way
+  const bool may_be_late = has_free && required < members.size();
+  const bool any_order =
+      branch.some.empty() && (order_ == Order::kAny ? members.size() + has_free > 1 : may_be_late);
   const Expr body = any_order         ? in_any_order(branch, members, free, names_differ)
                     : enough && roomy ? uncounted(members, free)
                                       : counted(branch, members, others, names_differ);
@@ -339,7 +344,7 @@ cfg::Expr Emitter::object(const Branch& branch) {
   return grammar_.choice(all);
 }
 
-/// Returns one or more members in any order with commas between them.
+/// Returns one or more members with commas between them: in any order, or only the required ones in their order.
 cfg::Expr Emitter::in_any_order(const Branch& branch, const std::vector<Member>& members, Expr free, bool names_differ) {
   cfg::AnyOrder order{.separator = marks_.comma(), .least = branch.min_properties, .most = branch.max_properties};
   const auto add = [&](Expr expr, bool required, bool repeats) {
@@ -350,6 +355,7 @@ cfg::Expr Emitter::in_any_order(const Branch& branch, const std::vector<Member>&
   for (const Member& member : members) add(member.ways[0].second, member.required, false);
   if (free != grammar_.never()) add(free, false, true);
   order.repeats_count_once = !names_differ;
+  order.required_in_order = order_ == Order::kSchema;
   if (order.feasible(order.none())) return grammar_.any_order(std::move(order));
   if (free != grammar_.never() && branch.min_properties_at != kNone)
     problems_.unsupported(branch.min_properties_at, kTooManyUnnamed);
