@@ -272,7 +272,7 @@ bool Engine::search_end(Reading first) {
         found = visit(after, scanner_.append(guarded, b));
       }
       if (found) return found_end();
-      called = called || (next == Scanner::kDead && scanner_.append(calls, b) != Scanner::kDead);
+      called = called || (!scanner_.accepting(next) && scanner_.append(calls, b) != Scanner::kDead);
     }
     // a called rule whose lexemes may be anywhere ends, and then what follows the call begins
     for (Column behind = called ? columns_->after_calls(after) : 0; behind != 0; behind = columns_->after_calls(behind)) {
