@@ -149,3 +149,8 @@ def test_guards_do_not_add_up(grammar: Make) -> None:
     for _ in range(1000):
         state = made.state(guest, [rng.choice(b"abb")])
     assert state.end and state.next.startswith(b"ab")
+
+
+def test_a_lexeme_with_many_states_may_end_far_away(grammar: Make) -> None:
+    made = grammar('start: A "!"\nA: /.*(?:a.{8}|b.{9}|c.{7})x/')
+    assert made.accepts("abcabacabcx!") and not made.accepts("cbbbbbbbbbx!")

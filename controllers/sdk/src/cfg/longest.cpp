@@ -239,7 +239,7 @@ bool Engine::search_end(Reading first) {
   std::size_t at = 0;
   // if that is too far to search, the answer is yes; an ambiguous text has large columns
   const auto is_far = [&, most = columns_->bytes() + kMostBytes] {
-    return seen.size() > kMostSeen || columns_->bytes() > most;
+    return seen.size() > kMostSeen || columns_->bytes() > most || scanner_.crowded();
   };
   const auto visit = [&](Column column, Scanner::State next) {
     if (next == Scanner::kDead) return false;
