@@ -5,6 +5,7 @@ A mask of another engine that differs from the oracle in any other way is a fail
 
 from __future__ import annotations
 
+from tests.controllers.exactness.languages import Lexed
 from tests.controllers.exactness.walk import Case, Defect, Difference, Unusable
 from tests.controllers.grammars.expressions import Grammar, nullable, terminals_of
 from tests.controllers.grammars.properties import (
@@ -40,6 +41,14 @@ def _ended_within(difference: Difference) -> bool:
     """Returns whether a text was complete within the last token."""
     before, last = difference.before, difference.last
     return any(difference.case.language.complete(before[:-cut]) for cut in range(1, len(last)))
+
+
+def _goes_only_forward(difference: Difference) -> bool:
+    """Returns whether the token needs a lexeme that ends although it could have gone on."""
+    language, before, token = difference.case.language, difference.before, difference.token
+    if not isinstance(language, Lexed):
+        return False
+    return not (language.forward.alive(before + token) if token else language.forward.complete(before))
 
 
 KNOWN: list[Defect | Unusable] = [
@@ -102,6 +111,13 @@ KNOWN: list[Defect | Unusable] = [
         lambda d: (
             d.wide and d.case.kind == "lark" and b" " in d.before and _has_empty_terminals(d.case.grammar)
         ),
+    ),
+    Defect(
+        "llguidance",
+        "lexemes go only forward",
+        "forbids a lexeme that ends where it last matched, once it has gone on: `abc` with "
+        '`start: AB "c"` and `AB: /(ab|abcb)/`',
+        lambda d: not d.wide and _goes_only_forward(d),
     ),
     Defect(
         "llguidance",

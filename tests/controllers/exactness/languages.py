@@ -14,6 +14,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any, Protocol
 
 import regex
@@ -104,13 +105,18 @@ class _Place:
 class Lexed:
     """The texts of a grammar in the dialect of Lark.
 
-    Where a lexeme begins, all that are possible are read at the same time. The longest that is complete is read.
+    Where a lexeme begins, all that are possible are read at the same time. The longest complete one is read.
+    Without `gives_back`, a lexeme that could go on has to.
     """
 
     #: the number of ignored text
     _IGNORED = 0
 
-    def __init__(self, grammar: Grammar, start: str, alphabet: str, ignored: Regex = NONE) -> None:
+    def __init__(
+        self, grammar: Grammar, start: str, alphabet: str, ignored: Regex = NONE, *, gives_back: bool = True
+    ) -> None:
+        self._gives_back = gives_back
+        self._made = partial(Lexed, grammar, start, alphabet, ignored)
         plain = _Lexemes(grammar, alphabet)
         self._rules: Rules = plain.rules
         self._regexes = {number: terminal.regex for terminal, number in plain.numbers.items()}
@@ -119,6 +125,11 @@ class Lexed:
         self._alive: dict[str, bool | None] = {}
         column = first_column(self._rules, start)
         self._places[""] = [_Place((column,))] if column else []
+
+    @functools.cached_property
+    def forward(self) -> Lexed:
+        """The same without `gives_back`."""
+        return self._made(gives_back=False)
 
     def _ended(self, place: _Place) -> _Place | None:
         """Returns the place after the lexeme that has begun."""
@@ -139,6 +150,8 @@ class Lexed:
             on = {number: derive(rest, character) for number, rest in place.begun.items()}
             if on := {number: rest for number, rest in on.items() if rest != NONE}:
                 yield _Place(place.columns, on, frozenset(guards))
+                if not self._gives_back:
+                    return
             ended = self._ended(place)
             if ended is None or any(map(nullable, on.values())):
                 return

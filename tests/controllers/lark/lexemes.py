@@ -1,8 +1,8 @@
 """The texts of a grammar with longest-match lexemes, by definition.
 
 Where a lexeme begins, the terminals that the parser could take there are read at the same time, byte by byte,
-until none of them can go on. The lexeme ends where one of them matched last: all that match there are what it may
-be. If none did, the text is none.
+until none of them can go on. The lexeme ends where one of them matched last: all that match there are what it
+may be. If none did, the text is none.
 """
 
 from __future__ import annotations

@@ -12,10 +12,9 @@ namespace aici::front {
 std::optional<regex::Regex> read_pattern(const Source& source, std::string_view pattern, Texts texts,
                                          const std::function<std::size_t(std::size_t)>& place) {
   regex::Error error;
-  const auto compile = texts == Texts::kWithout   ? regex::Regex::without
-                       : texts == Texts::kLexemes ? regex::Regex::lexeme
-                                                  : regex::Regex::compile;
-  auto made = compile(pattern, &error, {});
+  auto made = texts == Texts::kWithout   ? regex::Regex::without(pattern, &error)
+              : texts == Texts::kLexemes ? regex::Regex::lexeme(pattern, /*lazy=*/true, &error)
+                                         : regex::Regex::compile(pattern, &error);
   if (made) made->set_byte_classes(vocabulary().classes());
   if (!made && !error.no_text) source.fail(place(error.offset), "in this pattern " + error.message);
   return made;

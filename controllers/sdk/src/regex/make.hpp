@@ -14,7 +14,7 @@ namespace aici::regex {
 std::vector<NodeId> without_anchors(const Ast& ast, NodeId node, bool* starts);
 
 /// Adds classes to `ast`. Returns nothing and fills in `error`, through the parser of the pattern, if it is refused.
-/// `lexeme`: as Regex::lexeme.
-std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool lexeme = false);
+/// `ordered`: Program::ordered.
+std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool ordered = false);
 
 }  // namespace aici::regex

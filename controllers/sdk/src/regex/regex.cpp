@@ -1,5 +1,6 @@
 #include "aici/regex/regex.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,14 +49,12 @@ const char* resolve(const Ast& ast, const AssertionClasses& hidden, Program* pro
                : "the pattern with its anchors and word boundaries is too large";
 }
 
-/// Returns why a pattern does not say where its lexemes end; sets `lazy` to whether it has lazy repetitions.
-BuildFailure check_lexeme(const Ast& ast, bool* lazy) {
-  for (const Node& node : ast.nodes) *lazy = *lazy || (node.kind == Node::Kind::kRepeat && node.lazy);
-  for (const Node& node : ast.nodes) {
-    if (*lazy && (node.kind == Node::Kind::kAssertion || node.kind == Node::Kind::kNot || node.is_look()))
+/// Returns why a pattern does not say where its lexemes end. `lazy`: it has lazy repetitions that count.
+BuildFailure check_lexeme(const Ast& ast, bool lazy) {
+  for (const Node& node : ast.nodes)
+    if (lazy && (node.kind == Node::Kind::kAssertion || node.kind == Node::Kind::kNot || node.is_look()))
       return {"a lazy repetition such as *? does not say where a lexeme ends if there are also anchors, word boundaries, "
               "look-arounds, complements or intersections: write it without the ?", node.offset};
-  }
   std::vector<std::pair<NodeId, bool>> edges{{ast.root, false}, {ast.root, true}};  // and whether it is the last part
   while (!edges.empty()) {
     const auto [id, last] = edges.back();
@@ -66,16 +65,14 @@ BuildFailure check_lexeme(const Ast& ast, bool* lazy) {
       return {"a look-around cannot see what is before or behind a lexeme", node.offset};
     if (node.kind == Node::Kind::kAlternate)
       for (std::uint32_t i = 0; i < node.count; i++) edges.emplace_back(ast.child(node, i), last);
-    if (node.kind == Node::Kind::kConcat && node.count > 0) edges.emplace_back(ast.child(node, last ? node.count - 1 : 0), last);
+    if (node.kind == Node::Kind::kConcat && node.count > 0)
+      edges.emplace_back(ast.child(node, last ? node.count - 1 : 0), last);
   }
   return {};
 }
 
 /// Builds the automaton of a parsed pattern, or returns null and sets `failure`.
-std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildFailure* failure, bool lexeme = false) {
-  bool ordered = false;
-  if (lexeme)
-    if (*failure = check_lexeme(*ast, &ordered); failure->message) return nullptr;
+std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildFailure* failure, bool ordered = false) {
   if (*failure = check_sizes(*ast, limits); failure->message) return nullptr;
   const AssertionClasses hidden = add_hidden_classes(ast);
   Alphabet alphabet;
@@ -125,9 +122,9 @@ std::vector<NodeId> without_anchors(const Ast& ast, NodeId node, bool* starts) {
   return parts;
 }
 
-std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool lexeme) {
+std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool ordered) {
   BuildFailure failure;
-  auto automaton = make_automaton(ast, limits, &failure, lexeme);
+  auto automaton = make_automaton(ast, limits, &failure, ordered);
   if (automaton) return Regex(std::move(automaton));
   parser->fail(failure.offset, {failure.message});
   error->no_text = failure.message == kNoText;
@@ -147,11 +144,16 @@ std::optional<Regex> Regex::compile(std::string_view pattern, Error* error, cons
   return make_regex(&ast, limits, &parser, error);
 }
 
-std::optional<Regex> Regex::lexeme(std::string_view pattern, Error* error, const Limits& limits) {
+std::optional<Regex> Regex::lexeme(std::string_view pattern, bool lazy, Error* error, const Limits& limits) {
   Ast ast;
   Parser parser(pattern, limits, &ast, error);
   if (!parser.parse()) return std::nullopt;
-  return make_regex(&ast, limits, &parser, error, true);
+  lazy = lazy && std::ranges::any_of(ast.nodes, [](const Node& node) { return node.lazy; });
+  if (const BuildFailure unclear = check_lexeme(ast, lazy); unclear.message) {
+    parser.fail(unclear.offset, {unclear.message});
+    return std::nullopt;
+  }
+  return make_regex(&ast, limits, &parser, error, lazy);
 }
 
 std::optional<Regex> Regex::without(std::string_view pattern, Error* error, const Limits& limits) {

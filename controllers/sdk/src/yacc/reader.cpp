@@ -206,7 +206,7 @@ class Translator {
         continue;
       }
       regex::Error error;
-      auto pattern = regex::Regex::lexeme(word.text, &error);
+      auto pattern = regex::Regex::lexeme(word.text, /*lazy=*/false, &error);
       if (!pattern) source_.fail(word.at, "in " + shown(word) + ", " + error.text());
       pattern->set_byte_classes(vocabulary().classes());
       lexer.add_pattern(std::move(*pattern), terminal);

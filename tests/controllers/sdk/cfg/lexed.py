@@ -185,12 +185,16 @@ class Grammar:
 
 def _read(lexemes: set[Piece], text: str) -> tuple[int, set[Piece]]:
     """How long a lexeme is at the start of the text, and which ones it may be."""
-    size = 0
-    while size < len(text) and any(text[: size + 1] in (p.begins or ()) for p in lexemes):
-        size += 1
-        if early := {p for p in lexemes if p.early and text[:size] in p.texts}:
+    longest = 0, {p for p in lexemes if "" in p.texts}
+    for size in range(1, len(text) + 1):
+        read = text[:size]
+        if early := {p for p in lexemes if p.early and read in p.texts}:
             return size, early
-    return size, {p for p in lexemes if text[:size] in p.texts}
+        if complete := {p for p in lexemes if read in p.texts}:
+            longest = size, complete
+        if not any(read in (p.begins or ()) for p in lexemes):
+            break
+    return longest
 
 
 @st.composite

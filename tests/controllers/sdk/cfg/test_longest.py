@@ -1,4 +1,4 @@
-"""Lexemes that are as long as they can be, as lexers make them: against a lexer in a few lines."""
+"""Lexemes are the longest that match, as lexers make them: against a lexer in a few lines."""
 
 from __future__ import annotations
 
@@ -24,24 +24,11 @@ def lexemes(text: str, patterns: list[str]) -> list[set[int]] | None:
         size = max(matches)
         if not size:
             return None
-        # a lexeme continues while a longer one is still possible
-        reached = max(n for n in range(1, len(text) + 1) if any(begins(p, text[:n]) for p in patterns))
-        if reached > size:
-            return None
         kinds = {i for i, n in enumerate(matches) if n == size}
         if len(patterns) - 1 not in kinds:
             found.append(kinds)
         text = text[size:]
     return found
-
-
-def begins(pattern: str, text: str) -> bool:
-    """Returns whether some text of the pattern begins with `text`, by trying a few more characters."""
-    return any(
-        re.fullmatch(pattern, text + "".join(rest))
-        for size in range(3)
-        for rest in itertools.product("a1.- ", repeat=size)
-    )
 
 
 PATTERNS = [r"a[a1]*", r"1+(\.1+)?", r"\.", r"-", r" +"]

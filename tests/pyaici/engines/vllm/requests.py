@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import wait
 from typing import Any
+
+from tests.waiting import PATIENCE
 
 FRANCE = "The capital of France is"
 #: a pattern with short matches only

@@ -39,7 +39,8 @@ class Regex {
   /// the pattern decides where the lexeme ends, as in Python's `re`: a text is one if a search for the pattern at its
   /// start ends at its end, whatever may follow. So the longest lexeme in a text is what `re` finds there. Refuses lazy
   /// repetitions beside anchors, look-arounds and (?not:...), and look-arounds that look at what surrounds the lexeme.
-  static std::optional<Regex> lexeme(std::string_view pattern, Error* error, const Limits& limits = {});
+  /// Without `lazy`, no repetition is lazy: `a*?` is `(a*)?`, as in flex.
+  static std::optional<Regex> lexeme(std::string_view pattern, bool lazy, Error* error, const Limits& limits = {});
 
   /// Matches every text that ends at the first occurrence of one of `stops`, as (?until:...) does. The stops must be
   /// nonempty UTF-8.
@@ -89,7 +90,7 @@ class Regex {
   std::uint32_t num_states() const { return automaton_->num_states(); }
 
  private:
-  friend std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool lexeme);
+  friend std::optional<Regex> make_regex(Ast* ast, const Limits& limits, Parser* parser, Error* error, bool ordered);
   explicit Regex(std::unique_ptr<Automaton> automaton) : automaton_(std::move(automaton)) {}
 
   std::unique_ptr<Automaton> automaton_;
