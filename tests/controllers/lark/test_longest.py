@@ -55,6 +55,18 @@ COMMENT: /\/\*(.|\n)*?\*\//
             ["<{}", '<{"a": 1}', '<{"a": 1}}}'],
             ["<{}>", "<"],
         ),
+        # only such a value can complete the text
+        (
+            'start: T value | U /b+/ "b"\nT: "<"\nU: /<[a-z]+!/\nvalue: %json {"type": "boolean"}',
+            ["<true", "<false"],
+            ["<true!", "<"],
+        ),
+        # many lexemes might be longer, few are after one more byte
+        (
+            'start: (unit | "bx")*\nunit: "a" | ' + " | ".join(f'"a{a}{b}!"' for a in "bcdef" for b in "uvwxyzlm"),
+            ["abx", "abx!", "abxabx!", "abxbx"],
+            ["abu", "abxb"],
+        ),
     ],
 )
 def test_where_lexemes_end(grammar: Make, text: str, accepted: list[str], rejected: list[str]) -> None:
@@ -134,3 +146,19 @@ def test_guards_are_bounded(grammar: Make) -> None:
     made = grammar(f'start: (A | B | C)*\nA: "a"\nB: "b"\nC: {longer}')
     state = made.after("ab" * 50)
     assert state is not None and state.end and state.next == b"abc"
+
+
+def test_guards_do_not_add_up(grammar: Make) -> None:
+    """After each byte, other lexemes might become longer."""
+    rng = random.Random(1)
+    made = grammar('start: (A | B | C)*\nA: "a"\nB: "b"\nC: /a[ab]{40}c/')
+    guest = made.start()
+    state = made.state(guest, [])
+    for _ in range(1000):
+        state = made.state(guest, [rng.choice(b"abb")])
+    assert state.end and state.next.startswith(b"ab")
+
+
+def test_a_lexeme_with_many_states_may_end_far_away(grammar: Make) -> None:
+    made = grammar('start: A "!"\nA: /.*(?:a.{8}|b.{9}|c.{7})x/')
+    assert made.accepts("abcabacabcx!") and not made.accepts("cbbbbbbbbbx!")

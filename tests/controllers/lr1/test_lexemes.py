@@ -75,3 +75,9 @@ def test_random_lexemes(grammar: Make) -> None:
                 longer += [prefix + c for c in sorted(found)]
             prefixes = longer[:40]
     assert far <= near // 2, "most beginnings that are allowed can be seen to have an end"
+
+
+def test_a_lexeme_with_many_states_may_end_far_away(grammar: Make) -> None:
+    """The states up to the end are too many to search."""
+    made = grammar('%%\ns: A "!" ;\nA: "/[ab]*a[ab]{11}c/" ;\n')
+    assert made.accepts("baabbabbbaabac!") and not made.accepts("bbabbaabbabbbc!")

@@ -34,7 +34,7 @@ Engine::State Engine::restore(const std::vector<Kept>& kept, const Keeping& keep
 }
 
 bool Engine::compact(State* state) {
-  const bool many = columns_->size() > kMostColumns / 4 || scanner_.size() > Scanner::kMost / 2 ||
+  const bool many = columns_->size() > kMostColumns / 4 || scanner_.crowded() ||
                     several_.size() > kMostSeveral / 4 || mixed_.size() > kMostMixed / 4 ||
                     arrays_.size() > kMostPositions / 4;
   // before the first byte, everything that is missing can be built again

@@ -239,7 +239,7 @@ bool Engine::search_end(Reading first) {
   std::size_t at = 0;
   // if that is too far to search, the answer is yes; an ambiguous text has large columns
   const auto is_far = [&, most = columns_->bytes() + kMostBytes] {
-    return seen.size() > kMostSeen || columns_->bytes() > most;
+    return seen.size() > kMostSeen || columns_->bytes() > most || scanner_.crowded();
   };
   const auto visit = [&](Column column, Scanner::State next) {
     if (next == Scanner::kDead) return false;
@@ -272,7 +272,7 @@ bool Engine::search_end(Reading first) {
         found = visit(after, scanner_.append(guarded, b));
       }
       if (found) return found_end();
-      called = called || (next == Scanner::kDead && scanner_.append(calls, b) != Scanner::kDead);
+      called = called || (!scanner_.accepting(next) && scanner_.append(calls, b) != Scanner::kDead);
     }
     // a called rule whose lexemes may be anywhere ends, and then what follows the call begins
     for (Column behind = called ? columns_->after_calls(after) : 0; behind != 0; behind = columns_->after_calls(behind)) {

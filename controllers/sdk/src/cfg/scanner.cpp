@@ -56,20 +56,24 @@ Scanner::State Scanner::start(std::span<const Terminal> terminals) {
 std::uint32_t Scanner::intern_guard() {
   std::ranges::sort(next_guard_);
   next_guard_.erase(std::unique(next_guard_.begin(), next_guard_.end()), next_guard_.end());
-  const auto known = std::ranges::find(guards_, next_guard_);
-  if (known != guards_.end()) return static_cast<std::uint32_t>(known - guards_.begin());
-  full_ = full_ || guards_.size() >= kMostGuards;
+  if (next_guard_.empty()) return 0;
+  Hasher hash;
+  for (const Part& part : next_guard_) hash.add(part.terminal), hash.add(part.state);
+  const auto same = [&](std::uint32_t i) { return guards_[i] == next_guard_; };
+  if (const std::uint32_t known = guard_ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
+  const auto guard = static_cast<std::uint32_t>(guards_.size());
+  guard_parts_ += next_guard_.size();
+  full_ = full_ || guard_parts_ > kMostGuardParts;
   guards_.push_back(next_guard_);
-  return static_cast<std::uint32_t>(guards_.size() - 1);
+  guard_ids_.insert(hash.bits(), guard);
+  return guard;
 }
 
 Scanner::State Scanner::follow(State fresh, State behind) {
   next_guard_ = guards_[rows_[behind].guard];
   if (longest(behind)) next_guard_.insert(next_guard_.end(), parts(behind).begin(), parts(behind).end());
-  const std::uint32_t guard = intern_guard();
-  if (next_guard_.size() > kMostGuard) return kDead;
   next_.assign(parts(fresh).begin(), parts(fresh).end());
-  return intern(true, next_, {}, guard);
+  return intern(true, next_, {}, intern_guard());
 }
 
 Scanner::State Scanner::without_guard(State state) {
@@ -97,15 +101,16 @@ void Scanner::narrow(State state) {
   rows_[state].next = next;
 }
 
-/// Sets `next_guard_`; returns false if one of the longer lexemes is complete.
-bool Scanner::step_guard(std::uint32_t guard, std::uint8_t byte) {
+/// Returns the next guard; nothing if one of the longer lexemes is complete, or there are too many.
+std::optional<std::uint32_t> Scanner::step_guard(std::uint32_t guard, std::uint8_t byte) {
   next_guard_.clear();
   for (const auto [terminal, before] : guards_[guard]) {
     const Terminals::State after = terminals_->append(terminal, before, byte);
-    if (terminals_->accepting(terminal, after)) return false;
+    if (terminals_->accepting(terminal, after)) return std::nullopt;
     if (!terminals_->ended(terminal, after)) next_guard_.push_back({terminal, after});
   }
-  return true;
+  if (next_guard_.size() > kMostGuard) return std::nullopt;
+  return intern_guard();
 }
 
 Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
@@ -126,8 +131,9 @@ Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
     next_.clear();
   }
   State next = kDead;
-  if ((!next_.empty() || !next_accepted_.empty()) && (from.guard == 0 || step_guard(from.guard, byte))) {
-    next = intern(false, next_, next_accepted_, from.guard != 0 ? intern_guard() : 0);
+  const bool lives = !next_.empty() || !next_accepted_.empty();
+  if (const auto guard = lives ? step_guard(from.guard, byte) : std::nullopt) {
+    next = intern(false, next_, next_accepted_, *guard);
     if (from.longest && from.num_accepted != 0 && next_accepted_.empty() && next != kDead && !overshot(next))
       rows_[next].overshot = true, notes_[next] = 0;
   }

@@ -207,7 +207,7 @@ std::vector<Lexer::State> Lexer::next_lexemes(State state) {
   return found;
 }
 
-std::vector<Lexer::Ending> Lexer::endings(State state) {
+std::optional<std::vector<Lexer::Ending>> Lexer::endings(State state) {
   constexpr std::size_t kMostSeen = 1024;
   std::vector<Ending> found;
   std::vector<State> seen{state};
@@ -216,9 +216,10 @@ std::vector<Lexer::Ending> Lexer::endings(State state) {
       Ending ending{rows_[seen[at]].accepted, next_lexemes(seen[at])};
       if (std::ranges::find(found, ending) == found.end()) found.push_back(std::move(ending));
     }
-    for (unsigned byte = 0; byte < 256 && seen.size() < kMostSeen; byte++) {
+    for (unsigned byte = 0; byte < 256; byte++) {
       const State next = append(seen[at], static_cast<std::uint8_t>(byte));
       if (next != kDead && std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
+      if (seen.size() > kMostSeen) return std::nullopt;
     }
   }
   return found;

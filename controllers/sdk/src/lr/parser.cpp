@@ -46,7 +46,7 @@ bool Parser::Own::alive(Stacks::Stack stack, Lexer::State lexer) {
   return known == Known::kDependsOnStack ? search(pack(stack, lexer)) : known == Known::kAlive;
 }
 
-const std::vector<Lexer::Ending>& Parser::Own::endings(Lexer::State lexer) {
+const std::optional<std::vector<Lexer::Ending>>& Parser::Own::endings(Lexer::State lexer) {
   auto known = endings_.find(lexer);
   if (known == endings_.end()) known = endings_.emplace(lexer, lexer_.endings(lexer)).first;
   return known->second;
@@ -54,7 +54,7 @@ const std::vector<Lexer::Ending>& Parser::Own::endings(Lexer::State lexer) {
 
 /// Returns whether a text can be completed from this state. Two adjacent lexemes without blanks between them may be
 /// read as one, so a text that the parser allows may be impossible. This searches for a complete text, lexeme by
-/// lexeme.
+/// lexeme. If that is too far to search, it assumes that there is one.
 bool Parser::Own::search(State first) {
   constexpr std::size_t kMostSeen = 256;  // about 2 ms
   struct Seen {
@@ -69,7 +69,9 @@ bool Parser::Own::search(State first) {
     return has_end_[first] = true;
   };
   for (std::size_t at = 0; at < seen.size(); at++) {
-    for (const Lexer::Ending& ending : endings(seen[at].state & kLexerMask)) {
+    const auto& all = endings(seen[at].state & kLexerMask);
+    if (!all) return success(at);
+    for (const Lexer::Ending& ending : *all) {
       const Stacks::Stack stack = stacks_.advance(seen[at].state >> kLexerBits, ending.terminal);
       if (stack == Stacks::kNone) continue;
       if (stacks_.accepting(stack)) return success(at);
@@ -79,7 +81,6 @@ bool Parser::Own::search(State first) {
         const State next = pack(stack, lexer);
         const auto found = has_end_.find(next);
         if (here == Known::kAlive || (found != has_end_.end() && found->second)) return success(at);
-        // too far to search: assume that it can be completed
         if (stack >= kMostStacks - 1 || seen.size() == kMostSeen) return success(at);
         if (found == has_end_.end() && known.insert(next).second) seen.push_back({next, at});
       }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,7 +30,7 @@ class Scanner {
   /// The state before the first byte of any of these terminals, which are sorted and read in the same way (Lexemes).
   State start(std::span<const Terminal> terminals);
   /// The state `fresh` behind the text of another state: with the guard of that and, if it reads lexemes, guarded by
-  /// those that may still become longer. Returns kDead if the guard has too many parts.
+  /// those that may still become longer.
   State follow(State fresh, State behind);
   /// Returns kDead if none of the terminals continues with the byte. kDead stays dead.
   State append(State state, std::uint8_t byte) {
@@ -87,7 +88,11 @@ class Scanner {
   std::uint8_t& note(State state) { return notes_[state]; }
 
   std::size_t size() const { return rows_.size(); }
-  std::size_t bytes() const { return table_.size() * 2 + parts_.size() * sizeof(Part) + rows_.size() * sizeof(Row); }
+  /// Returns whether few more states fit, so that it is time for `keep_only`.
+  bool crowded() const { return rows_.size() > kMost / 2 || guard_parts_ > kMostGuardParts / 2; }
+  std::size_t bytes() const {
+    return table_.size() * 2 + (parts_.size() + guard_parts_) * sizeof(Part) + rows_.size() * sizeof(Row);
+  }
   /// Drops all states except those in `kept`, which get new numbers.
   void keep_only(std::span<State> kept);
   const char* failure() const { return full_ ? "the terminals of the grammar have too many states" : nullptr; }
@@ -96,8 +101,8 @@ class Scanner {
   static constexpr std::uint16_t kUnknown = 0xffff;
   /// Most grammars have fewer states.
   static constexpr std::size_t kUsual = 4096;
-  /// Maximum number of parts of a guard, and of guards.
-  static constexpr std::size_t kMostGuard = 32, kMostGuards = 4096;
+  /// Maximum number of parts of a guard after a byte, and of all guards.
+  static constexpr std::size_t kMostGuard = 32, kMostGuardParts = 1u << 17;
   struct Part {
     Terminal terminal;
     Terminals::State state;
@@ -120,7 +125,7 @@ class Scanner {
   /// Returns the number of the guard `next_guard_`, which it sorts.
   std::uint32_t intern_guard();
   std::span<const Part> parts(State state) const { return {parts_.data() + rows_[state].first, rows_[state].count}; }
-  bool step_guard(std::uint32_t guard, std::uint8_t byte);
+  std::optional<std::uint32_t> step_guard(std::uint32_t guard, std::uint8_t byte);
   void find_loop(State state);
   void narrow(State state);
 
@@ -128,11 +133,12 @@ class Scanner {
   std::vector<Part> parts_;
   /// The first one has no parts.
   std::vector<std::vector<Part>> guards_{1};
+  std::size_t guard_parts_ = 0;
   std::vector<Terminal> accepted_;
   std::vector<Row> rows_;
   std::vector<std::uint16_t> table_;
   std::vector<std::uint8_t> notes_;
-  HashIndex ids_;
+  HashIndex ids_, guard_ids_;
   std::vector<Part> next_, next_guard_;
   std::vector<Terminal> next_accepted_;
   bool full_ = false;

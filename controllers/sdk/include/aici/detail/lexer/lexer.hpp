@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -73,8 +74,8 @@ class Lexer {
     std::vector<State> next;  ///< states after the first byte of the next lexeme
     bool operator==(const Ending&) const = default;
   };
-  /// Returns all ways in which the lexeme may end, each once.
-  std::vector<Ending> endings(State state);
+  /// Returns all ways in which the lexeme may end, each once; nothing if it is too far to search.
+  std::optional<std::vector<Ending>> endings(State state);
 
   /// Bytes such that any text made of them (of at most *length bytes) leads to states from which a terminal of the
   /// set `wanted` can be reached.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -116,7 +117,7 @@ class Parser {
     State append_several(State state, std::uint8_t byte);
     void read(State state, std::uint8_t byte, std::vector<State>& readings);
     bool search(State state);
-    const std::vector<lexer::Lexer::Ending>& endings(lexer::Lexer::State lexer);
+    const std::optional<std::vector<lexer::Lexer::Ending>>& endings(lexer::Lexer::State lexer);
     Stacks::Stack after_lexeme(State state);
 
     Tables tables_;
@@ -131,7 +132,7 @@ class Parser {
     /// Where it depends on the stack.
     std::unordered_map<State, bool> has_end_;
     std::vector<std::vector<State>> several_;
-    std::unordered_map<lexer::Lexer::State, std::vector<lexer::Lexer::Ending>> endings_;
+    std::unordered_map<lexer::Lexer::State, std::optional<std::vector<lexer::Lexer::Ending>>> endings_;
     lexer::Terminal ignored_;
     InnerMasks inner_masks_{kInnerBytes};
     bool full_ = false;
