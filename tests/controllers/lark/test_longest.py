@@ -63,7 +63,8 @@ COMMENT: /\/\*(.|\n)*?\*\//
         ),
         # many lexemes might be longer, few are after one more byte
         (
-            'start: (unit | "bx")*\nunit: "a" | ' + " | ".join(f'"a{a}{b}!"' for a in "bcdef" for b in "uvwxyzlm"),
+            'start: (unit | "bx")*\nunit: "a" | '
+            + " | ".join(f'"a{a}{b}!"' for a in "bcdef" for b in "uvwxyzlm"),
             ["abx", "abx!", "abxabx!", "abxbx"],
             ["abu", "abxb"],
         ),
