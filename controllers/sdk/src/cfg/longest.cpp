@@ -38,12 +38,16 @@ void Engine::read_lexeme(Reading from, std::uint8_t byte, std::vector<Reading>& 
   if (next != Scanner::kDead && goes_on_from(pack(column_of(from), next))) readings.push_back(pack(column_of(from), next));
   const Column column = scanner_.accepting(next) ? 0 : after_lexeme(from);
   if (column == 0) return;
-  const State start = begin(column, behind);
+  const State start = begin(column);
   const auto begun = this->readings(start);
   for (const Reading fresh : std::vector<Reading>(begun.begin(), begun.end())) {
-    const Scanner::State first = fresh != 0 ? scanner_.append(scanner_of(fresh), byte) : Scanner::kDead;
+    // most bytes begin nothing there, and a guard costs a state
+    Scanner::State first = fresh != 0 ? scanner_.append(scanner_of(fresh), byte) : Scanner::kDead;
     if (first == Scanner::kDead || (is_longest(fresh) && !goes_on_from(pack(column, first)))) continue;
-    const State one = is_longest(fresh) ? pack(column, first) : append_one(fresh, byte, first);
+    const Reading guarded = pack(column, scanner_.follow(scanner_of(fresh), behind));
+    first = scanner_.append(scanner_of(guarded), byte);
+    if (first == Scanner::kDead) continue;
+    const State one = is_longest(fresh) ? pack(column, first) : append_one(guarded, byte, first);
     const auto found = this->readings(one);
     if (one != 0) readings.insert(readings.end(), found.begin(), found.end());
   }

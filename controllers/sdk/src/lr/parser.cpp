@@ -129,7 +129,10 @@ void Parser::Own::read(State state, std::uint8_t byte, std::vector<State>& readi
   add(state >> kLexerBits, next);
   const Stacks::Stack after = lexer_.accepted(next) == kNoTerminal ? after_lexeme(state) : Stacks::kNone;
   full_ = full_ || after >= kMostStacks;
-  if (after != Stacks::kNone && !full_) add(after, lexer_.append(lexer_.follow(behind), byte));
+  if (after == Stacks::kNone || full_) return;
+  // most bytes begin nothing there, and a guard costs a state
+  const Lexer::State first = lexer_.append(Lexer::kInitial, byte);
+  if (first != Lexer::kDead && alive(after, first)) add(after, lexer_.append(lexer_.follow(behind), byte));
 }
 
 /// Reads a byte where there are several readings, or may be. If all are guarded, their guards have to permit the end of
