@@ -10,6 +10,7 @@ from collections.abc import Callable
 import lark
 import pytest
 
+from aicirt.contract.errors import ControllerFailed
 from tests.controllers.grammars.walk import Controller
 
 Make = Callable[[str], Controller]
@@ -95,9 +96,14 @@ def test_lazy_lexemes_end_where_re_ends_them(grammar: Make, seed: int) -> None:
     texts = ["".join(t) for n in range(7) for t in itertools.product("ab", repeat=n)]
     while compared < 25:
         pattern = random_pattern(rng).replace(".", "[ab]")
-        if not re.search(r"[*+?}]\?", pattern) or re.search(r"[*+?}]\??\)[*+{]", pattern):
-            continue  # no lazy repetition, or repetitions of empty texts, where engines differ
+        if not re.search(r"[*+?}]\?", pattern):
+            continue
         made = grammar(f'start: LEXEME "!"\nLEXEME: /{pattern}/')
+        try:
+            made.start()
+        except ControllerFailed as error:
+            assert "must not be empty" in error.message, pattern
+            continue
         ends = {text: re.match(pattern, text + "!") for text in texts}
         expected = {text for text, found in ends.items() if found and found.end() == len(text)}
         assert {text for text in texts if made.accepts(text + "!")} == expected, pattern
@@ -134,6 +140,12 @@ def test_texts_of_lark(grammar: Make, text: str, alphabet: str) -> None:
 def test_a_lazy_repetition_with_an_unclear_end_is_refused(grammar: Make, pattern: str) -> None:
     assert "write it without the ?" in grammar(f'start: A "!"\nA: /{pattern}/').refusal()
     assert "write it without the ?" in grammar('start: A "!"\nA: /a*?b/ & /[ab]*/').refusal()
+
+
+@pytest.mark.parametrize("pattern", ["(?:a*?)*", "(?:(?:ab)*?|b){2,}", "a+?(?:b?)+"])
+def test_a_repetition_of_what_may_be_empty_is_refused_beside_a_lazy_one(grammar: Make, pattern: str) -> None:
+    """`re` ends such a repetition after an empty part, which depends on how it searches."""
+    assert "must not be empty" in grammar(f'start: A "!"\nA: /{pattern}/').refusal()
 
 
 def test_a_rule_that_is_lazy_may_have_lazy_repetitions(grammar: Make) -> None:

@@ -49,12 +49,31 @@ const char* resolve(const Ast& ast, const AssertionClasses& hidden, Program* pro
                : "the pattern with its anchors and word boundaries is too large";
 }
 
+/// Returns, for each node without assertions, look-arounds and complements in it, whether it may match the empty text.
+std::vector<bool> find_empty(const Ast& ast) {
+  std::vector<bool> empty(ast.nodes.size());
+  for (NodeId id = 0; id < ast.nodes.size(); id++) {
+    const Node& node = ast.nodes[id];
+    if (node.kind == Node::Kind::kClass || node.kind == Node::Kind::kAssertion) continue;
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < node.count; i++) count += empty[ast.child(node, i)];
+    empty[id] = node.kind == Node::Kind::kAlternate ? count > 0 : count == node.count;
+    if (node.kind == Node::Kind::kRepeat && node.min == 0) empty[id] = true;
+  }
+  return empty;
+}
+
 /// Returns why a pattern does not say where its lexemes end. `lazy`: it has lazy repetitions that count.
 BuildFailure check_lexeme(const Ast& ast, bool lazy) {
   for (const Node& node : ast.nodes)
     if (lazy && (node.kind == Node::Kind::kAssertion || node.kind == Node::Kind::kNot || node.is_look()))
       return {"a lazy repetition such as *? does not say where a lexeme ends if there are also anchors, word boundaries, "
               "look-arounds, complements or intersections: write it without the ?", node.offset};
+  const std::vector<bool> empty = lazy ? find_empty(ast) : std::vector<bool>();
+  for (const Node& node : ast.nodes)
+    if (lazy && node.kind == Node::Kind::kRepeat && node.max > 1 && empty[ast.child(node)])
+      return {"beside a lazy repetition such as *?, what is repeated must not be empty: write (?:a+b?)* instead of "
+              "(?:a*b?)*", node.offset};
   std::vector<std::pair<NodeId, bool>> edges{{ast.root, false}, {ast.root, true}};  // and whether it is the last part
   while (!edges.empty()) {
     const auto [id, last] = edges.back();
