@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import defaultdict
@@ -103,6 +104,15 @@ def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["AICI_STORE"]
     else:
         os.environ["AICI_STORE"] = before
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Collects garbage before the test: its finalizers would fail where a deep text has used up the stack."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,7 @@ def test_id_depends_on_every_field() -> None:
     assert replace(SCRIPT).id == SCRIPT.id
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     "data",
     [
@@ -74,6 +75,7 @@ def test_invalid_script_files_are_refused(data: bytes) -> None:
         StoredScript.unpack(data)
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     ("arg", "value"),
     [
@@ -101,6 +103,7 @@ def test_argument_that_is_not_utf8_is_refused() -> None:
         SCRIPT.argument(b"\xff")
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_argument_of_any_depth_is_passed_or_refused() -> None:
     """Values that can be parsed may be too deep to be written."""
     passed = []

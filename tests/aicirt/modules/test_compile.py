@@ -151,6 +151,7 @@ def test_a_compiler_that_breaks_is_a_runtime_failure(tmp_path: Path, monkeypatch
         compile_in_child(tmp_path / "missing.wasm", artifact)
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     "answer",
     ["5", "[]", "{}", '{"info": 3}', '{"info": {"compiled_size": "x"}}', '{"error": 1}', "[" * 100_000],

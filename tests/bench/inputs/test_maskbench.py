@@ -25,6 +25,7 @@ def test_case_has_its_texts(tmp_path: Path) -> None:
     assert (case.valid, case.invalid) == (['{"b": "é", "a": [1.5, null]}'], ['"x"'])
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -63,7 +63,8 @@ def world(request: pytest.FixtureRequest) -> Iterator[World | None]:
 @contextmanager
 def guest_runtime(guest_wasm: Path, workers: int = 1, **limits: float) -> Iterator[Runtime]:
     """Yields a runtime in which the guest has the tag "guest"."""
-    limits = {"max_suspended_steps": 5, "max_idle_steps": 8, **limits}
+    # a worker that has to wait for a processor is not late
+    limits = {"max_suspended_steps": 5, "max_idle_steps": 8, "step_deadline_ms": 60_000, **limits}
     with Runtime(workers=workers, limits=limits) as runtime:  # type: ignore[arg-type]
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")

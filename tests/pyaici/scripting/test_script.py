@@ -30,6 +30,7 @@ def test_file_ending_determines_the_language() -> None:
         assert language_of(other) is (PYTHON if other == "a.py/" else None)
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -64,6 +64,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("name", REFUSED)
 def test_large_bodies_are_refused_like_small_ones(

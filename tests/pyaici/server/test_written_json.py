@@ -29,6 +29,7 @@ def test_lone_surrogates_become_replacement_characters(text: str, value: Any) ->
     json.dumps(read_json(text), ensure_ascii=False).encode()
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("text", ["NaN", "-Infinity", "[1e999]", "1" * 5000, "{'a': 1}", "", "[" * 100_000])
 def test_invalid_json_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError):

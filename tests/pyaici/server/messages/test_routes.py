@@ -159,6 +159,7 @@ def test_unclosed_grammars_are_refused(server: Serving, text: str) -> None:
     assert answer.status_code == 400, answer.text
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_deeply_nested_json_is_refused(server: Serving) -> None:
     with server.client() as client:
         deep = b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"

@@ -201,6 +201,7 @@ def test_types_of_arguments() -> None:
         types(malformed)
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     ("schema", "text", "value"),
     [
