@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from anthropic.types import message_create_params
 from anthropic.types.beta import message_create_params as beta_message_create_params
+from ollama import _types as ollama_types
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
@@ -139,10 +140,12 @@ def test_page_has_each_field_of_anthropics_client() -> None:
 
 
 def test_page_has_each_field_of_ollamas_client() -> None:
-    types = pytest.importorskip("ollama._types")
-    for route, kind in (("/api/generate", types.GenerateRequest), ("/api/chat", types.ChatRequest)):
+    for route, kind in (
+        ("/api/generate", ollama_types.GenerateRequest),
+        ("/api/chat", ollama_types.ChatRequest),
+    ):
         check_complete(route, kind)
-        options = {path for path in paths(types.Options) if not classified(route, f"options.{path}")}
+        options = {path for path in paths(ollama_types.Options) if not classified(route, f"options.{path}")}
         assert not options, f"{PAGE} does not say what {route} does with the options {sorted(options)}"
 
 
