@@ -139,11 +139,11 @@ class OpenBody(Part):
             return handler(body)
         check_count(body)
         known = {*cls.model_fields, *cls.aliases}
-        unknown = {
-            name: value
+        unknown = [
+            name
             for name, value in body.items()
             if value is not None and name not in known and name not in cls.refused
-        }
+        ]
         if found := misnamed(unknown, known):
             raise _field_error(*found)
         made = handler(body)

@@ -62,8 +62,7 @@ Engine::State Engine::begin(Column column, Scanner::State behind) {
 
 bool Engine::is_plain(Scanner::State scanner) {
   if (plain(scanner) == Plain::kUnknown) {
-    const bool read_alone = !scanner_.overshot(scanner) && !scanner_.guarded(scanner);
-    const bool yes = scanner_.longest(scanner) ? read_alone && separable_ && exit_of(scanner) != Scanner::kDead
+    const bool yes = scanner_.longest(scanner) ? !scanner_.overshot(scanner) && has_exit(scanner)
                                                : !scanner_.accepting(scanner);
     set_plain(scanner, yes ? Plain::kYes : Plain::kNo);
   }

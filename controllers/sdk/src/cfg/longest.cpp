@@ -68,7 +68,10 @@ Engine::State Engine::settle(std::vector<Reading>& readings) {
 
 /// Returns whether a text of the rules can be completed from this state of a lexeme, in all columns.
 bool Engine::ends_surely(Scanner::State scanner) {
-  if (!scanner_.overshot(scanner)) return is_plain(scanner);
+  return scanner_.overshot(scanner) ? has_exit(scanner) : is_plain(scanner);
+}
+
+bool Engine::has_exit(Scanner::State scanner) {
   return separable_ && !scanner_.guarded(scanner) && exit_of(scanner) != Scanner::kDead;
 }
 

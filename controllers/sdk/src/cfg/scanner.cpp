@@ -72,15 +72,14 @@ std::uint32_t Scanner::intern_guard() {
 Scanner::State Scanner::follow(State fresh, State behind) {
   next_guard_ = guards_[rows_[behind].guard];
   if (longest(behind)) next_guard_.insert(next_guard_.end(), parts(behind).begin(), parts(behind).end());
-  next_.assign(parts(fresh).begin(), parts(fresh).end());
-  return intern(true, next_, {}, intern_guard());
+  return with_guard(fresh, intern_guard());
 }
 
-Scanner::State Scanner::without_guard(State state) {
-  if (!guarded(state)) return state;
+Scanner::State Scanner::with_guard(State state, std::uint32_t guard) {
+  if (rows_[state].guard == guard) return state;
   next_.assign(parts(state).begin(), parts(state).end());
   next_accepted_.assign(accepted(state).begin(), accepted(state).end());
-  return intern(fresh(state), next_, next_accepted_);
+  return intern(fresh(state), next_, next_accepted_, guard);
 }
 
 /// Fills in a row as far as it is easy: most bytes cannot follow within a name or a number. Where known names differ from

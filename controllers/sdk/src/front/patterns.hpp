@@ -21,8 +21,8 @@ enum class Texts : std::uint8_t {
   kWithout,  ///< nonempty ones no part of which matches
 };
 
-/// Compiles a regular expression in a grammar. `place` maps a byte of the expression to its position in the grammar, for messages. Returns nothing if no
-/// text matches.
+/// Compiles a regular expression in a grammar. `place` maps a byte of the expression to its position in the grammar, for
+/// messages. Returns nothing if no text matches.
 std::optional<regex::Regex> read_pattern(const Source& source, std::string_view pattern, Texts texts,
                                          const std::function<std::size_t(std::size_t)>& place);
 

@@ -67,9 +67,7 @@ Lexer::State Lexer::follow(State behind) {
   std::vector<State> guard = guards_[rows_[behind].guard];
   guard.push_back(without_guard(behind));
   if (guard.size() > kMostGuard) return kDead;
-  const Row from = rows_[kInitial];
-  const std::vector<Part> parts(parts_.begin() + from.first, parts_.begin() + from.first + from.count);
-  const State state = intern(from.node, parts, intern_guard(std::move(guard)));
+  const State state = with_guard(kInitial, intern_guard(std::move(guard)));
   rows_[state].accepted = kNoTerminal;
   return state;
 }
@@ -83,11 +81,11 @@ std::uint32_t Lexer::intern_guard(std::vector<State> guard) {
   return static_cast<std::uint32_t>(known);
 }
 
-Lexer::State Lexer::without_guard(State state) {
-  if (!guarded(state)) return state;
+Lexer::State Lexer::with_guard(State state, std::uint32_t guard) {
   const Row from = rows_[state];
+  if (from.guard == guard) return state;
   const std::vector<Part> parts(parts_.begin() + from.first, parts_.begin() + from.first + from.count);
-  return intern(from.node, parts);
+  return intern(from.node, parts, guard);
 }
 
 std::uint32_t Lexer::child(std::uint32_t node, std::uint8_t byte) const {

@@ -123,10 +123,10 @@ Parser::State Parser::Own::append(State state, std::uint8_t byte) {
 void Parser::Own::read(State state, std::uint8_t byte, std::vector<State>& readings) {
   const Lexer::State behind = state & kLexerMask, next = lexer_.append(behind, byte);
   const auto add = [&](Stacks::Stack stack, Lexer::State lexer) {
-    if (lexer != Lexer::kDead && alive(stack, lexer) && std::ranges::find(readings, pack(stack, lexer)) == readings.end())
+    if (lexer != Lexer::kDead && std::ranges::find(readings, pack(stack, lexer)) == readings.end())
       readings.push_back(pack(stack, lexer));
   };
-  add(state >> kLexerBits, next);
+  if (next != Lexer::kDead && alive(state >> kLexerBits, next)) add(state >> kLexerBits, next);
   const Stacks::Stack after = lexer_.accepted(next) == kNoTerminal ? after_lexeme(state) : Stacks::kNone;
   full_ = full_ || after >= kMostStacks;
   if (after == Stacks::kNone || full_) return;

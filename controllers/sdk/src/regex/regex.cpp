@@ -63,17 +63,22 @@ std::vector<bool> find_empty(const Ast& ast) {
   return empty;
 }
 
-/// Returns why a pattern does not say where its lexemes end. `lazy`: it has lazy repetitions that count.
-BuildFailure check_lexeme(const Ast& ast, bool lazy) {
+/// Returns why the lazy repetitions of a lexeme do not say where it ends.
+BuildFailure check_lazy(const Ast& ast) {
   for (const Node& node : ast.nodes)
-    if (lazy && (node.kind == Node::Kind::kAssertion || node.kind == Node::Kind::kNot || node.is_look()))
+    if (node.kind == Node::Kind::kAssertion || node.kind == Node::Kind::kNot || node.is_look())
       return {"a lazy repetition such as *? does not say where a lexeme ends if there are also anchors, word boundaries, "
               "look-arounds, complements or intersections: write it without the ?", node.offset};
-  const std::vector<bool> empty = lazy ? find_empty(ast) : std::vector<bool>();
+  const std::vector<bool> empty = find_empty(ast);
   for (const Node& node : ast.nodes)
-    if (lazy && node.kind == Node::Kind::kRepeat && node.max > 1 && empty[ast.child(node)])
+    if (node.kind == Node::Kind::kRepeat && node.max > 1 && empty[ast.child(node)])
       return {"beside a lazy repetition such as *?, what is repeated must not be empty: write (?:a+b?)* instead of "
               "(?:a*b?)*", node.offset};
+  return {};
+}
+
+/// Refuses look-arounds that look at what surrounds a lexeme.
+BuildFailure check_edges(const Ast& ast) {
   std::vector<std::pair<NodeId, bool>> edges{{ast.root, false}, {ast.root, true}};  // and whether it is the last part
   while (!edges.empty()) {
     const auto [id, last] = edges.back();
@@ -168,7 +173,10 @@ std::optional<Regex> Regex::lexeme(std::string_view pattern, bool lazy, Error* e
   Parser parser(pattern, limits, &ast, error);
   if (!parser.parse()) return std::nullopt;
   lazy = lazy && std::ranges::any_of(ast.nodes, [](const Node& node) { return node.lazy; });
-  if (const BuildFailure unclear = check_lexeme(ast, lazy); unclear.message) {
+  BuildFailure unclear;
+  if (lazy) unclear = check_lazy(ast);
+  if (!unclear.message) unclear = check_edges(ast);
+  if (unclear.message) {
     parser.fail(unclear.offset, {unclear.message});
     return std::nullopt;
   }

@@ -173,6 +173,7 @@ class Engine {
     return scanner_.any_guarded() && !in_array(reading) && scanner_.guarded(scanner_of(reading));
   }
   bool ends_surely(Scanner::State scanner);
+  bool has_exit(Scanner::State scanner);
   Column after_lexeme(Reading reading);
   void find_blank();
   bool find_separable(Scanner& all, Scanner::State start, std::uint8_t blank, Terminal terminal, ByteSet& firsts);

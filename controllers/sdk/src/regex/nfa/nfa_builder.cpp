@@ -54,19 +54,18 @@ NfaId NfaBuilder::add_look(NodeId id, NfaId next) {
 
 NfaId NfaBuilder::add_repeat(const Node& node, NfaId next) {
   const NodeId child = ast_.child(node);
-  const bool lazy = ordered_ && node.lazy;
+  const auto maybe = [&](NfaId body, NfaId end) {
+    return ordered_ && node.lazy ? states_.split(end, body) : states_.split(body, end);
+  };
   if (node.max == Node::kNoMax) {
     const NfaId head = states_.open();
     const NfaId body = add(child, head);
-    states_.fill(head, lazy ? states_.split(next, body) : states_.split(body, next));
+    states_.fill(head, maybe(body, next));
     next = head;
   } else {
     const NfaId end = next;
     next = add_copies(node.max - std::min(node.min, node.max), next,
-                      [&](NfaId before) {
-                        const NfaId body = add(child, before);
-                        return lazy ? states_.split(end, body) : states_.split(body, end);
-                      });
+                      [&](NfaId before) { return maybe(add(child, before), end); });
   }
   return add_copies(node.min, next, [&](NfaId before) { return add(child, before); });
 }

@@ -40,8 +40,9 @@ class Scanner {
   /// Returns whether these are terminals of Lexemes::kLongest.
   bool longest(State state) const { return rows_[state].longest; }
   bool guarded(State state) const { return rows_[state].guard != 0; }
+  /// Returns whether there has been a guard.
   bool any_guarded() const { return guards_.size() > 1; }
-  State without_guard(State state);
+  State without_guard(State state) { return with_guard(state, 0); }
   /// Returns whether the last byte of some text has made a complete lexeme an incomplete one.
   bool overshot(State state) const { return rows_[state].overshot; }
   /// Returns whether no byte has been read.
@@ -125,6 +126,7 @@ class Scanner {
   /// Returns the number of the guard `next_guard_`, which it sorts.
   std::uint32_t intern_guard();
   std::span<const Part> parts(State state) const { return {parts_.data() + rows_[state].first, rows_[state].count}; }
+  State with_guard(State state, std::uint32_t guard);
   std::optional<std::uint32_t> step_guard(std::uint32_t guard, std::uint8_t byte);
   void find_loop(State state);
   void narrow(State state);

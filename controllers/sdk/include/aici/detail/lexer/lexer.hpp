@@ -52,7 +52,7 @@ class Lexer {
   /// The initial state behind a lexeme, guarded by that and by its guard. Returns kDead if there are too many.
   State follow(State behind);
   bool guarded(State state) const { return rows_[state].guard != 0; }
-  State without_guard(State state);
+  State without_guard(State state) { return with_guard(state, 0); }
   /// Returns the terminal of the lexeme if it ends here, or kNoTerminal.
   Terminal accepted(State state) const { return rows_[state].accepted; }
   /// Returns the set of terminals that the lexeme can still become: for each of them, some text leads to a state
@@ -122,6 +122,7 @@ class Lexer {
   State step_slowly(State state, std::uint8_t byte);
   State intern(std::uint32_t node, std::span<const Part> parts, std::uint32_t guard = 0);
   std::uint32_t intern_guard(std::vector<State> guard);
+  State with_guard(State state, std::uint32_t guard);
   std::uint32_t find_reachable(State state);
   void mark_keywords(std::uint32_t node, State state);
   bool can_be_separated(State state);
