@@ -22,8 +22,8 @@ from tests.thorough import thorough as is_thorough
 
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 _ASYNC = {"async_scheduling": True}
-#: blocks for seven of the sequences that these tests run at a time: others are preempted
-_FEW = {"num_gpu_blocks_override": 24, "max_model_len": 256, "max_num_seqs": 32}
+#: blocks for five of the sequences that these tests run at a time: others are preempted
+_FEW = {"num_gpu_blocks_override": 18, "max_model_len": 256, "max_num_seqs": 32}
 #: see `reasoning.py`
 _REASONING = {"reasoning_parser": "marker"}
 #: vLLM's CPU build fails with prefix caching for such models, when a step has to keep a state inside a prompt
@@ -64,8 +64,9 @@ CONFIGURATIONS: dict[str, Configuration] = {
     # a shallow model is not predictable enough for most drafts
     "whole": Configuration(model="whole"),
     "whole-drafts": Configuration({"speculative_config": DRAFTS}, "whole"),
+    # three blocks of 32 tokens and an unused one: two requests are too many as soon as each has 33 tokens
     "whole-drafts-preempted": Configuration(
-        {"speculative_config": DRAFTS, **_FEW, "num_gpu_blocks_override": 9, "max_model_len": 96}, "whole"
+        {"speculative_config": DRAFTS, **_FEW, "num_gpu_blocks_override": 4, "max_model_len": 96}, "whole"
     ),
     **{
         f"{kind}-{'async' if asynchronous else 'sync'}": Configuration(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import wait
 from typing import Any
 
-from tests.waiting import PATIENCE
+from tests.waiting import wait_until
 
 FRANCE = "The capital of France is"
 #: a pattern with short matches only
@@ -42,9 +41,14 @@ def counter(llm: Any, name: str) -> int:
     return sum(int(metric.value) for metric in llm.get_metrics() if metric.name == f"vllm:{name}")
 
 
+def scheduler_of(llm: Any) -> Any:
+    """Returns the scheduler of an engine in this process."""
+    return llm.llm_engine.engine_core.engine_core.scheduler
+
+
 def driver_of(llm: Any) -> Any:
     """Returns the part of the scheduler that steers requests, which exists after the first controlled one."""
-    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    scheduler = scheduler_of(llm)
     if scheduler._aici.driver is None:
         generate(llm, [(FRANCE, parameters("yesno", max_tokens=1))])
     return scheduler._aici.driver
@@ -52,7 +56,8 @@ def driver_of(llm: Any) -> Any:
 
 def step_when_prepared(llm: Any, step: Callable[[], Any]) -> Any:
     """Calls a step of the engine when the controllers of all its requests are prepared."""
-    driver = llm.llm_engine.engine_core.engine_core.scheduler._aici.driver
-    if driver is not None:
-        wait([one.prepared for one in driver.requests.values()], timeout=PATIENCE)
+    scheduler = scheduler_of(llm)
+    if (driver := scheduler._aici.driver) is not None:
+        waiting = [scheduler.requests[name].structured_output_request for name in driver.requests]
+        wait_until(lambda: all(one.is_grammar_ready for one in waiting))
     return step()

@@ -12,7 +12,6 @@ import pytest
 from pyaici.engines.vllm.scheduling import controlled as drafts
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import counter, driver_of, generate, parameters
-from tests.waiting import PATIENCE
 
 # most tests use the whole default model, since a shallow one is not predictable
 pytestmark = [pytest.mark.slow, pytest.mark.configuration("whole-drafts")]
@@ -66,12 +65,6 @@ Written = list[tuple[list[int], str | None]]
 @pytest.fixture(scope="session", autouse=True)
 def controllers(guests: Callable[..., None]) -> None:
     guests("thoughts", "diary", "shared", "flags_mid")
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver follows all drafts, also on a busy machine."""
-    monkeypatch.setattr(drafts, "SECONDS", PATIENCE)
 
 
 def requests(max_tokens: int, most: int | None = None) -> list[tuple[str, Any]]:

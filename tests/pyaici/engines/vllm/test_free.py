@@ -46,7 +46,7 @@ def test_a_chat_equals_transformers(llm: Any, reference: Callable[..., list[list
 
 @pytest.mark.parametrize("configuration", ["async-preempted", "sync-preempted"])
 def test_preemption_changes_no_text(llm: Any, reference: Callable[..., list[list[int]]]) -> None:
-    """23 blocks of 32 tokens are too few for nine sequences of eighty."""
+    """17 blocks of 32 tokens are too few for nine sequences of eighty."""
     animals = ("dog", "cat", "owl", "fox", "mouse", "bear", "horse", "duck", "wolf")
     prompts = [f"Once upon a time there was a small {animal} who" for animal in animals]
     before = counter(llm, "num_preemptions")
