@@ -112,6 +112,8 @@ class RequestLimits:
 
     #: live sequences that a controller may fork into; the original AICI allowed 16
     max_forks: int = limit(16, "sequences", "fork_limit")
+    #: forks of a request in all, ended ones included: what they wrote is kept until the request ends
+    max_total_forks: int = limit(1024, "forks of a request", "fork_limit")
     #: consecutive late steps before a sequence is ended: 10 x 20 ms is half the time of a slow token
     max_late_steps: int = limit(10, "steps in a row", "time_limit")
     #: wall-clock time in milliseconds after which a step is answered with the rows that are ready; well

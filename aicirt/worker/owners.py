@@ -211,6 +211,7 @@ class Request:
 
     __slots__ = (
         "clones",
+        "forked",
         "idle_rounds",
         "limits",
         "live",
@@ -234,6 +235,8 @@ class Request:
         #: live sequences; `clones` of them were made by the engine and do not count against the fork limit
         self.live = 1
         self.clones = 0
+        #: forks in all, the engine's clones not counted
+        self.forked = 0
         #: rounds in a row in which every sequence was suspended and no variable was written
         self.suspended_rounds = 0
         #: rounds in a row in which some sequences were suspended and no sequence got or lost a token

@@ -309,6 +309,12 @@ class Sequence:
                 f"the limit is {allowed}",
                 limit=allowed,
             )
+        if request.forked + forks - 1 > request.limits.max_total_forks:
+            raise ForkLimitError(
+                f"the request has forked {request.forked} times; the limit is "
+                f"{request.limits.max_total_forks} in all (max_total_forks)",
+                limit=request.limits.max_total_forks,
+            )
 
 
 def check_arg_address(address: int, size: int) -> None:

@@ -212,6 +212,7 @@ class StepWork:
                     continue
                 children = [self._client.new_child() for _ in range(count - 1)]
                 seq.request.live += count - 1
+                seq.request.forked += count - 1
                 verdicts.append([seq.id, FORK, children])
                 forks.append((seq, children))
                 going.append(seq)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -134,6 +137,20 @@ class Request:
         return Capabilities(fork=False, suspend=False) if self.beams > 1 else ALL
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The tokens of an ended sequence after the prompt, in 13 bytes each: a request may have many forks."""
+
+    tokens: array[int]
+    #: 1 for tokens that a controller has appended, 0 for sampled ones
+    forced: bytes
+    logprobs: array[float]
+
+
+#: memory of a result besides its text and tokens; measured and rounded up
+_RESULT_BYTES = 1200
+
+
 @dataclass(slots=True)
 class GenerationResult:
     """A finished sequence."""
@@ -147,21 +164,18 @@ class GenerationResult:
     #: the text after the prompt, without special tokens; if the controller removed a part of the
     #: prompt, the text after the remaining part
     text: str
-    #: the whole sequence: the prompt, of which a controller may have removed the end, then the tokens after
-    #: it, the end-of-sequence token included; `new_tokens` has only the latter
-    tokens: list[int]
-    #: one for each token
-    origins: list[Origin]
-    #: natural log-probabilities before masking, one for each token; nan where unknown
-    logprobs: list[float]
-    #: number of tokens of the prompt that are left
+    #: the request's prompt, shared by all its sequences; `prompt_tokens` of it are left, since a controller
+    #: may have removed its end
+    prompt: Sequence[int]
     prompt_tokens: int
+    #: the tokens after the prompt, the end-of-sequence token included
+    written: Written
     reason: FinishReason
     error: AiciError | None
     #: the controller's output
     log: str
-    #: the variables that its request's controllers had written when it ended; names as in `VariablesChanged`.
-    #: Includes those written in its last callback, also if that callback stopped or failed
+    #: the variables that its request's controllers have written; names as in `VariablesChanged`. Includes
+    #: those written in the last callback, also if that callback stopped or failed
     variables: dict[str, bytes]
     #: for beam search: sum of log-probabilities divided by length ** length_penalty
     score: float | None
@@ -173,9 +187,31 @@ class GenerationResult:
     seconds: float
 
     @property
+    def tokens(self) -> list[int]:
+        """The whole sequence: what is left of the prompt, then the tokens after it."""
+        return [*self.prompt[: self.prompt_tokens], *self.written.tokens]
+
+    @property
     def new_tokens(self) -> list[int]:
         """The tokens after the prompt."""
-        return self.tokens[self.prompt_tokens :]
+        return list(self.written.tokens)
+
+    @property
+    def origins(self) -> list[Origin]:
+        """The origin of each of `tokens`."""
+        return [Origin.PROMPT] * self.prompt_tokens + [
+            Origin.FORCED if forced else Origin.SAMPLED for forced in self.written.forced
+        ]
+
+    @property
+    def logprobs(self) -> list[float]:
+        """For each of `tokens`: its natural log-probability before masking, nan where unknown."""
+        return [math.nan] * self.prompt_tokens + list(self.written.logprobs)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory it takes, without what the request's sequences share."""
+        return _RESULT_BYTES + sys.getsizeof(self.text) + 13 * len(self.written.tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,21 @@ import codecs
 import math
 import sys
 import time
-from collections import Counter, deque
+from array import array
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyaici.engines.engine import MAX_LOG_BYTES, FinishReason, GenerationResult, Origin, Request
+from aicirt.contract.errors import SpaceError
+from pyaici.engines.engine import (
+    MAX_LOG_BYTES,
+    FinishReason,
+    GenerationResult,
+    Origin,
+    Request,
+    Written,
+)
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
@@ -101,11 +110,14 @@ class KeptLog:
             self._bytes -= _size(gone)
             self._dropped[oldest] += len(gone)
 
-    def text(self, seq: int) -> str:
-        """Returns the kept output of sequence `seq`, after a line with the number of dropped characters."""
-        kept = "".join(text for number, text in self._pieces if number == seq)
-        dropped = self._dropped[seq]
-        return f"... {dropped} characters of earlier output were dropped\n{kept}" if dropped else kept
+    def texts(self) -> dict[int, str]:
+        """Returns the kept output by sequence, each after a line with the number of dropped characters."""
+        pieces: defaultdict[int, list[str]] = defaultdict(list)
+        for seq, dropped in self._dropped.items():
+            pieces[seq].append(f"... {dropped} characters of earlier output were dropped\n")
+        for seq, text in self._pieces:
+            pieces[seq].append(text)
+        return {seq: "".join(texts) for seq, texts in pieces.items()}
 
 
 def _size(text: str) -> int:
@@ -124,6 +136,8 @@ class Record:
     request: Request
     trail: TextTrail
     parent: int | None = None
+    #: the tokens that the first sequence of its request began with
+    prompt: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -139,13 +153,12 @@ class Record:
     suspended: bool = False
     #: the log of its request, shared by all forks
     log: KeptLog = field(init=False)
-    #: the variables of its request, one dictionary shared by all forks; a copy once the sequence has ended
+    #: the variables of its request, one dictionary shared by all forks
     variables: dict[str, bytes] = field(default_factory=dict)
     reason: FinishReason | None = None
     error: AiciError | None = None
     started: float = field(default_factory=time.perf_counter)
     first_token: float = NAN
-    ended: float = NAN
 
     def __post_init__(self) -> None:
         self.log = KeptLog(self.request.max_log_bytes)
@@ -169,6 +182,7 @@ class Record:
         if logprob == logprob:
             self.score += logprob
         if origin is Origin.PROMPT:
+            self.prompt = tokens
             self.prompt_tokens += len(tokens)
         elif origin is Origin.SAMPLED:
             self.sampled += len(tokens)
@@ -205,38 +219,94 @@ class Record:
         for name in _INHERITED:
             setattr(child, name, getattr(self, name))
 
-    def end(self) -> None:
-        """Records the time of the end and freezes the variables."""
-        self.ended = time.perf_counter()
-        self.variables = dict(self.variables)
-
     def result(self) -> GenerationResult:
-        """Returns the result for the user. The sequence must have ended."""
+        """Returns the result of the sequence, which has ended, without its log."""
         assert self.reason is not None
+        kept = self.prompt_tokens
         return GenerationResult(
             request=self.request_id,
             seq=self.id,
             parent=self.parent,
-            text=self.trail.text(self.prompt_tokens),
-            tokens=self.tokens,
-            origins=self.origins,
-            logprobs=self.logprobs,
-            prompt_tokens=self.prompt_tokens,
+            text=self.trail.text(kept),
+            prompt=self.prompt,
+            prompt_tokens=kept,
+            written=Written(
+                array("i", self.tokens[kept:]),
+                bytes(origin is Origin.FORCED for origin in self.origins[kept:]),
+                array("d", self.logprobs[kept:]),
+            ),
             reason=self.reason,
             error=self.error,
-            log=self.log.text(self.id),
+            log="",
             variables=self.variables,
             score=self.final_score if self.request.beams > 1 else None,
             sampled=self.sampled,
             forced=self.forced,
             backtracked=self.backtracked,
             first_token_seconds=self.first_token - self.started,
-            seconds=self.ended - self.started,
+            seconds=time.perf_counter() - self.started,
         )
+
+
+#: most memory for the results of a request's ended sequences, and for those of all requests of an owner
+MAX_RESULT_BYTES = 32 << 20
+MAX_OWNER_RESULT_BYTES = 256 << 20
+
+
+class EndedSequences:
+    """The results of ended sequences until they are fetched. A controller may fork for ever."""
+
+    def __init__(self) -> None:
+        self._results: dict[int, list[GenerationResult]] = {}
+        self._logs: dict[int, KeptLog] = {}
+        self._bytes: Counter[int] = Counter()
+        self._owners: Counter[str] = Counter()
+        #: requests with too many bytes
+        self._over: dict[int, SpaceError] = {}
+
+    def add(self, record: Record) -> None:
+        """Adds the result of a sequence that has ended."""
+        number, result, owner = record.request_id, record.result(), record.request.owner
+        self._results.setdefault(number, []).append(result)
+        self._logs[number] = record.log
+        self._bytes[number] += result.nbytes
+        if self._bytes[number] > MAX_RESULT_BYTES:
+            self._over[number] = _too_large("this request", MAX_RESULT_BYTES)
+        if owner is not None:
+            self._owners[owner] += result.nbytes
+            if self._owners[owner] > MAX_OWNER_RESULT_BYTES:
+                self._over[number] = _too_large("your requests", MAX_OWNER_RESULT_BYTES)
+
+    def too_large(self) -> dict[int, SpaceError]:
+        """Returns the requests whose live sequences must end for the memory of the ended ones, each once."""
+        found, self._over = self._over, {}
+        return found
+
+    def take(self, number: int, request: Request) -> list[GenerationResult]:
+        """Returns the results of a request that has ended, by sequence number, and forgets it."""
+        results = sorted(self._results.pop(number, ()), key=lambda result: result.seq)
+        logs = self._logs.pop(number).texts() if results else {}
+        for result in results:
+            result.log = logs.get(result.seq, "")
+        if request.owner is not None:
+            self._owners[request.owner] -= self._bytes[number]
+            if self._owners[request.owner] <= 0:
+                del self._owners[request.owner]
+        del self._bytes[number]
+        self._over.pop(number, None)
+        return results
+
+
+def _too_large(whose: str, most: int) -> SpaceError:
+    return SpaceError(
+        f"the ended forks of {whose} have more than {most >> 20} MiB of text and tokens: fork less often, or "
+        "lower max_tokens"
+    )
 
 
 #: counts and times that a fork inherits
 _INHERITED = (
+    "prompt",
     "prompt_tokens",
     "score",
     "work",

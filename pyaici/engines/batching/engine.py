@@ -281,7 +281,10 @@ class BatchingEngine(Engine):
         return self._pool.drain()
 
     def _end_lost(self) -> None:
-        """Ends the sequences whose workers have ended, before the model spends time on their prompts."""
+        """Ends sequences whose workers have ended, or whose requests keep too much, before the model runs."""
+        for request_id, error in self._pool.ended.too_large().items():
+            for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
+                self._pool.finish(seq, FinishReason.ERROR, error)
         lost = self._runtime.lost() if self._runtime is not None else {}
         for seq in [seq for seq in self._pool.live.values() if seq.control in lost]:
             assert seq.control is not None

@@ -31,7 +31,7 @@ from pyaici.engines.engine import (
     VariablesChanged,
 )
 from pyaici.engines.prompts import begin_token
-from pyaici.engines.record import NAN, TextTrail
+from pyaici.engines.record import NAN, EndedSequences, TextTrail
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
@@ -73,6 +73,7 @@ class SequencePool:
         self._waiting: deque[Sequence] = deque()
         #: ended sequences whose controllers have not received the report of the last tokens
         self.closing: list[Sequence] = []
+        self.ended = EndedSequences()
         self.stats = StepStats()
 
     @property
@@ -311,10 +312,8 @@ class SequencePool:
         self.free_controls([seq.control for seq in seqs if seq.control is not None])
         for seq in seqs:
             assert seq.reason is not None
-            seq.end()
-            family = self._families[seq.request_id]
-            family.unfinished -= 1
-            family.ended.append(seq)
+            self._families[seq.request_id].unfinished -= 1
+            self.ended.add(seq)
             self._events.append(Finished(seq.request_id, seq.id, seq.reason, seq.error))
 
     def free_controls(self, controls: list[int]) -> None:
@@ -332,9 +331,9 @@ class SequencePool:
         Results are ordered by sequence number; those of a beam search best first, at most `n`.
         """
         family = self._families.pop(request_id)
-        results = [seq.result() for seq in family.ended]
+        results = self.ended.take(request_id, family.request)
         if family.request.beams == 1:
-            return sorted(results, key=lambda result: result.seq)
+            return results
         kept = [result for result in results if result.reason is not FinishReason.CUT]
         kept.sort(key=lambda result: (result.error is None, result.score or 0.0), reverse=True)
         return kept[: family.request.n]

@@ -235,7 +235,6 @@ class Family:
     #: number of sequences that have slots
     placed: int = 0
     unfinished: int = 0
-    ended: list[Sequence] = field(default_factory=list)
 
     def admit(self) -> bool:
         """Claims the room that the request needs. Returns whether there was room."""

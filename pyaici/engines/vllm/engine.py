@@ -39,7 +39,7 @@ from pyaici.engines.engine import (
     run_to_end,
 )
 from pyaici.engines.prompts import first_tokens
-from pyaici.engines.record import NAN, Record, TextTrail
+from pyaici.engines.record import NAN, EndedSequences, Record, TextTrail
 from pyaici.engines.vllm.distributions import Distributions, PromptScores, most_likely, reports_all
 from pyaici.engines.vllm.frontend.events import events_of, variables_of
 from pyaici.engines.vllm.scheduling.connection import engine_vocabulary
@@ -60,6 +60,9 @@ class Family:
     events: bool
     #: number of copies, for a request with `n` above 1, that have not begun
     missing: int
+    #: number of its first sequence
+    first: int = 0
+    #: those that have not ended
     sequences: dict[int, Record] = field(default_factory=dict)
     #: log-probabilities of tokens without an event so far, each with the most likely tokens in its place, by
     #: choice index
@@ -78,7 +81,8 @@ class Families:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._families: dict[str, Family] = {}
-        self._ended: dict[int, list[Record]] = {}
+        self.ended = EndedSequences()
+        self._requests: dict[int, Request] = {}
         self._numbers = itertools.count()
         self._events: list[Event] = []
         self.counts = Counts()
@@ -90,8 +94,9 @@ class Families:
         family = self._families[name] = Family(
             name, number, request, events, missing=request.n - 1 if events else 0
         )
-        self._ended.setdefault(number, [])
+        self._requests[number] = request
         record = family.sequences[0] = self._record(family)
+        family.first = record.id
         text = record.append(tokens, Origin.PROMPT)
         self._events.append(Started(number, record.id, list(tokens), text))
 
@@ -109,20 +114,18 @@ class Families:
         """Returns vLLM's names of the unfinished parts of a request."""
         return [name for name, family in self._families.items() if family.number == number]
 
-    def cancel(self, number: int) -> None:
+    def end(self, number: int, reason: FinishReason, error: AiciError | None = None) -> None:
         """Ends all sequences of an aborted request."""
         for name in self.names(number):
             family = self._families.pop(name)
             for record in family.sequences.values():
-                if record.reason is None:
-                    self._finish(family, record, FinishReason.CANCELLED, None)
+                self._finish(family, record, reason, error)
 
     def results(self, number: int) -> list[GenerationResult]:
         """Returns the results of an ended request and forgets it. Raises ValueError while it is running."""
         if self.names(number):
             raise ValueError(f"request {number} still has sequences to finish")
-        records = self._ended.pop(number)
-        return [record.result() for record in sorted(records, key=lambda record: record.id)]
+        return self.ended.take(number, self._requests.pop(number))
 
     def drain(self) -> list[Event]:
         """Returns the events since the last call."""
@@ -139,8 +142,7 @@ class Families:
         (choice,) = output.outputs
         if output.num_cached_tokens and not family.told_cached:
             family.told_cached = True
-            first = family.sequences[0].id
-            self._events.append(PromptCached(family.number, first, output.num_cached_tokens))
+            self._events.append(PromptCached(family.number, family.first, output.num_cached_tokens))
         events = events_of(output)
         if not family.events and choice.token_ids:
             events = [["sampled", list(choice.token_ids)]]
@@ -168,6 +170,8 @@ class Families:
                 self._end(family, record, choice, error)
                 if record.reason is FinishReason.ERROR:
                     self._end_missing(family, record)
+                for known in (family.sequences, family.logprobs, family.repeated):
+                    known.pop(choice.index, None)
         if output.finished:
             del self._families[family.name]
 
@@ -266,8 +270,7 @@ class Families:
 
     def _finish(self, family: Family, record: Record, reason: FinishReason, error: AiciError | None) -> None:
         record.reason, record.error = reason, error
-        record.end()
-        self._ended[family.number].append(record)
+        self.ended.add(record)
         self._events.append(Finished(family.number, record.id, reason, error))
 
     def _record(self, family: Family) -> Record:
@@ -382,10 +385,13 @@ class VllmEngine(Engine):
 
     def cancel(self, request_id: int) -> None:
         """Ends all live sequences of a request."""
+        self._end(request_id, FinishReason.CANCELLED)
+
+    def _end(self, request_id: int, reason: FinishReason, error: AiciError | None = None) -> None:
         names = self._families.names(request_id)
         if names:
             self._engine.abort_request(names)
-            self._families.cancel(request_id)
+            self._families.end(request_id, reason, error)
 
     @property
     def busy(self) -> bool:
@@ -409,6 +415,8 @@ class VllmEngine(Engine):
         for output in outputs:
             if not any(some.take(output) for some in self._distributions):
                 self._families.take(output)
+        for request_id, error in self._families.ended.too_large().items():
+            self._end(request_id, FinishReason.ERROR, error)
 
     def next_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Returns the log-probabilities after each of these token sequences: float32 [B, num_tokens].

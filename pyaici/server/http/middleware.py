@@ -10,6 +10,7 @@ import logging
 import re
 import time
 import uuid
+from collections import Counter as Tally
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -110,17 +111,20 @@ class Metrics:
             self._ended.labels("error", error.code or error.kind).inc()
         elif results is None:
             self._ended.labels("cancelled", "").inc()
+        reasons: Tally[tuple[str, str]] = Tally()
+        tokens: Tally[str] = Tally()
         for result in results or ():
-            self._ended.labels(result.reason.value, "" if result.error is None else result.error.code).inc()
-            for origin, count in (
-                ("prompt", result.prompt_tokens),
-                ("sampled", result.sampled),
-                ("forced", result.forced),
-                ("backtracked", result.backtracked),
-            ):
-                self._tokens.labels(origin).inc(count)
+            reasons[result.reason.value, "" if result.error is None else result.error.code] += 1
+            tokens["prompt"] += result.prompt_tokens
+            tokens["sampled"] += result.sampled
+            tokens["forced"] += result.forced
+            tokens["backtracked"] += result.backtracked
             if result.first_token_seconds == result.first_token_seconds:
                 self._first.observe(result.first_token_seconds)
+        for labels, count in reasons.items():
+            self._ended.labels(*labels).inc(count)
+        for origin, number in tokens.items():
+            self._tokens.labels(origin).inc(number)
 
     @contextmanager
     def preparing(self) -> Iterator[None]:

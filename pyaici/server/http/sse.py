@@ -32,9 +32,14 @@ STREAM_OR_JSON: dict[int | str, dict[str, Any]] = {
 }
 
 
+def to_json(data: Any) -> str:
+    """Returns JSON without spaces."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
 def event(data: Any, name: str | None = None) -> ServerSentEvent:
     """Returns an event whose data is JSON, or a text unchanged."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = data if isinstance(data, str) else to_json(data)
     return ServerSentEvent(text, event=name, sep="\n")
 
 

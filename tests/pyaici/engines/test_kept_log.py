@@ -11,7 +11,7 @@ def test_newest_output_is_kept() -> None:
     log = KeptLog(10_000)
     for number in range(1000):
         log.append(number % 2, f"{number:9}\n")
-    first, *lines = log.text(1).splitlines()
+    first, *lines = log.texts()[1].splitlines()
     assert lines[-1].strip() == "999" and len(lines) < 100
     assert first == f"... {10 * (500 - len(lines))} characters of earlier output were dropped"
 
@@ -21,7 +21,7 @@ def test_small_logs_are_complete_and_separate() -> None:
     log.append(1, "a")
     log.append(2, "b")
     log.append(1, "c")
-    assert (log.text(1), log.text(2), log.text(3)) == ("ac", "b", "")
+    assert log.texts() == {1: "ac", 2: "b"}
 
 
 def test_wide_characters_and_small_pieces_count_by_their_bytes() -> None:
@@ -36,4 +36,4 @@ def test_wide_characters_and_small_pieces_count_by_their_bytes() -> None:
 def test_a_limit_of_zero_keeps_nothing() -> None:
     log = KeptLog(0)
     log.append(1, "abc")
-    assert log.text(1) == "... 3 characters of earlier output were dropped\n"
+    assert log.texts() == {1: "... 3 characters of earlier output were dropped\n"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import math
 from dataclasses import dataclass
@@ -18,12 +19,17 @@ from pyaici.engines.engine import (
     TokensAppended,
     VariablesChanged,
 )
+from pyaici.server.http.sse import to_json
 from pyaici.server.scheduling.streams import StepTimed
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
     from pyaici.engines.engine import Event, GenerationResult
     from pyaici.server.models import ServedModel
+
+
+#: characters of JSON that are written without a pause: less than a millisecond
+_PIECE = 1 << 17
 
 
 @dataclass(slots=True)
@@ -92,21 +98,29 @@ class RunReport:
             step["timing"] = timing
         return step
 
-    def end(self, results: list[GenerationResult] | None) -> dict[str, Any]:
-        """Returns the final state of all forks."""
-        forks = [self._ended(result) for result in results or ()]
-        first = min((result.first_token_seconds for result in results or ()), default=math.nan)
-        seconds = max((result.seconds for result in results or ()), default=math.nan)
-        variables: dict[str, Any] = {}
-        for result in results or ():
-            variables |= {name: _value(value) for name, value in result.variables.items()}
-        return {
-            "object": "run.end",
-            "forks": forks,
+    async def end(self, results: list[GenerationResult], header: dict[str, Any] | None = None) -> str:
+        """Returns the final state of all forks as JSON, after the members of `header`.
+
+        A request may have a thousand forks: other requests have their turns between them.
+        """
+        forks: list[str] = []
+        written = 0
+        for result in results:
+            forks.append(to_json(self._ended(result)))
+            written += len(forks[-1])
+            if written > _PIECE:
+                written = 0
+                await asyncio.sleep(0)
+        first = min((result.first_token_seconds for result in results), default=math.nan)
+        seconds = max((result.seconds for result in results), default=math.nan)
+        variables = {name: _value(value) for name, value in _variables(results).items()}
+        rest = {
             "variables": variables,
             "usage": self._usage.to_json(),
             "timing": {"first_token_s": _number(first), "seconds": _number(seconds)},
         }
+        before = to_json(header or {"object": "run.end"})
+        return f'{before[:-1]},"forks":[{",".join(forks)}],{to_json(rest)[1:]}'
 
     def _index_of(self, seq: int) -> int:
         return self._index.setdefault(seq, len(self._index))
@@ -133,6 +147,7 @@ class RunReport:
                 fork["suspended"] = True
             case Finished():
                 fork["finish_reason"] = event.reason.value
+                self._texts.pop(fork["index"], None)
                 if event.error is not None:
                     fork["error"] = error_json(event.error)
 
@@ -178,6 +193,12 @@ class RunReport:
             "error": None if result.error is None else error_json(result.error),
             "logs": result.log,
         }
+
+
+def _variables(results: list[GenerationResult]) -> dict[str, bytes]:
+    """Returns the variables of all requests; those of a request are one object."""
+    known: dict[int, dict[str, bytes]] = {id(result.variables): result.variables for result in results}
+    return {name: value for values in known.values() for name, value in values.items()}
 
 
 def error_json(error: AiciError) -> dict[str, Any]:

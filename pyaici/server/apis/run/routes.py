@@ -71,7 +71,7 @@ class RunRequest(StrictBody, SamplingFields):
 
 
 @router.post("/v1/run", response_model=None, responses=STREAM_OR_JSON)
-async def run(request: Request, body: RunRequest, user: Runner) -> Response | dict[str, Any]:
+async def run(request: Request, body: RunRequest, user: Runner) -> Response:
     """Runs a controller and reports every event.
 
     The answer is a stream of server-sent events, which docs/server.md describes, or one JSON object if
@@ -142,7 +142,7 @@ async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[Serve
                 elif not ended:
                     yield event(_header(service, jobs[0]))
                 results += ended
-        yield event(report.end(results))
+        yield event(await report.end(results))
     except ApiError as error:
         if not begun:
             raise
@@ -151,14 +151,15 @@ async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[Serve
         yield event("[DONE]")
 
 
-async def _whole(service: Service, jobs: Sequence[Job]) -> dict[str, Any]:
+async def _whole(service: Service, jobs: Sequence[Job]) -> Response:
     report = RunReport(service.model)
     results: list[GenerationResult] = []
     async with contextlib.aclosing(_steps(service, jobs)) as steps:
         async for events, ended in steps:
             report.step(events)
             results += ended
-    return {**_header(service, jobs[0]), **report.end(results), "object": "run.result"}
+    text = await report.end(results, {**_header(service, jobs[0]), "object": "run.result"})
+    return Response(text.encode(), media_type="application/json")
 
 
 async def _steps(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Step, None]:

@@ -14,11 +14,13 @@ from aicirt.contract.errors import (
     EmptyMaskError,
     ForkLimitError,
     ResultError,
+    SpaceError,
     TimeLimitError,
     WorkerDiedError,
 )
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult, PreResult
+from pyaici.engines import record
 from pyaici.engines.batching.stats import ADDED, Phase
 from pyaici.engines.engine import (
     BackTracked,
@@ -576,6 +578,25 @@ def test_cancelling_frees_controllers_and_slots(model: Any, vocabulary: Vocabula
     engine.cancel(number)
     assert not runtime.live and not count_slots(engine) and not engine.busy
     assert [r.reason for r in engine.results(number)] == [FinishReason.CANCELLED] * 3
+
+
+@pytest.mark.parametrize("owner", [None, "mallory"])
+def test_ended_forks_take_bounded_memory(
+    play: Any, monkeypatch: pytest.MonkeyPatch, owner: str | None
+) -> None:
+    """A controller forks in each step and ends the forks. The other request is not disturbed."""
+
+    class Forker(Script):
+        def pre(self, report: StepInput) -> PreResult:
+            return fork(4) if self.number == 0 else PreResult(Verb.STOP)
+
+    monkeypatch.setattr(record, "MAX_OWNER_RESULT_BYTES" if owner else "MAX_RESULT_BYTES", 100_000)
+    results, _ = play(lambda: Forker(anything()), max_tokens=100, prompt=[BOS] * 100, owner=owner)
+    assert sum(result.nbytes for result in results) < 120_000
+    first, *others = results
+    assert isinstance(first.error, SpaceError) and "fork less often" in first.error.message
+    assert {result.reason for result in others} <= {FinishReason.STOP, FinishReason.ERROR}
+    assert all(result.tokens[:100] == [BOS] * 100 for result in results)
 
 
 def test_stats_count_steps_and_tokens(play: Any, model: Any, vocabulary: Vocabulary) -> None:

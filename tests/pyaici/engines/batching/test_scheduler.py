@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.batching.sampler import Choice
 from pyaici.engines.batching.scheduler import fair_shares
-from pyaici.engines.engine import Event, Request, Sampling, TokensAppended
+from pyaici.engines.engine import Event, Finished, Request, Sampling, TokensAppended
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.scripted import Script, ScriptedRuntime, anything, fork, splice
 from tests.pyaici.engines.batching.support import BOS, CountingPasses, make_engine
@@ -91,15 +91,16 @@ def test_many_sequences_of_one_owner_take_turns_beside_another(
     good = busy.add(Request(PROMPT, max_tokens=30, owner="good"))
     busy.step()
     turns: Counter[int] = Counter()
+    ended: set[int] = set()
     with CountingPasses(busy) as fed:
         for events in steps(busy, 29):
+            ended |= {event.seq for event in events if isinstance(event, Finished) and event.request != good}
             rows = [event for event in events if isinstance(event, TokensAppended)]
             assert sum(event.request == good for event in rows) == 1, (
                 "the other owner must get one token in every step"
             )
             turns.update(event.seq for event in rows if event.request != good)
     assert max(map(len, fed.passes)) <= most_rows(busy)
-    ended = {seq.id for seq in busy._pool._families[0].ended}
     counts = [count for seq, count in turns.items() if seq not in ended]
     assert len(counts) > most_rows(busy) and max(counts) - min(counts) <= 1 + len(ended)
     assert busy.results(good)[0].new_tokens == generate(PROMPT, 30)
