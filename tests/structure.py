@@ -87,7 +87,7 @@ MATRIX = {
     "pyaici.build.toolchain": "pyaici.build.cache pyaici.build.errors pyaici.build.sdk",
     "pyaici.bundled": "aicirt.contract pyaici.build pyaici.build.controller pyaici.build.sdk",
     "pyaici.cli": (
-        "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.supervisor "
+        "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings "
         "aicirt.system aicirt.wasm.module pyaici.build pyaici.build.flags pyaici.build.sdk pyaici.bundled "
         "pyaici.client pyaici.engines pyaici.engines.hf pyaici.engines.llama pyaici.engines.vllm "
         "pyaici.engines.vllm.frontend pyaici.engines.vllm.versions pyaici.recording pyaici.rest "

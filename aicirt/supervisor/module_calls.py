@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import OwnerLimitError, ProtocolError
 from aicirt.contract.modules import StoredScript
+from aicirt.contract.owners import DEFAULT_OWNER
 from aicirt.settings import LEAST_UPLOAD, LIST_PAGE
 from aicirt.system.logs import fields
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from aicirt.supervisor.server import Supervisor
     from aicirt.supervisor.session import Session
 
-
-#: the owner of clients that name none
-DEFAULT_OWNER = "local"
 _MAX_OWNER = 64
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure
+from aicirt.contract.owners import DEFAULT_OWNER
 from aicirt.ipc import names
 from aicirt.ipc.frames import peer_credentials
 from aicirt.modules.store import ModuleStore
@@ -59,7 +60,7 @@ class Supervisor:
         self.builds = builds(config.daemon, time.monotonic)
         self.templates = Templates(store, config.worker, self._builder_for, self.builds.turn)
         store.on_gone = self.templates.forget_module
-        self.warming = Warming(self.templates, config.worker, self._present_builder)
+        self.warming = Warming(self.templates, config.worker, self._present_builder, self._is_trusted)
         self.compilations = compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn
         store.start = fork_server.start
@@ -129,6 +130,11 @@ class Supervisor:
 
     def _present_builder(self, owner: str) -> WorkerProcess | None:
         return self.pool.present_builder(owner)
+
+    def _is_trusted(self, module: str) -> bool:
+        """Returns whether the operator has uploaded a module, as the bundled ones."""
+        claim = self.store.claims.read().get(module)
+        return claim is not None and DEFAULT_OWNER in claim.owners
 
     def _vocabulary_gone(self, vocabulary: RegisteredVocabulary) -> None:
         """Forgets a vocabulary that was evicted, here and in all processes."""

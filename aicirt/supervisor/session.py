@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ControllerError, ProtocolError, RuntimeFailure, WorkerDiedError
 from aicirt.contract.messages import PROTOCOL_VERSION, Reply
+from aicirt.contract.owners import DEFAULT_OWNER
 from aicirt.ipc import names
 from aicirt.ipc.frames import frame, read_message
-from aicirt.supervisor.module_calls import DEFAULT_OWNER, ModuleCalls, owner_of
+from aicirt.supervisor.module_calls import ModuleCalls, owner_of
 from aicirt.supervisor.workers import usage
 from aicirt.system.files import Descriptor
 from aicirt.system.logs import fields

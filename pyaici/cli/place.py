@@ -14,7 +14,7 @@ from typing import Protocol
 
 from aicirt.contract.errors import AiciError, UnknownModuleError
 from aicirt.contract.modules import SHORTEST_ID, ModuleInfo, resolve_name
-from aicirt.supervisor.module_calls import DEFAULT_OWNER
+from aicirt.contract.owners import DEFAULT_OWNER
 from pyaici.bundled import BundledController, build_missing, bundled_controllers, describe_bundled
 from pyaici.cli.server import ServerPlace, add_server, open_server, server_of
 from pyaici.client.control import list_modules

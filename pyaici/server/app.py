@@ -54,10 +54,10 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service = app.state.service = Service(settings, model, store, metrics, on_failure)
         store.watch()
-        app.state.watcher = operations.watch(service)
         covers = app.state.covers = Covers(service)
         try:
-            yield
+            async with operations.watch(service) as app.state.watcher:
+                yield
         finally:
             covers.close()
             await asyncio.to_thread(service.close)
@@ -71,6 +71,7 @@ def create_app(
         # the pages of Swagger and ReDoc would load scripts from other sites
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,  # `operations.description` sends it
         responses={
             "4XX": {"description": "the request is invalid or refused"},
             "5XX": {"description": "the server has failed or is busy"},

@@ -85,9 +85,9 @@ class ControllerStore:
 
         Returns at once for an argument that it has accepted: that request must not wait for slow new ones.
         """
-        key = user.name, module, hashlib.sha256(arg.encode()).digest()
+        key = user.owner, module, hashlib.sha256(arg.encode()).digest()
         if key not in self._accepted:
-            await self._ask(user, partial(self._runtime.prepare, module, arg, owner=user.name))
+            await self._ask(user, partial(self._runtime.prepare, module, arg, owner=user.owner))
             while len(self._accepted) >= _ACCEPTED:
                 self._accepted.popitem(last=False)
         self._accepted[key] = None

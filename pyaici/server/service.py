@@ -174,7 +174,7 @@ class Service:
             top_logprobs=job.top_logprobs,
             count_allowed=job.count_allowed,
             max_log_bytes=job.max_log_bytes,
-            owner=job.user.name,
+            owner=job.user.owner,
         )
 
     def _room(self, job: Job) -> int:

@@ -36,6 +36,7 @@ from pyaici.engines.options import (
     try_argument,
 )
 from pyaici.engines.prompts import as_prompt
+from pyaici.engines.vllm.frontend.arguments import TRUST_OWNERS
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB, taken only as it is used
     "VLLM_LOGGING_LEVEL": "ERROR",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
+    TRUST_OWNERS: "1",  # nobody but this process reaches its vLLM
 }
 
 

@@ -6,11 +6,12 @@ import asyncio
 import importlib.metadata
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["operations"])
 #: least seconds between two requests to aicirt for its health
 _HEALTH_SECONDS = 1.0
+#: least seconds between two pages of metrics, which anybody may ask for: a page takes some milliseconds
+_PAGE_SECONDS = 0.1
+#: seconds between two looks at the event loop
+_LOOK_SECONDS = 0.1
 
 
 @router.get("/health")
@@ -47,20 +52,40 @@ async def ready(request: Request, response: Response) -> dict[str, Any]:
     return {"status": "ready" if all(state.values()) else "not ready", **state, "model": service.model.name}
 
 
+@router.get("/openapi.json", include_in_schema=False)
+async def description(request: Request) -> Response:
+    """Returns the description of all routes, which anybody may ask for: it is made once."""
+    state = request.app.state
+    if not hasattr(state, "description"):
+        state.description = JSONResponse(request.app.openapi()).body
+    return Response(state.description, media_type="application/json")
+
+
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Returns metrics in Prometheus' text format."""
-    service: Service = request.app.state.service
     watcher: Watcher = request.app.state.watcher
-    await watcher.refresh()
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await watcher.text(), media_type=CONTENT_TYPE_LATEST)
 
 
-def watch(service: Service) -> Watcher:
-    """Adds figures of the service's engine and of aicirt to the service's metrics."""
+@asynccontextmanager
+async def watch(service: Service) -> AsyncIterator[Watcher]:
+    """Adds figures of the service's engine, of aicirt and of the event loop to the service's metrics."""
     watcher = Watcher(service)
     service.metrics.add(watcher)
-    return watcher
+    looking = asyncio.create_task(_look(service))
+    try:
+        yield watcher
+    finally:
+        looking.cancel()
+
+
+async def _look(service: Service) -> None:
+    """Measures how long the event loop keeps a task waiting that is due."""
+    while True:
+        due = time.monotonic() + _LOOK_SECONDS
+        await asyncio.sleep(_LOOK_SECONDS)
+        service.metrics.loop_stall.observe(max(0.0, time.monotonic() - due))
 
 
 class Watcher(Collector):
@@ -70,8 +95,26 @@ class Watcher(Collector):
         self._service = service
         self._health: dict[str, Any] = {}
         self._asked = -_HEALTH_SECONDS
+        #: the page that is made next, for all requests that have come before it is begun
+        self._made = -_PAGE_SECONDS
+        self._next: asyncio.Task[bytes] | None = None
+        self._making = asyncio.Lock()
 
-    async def refresh(self) -> None:
+    async def text(self) -> bytes:
+        """Returns all metrics in Prometheus' text format: one page for all requests of a moment."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._make())
+        return await asyncio.shield(self._next)
+
+    async def _make(self) -> bytes:
+        async with self._making:
+            await asyncio.sleep(max(0.0, self._made + _PAGE_SECONDS - time.monotonic()))
+            self._next = None
+            await self._refresh()
+            self._made = time.monotonic()
+            return await asyncio.to_thread(self._service.metrics.text)
+
+    async def _refresh(self) -> None:
         """Requests the health of aicirt, unless it was requested a moment ago."""
         if time.monotonic() - self._asked < _HEALTH_SECONDS:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
@@ -12,9 +13,11 @@ from pyaici.server.apis.fields import MAX_MESSAGES, ChatMessage, StrictBody, Tok
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import bad_request
+from pyaici.server.http.sse import while_connected
 
 if TYPE_CHECKING:
     from pyaici.server.models import ServedModel
+    from pyaici.server.service import Service
 
 router = APIRouter(tags=["tokens"], route_class=JsonRoute)
 
@@ -73,7 +76,13 @@ class Version(BaseModel):
 @router.post("/tokenize")
 async def tokenize(request: Request, body: TokenizeRequest, user: Runner) -> Tokenized:
     """Returns the tokens of a text, or of a chat in the model's template, as the model gets them."""
-    model: ServedModel = request.app.state.service.model
+    service: Service = request.app.state.service
+    return await while_connected(
+        request, service.reading.read(user, partial(_tokenized, service.model, body))
+    )
+
+
+def _tokenized(model: ServedModel, body: TokenizeRequest) -> Tokenized:
     model.check_name(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("give either a prompt or messages", "prompt")
@@ -93,7 +102,11 @@ async def tokenize(request: Request, body: TokenizeRequest, user: Runner) -> Tok
 @router.post("/detokenize")
 async def detokenize(request: Request, body: DetokenizeRequest, user: Runner) -> Detokenized:
     """Returns the text of tokens; special tokens appear by name."""
-    model: ServedModel = request.app.state.service.model
+    service: Service = request.app.state.service
+    return await while_connected(request, service.reading.read(user, partial(_text, service.model, body)))
+
+
+def _text(model: ServedModel, body: DetokenizeRequest) -> Detokenized:
     model.check_name(body.model)
     names, vocabulary = model.vocabulary.special_names, model.vocabulary
     pieces = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
+from aicirt.contract.owners import ANONYMOUS
 from pyaici.server.http.errors import ApiError, forbidden, refuse
 from pyaici.server.http.users import Role, User, UserFile
 
@@ -21,30 +22,26 @@ if TYPE_CHECKING:
     from pyaici.server.settings import ServerSettings
 
 
-#: bits of an IPv6 address that name the network of one site; the client chooses the others freely
-_IPV6_NETWORK_BITS = 64
+#: bits of an IPv6 address that name a site, which chooses the rest freely: it has 65 536 networks of 64 bits
+_IPV6_SITE_BITS = 48
 
 
 @lru_cache(4096)
 def network_of(address: str) -> str:
-    """Returns the name under which limits count a client: an IPv4 address, or an IPv6 network of 64 bits."""
+    """Returns the name under which limits count a client: an IPv4 address, or an IPv6 site of 48 bits."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    if found.is_loopback:
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    if isinstance(found, ipaddress.IPv4Address) or found.is_loopback:
         return str(found)
-    return str(ipaddress.ip_network((int(found), _IPV6_NETWORK_BITS), strict=False))
+    return str(ipaddress.ip_network((int(found), _IPV6_SITE_BITS), strict=False))
 
 
 #: number of callers whose rate is remembered; the least recent one is forgotten first
 _REMEMBERED = 10_000
-#: name of all users without a token, who own their uploads together
-ANONYMOUS = "anonymous"
 #: paths that need no token, and the folder of the files of those pages
 _PUBLIC = frozenset({"/", "/health", "/ready", "/metrics", "/openapi.json"})
 _PUBLIC_FOLDER = "/playground/"

@@ -82,6 +82,13 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        #: how long a task that was due had to wait for the event loop
+        self.loop_stall = Histogram(
+            "aici_loop_stall_seconds",
+            "time that the event loop kept a task waiting that was due",
+            buckets=(0.001, 0.002, *_SECONDS),
+            registry=self.registry,
+        )
         self._prepare = Histogram(
             "aici_prepare_seconds",
             "time for a controller to read its argument, or to find that it has been read before",

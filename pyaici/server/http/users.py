@@ -12,10 +12,11 @@ from enum import IntEnum
 from pathlib import Path
 
 from aicirt.contract.errors import AiciError
+from aicirt.contract.owners import ANONYMOUS, DEFAULT_OWNER
 from aicirt.system.files import write_whole
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-_RESERVED = {"anonymous", "local"}
+_RESERVED = (ANONYMOUS, DEFAULT_OWNER)
 #: seconds until the file is checked again, so that a removed token stops working
 RELOAD_SECONDS = 1.0
 
@@ -40,6 +41,11 @@ class User:
     role: Role
     #: client address, for users without a token: all of them share one name
     address: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The owner of its sequences at the runtime: users without a token share only their uploads."""
+        return f"{self.name} {self.address}" if self.address else self.name
 
     @property
     def caller(self) -> str:
@@ -99,7 +105,7 @@ class UserFile:
                 f"the user name {name!r} is invalid: use 1 to 32 of a-z, 0-9, '.', '_' and '-', and begin "
                 "with a letter or digit"
             )
-        if name in _RESERVED:
+        if name.startswith(_RESERVED):
             raise AiciError(f"the user name {name!r} is reserved: choose another one")
         entries = self.entries()
         if any(entry.name == name for entry in entries):

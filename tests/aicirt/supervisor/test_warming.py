@@ -36,7 +36,9 @@ class Fake:
         self.on_built: Callable[[Built], None] | None = None
         self._answer = answer
         settings = WorkerSettings(warm_budget_ms=3000, warm_bytes=10_000)
-        self.warming = Warming(cast(Templates, self), settings, lambda _: cast(WorkerProcess, self))
+        self.warming = Warming(
+            cast(Templates, self), settings, lambda _: cast(WorkerProcess, self), lambda _: True
+        )
 
     def add(self, built: Built) -> None:
         self.kept[built.digest] = built

@@ -13,8 +13,14 @@ import pytest
 
 from pyaici import bundled
 from pyaici.engines.vllm.frontend import refusals
-from pyaici.engines.vllm.frontend.arguments import ControllerCall
+from pyaici.engines.vllm.frontend.arguments import TRUST_OWNERS, ControllerCall
 from pyaici.engines.vllm.frontend.validation import RequestCheck
+
+
+@pytest.fixture
+def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients may name owners."""
+    monkeypatch.setenv(TRUST_OWNERS, "1")
 
 
 @pytest.mark.parametrize("extra", [None, {}, {"other": 1, "kv_transfer_params": {}}])
@@ -37,7 +43,14 @@ def test_aici_hold_takes_booleans_and_texts(value: Any, hold: bool) -> None:
     assert call == ControllerCall("yesno", hold=hold)
 
 
-def test_aici_owner_must_be_the_name_of_an_owner() -> None:
+def test_aici_owner_is_for_trusted_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (None, "0"):
+        monkeypatch.setenv(TRUST_OWNERS, value) if value else monkeypatch.delenv(TRUST_OWNERS, raising=False)
+        with pytest.raises(ValueError, match=r"aici_owner is refused, since .* AICI_TRUST_OWNERS=1"):
+            ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_owner": "ann"})
+
+
+def test_aici_owner_must_be_the_name_of_an_owner(trusted: None) -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_owner": "ann"})
     assert call == ControllerCall("yesno", owner="ann")
     assert call != ControllerCall.from_extra_args({"aici_controller": "yesno"})
@@ -103,7 +116,7 @@ SCRIPT = {"language": "python", "source": "async def main():\n    pass\n", "arg"
 
 
 @pytest.mark.parametrize("value", [SCRIPT, json.dumps(SCRIPT)])
-def test_a_script_is_a_controller_and_its_argument(value: Any) -> None:
+def test_a_script_is_a_controller_and_its_argument(value: Any, trusted: None) -> None:
     call = ControllerCall.from_extra_args({"aici_script": value, "aici_hold": 1, "aici_owner": "ann"})
     assert call is not None
     assert (call.controller, call.hold, call.owner) == ("pyctrl", True, "ann")

@@ -163,7 +163,7 @@ def test_number_of_remembered_callers_is_bounded(users: UserFile, monkeypatch: p
 def test_callers_without_a_token_are_told_apart_by_address() -> None:
     gate = Gate(ServerSettings(anonymous="run"))
     one, other = gate.admit(_request(), Role.RUN), gate.admit(_request(address="10.0.0.2"), Role.RUN)
-    assert one.name == other.name == "anonymous" and one.caller != other.caller
+    assert one.name == other.name == "anonymous" and one.caller != other.caller and one.owner != other.owner
     assert User("10.0.0.1", Role.RUN).caller != one.caller
 
 

@@ -247,7 +247,7 @@ def test_access_log_names_the_user(strict: Serving, tokens: dict[str, str]) -> N
     strict.wait_for("look-at-me GET /v1/controllers 200 in .* ms for ada")
 
 
-def test_ipv6_networks_and_mapped_addresses_count_once() -> None:
-    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+def test_ipv6_sites_and_mapped_addresses_count_once() -> None:
+    assert network_of("2001:db8::1") == network_of("2001:db8:0:ffff:1::1") != network_of("2001:db8:1::1")
     assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
     assert network_of("::1") == "::1" and network_of("") == ""

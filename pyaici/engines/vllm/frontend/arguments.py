@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyaici.scripting.script import InterpreterMissingError, read_request
 
+#: environment variable: with 1, clients may name the owner of their requests
+TRUST_OWNERS = "AICI_TRUST_OWNERS"
 #: prefix of all AICI keys
 PREFIX = "aici_"
 #: most sequences with which one request can begin
@@ -51,7 +54,7 @@ class ControllerCall:
     counts: bool = False
     #: the controller begins when the model has finished its thinking
     after_thinking: bool = False
-    #: owner of the request, whose limits apply; None = the owner of the engine's runtime
+    #: owner of the request, whose limits apply; None = nobody knows who has sent it
     owner: str | None = None
 
     @property
@@ -86,6 +89,11 @@ class ControllerCall:
         owner = extra_args.get("aici_owner")
         if owner is not None and (not isinstance(owner, str) or not owner):
             raise ValueError(f"aici_owner is {owner!r}; it must be the name of an owner")
+        if owner is not None and os.environ.get(TRUST_OWNERS) != "1":
+            raise ValueError(
+                "aici_owner is refused, since any client could name any owner: if only a server that knows "
+                f"its users reaches vLLM, start vLLM with {TRUST_OWNERS}=1"
+            )
         return cls(controller, arg, **flags, copies=copies, owner=owner)
 
 

@@ -19,6 +19,7 @@ from aicirt.contract.errors import (
     SupervisorDiedError,
     VocabularyError,
 )
+from aicirt.contract.owners import ANONYMOUS
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
@@ -208,5 +209,6 @@ class Connection:
     @staticmethod
     def _prepared(session: Session, call: ControllerCall, capabilities: Capabilities) -> Prepared:
         runtime = session.runtime
-        placement = runtime.place(call.controller, call.arg, capabilities=capabilities, owner=call.owner)
+        owner = call.owner or ANONYMOUS
+        placement = runtime.place(call.controller, call.arg, capabilities=capabilities, owner=owner)
         return Prepared(session, call.controller, capabilities, placement)

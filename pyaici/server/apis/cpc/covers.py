@@ -60,7 +60,7 @@ class Covers:
     def __init__(self, service: Service) -> None:
         self._service = service
         model = service.model
-        #: by user, most recently used last; not shared, so that no user can learn what another has typed
+        #: by owner, most recently used last; not shared, so that no user can learn what another has typed
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._has_logits = model.logits is not None
         if self._has_logits:
@@ -133,8 +133,8 @@ class Covers:
             abandoned.set()  # a client that has disconnected must not delay others
 
     def _session(self, user: User) -> Session:
-        found = self._sessions.pop(user.name, None) or Session(self._model, self._trie, _SESSION_BYTES)
-        self._sessions[user.name] = found
+        found = self._sessions.pop(user.owner, None) or Session(self._model, self._trie, _SESSION_BYTES)
+        self._sessions[user.owner] = found
         if len(self._sessions) > _SESSIONS:
             self._sessions.popitem(last=False)
         return found

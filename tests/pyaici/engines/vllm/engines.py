@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 #: environment of every process with vLLM, set before vLLM is imported
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
+    "AICI_TRUST_OWNERS": "1",
     # Numba finds drafts. The number of its threads would hold for all operations of the model, too: they
     # spin, and on a busy machine a step takes ten times as long
     "NUMBA_NUM_THREADS": "1",

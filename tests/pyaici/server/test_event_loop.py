@@ -1,0 +1,81 @@
+"""Nothing whose cost grows with a request runs in the event loop, where all others would wait."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import thread_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyaici.server.apis.text import common_length
+from tests.pyaici.server.serving import Serving
+
+SERVER = Path(__file__).parents[3] / "pyaici" / "server"
+#: methods that encode or render a prompt, or make a page of metrics or the description of all routes
+SLOW = {"encode_chat", "openapi", "generate_latest"}
+#: objects whose `encode` is that of the tokenizer
+TOKENIZERS = {"model", "tokenizer"}
+#: a text of the server's own; made once; made while the server starts
+ALLOWED = {("thinking.py", "limit.forced"), ("operations.py", ""), ("app.py", "")}
+
+
+def calls_in_the_loop(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yields the calls in coroutines, without those of functions that they define or pass on."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.AsyncFunctionDef):
+            waiting: list[ast.AST] = list(function.body)
+            while waiting:
+                node = waiting.pop()
+                if isinstance(node, ast.FunctionDef | ast.Lambda | ast.AsyncFunctionDef):
+                    continue
+                if isinstance(node, ast.Call):
+                    yield node
+                waiting += ast.iter_child_nodes(node)
+
+
+def test_coroutines_call_nothing_that_is_slow() -> None:
+    found = set()
+    for path in SERVER.rglob("*.py"):
+        for call in calls_in_the_loop(ast.parse(path.read_text())):
+            if not isinstance(call.func, ast.Attribute):
+                continue
+            owner = ast.unparse(call.func.value).rpartition(".")[2]
+            if call.func.attr in SLOW or (call.func.attr == "encode" and owner in TOKENIZERS):
+                argument = ast.unparse(call.args[0]) if call.args else ""
+                if (path.name, argument) not in ALLOWED:
+                    found.add(f"{path.name}:{call.lineno}: {ast.unparse(call)}")
+    assert not found, "call it in Reading.read, or in a thread"
+
+
+@given(st.text("ab", max_size=20), st.text("ab", max_size=20))
+def test_common_length_is_that_of_the_common_prefix(one: str, other: str) -> None:
+    count = common_length(one, other)
+    assert one[:count] == other[:count]
+    assert count == min(len(one), len(other)) or one[count] != other[count]
+
+
+def test_the_common_length_of_long_texts_takes_no_step_for_each_character() -> None:
+    one = "a" * 300_000
+    other = one[:-1] + "b"
+    start = thread_time()
+    for _ in range(20):
+        assert common_length(one, other) == len(one) - 1
+    fast = thread_time() - start
+    start = thread_time()
+    for a, b in zip(one, other, strict=True):
+        if a != b:
+            break
+    assert fast < 20 * (thread_time() - start) / 3
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/openapi.json"])
+def test_pages_for_anybody_are_made_once_for_many(server: Serving, path: str) -> None:
+    """All requests of a moment get one page, which is newer than they are."""
+    with server.client() as client, ThreadPoolExecutor(8) as threads:
+        pages = list(threads.map(lambda _: client.get(path).text, range(40)))
+    assert all(pages) and len(set(pages)) <= 8
