@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import (
     AiciError,
+    ClosedError,
     ControllerError,
+    ForeignDaemonError,
     ModuleError,
     NotOwnerError,
     OwnerLimitError,
+    ProtocolError,
     RuntimeFailure,
+    RuntimeTimeoutError,
+    SupervisorDiedError,
     UnknownModuleError,
     VocabularyError,
 )
+from aicirt.system.logs import fields
 
 if TYPE_CHECKING:
     from starlette.types import Scope, Send
+
+_log = logging.getLogger("aicirt.server")
 
 
 class ApiError(Exception):
@@ -74,6 +83,19 @@ class ApiError(Exception):
         return {"error": self.message} if path.startswith("/api/") else self.body()
 
 
+_SEE_LOG = "the server's log has the cause"
+#: what clients learn of failures that are not theirs, by code
+_FAILURES = {
+    AiciError.code: f"the server failed: {_SEE_LOG}",
+    RuntimeFailure.code: f"the runtime of controllers failed: {_SEE_LOG}",
+    ProtocolError.code: f"the runtime of controllers refused a call: {_SEE_LOG}",
+    ClosedError.code: "the runtime of controllers is closed: try again later",
+    SupervisorDiedError.code: "the runtime of controllers has ended: try again later",
+    ForeignDaemonError.code: f"the runtime of controllers cannot be used: {_SEE_LOG}",
+    RuntimeTimeoutError.code: f"the runtime of controllers did not answer: {_SEE_LOG}",
+}
+
+
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """Returns the error for a mistake of the client."""
     return ApiError(400, message, param=param, code=code)
@@ -106,10 +128,18 @@ def too_many(message: str, seconds: int = 1) -> ApiError:
     return ApiError(429, message, kind="rate_limit_error", code="too_many_waiting", headers=headers)
 
 
+def public_message(error: AiciError) -> str:
+    """Returns the message that clients get. Those of failures name paths and processes: they are logged."""
+    if (message := _FAILURES.get(error.code)) is None:
+        return error.message
+    _log.warning("a request failed (%s): %s", error.code, error.message, extra=fields(code=error.code))
+    return message
+
+
 def from_aici(error: AiciError, param: str | None = None) -> ApiError:
     """Returns the error of the runtime as the server's client gets it."""
     log = str(error.detail.get("log", ""))
-    message = error.message
+    message = public_message(error)
     match error:
         case NotOwnerError():
             return ApiError(403, message, kind="permission_error", code=error.code, param=param)

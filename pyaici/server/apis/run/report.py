@@ -19,6 +19,7 @@ from pyaici.engines.engine import (
     TokensAppended,
     VariablesChanged,
 )
+from pyaici.server.http.errors import public_message
 from pyaici.server.http.sse import to_json
 from pyaici.server.scheduling.streams import StepTimed
 
@@ -203,7 +204,7 @@ def _variables(results: list[GenerationResult]) -> dict[str, bytes]:
 
 def error_json(error: AiciError) -> dict[str, Any]:
     """Returns a controller's error as clients get it."""
-    return {"code": error.code, "message": error.message}
+    return {"code": error.code, "message": public_message(error)}
 
 
 def _value(value: bytes) -> Any:
