@@ -30,7 +30,9 @@ _NUMBERS = {
     12: ("d", "f8"),
 }
 _STRING, _ARRAY = 8, 9
-#: bounds of a header; the largest models stay far below them
+#: bytes of a header: that of a vocabulary of a million tokens has 40 MB
+_MOST_HEADER = 256 << 20
+#: bounds of its parts; the largest models stay far below them
 _MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS, _MOST_BYTES = 1 << 12, 1 << 16, 1 << 22, 1 << 24
 
 
@@ -85,6 +87,7 @@ def parse_gguf_header(data: mmap.mmap | bytes, name: str) -> GgufHeader:
 class _Reader:
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
+        self._end = min(len(data), _MOST_HEADER)
         self._at = 4
 
     def header(self) -> GgufHeader:
@@ -139,7 +142,7 @@ class _Reader:
 
     def _strings(self, count: int) -> list[bytes]:
         """Returns so many texts. A vocabulary has hundreds of thousands, so this loop makes few calls."""
-        data, end, found = self._data, len(self._data), []
+        data, end, found = self._data, self._end, []
         for _ in range(count):
             start = self._at + 8
             size = int.from_bytes(data[self._at : start], "little")
@@ -151,7 +154,9 @@ class _Reader:
 
     def _skip(self, size: int) -> bytes:
         end = self._at + size
-        if end > len(self._data):
+        if end > self._end:
+            if self._end == _MOST_HEADER:
+                raise ValueError(f"its header has more than {_MOST_HEADER >> 20} MiB")
             raise ValueError(f"it ends at byte {len(self._data)}, in the middle of its header")
         part = self._data[self._at : end]
         self._at = end

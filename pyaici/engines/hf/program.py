@@ -96,7 +96,10 @@ def load_model(
     with naming_trust_option(folder):  # left to itself, the library would ask on the terminal
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype="auto", trust_remote_code=trust_remote_code
+            folder,
+            dtype="auto",
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,  # reading other files may run code in them
         )
     return model.to(device), tokenizer
 

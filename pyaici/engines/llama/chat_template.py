@@ -1,19 +1,23 @@
 """Renders a model's chat template, a Jinja program that came with the model.
 
 Templates rely on settings and functions of the Transformers library: blocks are trimmed, `tojson` does not
-escape HTML, and `raise_exception` and `strftime_now` exist. Templates run in Jinja's sandbox, since models
-come from strangers.
+escape HTML, and `raise_exception` and `strftime_now` exist. Templates run in Jinja's sandbox, with bounded
+time and numbers, since models come from strangers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Mapping, Sequence, Sized
+from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
 
 import jinja2
+from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -44,9 +48,53 @@ def _to_json(
     )
 
 
+#: processor seconds that a template may take; others take milliseconds
+SECONDS = 5.0
+#: bits of a product or power, and length of a repeated text or list
+_MOST_BITS, _MOST_LENGTH = 1 << 10, 1 << 20
+_end: ContextVar[float] = ContextVar("end", default=math.inf)
+
+
+class _Bounded(ImmutableSandboxedEnvironment):
+    """A sandbox that also bounds time, numbers and repetitions, while it compiles a template, too."""
+
+    intercepted_binops = frozenset(("**", "*"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Computes a product or a power. Raises TemplateError if it is too large."""
+        sizes = [
+            value.bit_length() if isinstance(value, int) else len(value) if isinstance(value, Sized) else 1
+            for value in (left, right)
+        ]
+        if operator == "**":
+            most = sizes[0] * abs(right) if isinstance(right, int) else 0
+            too_large = most > _MOST_BITS
+        elif isinstance(left, Sized) or isinstance(right, Sized):
+            count, each = (left, sizes[1]) if isinstance(left, int) else (right, sizes[0])
+            too_large = isinstance(count, int) and count * each > _MOST_LENGTH
+        else:
+            too_large = sum(sizes) > _MOST_BITS
+        if too_large:
+            _raise(f"a chat template may not compute anything as large as this {operator}")
+        return super().call_binop(context, operator, left, right)
+
+    def tick(self) -> None:
+        """Raises TemplateError if the time is over; each turn of a loop or macro calls it."""
+        if time.thread_time() > _end.get():
+            _raise(f"the chat template takes longer than {SECONDS:g} s")
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        blocks: list[Any] = list(tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock)))
+        for block in blocks:
+            call = nodes.Call(nodes.EnvironmentAttribute("tick"), [], [], None, None)
+            block.body.insert(0, nodes.ExprStmt(call).set_lineno(block.lineno))
+        return tree
+
+
 @lru_cache(maxsize=8)
 def _compiled(template: str) -> jinja2.Template:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Bounded(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _to_json
@@ -56,5 +104,9 @@ def _compiled(template: str) -> jinja2.Template:
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
-    """Returns the text of a chat. Raises jinja2.TemplateError if the template refuses it."""
-    return _compiled(template).render(messages=list(messages), **variables)
+    """Returns the text of a chat. Raises jinja2.TemplateError if the template refuses it, or takes long."""
+    token = _end.set(time.thread_time() + SECONDS)
+    try:
+        return _compiled(template).render(messages=list(messages), **variables)
+    finally:
+        _end.reset(token)

@@ -27,15 +27,18 @@ _TAIL = 8
 
 @functools.lru_cache(maxsize=8)
 def template_variables(template: str) -> frozenset[str]:
-    """Returns the names of the variables that a chat template reads; none if it cannot be parsed."""
+    """Returns the names that a chat template reads and does not set; none if it cannot be parsed."""
     import jinja2
-    import jinja2.meta
 
+    # `jinja2.meta` would compute constants, such as 9**9**9
     environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"])
     try:
-        return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(template)))
-    except jinja2.TemplateError:
+        found = list(environment.parse(template).find_all(jinja2.nodes.Name))
+    except (jinja2.TemplateError, RecursionError):
         return frozenset()
+    return frozenset(name.name for name in found if name.ctx == "load") - {
+        name.name for name in found if name.ctx != "load"
+    }
 
 
 def switches(model: ServedModel, on: bool) -> dict[str, Any]:

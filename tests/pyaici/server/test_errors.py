@@ -15,7 +15,10 @@ TOLD = {"space", "owner_limit", "worker_died", "template_gone"}
 SECRET = "modules cannot be stored in /home/ada/.cache (pid 4711)"
 
 
-@pytest.mark.parametrize("code", sorted({kind.code for kind in vars(errors).values() if hasattr(kind, "code")}))
+CODES = {kind.code for kind in vars(errors).values() if hasattr(kind, "code")}
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
 def test_failures_are_told_by_code(code: str, caplog: pytest.LogCaptureFixture) -> None:
     error = error_from_wire([code, SECRET, {}])
     with caplog.at_level(logging.WARNING):
