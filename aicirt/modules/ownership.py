@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.contract.errors import ModuleError, NotOwnerError, RuntimeFailure, UnknownModuleError
 from aicirt.contract.modules import SHORTEST_ID, looks_like_id
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aicirt.modules.files import ModuleFiles
 
 
+View = TypeVar("View")
 #: maximum bytes of a table: millions of rows
 _MOST = 1 << 30
 
@@ -30,15 +31,46 @@ _MOST = 1 << 30
 class Table:
     """Rows of plain data by name in one JSON file, which is written atomically and thus read without a lock.
 
-    Raises RuntimeFailure for a file that another user has put there.
+    The rows stay in memory until the file is another one. Raises RuntimeFailure for a file that another user
+    has put there.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
         self._path = directory / f"{name}.json"
         self._lock = directory / f".{name}.lock"
+        self._rows: dict[str, Any] = {}
+        #: the file that the rows are from; None = none
+        self._stamp: tuple[int, ...] | None = None
+        #: what was made of the rows, by the function that makes it
+        self._views: dict[Callable[[dict[str, Any]], Any], Any] = {}
 
     def read(self) -> dict[str, Any]:
-        """Returns the rows of the table."""
+        """Returns the rows of the table, which must not be changed."""
+        stamp = self._look()  # before the file is read: if it is replaced meanwhile, it is read again later
+        if stamp is None or stamp != self._stamp:
+            self._keep(self._read(), stamp)
+        return self._rows
+
+    def view(self, make: Callable[[dict[str, Any]], View]) -> View:
+        """Returns `make(rows)`, which is made once for the same rows, and must not be changed."""
+        rows = self.read()
+        if make not in self._views:
+            self._views[make] = make(rows)
+        view: View = self._views[make]
+        return view
+
+    def _look(self) -> tuple[int, ...] | None:
+        try:
+            found = self._path.lstat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid
+
+    def _keep(self, rows: dict[str, Any], stamp: tuple[int, ...] | None) -> None:
+        self._rows, self._stamp = rows, stamp
+        self._views.clear()
+
+    def _read(self) -> dict[str, Any]:
         data = read_regular(self._path, _MOST, ours=True)
         if data is None:
             if os.path.lexists(self._path):
@@ -52,7 +84,10 @@ class Table:
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """Locks the table and yields its rows; writes them at the end if they have changed."""
+        """Locks the table and yields a copy of the rows; writes it at the end if it has changed.
+
+        A row must be replaced as a whole.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             fd = os.open(self._lock, flags, 0o600)
@@ -64,10 +99,11 @@ class Table:
             if not is_private_file(self._lock):  # another user could hold the lock for ever
                 raise self._foreign(self._lock)
             fcntl.flock(fd, fcntl.LOCK_EX)
-            before, rows = self.read(), self.read()
-            yield rows
+            before = self.read()
+            yield (rows := dict(before))
             if rows != before:
-                write_whole(self._path, json.dumps(dict(sorted(rows.items())), indent=1).encode())
+                write_whole(self._path, json.dumps(rows, sort_keys=True).encode())
+                self._keep(rows, self._look())
         finally:
             os.close(fd)
 
@@ -88,6 +124,10 @@ class Claim:
     owners: dict[str, float] = field(default_factory=dict)
 
 
+def _claims(rows: dict[str, Any]) -> dict[str, Claim]:
+    return {module: Claim(**row) for module, row in rows.items()}
+
+
 class Claims:
     """The claims to the modules of one store, by module id, in one file that several processes may change."""
 
@@ -96,7 +136,12 @@ class Claims:
 
     def read(self) -> dict[str, Claim]:
         """Returns the claims by module id."""
-        return {module: Claim(**row) for module, row in self._table.read().items()}
+        return self._table.view(_claims)
+
+    def of(self, module: str) -> Claim:
+        """Returns the claims to one module."""
+        row = self._table.read().get(module)
+        return Claim() if row is None else Claim(**row)
 
     @contextmanager
     def changing(self) -> Iterator[ClaimsChange]:
@@ -118,8 +163,8 @@ class ClaimsChange:
     def add(self, module: str, owner: str) -> None:
         """Adds a claim for an owner who has uploaded the module. An existing claim keeps its time."""
         now = time.time()
-        row = self._rows.setdefault(module, {"created": now, "owners": {}})
-        row["owners"].setdefault(owner, now)
+        row = self._rows.get(module, {"created": now, "owners": {}})
+        self._rows[module] = {**row, "owners": {owner: now} | row["owners"]}
 
     def require(self, module: str, owner: str) -> None:
         """Raises NotOwnerError if `owner` has no claim to the module."""
@@ -133,7 +178,9 @@ class ClaimsChange:
 
     def drop(self, module: str, owner: str) -> None:
         """Removes an owner's claim to a module, if there is one."""
-        self._rows.get(module, {}).get("owners", {}).pop(owner, None)
+        if (row := self._rows.get(module)) is not None:
+            left = {name: since for name, since in row["owners"].items() if name != owner}
+            self._rows[module] = {**row, "owners": left}
 
     def abandoned(self, module: str) -> bool:
         """Returns whether all owners have dropped their claims; False if there has never been a claim."""
@@ -198,11 +245,30 @@ class Tags:
 
     def modules(self) -> dict[str, str]:
         """Returns the module id of each tag."""
-        return {name: row["module"] for name, row in self._table.read().items()}
+        return self._table.view(_modules)
 
-    def list(self) -> list[Tag]:
+    def list(self) -> Sequence[Tag]:
         """Returns all tags, sorted by name."""
-        return sorted((Tag(**tag) for tag in self._table.read().values()), key=lambda tag: tag.name)
+        return self._table.view(_sorted)
+
+    def of(self, module: str) -> Sequence[str]:
+        """Returns the names of a module's tags, sorted."""
+        return self._table.view(_by_module).get(module, ())
+
+
+def _modules(rows: dict[str, Any]) -> dict[str, str]:
+    return {name: row["module"] for name, row in rows.items()}
+
+
+def _sorted(rows: dict[str, Any]) -> Sequence[Tag]:
+    return [Tag(**row) for _, row in sorted(rows.items())]
+
+
+def _by_module(rows: dict[str, Any]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, row in sorted(rows.items()):
+        found.setdefault(row["module"], []).append(name)
+    return found
 
 
 def _require_owner(tag: dict[str, Any] | None, owner: str) -> None:

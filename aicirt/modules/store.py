@@ -405,8 +405,7 @@ class ModuleStore:
         return self._named(info)
 
     def _named(self, info: ModuleInfo) -> ModuleInfo:
-        tags = [tag.name for tag in self.tags.list() if tag.module == info.id]
-        return _with_names(info, tags, self.claims.read().get(info.id, Claim()))
+        return _with_names(info, list(self.tags.of(info.id)), self.claims.of(info.id))
 
 
 def _with_names(info: ModuleInfo, tags: list[str], claim: Claim) -> ModuleInfo:

@@ -133,8 +133,7 @@ class Supervisor:
 
     def _is_trusted(self, module: str) -> bool:
         """Returns whether the operator has uploaded a module, as the bundled ones."""
-        claim = self.store.claims.read().get(module)
-        return claim is not None and DEFAULT_OWNER in claim.owners
+        return DEFAULT_OWNER in self.store.claims.of(module).owners
 
     def _vocabulary_gone(self, vocabulary: RegisteredVocabulary) -> None:
         """Forgets a vocabulary that was evicted, here and in all processes."""

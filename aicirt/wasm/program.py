@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 import wasmtime
@@ -156,7 +157,7 @@ class Program:
 
 
 def compile_module(engine: Engine, wasm: bytes) -> wasmtime.Module:
-    """Rewrites and compiles a module. Raises `ModuleError` with the compiler's message.
+    """Rewrites and compiles a module. Raises `ModuleError` with the compiler's message, or MemoryError.
 
     Validates the original module first: rewriting adds functions, types and globals, so an index that is out
     of range could point to one of them afterwards.
@@ -165,6 +166,8 @@ def compile_module(engine: Engine, wasm: bytes) -> wasmtime.Module:
         wasmtime.Module.validate(engine.wasmtime, wasm)
         return wasmtime.Module(engine.wasmtime, rewrite(wasm))
     except wasmtime.WasmtimeError as error:
+        if f"os error {errno.ENOMEM}" in str(error):
+            raise MemoryError from None  # not the module's fault
         raise ModuleError(f"the module does not compile: {error}") from None
 
 

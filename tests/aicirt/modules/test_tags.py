@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aicirt.contract.errors import ModuleError, NotOwnerError, UnknownModuleError
 from aicirt.contract.modules import looks_like_id
-from aicirt.modules import Tag, Tags
+from aicirt.modules import Tag, Tags, ownership
 
 ONE, TWO = "1" * 64, "a" * 64
 
@@ -92,3 +92,26 @@ for i in range(25):
     ]
     assert [worker.wait() for worker in workers] == [0, 0, 0]
     assert len(Tags(tmp_path).list()) == 75
+
+
+def test_the_file_is_read_only_when_another_process_has_changed_it(
+    tags: Tags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look-up costs the same with any number of rows."""
+    reads: list[Path] = []
+    read = ownership.read_regular
+
+    def counted(path: Path, most: int, *, ours: bool = False) -> bytes | None:
+        reads.append(path)
+        return read(path, most, ours=ours)
+
+    monkeypatch.setattr(ownership, "read_regular", counted)
+    other = Tags(tmp_path)
+    tags.set("a", ONE)
+    reads.clear()
+    for _ in range(3):
+        assert tags.of(ONE) == ["a"] and tags.of(TWO) == () and tags.modules() == {"a": ONE}
+    tags.set("b", ONE)
+    assert tags.of(ONE) == ["a", "b"] and not reads
+    other.set("c", ONE)
+    assert tags.of(ONE) == ["a", "b", "c"] == [tag.name for tag in tags.list()] and len(reads) == 2
