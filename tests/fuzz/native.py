@@ -114,7 +114,7 @@ def _library(cache: Path, clang: Path, scratch: Path) -> Path:
 
 
 def _compile(clang: Path, sources: list[Path], to: Path, *options: str) -> list[Path]:
-    """Compiles sources as one, which takes a third of the time, or in halves if their names clash.
+    """Compiles sources as one, which takes far less time, or in halves if their names clash.
 
     Returns the objects, whose names begin with `to`.
     """
