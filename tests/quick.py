@@ -69,6 +69,12 @@ def _reach(test: Path) -> tuple[dict[Path, int], dict[Path, int]]:
 
 
 @cache
+def _tests_in(folder: Path) -> frozenset[Path]:
+    """Returns the test files in a folder and in those below it."""
+    return frozenset(test for test in test_files() if test.is_relative_to(folder))
+
+
+@cache
 def _text(path: Path) -> str:
     return (ROOT / path).read_text()
 
@@ -91,8 +97,9 @@ def behaviour(module: Path) -> dict[Path, int]:
             ranks[test] = 0
         elif module in imported:
             ranks[test] = 1
-        elif module in reached and test.is_relative_to(folder):
-            ranks[test] = 2 if re.search(rf"\b{parts[-1]}\b", _text(test)) else 3
+        elif module in reached and test in _tests_in(folder):
+            text = _text(test)
+            ranks[test] = 2 if parts[-1] in text and re.search(rf"\b{parts[-1]}\b", text) else 3
     return ranks
 
 

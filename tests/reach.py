@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from tests.structure import ROOT, files, imports_in
+from tests.structure import ROOT, files, imports_in, nodes_in
 
 #: the folders whose files are modules that others import
 _IMPORTABLE = ("aicirt", "pyaici", "bench", "harness", "tests")
@@ -34,10 +34,10 @@ def test_files() -> tuple[Path, ...]:
 @cache
 def _names(path: Path) -> tuple[frozenset[str], frozenset[str]]:
     """Returns the names that a file imports, and its strings, which may name what it starts or loads."""
-    tree = ast.parse((ROOT / path).read_text())
-    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    nodes = nodes_in(ast.parse((ROOT / path).read_text()))
+    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
     strings = frozenset(value for value in constants if isinstance(value, str))
-    return frozenset(imports_in(tree, path)), strings
+    return frozenset(imports_in(nodes, path)), strings
 
 
 @cache

@@ -11,7 +11,7 @@ import ast
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -238,10 +238,22 @@ def unit(module: str) -> str:
     return module if package in _LOOSE else package
 
 
-def imports_in(tree: ast.AST, path: Path) -> set[str]:
+def nodes_in(tree: ast.AST) -> list[ast.AST]:
+    """Returns a tree's nodes in any order, as `ast.walk` does in three times the time."""
+    found = [tree]
+    for node in found:
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                found.append(value)
+            elif type(value) is list:
+                found += [each for each in value if isinstance(each, ast.AST)]
+    return found
+
+
+def imports_in(nodes: Iterable[ast.AST], path: Path) -> set[str]:
     """Returns all that a file imports, as dotted names, within functions and for type checkers too."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -255,7 +267,7 @@ def imports_in(tree: ast.AST, path: Path) -> set[str]:
 @cache
 def imported_names(path: Path) -> frozenset[str]:
     """Returns the same as `imports_in`, for a file that is not parsed yet."""
-    return frozenset(imports_in(ast.parse((ROOT / path).read_text()), path))
+    return frozenset(imports_in(nodes_in(ast.parse((ROOT / path).read_text())), path))
 
 
 def imported(path: Path) -> set[str]:

@@ -135,13 +135,13 @@ class Steps:
 class Race:
     """A vLLM engine with one backend, and the measurements on it."""
 
-    def __init__(self, backend: str, most: int) -> None:
+    def __init__(self, backend: str, most: int, model: str) -> None:
         from vllm import LLM
 
         self.backend = backend
         self._numbers = itertools.count()
         self.llm = LLM(
-            str(default_model_path("float32")),
+            model,
             dtype="float32",
             enforce_eager=True,
             max_model_len=512,
@@ -270,10 +270,12 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--model", help="a folder; default: the default model in float32")
     arguments = parser.parse_args()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    race = Race(arguments.backend, max(*arguments.batches, 4))
+    model = arguments.model or str(default_model_path("float32"))
+    race = Race(arguments.backend, max(*arguments.batches, 4), model)
     race.first_token(1)  # warms up
     found: dict[str, Any] = {}
     if not arguments.kinds:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
 from pathlib import Path
 
 from aicirt.vocab.image import build_image
@@ -20,7 +20,11 @@ _SANITIZERS = "address,undefined"
 _FLAGS = (
     *("-O1", "-gline-tables-only", "-std=c++20", f"-fsanitize=fuzzer-no-link,{_SANITIZERS}", "-w"),
     "-fno-sanitize-recover=all",
-    *("-I", str(_SDK / "include"), "-I", str(_SDK / "src")),
+    # inlining takes long to compile, and so does UBSan in the C++ library's headers: ASan checks accesses to
+    # memory there, and the library's assertions check indices
+    *("-mllvm", "-inline-threshold=10", f"-fsanitize-ignorelist={_HERE / 'ignored.txt'}"),
+    "-D_GLIBCXX_ASSERTIONS",
+    *("-I", str(_SDK / "include"), "-I", str(_SDK / "src"), "-I", str(_HERE)),
 )
 #: tokens besides all single bytes, so that most texts have several tokenizations
 _WORDS = (
@@ -67,69 +71,72 @@ def _compiler() -> Path:
 
 
 def _build(controller: str, cache: Path, clang: Path) -> Path:
-    # runtime.cpp ends a guest when its C++ library cannot continue; host.cpp does that for libFuzzer
-    library = [path for path in (_SDK / "src").rglob("*.cpp") if path.name != "runtime.cpp"]
-    library.sort(key=lambda path: (path.parent, path.name))
     folder = ROOT / "controllers" / controller
-    own = [path for path in sorted(folder.glob("*.cpp")) if path.name != f"{controller}.cpp"]
-    program = cache / f"{controller}-{_digest(clang, _HERE, folder)}"
+    program = cache / f"{controller}-{_digest(clang, folder)}"
     if program.exists():
         return program
     for old in cache.glob(f"{controller}-*"):
         old.unlink()
-    with tempfile.TemporaryDirectory(dir=cache) as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
-        vocabulary = Path(scratch) / "vocabulary"
-        vocabulary.write_bytes(small_vocabulary())
-        host = (
-            f'-DAICI_FUZZ_CONTROLLER="{folder / controller}.cpp"',
-            f'-DAICI_FUZZ_VOCABULARY="{vocabulary}"',
-        )
-        objects = cache / f"library-{_digest(clang)}"
-        if not objects.exists():
-            for old in cache.glob("library-*"):
-                _remove(old)
-            made = Path(scratch) / "library"
-            made.mkdir()
-            groups = [list(group) for _, group in groupby(library, lambda path: path.parent)]
-            list(pool.map(lambda n: _compile_together(clang, groups[n], made / str(n)), range(len(groups))))
-            made.rename(objects)
-        parts = [*own, _HERE / "host.cpp"]
-        compiled = [Path(scratch) / f"{path.stem}.o" for path in parts]
-        list(pool.map(lambda both: _compile(clang, *both, *host), zip(parts, compiled, strict=True)))
+    own = [path for path in sorted(folder.glob("*.cpp")) if path.name != f"{controller}.cpp"]
+    define = f'-DAICI_FUZZ_CONTROLLER="{folder / controller}.cpp"'
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        library = _library(cache, clang, Path(scratch) / "library")
+        objects = _compile(clang, [_HERE / "fuzzed.cpp", *own], Path(scratch) / "own", define)
         linked = Path(scratch) / "program"
-        _run([clang, f"-fsanitize=fuzzer,{_SANITIZERS}", *compiled, *sorted(objects.iterdir()), "-o", linked])
+        _run(
+            [clang, f"-fsanitize=fuzzer,{_SANITIZERS}", *objects, *sorted(library.glob("*.o")), "-o", linked]
+        )
         linked.rename(program)
     return program
 
 
-def _compile_together(clang: Path, sources: list[Path], to: Path) -> None:
-    """Compiles sources of a folder as one, which halves the time, or each alone if names clash."""
-    joined = to.with_suffix(".cpp")
+def _library(cache: Path, clang: Path, scratch: Path) -> Path:
+    """Returns the folder with the objects that all programs have. Makes them unless the cache has them."""
+    objects = cache / f"library-{_digest(clang)}"
+    if objects.exists():
+        return objects
+    for old in cache.glob("library-*"):
+        shutil.rmtree(old)
+    scratch.mkdir()
+    vocabulary = scratch / "vocabulary"
+    vocabulary.write_bytes(small_vocabulary())
+    # runtime.cpp ends a guest when its C++ library cannot continue; host.cpp does that for libFuzzer
+    sources = [path for path in sorted((_SDK / "src").rglob("*.cpp")) if path.name != "runtime.cpp"]
+    sources.append(_HERE / "host.cpp")
+    define = f'-DAICI_FUZZ_VOCABULARY="{vocabulary}"'
+    with ThreadPoolExecutor(2) as pool:
+        halves = (sources[::2], sources[1::2])
+        made = [pool.submit(_compile, clang, half, scratch / str(n), define) for n, half in enumerate(halves)]
+        for each in made:
+            each.result()
+    scratch.rename(objects)
+    return objects
+
+
+def _compile(clang: Path, sources: list[Path], to: Path, *options: str) -> list[Path]:
+    """Compiles sources as one, which takes far less time, or in halves if their names clash.
+
+    Returns the objects, whose names begin with `to`.
+    """
+    joined, made = to.with_suffix(".cpp"), to.with_suffix(".o")
     joined.write_text("".join(f'#include "{path}"\n' for path in sources))
-    command = [clang, *_FLAGS, "-c", joined, "-o", to.with_suffix(".o")]
-    failed = subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode != 0
-    joined.unlink()
-    for number, path in enumerate(sources if failed else ()):
-        _compile(clang, path, to.with_suffix(f".{number}.o"))
-
-
-def _compile(clang: Path, source: Path, to: Path, *more: str) -> None:
-    _run([clang, *_FLAGS, *more, "-c", source, "-o", to])
+    command: list[str | Path] = [clang, *_FLAGS, *options, "-c", joined, "-o", made]
+    if len(sources) == 1:
+        _run(command)
+        return [made]
+    if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+        return [made]
+    halves = enumerate((sources[::2], sources[1::2]))
+    return [made for n, half in halves for made in _compile(clang, half, Path(f"{to}-{n}"), *options)]
 
 
 def _run(command: list[str | Path]) -> None:
     subprocess.run(command, check=True)
 
 
-def _remove(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-
-
 def _digest(clang: Path, *folders: Path) -> str:
     digest = hashlib.sha256(repr((_FLAGS, _WORDS, str(clang))).encode())
-    for folder in (_SDK / "include", _SDK / "src", *folders):
+    for folder in (_HERE, _SDK / "include", _SDK / "src", *folders):
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 digest.update(path.name.encode() + path.read_bytes())

@@ -25,13 +25,15 @@ _LONGEST = 8192
 
 
 def literals(*folders: str) -> Iterator[bytes]:
-    """Yields the literals in sources of tests: grammars, patterns, schemas, requests and others."""
+    """Yields the literals in sources of tests: grammars, patterns, schemas, requests and others, no prose."""
     for folder in folders:
         place = ROOT / "tests" / folder
         for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
-                    value = node.value
+            nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+            docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+            for node in nodes:
+                value = node.value if isinstance(node, ast.Constant) and node not in docstrings else None
+                if isinstance(value, str | bytes):
                     text = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
                     if 1 < len(text) <= _LONGEST:
                         yield text

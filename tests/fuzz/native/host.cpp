@@ -20,11 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/sdk.hpp"
-
-#undef AICI_REGISTER
-#define AICI_REGISTER(C, ...) using Fuzzed = C
-#include AICI_FUZZ_CONTROLLER
+#include "fuzzed.hpp"
 
 extern "C" std::size_t __sanitizer_get_allocated_size(const volatile void* block);
 
@@ -109,7 +105,7 @@ void run(std::string_view choice_bytes) {
   exact_tokenizer = setting & 1;
   takes_tokens = setting & 2;
   show({});
-  const auto controller = std::make_unique<Fuzzed>(std::string_view(argument));
+  const std::unique_ptr<Fuzzed> controller = create(argument);
   for (std::uint32_t more = setting >> 2 & 7; more > 0 && aici::detail::WarmableList::warm(); more--) {
   }
   const aici::SeqId group[] = {0};

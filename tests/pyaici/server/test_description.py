@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 #: excluded check: a body that fits the description may still be refused for its meaning
 _EXCLUDED = "positive_data_acceptance"
 #: for each operation
-_EXAMPLES = cases(4, long=50)
+_EXAMPLES = cases(2, long=50)
 #: how schemathesis serializes a controller's file
 _HOOKS = """
 import schemathesis

@@ -53,14 +53,14 @@ def generate(smollm: tuple[Any, Any], prompt: str, count: int) -> list[int]:
 def test_greedy_requests_in_a_batch_with_controllers_equal_generate(
     engine: HfEngine, smollm: tuple[Any, Any]
 ) -> None:
-    free = [Request(prompt, max_tokens=10 + 4 * i) for i, prompt in enumerate(PROMPTS)]
+    free = [Request(prompt, max_tokens=6 + 2 * i) for i, prompt in enumerate(PROMPTS)]
     controlled = [
         Request(QUESTION, module="choice", arg=ARGUMENT),
         Request("Say", module="uppercase", max_tokens=8),
     ]
     results = engine.run([free[0], controlled[0], free[1], free[2], controlled[1], free[3]])
     for i, result in enumerate([results[0], results[2], results[3], results[5]]):
-        assert result.new_tokens == generate(smollm, PROMPTS[i], 10 + 4 * i), result.text
+        assert result.new_tokens == generate(smollm, PROMPTS[i], 6 + 2 * i), result.text
     assert results[1].text in CAPITALS
     assert results[4].text and not any(character.islower() for character in results[4].text)
 

@@ -1,4 +1,4 @@
-"""The benchmark suite `vllm`, in its quick form."""
+"""The benchmark suite `vllm`, in its quick form, with a shallow model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from tests.forked import VLLM, run_forked
 pytestmark = pytest.mark.slow
 
 
-def _run(command: list[str], *, env: dict[str, str], cwd: Path, **_: Any) -> Any:
-    """Runs a program in Python as `subprocess.run` does, but without an import of vLLM."""
-    return run_forked(*command[2:], imports=VLLM, env=env, cwd=cwd)
+def test_the_suite_reports_all_figures(monkeypatch: pytest.MonkeyPatch, model_path: Path) -> None:
+    def run(command: list[str], *, env: dict[str, str], cwd: Path, **_: Any) -> Any:
+        """Runs a program in Python as `subprocess.run` does, but without an import of vLLM."""
+        return run_forked(*command[2:], "--model", str(model_path), imports=VLLM, env=env, cwd=cwd)
 
-
-def test_the_suite_reports_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.suites.vllm.subprocess.run", _run)
+    monkeypatch.setattr("bench.suites.vllm.subprocess.run", run)
     report = Report("vllm", quick=True)
     vllm.run(report)
     found = {figure.name: figure.value for figure in report.figures}

@@ -8,7 +8,7 @@ namespace aici::json_schema {
 namespace {
 
 /// Maximum number of repetitions to write out where they could be counted.
-constexpr std::uint32_t kWrittenOut = 16;
+constexpr std::uint32_t kLongestWrittenOut = 16;
 /// The same for a repetition with something after it; such a pattern is counted as a whole.
 constexpr std::uint32_t kLongWrittenOut = 1024;
 /// Maximum length to count; a larger maxLength is replaced by this. Without one, lengths up to minLength are counted.
@@ -135,13 +135,13 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
       *problem = "texts of this length cannot be enforced";
       return std::nullopt;
     }
-    if (may_count_both && (branch.max_length != Branch::kNoLimit || branch.min_length > kWrittenOut))
+    if (may_count_both && (branch.max_length != Branch::kNoLimit || branch.min_length > kLongestWrittenOut))
       return count(any_text(plain_), branch.min_length, branch.max_length);
     out.pattern = repeated(any_character(plain_), branch.min_length, branch.max_length);
     return out;
   }
   if (good.size() == 1 && bad.empty() && stretch &&
-      (bounded || (may_count_both && stretch->behind.empty() && stretch->is_long(kWrittenOut)))) {
+      (bounded || (may_count_both && stretch->behind.empty() && stretch->is_long(kLongestWrittenOut)))) {
     const auto less = [&](std::uint32_t n) { return n > stretch->fixed ? n - stretch->fixed : 0; };
     const std::uint32_t low = std::max(stretch->least, less(branch.min_length));
     std::uint32_t high = stretch->most;
@@ -149,7 +149,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
     const auto longer_than = [&](std::uint32_t n) { return low > n || (high != kUnlimited && high > n); };
     if (low > high || stretch->fixed > branch.max_length)
       out.pattern = "[a&&b]";
-    else if (may_count_both && stretch->behind.empty() && longer_than(kWrittenOut))
+    else if (may_count_both && stretch->behind.empty() && longer_than(kLongestWrittenOut))
       return count(stretch->before + repeated(stretch->unit, 0, kUnlimited), add(stretch->fixed, low),
                    add(stretch->fixed, high));
     else if (may_count_both && longer_than(kLongWrittenOut) && branch.min_length <= kMostLength)
