@@ -7,13 +7,14 @@ import contextlib
 import gc
 import logging
 import os
+import pwd
 import signal
 import subprocess
 import sys
 import threading
 import time
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal
@@ -145,6 +146,20 @@ def building() -> Iterator[Callable[[], bool]]:
                 os.killpg(build.pid, signal.SIGTERM)  # with its compiler
 
 
+def other_people(accounts: Sequence[pwd.struct_passwd] | None = None) -> int:
+    """Returns how many other people have accounts on this machine, and so reach its own addresses.
+
+    People have user numbers from 1000 on, and a shell.
+    """
+    found = pwd.getpwall() if accounts is None else accounts
+    return sum(
+        1000 <= one.pw_uid < 60_000
+        and one.pw_uid != os.getuid()
+        and not one.pw_shell.endswith(("nologin", "false"))
+        for one in found
+    )
+
+
 def serve(settings: ServerSettings) -> None:
     """Serves until SIGINT or SIGTERM. Raises AiciError, OSError or ValueError if it cannot start."""
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -157,6 +172,13 @@ def serve(settings: ServerSettings) -> None:
         )
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(bind(settings))
+        if settings.users is None and (others := other_people()):
+            print(
+                f"{others} other people have accounts on this machine and can use the server: --users FILE "
+                "asks for tokens",
+                file=sys.stderr,
+                flush=True,
+            )
         is_building = stack.enter_context(building())
         print(f"loading {settings.model or 'the default model'} ...", file=sys.stderr, flush=True)
         socket = settings.socket

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -232,3 +233,16 @@ def test_second_ctrl_c_ends_streams_with_an_error_event(tmp_path: Path) -> None:
         log = server.text()
         assert "Application shutdown complete" in log
         assert "Traceback" not in log and "ERROR" not in log and "Exception" not in log
+
+
+def test_other_people_of_the_machine_are_counted() -> None:
+    """Accounts of people reach a server that listens on the machine's own address only."""
+
+    def account(name: str, number: int, shell: str) -> pwd.struct_passwd:
+        return pwd.struct_passwd((name, "x", number, number, "", f"/home/{name}", shell))
+
+    system = [account("root", 0, "/bin/bash"), account("nobody", 65_534, "/usr/sbin/nologin")]
+    people = [account("ada", 1000, "/bin/bash"), account("bob", 1001, "/bin/zsh")]
+    assert program.other_people([*system, account("git", 1002, "/usr/sbin/nologin")]) == 0
+    own = account("own", os.getuid(), "/bin/bash")
+    assert program.other_people([*system, own, *people]) == 2
