@@ -186,7 +186,7 @@ class ProtocolError(RuntimeFailure):
 
 
 class SpaceError(RuntimeFailure):
-    """Shared memory (/dev/shm), mask rows, or room for another sequence ran out."""
+    """Shared memory, semaphores (/dev/shm), mask rows, or room for another sequence ran out."""
 
     code = "space"
 

@@ -149,8 +149,8 @@ class Channel:
         return self.dead or not self._peer.alive()
 
     def attached(self) -> None:
-        """Unlinks the names of segment and bell: the worker has opened both."""
-        self.segment.unlink()
+        """Closes the segment's file and unlinks the bell's name: the worker has both."""
+        self.segment.file = None
         self.bell.unlink()
 
     def wake(self, message: NamedTuple | None = None) -> None:
