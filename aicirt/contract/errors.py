@@ -222,6 +222,19 @@ def _all_codes(base: type[AiciError]) -> dict[str, type[AiciError]]:
     return found
 
 
+#: errors about a process that has ended or was not reached: a worker that lives has none of them, and an
+#: engine may give up a runtime for them
+_NOT_OF_WORKERS = (ClosedError, ForeignDaemonError, SupervisorDiedError, WorkerDiedError)
+
+
+def worker_error_from_wire(wire: list[Any]) -> AiciError:
+    """Rebuilds an error that a worker has sent. Raises ProtocolError also if no worker can have it."""
+    found = error_from_wire(wire)
+    if isinstance(found, _NOT_OF_WORKERS):
+        raise ProtocolError(f"a worker has sent the error {found.code!r}")
+    return found
+
+
 def error_from_wire(wire: list[Any]) -> AiciError:
     """Rebuilds an error from the result of `AiciError.to_wire`; an unknown code gives `AiciError`.
 

@@ -98,8 +98,10 @@ def _poll(sock: socket.socket) -> select.poll:
 class FrameSocket:
     """A socket for blocking or polling use, which also passes file descriptors."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, max_frame: int = MAX_FRAME) -> None:
+        """`max_frame`: maximum bytes of a frame of the peer."""
         self.socket = sock
+        self._max_frame = max_frame
         self._buffer = bytearray()
         #: number of stream bytes before the buffer
         self._position = 0
@@ -209,8 +211,8 @@ class FrameSocket:
         if len(self._buffer) < 4:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
-        if length > MAX_FRAME:
-            raise ProtocolError(f"a frame of {length} bytes is over the limit of {MAX_FRAME}")
+        if length > self._max_frame:
+            raise ProtocolError(f"a frame of {length} bytes is over the limit of {self._max_frame}")
         if len(self._buffer) < 4 + length:
             return None
         message = decode(bytes(self._buffer[4 : 4 + length]))

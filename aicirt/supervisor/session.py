@@ -307,8 +307,6 @@ class Session:
             owner = pool.owner_of(worker)  # asked first: it may have no owner after the ping
             try:
                 stats = await worker.ask("ping", _HEALTH_SECONDS)
-                if not isinstance(stats, dict) or not isinstance(stats.get("clients"), dict):
-                    raise WorkerDiedError("invalid answer to a ping")
             except (WorkerDiedError, TimeoutError) as error:
                 stats = {"error": str(error), "clients": {}}
             who: dict[str, Any] = {
@@ -316,10 +314,11 @@ class Session:
                 "generation": worker.generation,
                 "pid": worker.pid,
                 "load": worker.load.score,
+                "walls": worker.walls,
             }
             if owner is not None:
                 who["owner"] = owner
-            return {**who, **usage(worker.pid), **stats}
+            return {**stats, **who, **usage(worker.pid)}
 
         processes = await asyncio.gather(*(one(process) for process in (*pool.workers, *pool.builders)))
         workers = [process for process in processes if process["index"] >= 0]

@@ -16,7 +16,7 @@ from aicirt.contract.errors import (
     RuntimeFailure,
     RuntimeTimeoutError,
     WorkerDiedError,
-    error_from_wire,
+    worker_error_from_wire,
 )
 from aicirt.contract.messages import (
     CLONE,
@@ -257,7 +257,7 @@ class Channel:
                 return message
             if message[OPERATION] == NOTICE:
                 self.dead = True
-                problem = error_from_wire(message[NOTICE_ERROR])
+                problem = worker_error_from_wire(message[NOTICE_ERROR])
                 raise problem if isinstance(problem, RuntimeFailure) else RuntimeFailure(problem.message)
             if message[OPERATION] == CLONED:
                 copy = self._copies.get(message[SUBJECT])
@@ -319,7 +319,7 @@ class Channel:
             raise
         _, _, error, log, *_ = answer
         if error is not None:
-            problem = error_from_wire(error)
+            problem = worker_error_from_wire(error)
             problem.detail.setdefault("log", str(log))
             raise problem
 
@@ -341,7 +341,7 @@ class Channel:
         del self._copies[child]
         _, _, error, *_ = message
         if error is not None:
-            raise error_from_wire(error)
+            raise worker_error_from_wire(error)
         return True
 
     def death(self) -> WorkerDiedError:
