@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aicirt.contract.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
+from aicirt.contract.eviction import to_evict
 from aicirt.contract.modules import ModuleInfo
 from aicirt.modules.store import FairTurns, ModuleStore
 from aicirt.settings import WorkerSettings
@@ -54,8 +55,9 @@ class _Adopted:
 class Templates:
     """Templates by (module, argument, vocabulary, capabilities, owner), and the workers that have them.
 
-    Beyond a number or a total of bytes the least recently used are evicted. Failed builds are not kept. A
-    warmer template may replace one with the same key: sequences that start later use the warmer one.
+    Beyond a number or a total of bytes the least recently used of the owner with the most are evicted. Failed
+    builds are not kept. A warmer template may replace one with the same key: sequences that start later use
+    the warmer one.
     """
 
     def __init__(
@@ -326,15 +328,18 @@ class Templates:
         self._give_up(left, done, settings.max_templates, settings.snapshot_bytes)
 
     def _give_up(self, keys: list[bytes], done: dict[bytes, Built], number: int, nbytes: int) -> None:
-        """Evicts from the front of `keys` until `number` of `nbytes` at most are left; never the last."""
-        total = sum(done[key].nbytes for key in keys)
-        for place, key in enumerate(keys[:-1]):
-            if len(keys) - place <= number and total <= nbytes:
+        """Evicts some of `keys` until `number` of `nbytes` at most are left; never the last."""
+        while len(keys) > 1:
+            if len(keys) > number:
+                key = to_evict((key, done[key].owner, 1) for key in keys)
+            elif sum(done[key].nbytes for key in keys) > nbytes:
+                key = to_evict((key, done[key].owner, done[key].nbytes) for key in keys)
+            else:
                 break
-            total -= done[key].nbytes
+            keys.remove(key)
             self.counters["templates_given_up"] += 1
             del self._built[key]
-            for adopted in [k for k in self._adopted if k[1] == key]:
+            for adopted in [adopted for adopted in self._adopted if adopted[1] == key]:
                 del self._adopted[adopted]
 
     def _settle_adopted(self, key: tuple[int, bytes], adopted: _Adopted) -> None:
