@@ -152,9 +152,9 @@ class WorkerSettings:
     """Limits of a worker process."""
 
     #: bytes of memoised init snapshots, for all controllers together
-    snapshot_bytes: int = limit(256 << 20, "bytes", "the least recently used one is dropped")
+    snapshot_bytes: int = limit(256 << 20, "bytes", "the oldest one of the owner with the most is dropped")
     #: number of memoised init snapshots: each takes a file descriptor
-    max_templates: int = limit(256, "snapshots", "the least recently used one is dropped")
+    max_templates: int = limit(256, "snapshots", "the oldest one of the owner with the most is dropped")
     #: compiled controllers that stay loaded although no sequence and no template needs them
     max_programs: int = limit(64, "controllers", "the least recently used one is unloaded")
     #: live sequences; each reserves 4 GiB of address space, of which there are 128 TiB

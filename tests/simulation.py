@@ -462,11 +462,12 @@ class _ClientSocket(FrameSocket):
         sock.setblocking(False)
         super().__init__(sock)
 
-    def send(self, message: NamedTuple, *_: Any, **__: Any) -> None:
+    def send(self, message: NamedTuple, fds: list[int] | None = None, *_: Any, **__: Any) -> None:
         left = memoryview(frame(message))
         while left:
             try:
-                left = left[self.socket.send(left) :]
+                left = left[socket.send_fds(self.socket, [left], fds or []) :]
+                fds = None
             except BlockingIOError:
                 _world().turn()
 

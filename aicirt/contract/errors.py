@@ -186,7 +186,7 @@ class ProtocolError(RuntimeFailure):
 
 
 class SpaceError(RuntimeFailure):
-    """Shared memory (/dev/shm), mask rows, or room for another sequence ran out."""
+    """Shared memory, semaphores (/dev/shm), mask rows, or room for another sequence ran out."""
 
     code = "space"
 
@@ -219,6 +219,19 @@ def _all_codes(base: type[AiciError]) -> dict[str, type[AiciError]]:
     found = {base.code: base}
     for sub in base.__subclasses__():
         found.update(_all_codes(sub))
+    return found
+
+
+#: errors about a process that has ended or was not reached: a worker that lives has none of them, and an
+#: engine may give up a runtime for them
+_NOT_OF_WORKERS = (ClosedError, ForeignDaemonError, SupervisorDiedError, WorkerDiedError)
+
+
+def worker_error_from_wire(wire: list[Any]) -> AiciError:
+    """Rebuilds an error that a worker has sent. Raises ProtocolError also if no worker can have it."""
+    found = error_from_wire(wire)
+    if isinstance(found, _NOT_OF_WORKERS):
+        raise ProtocolError(f"a worker has sent the error {found.code!r}")
     return found
 
 

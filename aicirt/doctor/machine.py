@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from aicirt.contract.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure, SpaceError
 from aicirt.doctor import guests, walls
 from aicirt.doctor.finding import Finding, State
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.segment import Layout
+from aicirt.ipc.segment import Layout, Segment
 from aicirt.modules.store import default_directory
 from aicirt.settings import LEAST_WORKER_MEMORY, WorkerSettings, share_memory
 from aicirt.system.files import private_directory
@@ -89,19 +89,13 @@ def python() -> Finding:
     return Finding("Python", State.OK, f"{platform.python_version()} ({sys.executable})")
 
 
-def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
-    """Checks for room for the segments of one engine with one worker, and of two engines with all workers."""
-    name, need = "shared memory", _SEGMENT.total
-    cure = "mount a tmpfs there; in a container, use --shm-size=1g"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return Finding(name, State.MISSING, f"{folder} is not writable", "nothing works", cure)
-    usage = shutil.disk_usage(folder)
-    found = f"{usage.free / 1e6:.0f} MB free of {usage.total / 1e6:.0f} in {folder}"
-    wants = f"an engine needs {need / 1e6:.0f} MB per worker for a vocabulary of 131 072 tokens"
-    if usage.free < need:
-        return Finding(name, State.MISSING, found, wants, cure)
-    if usage.free < need * 2 * default_worker_count():
-        return Finding(name, State.NOTE, found, f"{wants}: there is no room for two engines", cure)
+def shared_memory() -> Finding:
+    """Checks for room for the segment of an engine and a worker."""
+    name, found = "shared memory", f"{_SEGMENT.total / 1e6:.0f} MB for each engine and worker"
+    try:
+        Segment.create(_SEGMENT).close()
+    except SpaceError as error:
+        return Finding(name, State.MISSING, found, "nothing works", error.message)
     return Finding(name, State.OK, found)
 
 
@@ -113,7 +107,7 @@ def semaphores() -> Finding:
         rung = bell.wait(0)
         bell.close()
     except OSError as error:
-        return Finding("semaphores", State.MISSING, str(error), "nothing works", "make /dev/shm writable")
+        return Finding("semaphores", State.MISSING, str(error), "nothing works", "mount a tmpfs on /dev/shm")
     if not rung:
         return Finding("semaphores", State.MISSING, "a posted semaphore wakes no waiter", "nothing works")
     return Finding("semaphores", State.OK, "work")

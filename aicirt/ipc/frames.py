@@ -13,13 +13,10 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from aicirt.contract.errors import ProtocolError
 from aicirt.contract.messages import Reply, decode, encode
-
-if TYPE_CHECKING:
-    import asyncio  # takes 0.1 s, and workers do not need it
 
 _CREDENTIALS = struct.Struct("=iII")
 
@@ -60,6 +57,8 @@ class Peer:
 _LENGTH = struct.Struct("<I")
 #: room for 16 descriptors
 _ANCILLARY = socket.CMSG_SPACE(16 * 4)
+#: descriptors arrive with the first byte of their message, so these are of the current and the next message
+_MOST_ARRIVED = 2
 #: maximum bytes of a frame. An upload is one frame; the largest accepted module is well below this
 MAX_FRAME = 256 << 20
 
@@ -90,17 +89,6 @@ def _payload(message: NamedTuple) -> bytes:
     return payload
 
 
-async def read_message(reader: asyncio.StreamReader) -> list[Any] | None:
-    """Returns the next message, or None at the end of the stream. Raises ProtocolError."""
-    try:
-        (length,) = _LENGTH.unpack(await reader.readexactly(4))
-        if length > MAX_FRAME:
-            raise ProtocolError(f"a frame of {length} bytes is over the limit of {MAX_FRAME}")
-        return decode(await reader.readexactly(length))
-    except (EOFError, ConnectionError):  # IncompleteReadError is an EOFError
-        return None
-
-
 def _poll(sock: socket.socket) -> select.poll:
     poll = select.poll()
     poll.register(sock, select.POLLIN)
@@ -110,8 +98,10 @@ def _poll(sock: socket.socket) -> select.poll:
 class FrameSocket:
     """A socket for blocking or polling use, which also passes file descriptors."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, max_frame: int = MAX_FRAME) -> None:
+        """`max_frame`: maximum bytes of a frame of the peer."""
         self.socket = sock
+        self._max_frame = max_frame
         self._buffer = bytearray()
         #: number of stream bytes before the buffer
         self._position = 0
@@ -158,8 +148,11 @@ class FrameSocket:
                 return None
         return message
 
-    def poll(self) -> list[Any] | None:
-        """Returns the next message, or None if none has arrived; `closed` is set at the end of the stream."""
+    def poll(self, *, once: bool = False) -> list[Any] | None:
+        """Returns the next message, or None if none has arrived; `closed` is set at the end of the stream.
+
+        With `once`, reads 64 KiB at most.
+        """
         message = self._take()
         while message is None and not self.closed:
             self._ready = self._ready or _poll(self.socket)
@@ -171,6 +164,8 @@ class FrameSocket:
             except (BlockingIOError, InterruptedError):
                 return None
             message = self._take()
+            if once:
+                break
         return message
 
     def take_fds(self) -> list[int]:
@@ -206,6 +201,8 @@ class FrameSocket:
                 # the kernel may put data sent earlier in front of this message, but none that was sent later
                 last_byte = self._position + len(self._buffer) + len(data) - 1
                 self._arrived.append((last_byte, list(array("i", payload[: len(payload) // 4 * 4]))))
+        if len(self._arrived) > _MOST_ARRIVED:
+            raise ProtocolError("descriptors arrived that belong to no message")
         self._buffer += data
         self.closed = self.closed or not data
         return bool(data)
@@ -214,8 +211,8 @@ class FrameSocket:
         if len(self._buffer) < 4:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
-        if length > MAX_FRAME:
-            raise ProtocolError(f"a frame of {length} bytes is over the limit of {MAX_FRAME}")
+        if length > self._max_frame:
+            raise ProtocolError(f"a frame of {length} bytes is over the limit of {self._max_frame}")
         if len(self._buffer) < 4 + length:
             return None
         message = decode(bytes(self._buffer[4 : 4 + length]))

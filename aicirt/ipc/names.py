@@ -1,4 +1,4 @@
-"""Names of shared-memory objects and semaphores, and the removal of orphaned ones.
+"""Names of semaphores, and the removal of orphaned ones.
 
 A name identifies its creator: ``/aici-<uid>-<pid>-<start time>-<random>``. The start time
 (clock ticks since boot) shows whether that same process is still alive, so names that a killed
@@ -19,7 +19,7 @@ import posix_ipc
 from aicirt.contract.errors import ProtocolError
 
 _SHM_DIR = Path("/dev/shm")
-_NAME = re.compile(r"^(?P<sem>sem\.)?(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]+)$")
+_NAME = re.compile(r"^sem\.(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]+)$")
 
 
 def process_start_time(pid: int) -> int | None:
@@ -45,14 +45,6 @@ def fresh_name() -> str:
     return f"/aici-{os.getuid()}-{pid}-{process_start_time(pid)}-{secrets.token_hex(6)}"
 
 
-def unlink_shared_memory(name: str) -> None:
-    """Removes the name, if it still exists."""
-    try:
-        posix_ipc.unlink_shared_memory(name)
-    except posix_ipc.ExistentialError:
-        pass
-
-
 def unlink_semaphore(name: str) -> None:
     """Removes the name, if it still exists."""
     try:
@@ -61,14 +53,9 @@ def unlink_semaphore(name: str) -> None:
         pass
 
 
-def open_shared_memory(name: str) -> int:
-    """Opens shared memory that has a name of this module; returns its descriptor. Raises ProtocolError."""
-    return _open(name, "")
-
-
 def share_semaphore(name: str, gid: int) -> None:
     """Lets a group open a semaphore that has a name of this module. Raises ProtocolError, OSError."""
-    fd = _open(name, "sem.")
+    fd = _open(name)
     try:
         os.fchown(fd, -1, gid)
         os.fchmod(fd, 0o660)
@@ -76,10 +63,10 @@ def share_semaphore(name: str, gid: int) -> None:
         os.close(fd)
 
 
-def _open(name: str, prefix: str) -> int:
+def _open(name: str) -> int:
     """Opens only files of this user with a name of this module, whatever name a client sends."""
-    if not isinstance(name, str) or _NAME.fullmatch(entry := prefix + name.removeprefix("/")) is None:
-        raise ProtocolError(f"{name!r} is not a valid name of shared memory or of a semaphore")
+    if not isinstance(name, str) or _NAME.fullmatch(entry := "sem." + name.removeprefix("/")) is None:
+        raise ProtocolError(f"{name!r} is not a valid name of a semaphore")
     try:
         fd = os.open(_SHM_DIR / entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -109,6 +96,6 @@ def sweep_orphans() -> list[str]:
             continue
         with contextlib.suppress(OSError, posix_ipc.Error):
             if process_start_time(int(match["pid"])) != int(match["start"]) and _is_ours(entry.lstat()):
-                (unlink_semaphore if match["sem"] else unlink_shared_memory)("/" + match["name"])
+                unlink_semaphore("/" + match["name"])
                 removed.append(entry.name)
     return removed

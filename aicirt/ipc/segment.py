@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import posix_ipc
-
 from aicirt.contract.errors import ProtocolError, SpaceError
-from aicirt.ipc import names
 from aicirt.ipc.ring import HEADER_BYTES, Ring
+from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 
 _LINE = 64
+#: neither side can change the size: access behind the end of a file kills the process with SIGBUS
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 #: the largest generation
 _LAST = 0xFFFFFFFF
 
@@ -107,12 +109,12 @@ class Layout:
 class Segment:
     """The mapped segment with its two rings; rows are accessed by their offsets."""
 
-    __slots__ = ("_map", "_owner", "layout", "memory", "name", "to_client", "to_worker")
+    __slots__ = ("_map", "file", "layout", "memory", "to_client", "to_worker")
 
-    def __init__(self, mapped: mmap.mmap, name: str, layout: Layout, owner: bool) -> None:
+    def __init__(self, mapped: mmap.mmap, layout: Layout, file: Descriptor | None = None) -> None:
         self._map = mapped
-        self._owner = owner
-        self.name = name
+        #: the memory file, for the peer; None in the peer, and once it is not needed any more
+        self.file = file
         self.layout = layout
         self.memory = memoryview(mapped)
         ring_total = HEADER_BYTES + layout.ring_bytes
@@ -121,50 +123,40 @@ class Segment:
 
     @classmethod
     def create(cls, layout: Layout) -> Segment:
-        """Creates a zeroed segment with reserved memory, accessible to this user only.
+        """Creates a zeroed segment in a sealed memory file. Raises SpaceError.
 
-        Raises SpaceError if /dev/shm has too little room. Without the reservation, a
-        write to a page that cannot be allocated would kill the engine with SIGBUS.
+        Reserves its memory: a write to a page that cannot be allocated would kill the engine with SIGBUS.
         """
         try:
-            name = names.fresh_name()
-            shared = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=layout.total)
-        except (OSError, posix_ipc.Error) as error:
-            raise SpaceError(f"cannot create shared memory in /dev/shm: {describe(error)}") from error
-        try:
-            try:
-                os.posix_fallocate(shared.fd, 0, layout.total)
-            except OSError as error:
-                raise SpaceError(
-                    f"/dev/shm has no room for {layout.total / 2**20:.1f} MiB ({error.strerror}); enlarge it "
-                    "(in a container, --shm-size) or request fewer rows",
-                    bytes=layout.total,
-                ) from error
-            try:
-                mapped = mmap.mmap(shared.fd, layout.total)
-            except OSError as error:
-                raise SpaceError(f"shared memory cannot be mapped: {describe(error)}") from error
-        except BaseException:
-            names.unlink_shared_memory(name)
-            raise
-        finally:
-            shared.close_fd()
-        return cls(mapped, name, layout, owner=True)
+            fd = os.memfd_create("aici-segment", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            file = Descriptor(fd)
+            os.posix_fallocate(fd, 0, layout.total)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            return cls(mmap.mmap(fd, layout.total), layout, file)
+        except OSError as error:
+            problem = error.strerror if error.errno == errno.ENOSPC else describe(error)
+            raise SpaceError(
+                f"cannot create {layout.total / 2**20:.1f} MiB of shared memory: {problem}; free memory, or "
+                "request fewer rows",
+                bytes=layout.total,
+            ) from error
 
     @classmethod
     def of_file(cls, fd: int, layout: Layout) -> Segment:
-        """Maps an existing segment from its open file. Raises ProtocolError if the size differs."""
+        """Maps an existing segment. Raises ProtocolError if its size is another one, or could change."""
+        try:
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        except OSError:  # not a memory file
+            seals = 0
+        if seals != _SEALS:
+            raise ProtocolError("the segment is not a memory file of a sealed size")
         size = os.fstat(fd).st_size
         if size != layout.total:
             raise ProtocolError(f"the segment has {size} bytes; expected {layout.total}")
-        return cls(mmap.mmap(fd, layout.total), "", layout, owner=False)
-
-    def unlink(self) -> None:
-        """Removes the name; both sides keep their mappings."""
-        names.unlink_shared_memory(self.name)
+        return cls(mmap.mmap(fd, layout.total), layout)
 
     def close(self) -> None:
-        """Unmaps the segment; removes the name if this process created it.
+        """Unmaps the segment.
 
         Arrays that still refer to the segment keep the mapping alive until they are gone.
         """
@@ -173,8 +165,7 @@ class Segment:
         with contextlib.suppress(BufferError):  # the engine still holds a view: unmapped when it is freed
             self.memory.release()
             self._map.close()
-        if self._owner:
-            self.unlink()
+        self.file = None
 
 
 class RowPool:

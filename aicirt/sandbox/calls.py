@@ -12,7 +12,7 @@ import os
 
 from aicirt.sandbox.seccomp import Answer, Argument, Filter, answers
 
-_MEMORY = "brk mmap munmap mremap mprotect madvise mincore msync membarrier"
+_MEMORY = "brk mmap munmap mremap mprotect mincore msync membarrier"
 _PROCESS = (
     "exit exit_group getpid getppid gettid getuid geteuid getgid getegid getpgrp getrusage times uname "
     "sysinfo getcpu sched_yield sched_getaffinity sched_getparam sched_getscheduler sched_getattr "
@@ -28,7 +28,8 @@ _TIMERS = "timer_create timer_settime timer_gettime timer_getoverrun timer_delet
 _WAITING = "poll ppoll select pselect6"
 #: for existing sockets; new ones cannot be created
 _SOCKETS = "sendmsg recvmsg sendto recvfrom shutdown getsockopt setsockopt getsockname getpeername"
-_FILES = "dup memfd_create ftruncate fallocate fadvise64"
+#: no files become shorter or get holes: a process that has mapped one would be killed with SIGBUS
+_FILES = "dup memfd_create fadvise64"
 #: inspecting files, as far as Landlock allows; Python's imports need these
 _LOOKING = "stat lstat access faccessat faccessat2 readlink readlinkat getdents64 getcwd fstatfs statfs"
 
@@ -53,6 +54,8 @@ _IOCTL = (_TCGETS, _TIOCGWINSZ, _FIONREAD, _FIONBIO, _FIONCLEX, _FIOCLEX, _PAGEM
 #: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS; not F_SETOWN, which
 #: makes the kernel send signals
 _FCNTL = (0, 1, 2, 3, 4, 1030, 1033, 1034)
+#: MADV_*, except 9, MADV_REMOVE, which makes a hole in a mapped file
+_MADVISE = (*range(9), *range(10, 26))
 #: PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 _PRCTL = (15, 16, 0x5356_4D41)
 #: a pid that means the calling process or thread
@@ -84,6 +87,7 @@ def _tested() -> dict[str, tuple[Argument, ...]]:
     return {
         "ioctl": (Argument(1, _IOCTL),),
         "fcntl": (Argument(1, _FCNTL),),
+        "madvise": (Argument(2, _MADVISE),),
         "prctl": (Argument(0, _PRCTL),),
         "tgkill": (Argument(0, (os.getpid(),)),),
         "prlimit64": (_SELF,),

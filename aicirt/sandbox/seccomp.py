@@ -50,7 +50,6 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "fstat": (5, 80),
     "fstatfs": (138, 44),
     "fsync": (74, 82),
-    "ftruncate": (77, 46),
     "futex": (202, 98),
     "getcpu": (309, 168),
     "getcwd": (79, 17),

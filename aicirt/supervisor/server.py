@@ -11,14 +11,16 @@ import signal
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.contract.owners import DEFAULT_OWNER
 from aicirt.ipc import names
-from aicirt.ipc.frames import peer_credentials
+from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import WorkerConfig, share_memory
 from aicirt.supervisor.fair_queue import builds, compilations
@@ -32,10 +34,24 @@ from aicirt.supervisor.warming import Warming
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.logs import fields
 from aicirt.system.resources import free_bytes
+from aicirt.system.shortage import describe
 
 _log = logging.getLogger("aicirt.supervisor")
 #: sun_path of sockaddr_un has 108 bytes, with a zero at the end
 _MOST_PATH_BYTES = 107
+
+
+class _Unread(asyncio.StreamReaderProtocol):
+    """A connection whose stream only writes: sessions read from the socket, also file descriptors."""
+
+    def __init__(self, accept: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]) -> None:
+        super().__init__(asyncio.StreamReader(), accept)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Serves the connection."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        super().connection_made(transport)
 
 
 class Supervisor:
@@ -98,7 +114,7 @@ class Supervisor:
         ready = loop.create_task(self.pool.ready())
         stopping = loop.create_task(self._stopping.wait())
         try:
-            server = await asyncio.start_unix_server(self._accept, sock=listening)
+            server = await loop.create_unix_server(partial(_Unread, self._accept), sock=listening)
             if owner_pid is not None:
                 owner_fd = self._watch_owner(owner_pid)
             # starting takes time: `stop` may be called before it is over
@@ -199,11 +215,17 @@ class Supervisor:
             os.umask(previous)
         return sock
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket")
         pid, uid = peer_credentials(peer)
         if uid not in (os.geteuid(), 0):
             _log.warning("refused a connection from user %d", uid, extra=fields(user=uid, pid=pid))
+            writer.close()
+            return
+        try:
+            frames = FrameSocket(peer.dup())
+        except OSError as error:
+            _log.warning("cannot serve a connection: %s", describe(error))
             writer.close()
             return
         self._clients += 1
@@ -212,7 +234,7 @@ class Supervisor:
             self._sessions.add(task)
             task.add_done_callback(self._sessions.discard)
         number = self._clients
-        session = self.clients[number] = Session(number, pid, self, reader, writer)
+        session = self.clients[number] = Session(number, pid, self, frames, writer)
         try:
             await session.run()
         finally:

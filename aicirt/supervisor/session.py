@@ -6,15 +6,23 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import AiciError, ControllerError, ProtocolError, RuntimeFailure, WorkerDiedError
+from aicirt.contract.errors import (
+    AiciError,
+    ControllerError,
+    ProtocolError,
+    RuntimeFailure,
+    SpaceError,
+    WorkerDiedError,
+)
 from aicirt.contract.messages import PROTOCOL_VERSION, Reply
 from aicirt.contract.owners import DEFAULT_OWNER
 from aicirt.ipc import names
-from aicirt.ipc.frames import frame, read_message
+from aicirt.ipc.frames import FrameSocket, frame
 from aicirt.supervisor.module_calls import ModuleCalls, owner_of
 from aicirt.supervisor.workers import usage
 from aicirt.system.files import Descriptor
@@ -45,10 +53,13 @@ class Session:
         number: int,
         pid: int,
         supervisor: Supervisor,
-        reader: asyncio.StreamReader,
+        reader: FrameSocket,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """`pid`: the process that has connected; 0 if it is in a PID namespace that is not visible here."""
+        """`pid`: the process that has connected; 0 if it is in a PID namespace that is not visible here.
+
+        `reader`: the same connection, since streams of asyncio receive no file descriptors.
+        """
         self.number = number
         #: whose tags, snapshots and limits count if a call names no owner; clients may share an owner
         self.owner = DEFAULT_OWNER
@@ -81,9 +92,11 @@ class Session:
         """Serves calls until the client closes the connection or its process ends."""
         try:
             self._watch_peer()
-            while (message := await read_message(self._reader)) is not None:
-                number, name, args, _ = message
-                task = asyncio.get_running_loop().create_task(self._serve(number, name, args))
+            while (message := await self._read()) is not None:
+                number, name, args, count = message
+                files = [Descriptor(fd) for fd in self._reader.take_fds()]
+                call = self._serve(number, name, args, files, complete=len(files) == count)
+                task = asyncio.get_running_loop().create_task(call)
                 self._tasks.add(task)
                 if name in _CANCELLABLE:
                     self._under_way[number] = task
@@ -96,19 +109,37 @@ class Session:
         finally:
             await self._close()
 
+    async def _read(self) -> list[Any] | None:
+        """Returns the next message, or None at the end of the connection. Raises ProtocolError."""
+        await asyncio.sleep(0)  # lets others run between two messages that have arrived together
+        while (message := self._reader.poll(once=True)) is None and not self._reader.closed:
+            loop, fd = asyncio.get_running_loop(), self._reader.socket.fileno()
+            readable = asyncio.Event()
+            loop.add_reader(fd, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                loop.remove_reader(fd)
+        return message
+
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if self._under_way.get(number) is task:
             del self._under_way[number]
 
-    async def _serve(self, number: int, name: str, args: dict[str, Any]) -> None:
+    async def _serve(
+        self, number: int, name: str, args: dict[str, Any], files: list[Descriptor], *, complete: bool
+    ) -> None:
         try:
+            if not complete:
+                problem = "a call arrived without its file descriptors: the daemon cannot open more files"
+                raise SpaceError(f"{problem}; raise the limit (ulimit -n)")
             call = self._calls.get(name)
             if call is None:
                 raise ProtocolError(f"unknown call {name!r}")
             if self.pid == 0 and name != "hello":
                 raise ProtocolError("the first call must be hello")
-            reply = Reply(number, None, await call(args))
+            reply = Reply(number, None, await call({**args, "files": files}))
         except asyncio.CancelledError:
             if self._writer.is_closing():
                 raise
@@ -144,7 +175,7 @@ class Session:
         try:
             self._pidfd = os.pidfd_open(self._peer_pid)
         except ProcessLookupError:
-            self._writer.transport.abort()
+            self._abort()
         except OSError as error:
             problem = "cannot watch the process of client %d, only its connection: %s"
             _log.warning(problem, self.number, error.strerror, extra=self._about())
@@ -159,7 +190,12 @@ class Session:
 
     def _peer_died(self) -> None:
         self._unwatch_peer()
+        self._abort()
+
+    def _abort(self) -> None:
         self._writer.transport.abort()
+        with contextlib.suppress(OSError):  # the client has closed it
+            self._reader.socket.shutdown(socket.SHUT_RDWR)
 
     async def _close(self) -> None:
         self._unwatch_peer()
@@ -171,6 +207,7 @@ class Session:
                 worker = self._supervisor.pool.find(index, generation)
                 await worker.call("detach", {"client": self.number}, timeout=_DETACH_SECONDS)
         self._writer.close()
+        self._reader.close()
         if self.pid:
             _log.info("client %d (pid %d) has disconnected", self.number, self.pid, extra=self._about())
             # unlinks what a killed client has left behind
@@ -213,7 +250,10 @@ class Session:
         return None if entry is None else {"id": entry.id, "vocab_size": entry.vocab_size}
 
     async def _attach(self, args: dict[str, Any]) -> None:
-        """Connects the client's segment with a worker that serves all owners or the named one."""
+        """Connects the client's segment with a worker that serves all owners or the named one.
+
+        The only file is the segment, which the worker checks.
+        """
         pool, owner = self._supervisor.pool, owner_of(args, self.owner)
         worker = pool.find(args["worker"], args["generation"])
         if pool.owner_of(worker) not in (None, owner):
@@ -221,8 +261,6 @@ class Session:
         vocabulary = self._supervisor.vocabularies.get(args["vocabulary"])
         await self._supervisor.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id
-        # the worker may run as another user, who cannot open the segment
-        segment = Descriptor(names.open_shared_memory(args["segment"]))
         if (user := self._supervisor.config.user) is not None:
             names.share_semaphore(args["bell"], user.gid)
         await worker.call(
@@ -235,7 +273,7 @@ class Session:
                 "vocabulary": vocabulary.id,
                 "owner": self.owner,
             },
-            fds=[segment.fd],
+            fds=[file.fd for file in args["files"][:1]],
         )
 
     async def _prepare(self, args: dict[str, Any]) -> None:
@@ -270,8 +308,6 @@ class Session:
             owner = pool.owner_of(worker)  # asked first: it may have no owner after the ping
             try:
                 stats = await worker.ask("ping", _HEALTH_SECONDS)
-                if not isinstance(stats, dict) or not isinstance(stats.get("clients"), dict):
-                    raise WorkerDiedError("invalid answer to a ping")
             except (WorkerDiedError, TimeoutError) as error:
                 stats = {"error": str(error), "clients": {}}
             who: dict[str, Any] = {
@@ -279,10 +315,11 @@ class Session:
                 "generation": worker.generation,
                 "pid": worker.pid,
                 "load": worker.load.score,
+                "walls": worker.walls,
             }
             if owner is not None:
                 who["owner"] = owner
-            return {**who, **usage(worker.pid), **stats}
+            return {**stats, **who, **usage(worker.pid)}
 
         processes = await asyncio.gather(*(one(process) for process in (*pool.workers, *pool.builders)))
         workers = [process for process in processes if process["index"] >= 0]

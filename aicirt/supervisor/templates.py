@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 import itertools
 import logging
-import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from aicirt.contract.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
+from aicirt.contract.eviction import to_evict
 from aicirt.contract.modules import ModuleInfo
 from aicirt.modules.store import FairTurns, ModuleStore
 from aicirt.settings import WorkerSettings
@@ -55,8 +55,9 @@ class _Adopted:
 class Templates:
     """Templates by (module, argument, vocabulary, capabilities, owner), and the workers that have them.
 
-    Beyond a number or a total of bytes the least recently used are evicted. Failed builds are not kept. A
-    warmer template may replace one with the same key: sequences that start later use the warmer one.
+    Beyond a number or a total of bytes the least recently used of the owner with the most are evicted. Failed
+    builds are not kept. A warmer template may replace one with the same key: sequences that start later use
+    the warmer one.
     """
 
     def __init__(
@@ -129,6 +130,8 @@ class Templates:
 
     async def adopt(self, worker: WorkerProcess, built: Built) -> int:
         """Has a worker adopt the template, once; returns its number there. Raises WorkerDiedError."""
+        if len(worker.owners) < 2:
+            worker.owners.add(built.owner)
         key = worker.generation, built.digest
         adopted = self._adopted.get(key)
         if adopted is None:
@@ -258,7 +261,7 @@ class Templates:
             built, files = await self._have_built(builder, call, argument, spent)
         if not self._store.has(module):
             raise UnknownModuleError(f"module {module} has been removed")
-        nbytes = snapshot_bytes(built) + len(arg)
+        nbytes = built["nbytes"] + len(arg)
         call["built"] = built
         return Built(digest, info, vocabulary, call, [argument, *files[:1]], nbytes, owner)
 
@@ -283,19 +286,14 @@ class Templates:
             raise
         finally:
             if exchange.done() and not exchange.cancelled() and exchange.exception() is None:
-                spent(_cpu_seconds(exchange.result()[0]))
+                spent(exchange.result()[0]["cpu_s"])
         if (error := answer.get("error")) is not None:
-            try:
-                raise error_from_wire(error)
-            except (TypeError, ValueError):
-                raise WorkerDiedError("the builder sent an invalid answer") from None
-        return answer.get("built"), files
+            raise error_from_wire(error)
+        return answer["built"], files
 
     async def _adopt(self, worker: WorkerProcess, built: Built) -> int:
         await self.ensure_vocabulary(worker, built.vocabulary)
-        number = await worker.call("adopt", built.call, fds=[file.fd for file in built.files])
-        if not isinstance(number, int):
-            raise WorkerDiedError(f"worker {worker.index} sent an invalid answer about a template")
+        number: int = await worker.call("adopt", built.call, fds=[file.fd for file in built.files])
         return number
 
     async def _renew(self, adopted: _Adopted, new: Built) -> None:
@@ -330,15 +328,18 @@ class Templates:
         self._give_up(left, done, settings.max_templates, settings.snapshot_bytes)
 
     def _give_up(self, keys: list[bytes], done: dict[bytes, Built], number: int, nbytes: int) -> None:
-        """Evicts from the front of `keys` until `number` of `nbytes` at most are left; never the last."""
-        total = sum(done[key].nbytes for key in keys)
-        for place, key in enumerate(keys[:-1]):
-            if len(keys) - place <= number and total <= nbytes:
+        """Evicts some of `keys` until `number` of `nbytes` at most are left; never the last."""
+        while len(keys) > 1:
+            if len(keys) > number:
+                key = to_evict((key, done[key].owner, 1) for key in keys)
+            elif sum(done[key].nbytes for key in keys) > nbytes:
+                key = to_evict((key, done[key].owner, done[key].nbytes) for key in keys)
+            else:
                 break
-            total -= done[key].nbytes
+            keys.remove(key)
             self.counters["templates_given_up"] += 1
             del self._built[key]
-            for adopted in [k for k in self._adopted if k[1] == key]:
+            for adopted in [adopted for adopted in self._adopted if adopted[1] == key]:
                 del self._adopted[adopted]
 
     def _settle_adopted(self, key: tuple[int, bytes], adopted: _Adopted) -> None:
@@ -346,22 +347,6 @@ class Templates:
         failed = not _succeeded(adopted.number) and self._adopted.get(key) is adopted
         if failed or key[1] not in self._built:
             self._adopted.pop(key, None)
-
-
-def snapshot_bytes(answer: Any) -> int:
-    """Returns the snapshot's bytes from the builder's answer. Raises WorkerDiedError if it is invalid."""
-    if not isinstance(answer, dict) or not isinstance(answer.get("nbytes"), int):
-        raise WorkerDiedError("the builder sent an invalid answer")
-    nbytes: int = answer["nbytes"]
-    return max(0, nbytes)
-
-
-def _cpu_seconds(answer: Any) -> float:
-    """Returns a build's CPU time from the builder's answer. Raises WorkerDiedError if it is invalid."""
-    seconds = answer.get("cpu_s") if isinstance(answer, dict) else None
-    if not isinstance(seconds, float) or not math.isfinite(seconds):
-        raise WorkerDiedError("the builder sent an invalid answer")
-    return max(0.0, seconds)
 
 
 def _succeeded(task: asyncio.Future[Any]) -> bool:

@@ -7,22 +7,21 @@ import heapq
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aicirt.contract.abi import EXPORTS, Export
 from aicirt.contract.errors import AiciError, SpaceError, WorkerDiedError
 from aicirt.contract.owners import is_one_person
 from aicirt.settings import (
     LEARN_PART,
-    MOST_FOUND_BYTES,
     MOST_LEARNING,
     RESPAWN_SECONDS,
     WARM_STAGES,
     WorkerSettings,
 )
-from aicirt.supervisor.templates import Built, Templates, snapshot_bytes
+from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.logs import fields
 
@@ -84,19 +83,18 @@ class Warming:
             return
         self._push(built.owner, _Job(0, next(self._arrivals), built.digest))
 
-    def learn(self, worker: WorkerProcess, answers: Any) -> None:
+    def learn(self, worker: WorkerProcess, answers: Sequence[tuple[int, bytes]]) -> None:
         """Queues what sequences of a worker have found, for the templates that they started from.
 
-        The answers come unchecked from the worker; invalid ones, and those beyond a limit, are dropped.
+        Drops answers beyond a limit, and those of a worker that has served several owners: a guest that has
+        broken out there could change the templates of all of them.
         """
-        if not isinstance(answers, list) or not self._settings.warm_budget_ms:
+        if len(worker.owners) > 1 or not self._settings.warm_budget_ms:
             return
-        for answer in answers:
-            match answer:
-                case [int(number), bytes(found)] if 0 < len(found) <= MOST_FOUND_BYTES:
-                    built = self._templates.adopted(worker, number)
-                    if built is not None and self._may_learn(built):
-                        self._add_found(built, found)
+        for number, found in answers:
+            built = self._templates.adopted(worker, number)
+            if built is not None and self._may_learn(built):
+                self._add_found(built, found)
 
     def _may_learn(self, built: Built) -> bool:
         """Returns whether a template may learn from sequences.
@@ -159,7 +157,7 @@ class Warming:
             },
             fds=[file.fd for file in built.files],
         )
-        nbytes = snapshot_bytes(answer) + built.call["arg_bytes"]
+        nbytes = answer["nbytes"] + built.call["arg_bytes"]
         new = replace(
             built,
             call={**built.call, "built": answer},
@@ -175,7 +173,8 @@ class Warming:
                     "a template with more filled tables fits only if other templates are evicted"
                 )
             return False
-        return answer.get("more") is True
+        more: bool = answer["more"]
+        return more
 
     def _failed(self, built: Built, error: AiciError) -> None:
         """Logs a failure once per module, since no client waits for it.

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError, error_from_wire
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError
 from aicirt.contract.messages import Call
 from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS, WorkerConfig
 from aicirt.supervisor.load import Load
+from aicirt.supervisor.replies import check_error, check_value
 from aicirt.system.child import Child, Start
 from aicirt.system.files import Descriptor
 from aicirt.system.logs import fields
@@ -47,6 +48,9 @@ _log = logging.getLogger("aicirt.supervisor")
 BUILDER = -1
 #: number of the control socket in the process
 _CONTROL_FD = 3
+#: bytes of an answer: the longest of a worker is that to "found", with 256 KiB. A builder also describes a
+#: snapshot; a run of pages takes 20 bytes at most
+_MAX_ANSWER, _PAGES_PER_BYTE = 1 << 20, 1 << 8
 #: calls that no client waits for
 _OF_THE_SUPERVISOR = ("ping", "found", "warm", "stop")
 
@@ -66,7 +70,7 @@ class WorkerProcess:
         """Begins to start the process. Raises RuntimeFailure if there is no room for another one.
 
         Calls may be made at once. A process that cannot be started counts as dead. `on_found` receives the
-        unchecked answers to the call "found".
+        answers to the call "found".
         """
         self.index = index
         #: the name in messages
@@ -77,12 +81,18 @@ class WorkerProcess:
         #: the reason if it could not be started
         self.problem = ""
         self.load = Load()
+        #: the walls around the process, from its first answer: later ones may be those of a guest
+        self.walls: dict[str, Any] = {}
+        #: owners whose sequences it has had; of more than two, the first two
+        self.owners: set[str] = set()
         #: whether it was killed because it did not answer
         self.silent = False
         self._on_death = on_death
         self._on_found = on_found
         self._silence, self._pace = config.worker.silence_seconds, config.pace
         self._numbers = iter(range(1, 1 << 62))
+        #: names of the calls that have not been answered, by number
+        self._unanswered: dict[int, str] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         #: number of calls under way on behalf of clients
         self.asked = 0
@@ -105,7 +115,8 @@ class WorkerProcess:
         # limits how long a worker that reads nothing blocks the supervisor
         look = struct.pack("ll", 0, int(LOOK_SECONDS * 1e6))
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, look)
-        self._socket = FrameSocket(ours)
+        described = config.limits.memory_bytes // _PAGES_PER_BYTE if index < 0 else 0
+        self._socket = FrameSocket(ours, _MAX_ANSWER + described)
         self._loop.add_reader(ours.fileno(), self._receive)
         self._starting = self._loop.create_task(self._start(config, start, Descriptor(theirs.detach())))
 
@@ -169,11 +180,12 @@ class WorkerProcess:
 
     def _send(self, call: Call, fds: list[int] | None = None) -> None:
         """Sends a call. Raises OSError if the process is gone, or reads nothing for `SEND_SECONDS`."""
+        self._unanswered[call.number] = call.name
         silence = Silence(self.pid)
         self._socket.send(call, fds, lambda: silence.seconds() > SEND_SECONDS * self._pace)
 
     async def watch(self) -> None:
-        """Pings the process until it ends; kills it if it is silent for too long or sends invalid answers."""
+        """Pings the process until it ends; kills it if it is silent for too long."""
         await asyncio.wait([self._starting])
         patience = max(self._silence, START_SECONDS * self._pace)
         while self.alive:
@@ -181,14 +193,12 @@ class WorkerProcess:
                 stats = await self.ask("ping", patience)
                 self.load.report(stats)
                 patience = self._silence
-                if stats.get("found"):
+                self.walls = self.walls or stats["walls"]
+                if stats["found"]:
                     self._on_found(self, await self.ask("found", patience))
             except TimeoutError:
                 self.silent = True
                 self._complain("is silent")
-                self.kill()
-            except ProtocolError as error:
-                self._complain(f"sent an invalid answer ({type(error).__name__})")
                 self.kill()
             except WorkerDiedError:
                 return
@@ -228,26 +238,38 @@ class WorkerProcess:
         self._died()
 
     def _receive(self) -> None:
+        """Handles one message; others of the daemon have their turns before the next one."""
+        if not self.alive:
+            return
         try:
-            while (message := self._socket.poll()) is not None:
-                number, error, value, count = message
-                files = [Descriptor(fd) for fd in self._socket.take_fds()]
-                if len(files) < count and error is None:
-                    problem = (
-                        "an answer arrived without its file descriptors: the daemon cannot open more files"
-                    )
-                    error = SpaceError(f"{problem}; raise the limit (ulimit -n)").to_wire()
-                future = self._waiting.get(number)
-                if future is not None and not future.done():
-                    if error is None:
-                        future.set_result((value, files))
-                    else:
-                        future.set_exception(error_from_wire(error))
-        except (ProtocolError, TypeError, ValueError, OSError) as error:
+            if (message := self._socket.poll()) is not None:
+                self._handle(*message)
+                self._loop.call_soon(self._receive)
+        except (ProtocolError, TypeError, ValueError, LookupError, OSError) as error:
             self._complain(f"sent an invalid message ({type(error).__name__})")
+            self._socket.closed = True  # reads no more of it
             self.kill()
         if self._socket.closed:
             self._loop.remove_reader(self._socket.socket.fileno())
+
+    def _handle(self, number: int, error: Any, value: Any, count: int) -> None:
+        """Passes an answer on. Raises ProtocolError, or another error, if it answers no call, or wrongly."""
+        call = self._unanswered.pop(number)
+        files = [Descriptor(fd) for fd in self._socket.take_fds()]
+        problem: AiciError | None = None
+        if error is not None:
+            problem = check_error(call, error)
+        else:
+            check_value(call, value, count)
+            if len(files) < count:
+                lost = "an answer arrived without its file descriptors: the daemon cannot open more files"
+                problem = SpaceError(f"{lost}; raise the limit (ulimit -n)")
+        future = self._waiting.get(number)
+        if future is not None and not future.done():
+            if problem is None:
+                future.set_result((value, files))
+            else:
+                future.set_exception(problem)
 
     def _complain(self, what: str) -> None:
         about = fields(worker=self.index, pid=self.pid)

@@ -42,7 +42,7 @@ _FLAGS = STEP_ARG.offsets["flags"]
 class Log:
     """Output of one sequence on stdout and stderr, in the order of writing."""
 
-    __slots__ = ("_dropped", "_limit", "_owner", "_parts", "_size", "_why", "waiting")
+    __slots__ = ("_data", "_dropped", "_limit", "_owner", "_why", "waiting")
 
     def __init__(self, limit: int, owner: Owner | None = None) -> None:
         """`limit`: bytes between two calls of `take`; all logs of an `owner` share a second limit."""
@@ -50,8 +50,8 @@ class Log:
         self._owner = owner
         #: the limit that the first dropped output exceeded, in words
         self._why = ""
-        self._parts: list[bytes] = []
-        self._size = 0
+        #: one object, since each of many short pieces would take 50 bytes more than it counts for
+        self._data = bytearray()
         self._dropped = 0
         #: there is output to take; every step of every sequence reads this
         self.waiting = False
@@ -61,15 +61,14 @@ class Log:
         if not data:
             return
         self.waiting = True
-        room, owner = self._limit - self._size, self._owner
+        room, owner = self._limit - len(self._data), self._owner
         if owner is not None and owner.log_room < room:
             room = owner.log_room
         if len(data) > room:
             self._drop(len(data) - room)
             data = data[:room]
         if data:
-            self._parts.append(data)
-            self._size += len(data)
+            self._data += data
             if owner is not None:
                 owner.log_bytes += len(data)
 
@@ -79,13 +78,13 @@ class Log:
             self._why = f"{self._limit} per step"
             if owner is not None:
                 owner.counters["log_dropped"] += 1
-                if owner.log_room < self._limit - self._size:
+                if owner.log_room < self._limit - len(self._data):
                     self._why = f"{owner.log_limit} for all waiting output of owner {owner.name!r}"
         self._dropped += count
 
     def take(self) -> str:
         """Returns and removes all text since the last call; replaces bytes that are not UTF-8."""
-        text = b"".join(self._parts).decode("utf-8", "replace")
+        text = self._data.decode("utf-8", "replace")
         if self._dropped:
             text += f"\n[{self._dropped} bytes of output dropped: over the limit of {self._why}]\n"
         self.clear()
@@ -94,9 +93,9 @@ class Log:
     def clear(self) -> None:
         """Discards all output."""
         if self._owner is not None:
-            self._owner.log_bytes -= self._size
-        self._parts.clear()
-        self._size = self._dropped = 0
+            self._owner.log_bytes -= len(self._data)
+        self._data.clear()
+        self._dropped = 0
         self.waiting = False
 
 

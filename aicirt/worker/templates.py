@@ -25,6 +25,7 @@ from aicirt.contract.errors import (
     SpaceError,
     TemplateGoneError,
 )
+from aicirt.contract.eviction import to_evict
 from aicirt.settings import RequestLimits, WorkerSettings
 from aicirt.system.files import Descriptor
 from aicirt.vocab.reader import VocabularyImage
@@ -133,7 +134,10 @@ class Template:
 
 
 class Templates:
-    """All templates of this worker; evicts the least recently used beyond a number or a size in bytes."""
+    """All templates of this worker.
+
+    Beyond a number or a size in bytes, evicts the least recently used one of the owner with the most.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -183,14 +187,13 @@ class Templates:
     def _keep(self, template: Template) -> None:
         self._templates[template.number] = template
         self._bytes += template.snapshot.nbytes
-        while self._too_much():
-            _, old = self._templates.popitem(last=False)
+        kept, settings = self._templates, self._settings
+        while (many := len(kept) > settings.max_templates) or (
+            len(kept) > 1 and self._bytes > settings.snapshot_bytes
+        ):
+            gone = to_evict((key, one.owner, 1 if many else one.snapshot.nbytes) for key, one in kept.items())
+            self._bytes -= kept.pop(gone).snapshot.nbytes
             self.given_up += 1
-            self._bytes -= old.snapshot.nbytes
-
-    def _too_much(self) -> bool:
-        number, settings = len(self._templates), self._settings
-        return number > settings.max_templates or (number > 1 and self._bytes > settings.snapshot_bytes)
 
 
 _log = logging.getLogger("aicirt.worker")

@@ -18,7 +18,6 @@ from pathlib import Path
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm.memory import _PAGEMAP_SCAN, PagemapReader, change_finder
 from bench.campaigns import syscalls
-from bench.campaigns.load import Load
 from bench.campaigns.processes import children, fork_servers
 from bench.campaigns.short_supply import (
     VOCABULARY,
@@ -44,24 +43,6 @@ class Case:
 
     work: Callable[[bytes], None]
     needs: str = ""
-
-
-def _shm_small(wasm: bytes) -> None:
-    """64 MiB of shared memory, the default of containers: some clients connect, then one gets an error."""
-    mount("/dev/shm", "64m")
-    with Daemon(workers=1) as daemon:
-        loads: list[Load] = []
-        with refused(r"/dev/shm has no room for .* MiB .*enlarge it"):
-            while len(loads) < 40:
-                loads.append(connect(daemon, wasm, num_rows=20_000))
-        assert len(loads) > 3
-        for load in loads:
-            goes_on(load)
-        loads.pop().runtime.close()
-        loads.append(connect(daemon, wasm, num_rows=20_000))
-        for load in loads:
-            load.runtime.close()
-    assert not list(Path("/dev/shm").iterdir())
 
 
 def _shm_full(wasm: bytes) -> None:
@@ -257,7 +238,6 @@ def _clock_jumps(wasm: bytes) -> None:
 
 
 CASES = {
-    "shm_small": Case(_shm_small, "mounts"),
     "shm_full": Case(_shm_full, "mounts"),
     "disk_full": Case(_disk_full, "mounts"),
     "read_only": Case(_read_only, "mounts"),

@@ -30,11 +30,9 @@ from aicirt.contract.messages import (
 )
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.names import open_shared_memory
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import WorkerConfig
 from aicirt.supervisor.vocabularies import sealed_file
-from aicirt.system.files import Descriptor
 from aicirt.vocab.image import build_image
 from aicirt.wasm import Engine, Export, Linker, Program, Ticker, host_functions
 from aicirt.wasm.fiber import begin
@@ -96,11 +94,11 @@ class LocalWorker:
         self.vocabulary = vocabulary
         self.layout = Layout(vocabulary.vocab_size, num_rows=num_rows, num_dense=0)
         self._segment = Segment.create(self.layout)
-        segment = Descriptor(open_shared_memory(self._segment.name))
+        assert self._segment.file is not None
         self.client = Client(
             _CLIENT,
             0,
-            segment.fd,
+            self._segment.file.fd,
             self._bells[1].name,
             self.layout,
             vocabulary,

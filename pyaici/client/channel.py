@@ -16,7 +16,7 @@ from aicirt.contract.errors import (
     RuntimeFailure,
     RuntimeTimeoutError,
     WorkerDiedError,
-    error_from_wire,
+    worker_error_from_wire,
 )
 from aicirt.contract.messages import (
     CLONE,
@@ -149,8 +149,8 @@ class Channel:
         return self.dead or not self._peer.alive()
 
     def attached(self) -> None:
-        """Unlinks the names of segment and bell: the worker has opened both."""
-        self.segment.unlink()
+        """Closes the segment's file and unlinks the bell's name: the worker has both."""
+        self.segment.file = None
         self.bell.unlink()
 
     def wake(self, message: NamedTuple | None = None) -> None:
@@ -257,7 +257,7 @@ class Channel:
                 return message
             if message[OPERATION] == NOTICE:
                 self.dead = True
-                problem = error_from_wire(message[NOTICE_ERROR])
+                problem = worker_error_from_wire(message[NOTICE_ERROR])
                 raise problem if isinstance(problem, RuntimeFailure) else RuntimeFailure(problem.message)
             if message[OPERATION] == CLONED:
                 copy = self._copies.get(message[SUBJECT])
@@ -319,7 +319,7 @@ class Channel:
             raise
         _, _, error, log, *_ = answer
         if error is not None:
-            problem = error_from_wire(error)
+            problem = worker_error_from_wire(error)
             problem.detail.setdefault("log", str(log))
             raise problem
 
@@ -341,7 +341,7 @@ class Channel:
         del self._copies[child]
         _, _, error, *_ = message
         if error is not None:
-            raise error_from_wire(error)
+            raise worker_error_from_wire(error)
         return True
 
     def death(self) -> WorkerDiedError:

@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -87,14 +87,14 @@ class Control:
             "hello", protocol=PROTOCOL_VERSION, pid=os.getpid(), owner=owner
         )
 
-    def call(self, name: str, **args: Any) -> Any:
+    def call(self, name: str, fds: Sequence[int] = (), **args: Any) -> Any:
         """Returns the supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError.
 
-        A call may take as long as the supervisor answers at all: it limits the work of others itself. Raises
-        ClosedError after `close`, and for calls that `close` interrupts. A call that is `abandoned`
-        ends with an error.
+        Sends `fds` along. A call may take as long as the supervisor answers at all: it limits the work of
+        others itself. Raises ClosedError after `close`, and for calls that `close` interrupts. A call that is
+        `abandoned` ends with an error.
         """
-        number = self.post(name, **args)
+        number = self.post(name, fds, **args)
         event, heard, silence, asked = abandoned.get(), self._heard, Silence(self._pid), False
         while (message := self.poll(number, _LOOK_SECONDS)) is None:
             if event is not None and event.is_set():
@@ -114,7 +114,7 @@ class Control:
             raise error_from_wire(message[REPLY_ERROR])
         return message[REPLY_VALUE]
 
-    def post(self, name: str, **args: Any) -> int:
+    def post(self, name: str, fds: Sequence[int] = (), **args: Any) -> int:
         """Sends a call without waiting for the answer; returns its number for `poll` or `give_up`.
 
         Raises SupervisorDiedError, RuntimeTimeoutError if the supervisor does not read it, or ClosedError.
@@ -129,7 +129,9 @@ class Control:
             with self._sending:
                 silence = Silence(self._pid)
                 self._socket.send(
-                    Call(number, name, args), hopeless=lambda: silence.longer_than(CALL_SECONDS)
+                    Call(number, name, args, len(fds)),
+                    list(fds),
+                    hopeless=lambda: silence.longer_than(CALL_SECONDS),
                 )
         except TimeoutError as error:
             self.give_up(number)

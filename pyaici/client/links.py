@@ -62,12 +62,13 @@ class Links:
         layout = Layout(vocab_size, num_rows=num_rows, num_dense=num_dense)
         link = WorkerLink(self._number(), address, layout, self._live.copying)
         try:
+            assert link.segment.file is not None
             self._control.call(
                 "attach",
+                [link.segment.file.fd],
                 worker=key[0],
                 generation=key[1],
                 link=link.number,
-                segment=link.segment.name,
                 bell=link.bell.name,
                 layout=layout.to_wire(),
                 vocabulary=vocabulary,

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, Verb
-from aicirt.contract.errors import ProtocolError, RuntimeFailure, error_from_wire
+from aicirt.contract.errors import ProtocolError, RuntimeFailure, worker_error_from_wire
 from aicirt.contract.messages import (
     DUE,
     FREE,
@@ -353,7 +353,7 @@ class Step:
             self._live.inherit(seq, children)
             return PreResult(Verb.FORK, children=children)
         if verb == Verb.ERROR:
-            error = error_from_wire(payload)
+            error = worker_error_from_wire(payload)
             self._live.ended(seq)
             return PreResult(Verb.ERROR, error=error)
         if verb not in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND):
@@ -375,6 +375,6 @@ class Step:
         error = None
         if verb == Verb.ERROR:
             problem, *_ = fields
-            error = error_from_wire(problem)
+            error = worker_error_from_wire(problem)
         self._live.ended(seq)
         return MidResult(Verb(verb), error=error)

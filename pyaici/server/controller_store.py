@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.contract.errors import ControllerError, UnknownModuleError
+from aicirt.contract.eviction import to_evict
 from aicirt.system.logs import fields
 from pyaici.bundled import DESCRIPTIONS, LANGUAGES
 from pyaici.scripting.checker import is_syntax_error
@@ -88,14 +89,19 @@ class ControllerStore:
         key = user.owner, module, hashlib.sha256(arg.encode()).digest()
         if key not in self._accepted:
             await self._ask(user, partial(self._runtime.prepare, module, arg, owner=user.owner))
-            while len(self._accepted) >= _ACCEPTED:
-                self._accepted.popitem(last=False)
         self._accepted[key] = None
         self._accepted.move_to_end(key)
+        if len(self._accepted) > _ACCEPTED:
+            del self._accepted[to_evict((key, key[0], 1) for key in self._accepted)]
 
-    def forget(self) -> None:
-        """Forgets all accepted arguments: a module that they need may have been removed."""
-        self._accepted.clear()
+    def forget(self, user: User) -> None:
+        """Forgets a user's accepted arguments: a module that they need may have been removed."""
+        self._forget(lambda owner, _: owner == user.owner)
+
+    def _forget(self, unwanted: Callable[[str, str], bool]) -> None:
+        """Forgets the accepted arguments for which `unwanted`, called with user and module, returns True."""
+        for key in [key for key in self._accepted if unwanted(*key[:2])]:
+            del self._accepted[key]
 
     async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
@@ -171,8 +177,8 @@ class ControllerStore:
         An administrator deletes the module for all. Raises ModuleError, NotOwnerError or UnknownModuleError.
         """
         force = user.role == Role.ADMIN
-        self.forget()
         await self._ask(user, partial(self._runtime.remove, module, owner=user.name, force=force))
+        self._forget(lambda _, removed: removed == module)
 
     async def health(self) -> dict[str, Any]:
         """Returns what aicirt reports about itself."""

@@ -115,7 +115,7 @@ class Service:
                         ModuleError,
                         UnknownModuleError,
                     ):  # removed at aicirt since it accepted the argument
-                        self.controllers.forget()
+                        self.controllers.forget(job.user)
                         request = await self._prepare(job)
                         stream = await self.engine.add(request, job.backlog)
             except AiciError as error:

@@ -73,10 +73,10 @@ class BatchingEngine(Engine):
     ) -> None:
         """`tokenizer`: encodes texts and chats (see `encode_prompt`); None if all prompts are token ids.
 
-        `keep`: how many ended sequences stay in the cache; the least recently used go first. With one or
-        more, a prompt that shares its beginning with a kept or live sequence is fed only from where it
-        differs. `budget`: the room of the cache. Requests wait until there is room for them. `keep_tokens`:
-        most tokens of all kept sequences together; None = any number.
+        `keep`: how many ended sequences stay in the cache; the oldest of the owner with the most go first.
+        With one or more, a prompt that shares its beginning with a kept or live sequence is fed only from
+        where it differs. `budget`: the room of the cache. Requests wait until there is room for them.
+        `keep_tokens`: most tokens of all kept sequences together; None = any number.
         """
         self._runner = runner
         #: encodes texts and chats; None if there is none

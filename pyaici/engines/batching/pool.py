@@ -304,7 +304,7 @@ class SequencePool:
             if seq.reason is FinishReason.CUT:
                 self._cache.free(seq.slot)  # a search cuts many sequences, and no request continues them
             else:
-                self._prefixes.end(seq.tokens, seq.slot)
+                self._prefixes.end(seq.tokens, seq.slot, seq.request.owner)
         family.shrink()
 
     def complete(self, seqs: list[Sequence]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from aicirt.contract.errors import SpaceError
+from aicirt.contract.eviction import to_evict
 
 if TYPE_CHECKING:
     from pyaici.engines.batching.model import KeyValueCache, Slot
@@ -34,6 +35,8 @@ class Cached:
 
     tokens: Sequence[int]
     slot: Slot
+    #: the owner of the ended sequence, or of the last one that has used the slot
+    owner: str | None = None
 
     def shares(self, tokens: Sequence[int]) -> int:
         """Returns how many first tokens of `tokens` the slot holds."""
@@ -44,7 +47,7 @@ class PrefixCache:
     """Allocates and frees the slots of sequences.
 
     Keeps the slots of up to `keep` ended sequences, which have up to `keep_tokens` tokens together; the least
-    recently used go first.
+    recently used of the owner with the most go first.
     """
 
     def __init__(self, cache: KeyValueCache, keep: int, keep_tokens: int | None = None) -> None:
@@ -109,21 +112,21 @@ class PrefixCache:
         self._with_room(lambda: self._cache.extend(slot, tokens))
 
     def _with_room(self, attempt: Callable[[], T]) -> T:
-        """Returns the result of `attempt`. Drops kept slots, the oldest first, until it finds room."""
+        """Returns the result of `attempt`. Drops kept slots until it finds room."""
         while True:
             try:
                 return attempt()
             except SpaceError:
                 if not self._kept:
                     raise
-                self._drop(self._kept[0])
+                self._drop_one(by_tokens=True)
 
-    def end(self, tokens: Sequence[int], slot: Slot) -> None:
-        """Keeps or frees the slot of an ended sequence with these tokens."""
+    def end(self, tokens: Sequence[int], slot: Slot, owner: str | None = None) -> None:
+        """Keeps or frees the slot of an ended sequence of an owner with these tokens."""
         if not self.enabled or not 0 < slot.length <= self._keep_tokens:
             self._cache.free(slot)
             return
-        new = Cached(list(tokens[: slot.length]), slot)
+        new = Cached(list(tokens[: slot.length]), slot, owner)
         for old in self._kept:
             if old.shares(new.tokens) == slot.length:
                 # another kept slot already holds all of these tokens
@@ -139,8 +142,8 @@ class PrefixCache:
             self._cache.free(slot)
             return
         self._kept.append(new)
-        while len(self._kept) > self._keep or self.kept_tokens > self._keep_tokens:
-            self._drop(self._kept[0])
+        while (many := len(self._kept) > self._keep) or self.kept_tokens > self._keep_tokens:
+            self._drop_one(by_tokens=not many)
 
     @property
     def kept_tokens(self) -> int:
@@ -152,6 +155,11 @@ class PrefixCache:
         self.cleared += 1
         while self._kept:
             self._drop(self._kept[-1])
+
+    def _drop_one(self, *, by_tokens: bool) -> None:
+        """Drops the oldest slot of the owner with the most slots, or with the most tokens."""
+        kept = self._kept
+        self._drop(to_evict((one, one.owner, one.slot.length if by_tokens else 1) for one in kept))
 
     def _drop(self, cached: Cached) -> None:
         self._kept.remove(cached)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: one caller may hold 1/4 of all bytes
 _SHARE = 4
+#: memory of an entry of a list
+_ENTRY_BYTES = 8
 
 
 class BodyRefused(HTTPException):
@@ -34,8 +37,8 @@ class BodyBytes:
     def __init__(self, settings: ServerSettings) -> None:
         self._most = settings.max_bodies_bytes
         largest = max(settings.max_body_bytes, settings.max_upload_bytes)
-        #: one body of the largest size always has room
-        self._each = max(self._most // _SHARE, largest)
+        #: one body of the largest size always has room, also if it arrives packet by packet
+        self._each = max(self._most // _SHARE, largest + largest // 8)
         self._held: Counter[str] = Counter()
         self._total = 0
 
@@ -81,26 +84,28 @@ class BodyLimit:
         if announced.isdigit() and int(announced) > limit:
             await refuse(scope, send, _too_large(limit))
             return
-        caller, received = _caller(scope), 0
+        caller, received, held = _caller(scope), 0, 0
 
         async def receive_counted() -> Message:
-            nonlocal received
+            nonlocal received, held
             message = await receive()
             if message["type"] == "http.request":
-                count = len(message.get("body", b""))
-                if received + count > limit:
+                body = message.get("body", b"")
+                received += len(body)
+                if received > limit:
                     raise BodyRefused(_too_large(limit))
+                size = sys.getsizeof(body) + _ENTRY_BYTES  # readers keep a list of what has arrived
                 try:
-                    self._bytes.hold(caller, count)
+                    self._bytes.hold(caller, size)
                 except ApiError as error:
                     raise BodyRefused(error) from None
-                received += count
+                held += size
             return message
 
         try:
             await self._app(scope, receive_counted, send)
         finally:
-            self._bytes.release(caller, received)
+            self._bytes.release(caller, held)
 
 
 def _caller(scope: Scope) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -180,9 +181,9 @@ def size(event: Event) -> int:
         case TokensAppended():
             candidates = sum(map(len, event.top or ()))
             tokens = len(event.tokens)
-            nbytes = len(event.text) + tokens * _TOKEN_BYTES + candidates * _CANDIDATE_BYTES
+            nbytes = sys.getsizeof(event.text) + tokens * _TOKEN_BYTES + candidates * _CANDIDATE_BYTES
         case BackTracked() | Log():
-            nbytes = len(event.text)
+            nbytes = sys.getsizeof(event.text)
         case VariablesChanged():
             nbytes = sum(len(name) + len(value) for name, value in event.values.items())
         case _:

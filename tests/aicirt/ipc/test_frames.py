@@ -11,6 +11,7 @@ import pytest
 from aicirt.contract.errors import ProtocolError
 from aicirt.contract.messages import Call, Reply
 from aicirt.ipc.frames import FrameSocket, frame
+from tests.processes import open_files
 from tests.waiting import PATIENCE
 
 
@@ -65,3 +66,26 @@ def test_unsendable_reply_becomes_an_error_for_its_caller_only(
     assert frames.receive(time.monotonic() + PATIENCE) == [9, None, "fits", 0]
     with pytest.raises(ProtocolError, match=r"a message of .* is over the limit of 1000"):
         frame(Call(1, "upload", {"wasm": bytes(2000)}))
+
+
+def test_descriptors_that_belong_to_no_message_are_refused(
+    pair: tuple[FrameSocket, socket.socket],
+) -> None:
+    """A peer that sends many would otherwise use up the descriptors of this process."""
+    frames, other = pair
+    before = open_files()
+    other.sendall((1000).to_bytes(4, "little"))
+    for _ in range(3):
+        socket.send_fds(other, [b"x"], [0] * 16)
+    with pytest.raises(ProtocolError, match="descriptors arrived that belong to no message"):
+        frames.receive()
+    frames.close()
+    assert open_files() == before - 1
+
+
+def test_poll_once_reads_a_limited_part_of_a_long_message(pair: tuple[FrameSocket, socket.socket]) -> None:
+    frames, other = pair
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    other.sendall(frame(Reply(1, None, bytes(100_000))))
+    assert frames.poll(once=True) is None
+    assert (frames.poll(once=True) or [])[0] == 1

@@ -1,4 +1,4 @@
-"""Names in /dev/shm, where other users may create any file."""
+"""Names of semaphores in /dev/shm, where other users may create any file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plant() -> list[str]:
     """Creates an entry of each kind under names that this user's processes would use."""
     kinds = {"ab": "file", "ac": "directory", "ad": "fifo", "ae": "link"}
     for end, kind in kinds.items():
-        path = SHM / f"{GONE}-{end}"
+        path = SHM / f"sem.{GONE}-{end}"
         if kind == "file":
             path.write_bytes(b"planted")
             path.chmod(0o666)
@@ -39,22 +39,19 @@ def plant() -> list[str]:
             os.mkfifo(path, 0o666)
         else:
             path.symlink_to("/etc/hostname")
-    (SHM / f"sem.{GONE}-ab").write_bytes(bytes(32))
     return [f"{GONE}-{end}" for end in kinds]
 
 
 @needs_root
 def test_entries_of_another_user_are_neither_removed_nor_opened(cleared: None) -> None:
     as_stranger(lambda: [plant(), None][1])
-    mine = SHM / f"{GONE}-ff"
+    mine = SHM / f"sem.{GONE}-ff"
     mine.write_bytes(b"")
     assert [name for name in names.sweep_orphans() if GONE in name] == [mine.name]
-    assert len(list(SHM.glob(f"*{GONE}*"))) == 5, "entries of another user stay"
+    assert len(list(SHM.glob(f"*{GONE}*"))) == 4, "entries of another user stay"
     for end in ("ab", "ac", "ad", "ae"):
         with pytest.raises(ProtocolError, match=r"is not a regular file of this user|cannot be opened"):
-            names.open_shared_memory(f"/{GONE}-{end}")
-    with pytest.raises(ProtocolError, match="is not a regular file of this user"):
-        names.share_semaphore(f"/{GONE}-ab", 0)
+            names.share_semaphore(f"/{GONE}-{end}", 0)
     assert (SHM / f"sem.{GONE}-ab").stat().st_gid != 0
 
 
@@ -62,10 +59,10 @@ def test_entries_that_are_not_files_are_neither_removed_nor_opened(cleared: None
     """Holds also for entries that this user has created."""
     planted = plant()
     removed = [name for name in names.sweep_orphans() if GONE in name]
-    assert sorted(removed) == [f"{GONE}-ab", f"sem.{GONE}-ab"]
+    assert removed == [f"sem.{GONE}-ab"]
     for name in planted[1:]:
         with pytest.raises(ProtocolError):
-            names.open_shared_memory(f"/{name}")
+            names.share_semaphore(f"/{name}", 0)
 
 
 def test_names_of_processes_that_cannot_be_looked_up_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +71,7 @@ def test_names_of_processes_that_cannot_be_looked_up_stay(monkeypatch: pytest.Mo
     def refuse(_: Path) -> str:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    name = SHM / names.fresh_name().removeprefix("/")
+    name = SHM / f"sem.{names.fresh_name().removeprefix('/')}"
     name.write_bytes(b"")
     try:
         with monkeypatch.context() as crowded:

@@ -1,42 +1,36 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-import stat
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aicirt.contract.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
-from aicirt.ipc.names import open_shared_memory
+from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout, RowPool, Segment
-from aicirt.system.files import Descriptor
 
 LAYOUT = Layout(1000, num_rows=4, num_dense=2, ring_bytes=4096)
-
-
 SHM = Path("/dev/shm")
 
 
-def shm_names(pid: int | None = None) -> list[Path]:
-    return list(SHM.glob(f"*aici-{os.getuid()}-{pid or os.getpid()}-*"))
+def shm_names(pid: int) -> list[Path]:
+    return list(SHM.glob(f"*aici-{os.getuid()}-{pid}-*"))
 
 
-def opened(name: str, layout: Layout = LAYOUT) -> Segment:
-    """Opens a segment as a worker does, from a descriptor."""
-    file = Descriptor(open_shared_memory(name))
-    return Segment.of_file(file.fd, layout)
+def file_of(segment: Segment) -> int:
+    assert segment.file is not None
+    return segment.file.fd
 
 
-def test_both_sides_share_memory_and_unlink_leaves_no_name() -> None:
+def test_both_sides_share_memory() -> None:
     segment = Segment.create(LAYOUT)
-    path = SHM / segment.name.lstrip("/")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.stat().st_blocks * 512 >= LAYOUT.total, "the memory must be reserved"
-    other = opened(segment.name)
-    segment.unlink()
-    assert not shm_names()
+    assert os.fstat(file_of(segment)).st_blocks * 512 >= LAYOUT.total, "the memory must be reserved"
+    other = Segment.of_file(file_of(segment), LAYOUT)
     assert segment.to_worker.try_write(b"hello")
     assert other.to_worker.read() == b"hello"
     other.close()
@@ -50,32 +44,72 @@ def test_regions_do_not_overlap() -> None:
     assert LAYOUT.total - LAYOUT.dense >= 2 * 1000 * 4
 
 
-def test_segment_of_another_size_or_missing_is_refused() -> None:
+def test_segment_of_another_size_is_refused() -> None:
     segment = Segment.create(LAYOUT)
     with pytest.raises(ProtocolError, match="bytes"):
-        opened(segment.name, Layout(1000, num_rows=80, num_dense=2, ring_bytes=4096))
+        Segment.of_file(file_of(segment), Layout(1000, num_rows=80, num_dense=2, ring_bytes=4096))
     segment.close()
-    with pytest.raises(ProtocolError, match=r"/aici-.* does not exist"):
-        opened(segment.name)
+
+
+def test_neither_side_can_change_the_size_of_a_segment() -> None:
+    """Access behind the end of a file that has been shrunk kills a process: the engine, or a worker."""
+    segment = Segment.create(LAYOUT)
+    for size in (0, LAYOUT.total - 1, LAYOUT.total + 1):
+        with pytest.raises(PermissionError):
+            os.ftruncate(file_of(segment), size)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(file_of(segment), fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    segment.close()
+
+
+def memory_file(seals: int) -> int:
+    fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, LAYOUT.total)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def plain_file() -> int:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(LAYOUT.total)
+        return os.dup(file.fileno())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        plain_file,
+        lambda: memory_file(0),
+        lambda: memory_file(fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL),
+        lambda: memory_file(fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW),
+        lambda: memory_file(fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE),
+        lambda: os.open("/dev/zero", os.O_RDWR),
+    ],
+)
+def test_file_whose_size_could_change_is_refused(make: Callable[[], int]) -> None:
+    fd = make()
+    try:
+        with pytest.raises(ProtocolError, match="not a memory file of a sealed size"):
+            Segment.of_file(fd, LAYOUT)
+    finally:
+        os.close(fd)
 
 
 def test_lack_of_space_raises_an_error_instead_of_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces posix_fallocate, since filling the real /dev/shm would use up the machine's memory."""
+    """Replaces posix_fallocate, since a real shortage would be one of the whole machine."""
 
     def full(fd: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(SpaceError, match=r"/dev/shm has no room for .* --shm-size"):
+    with pytest.raises(SpaceError, match=r"of shared memory: No space left.*; free memory, or"):
         Segment.create(LAYOUT)
-    assert not shm_names()
 
 
-def test_sweep_removes_segments_of_an_ended_process() -> None:
+def test_sweep_removes_names_of_an_ended_process() -> None:
     pid = os.fork()
     if pid == 0:
-        segment = Segment.create(LAYOUT)
-        os._exit(0 if segment else 1)
+        os._exit(0 if Doorbell.create() else 1)
     os.waitpid(pid, 0)
     assert shm_names(pid)
     assert any(f"-{pid}-" in name for name in names.sweep_orphans())
@@ -109,12 +143,11 @@ def test_row_is_allocated_until_it_is_given_back_once() -> None:
         pool.give_back([again])
 
 
-def test_sweep_removes_segments_of_a_zombie() -> None:
+def test_sweep_removes_names_of_a_zombie() -> None:
     """The parent may reap the zombie much later."""
     pid = os.fork()
     if pid == 0:
-        segment = Segment.create(LAYOUT)
-        os._exit(0 if segment else 1)
+        os._exit(0 if Doorbell.create() else 1)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert shm_names(pid)
     assert any(f"-{pid}-" in name for name in names.sweep_orphans())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import mmap
 import os
 import platform
 import resource
@@ -29,6 +30,8 @@ from aicirt.sandbox.seccomp import NUMBERS
 PROFILES = {profile.name: profile for profile in (sandbox.WORKER, sandbox.BUILDER, sandbox.COMPILER)}
 COLUMNS = {"x86_64": 0, "aarch64": 1}
 TIOCSTI = 0x5412
+#: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+PUNCH_HOLE = 3
 
 
 def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
@@ -43,6 +46,10 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     open_before = secret.open()
     listener = socket.create_server(("127.0.0.1", 0))
     unix = socket.socket(socket.AF_UNIX)
+    shared = os.memfd_create("shared")
+    os.ftruncate(shared, mmap.PAGESIZE)
+    mapped = mmap.mmap(shared, mmap.PAGESIZE)
+    fallocate = NUMBERS["fallocate"][COLUMNS[platform.machine()]] or 0
     sandbox.die_with(os.getppid())
     walls = sandbox.enter(PROFILES[profile])
 
@@ -75,6 +82,11 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     attempt("semaphore", ring)
     attempt("new shared memory", lambda: os.open("/dev/shm/aici-test-walls", os.O_CREAT | os.O_RDWR))
     attempt("memory file", lambda: os.write(os.memfd_create("x"), b"12"))
+    attempt("shrink", lambda: os.ftruncate(shared, 0))
+    attempt("shrink by name", lambda: os.truncate(f"/dev/shm/sem.{name[1:]}", 0))
+    attempt("hole", lambda: kernel.call(fallocate, shared, PUNCH_HOLE, 0, mmap.PAGESIZE))
+    attempt("hole in a mapping", lambda: mapped.madvise(mmap.MADV_REMOVE))
+    attempt("advice", lambda: mapped.madvise(mmap.MADV_DONTNEED))
     attempt("descriptor", lambda: os.dup(0))
     attempt("thread", in_a_thread)
     attempt("process", os.fork)

@@ -37,6 +37,7 @@ LONG = f"""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
 REFUSED = {
     *("write code", "change code", "empty code", "remove code", "secret", "list", "etc", "new shared memory"),
     *("process", "program", "own memory", "type into a terminal", "owner of signals"),
+    *("shrink", "shrink by name", "hole", "hole in a mapping"),
     *("tcp", "udp", "listen", "unix socket", "abstract socket"),
     *("signal", "limits of another", "processor of another", "priority of another"),
 }
@@ -85,6 +86,7 @@ def test_worker_profiles_permit_what_a_worker_needs(profile: Profile, tmp_path: 
     results = probe(profile, tmp_path)
     assert (results["module"], results["open before"]) == ("machine code", "secret text")
     assert (results["library"], results["semaphore"], results["memory file"]) == ("1", "1", "2")
+    assert results["advice"] == "None"
     assert (results["thread"], results["own processor"]) == ("done", "None")
     assert results["secret in thread"] in (ERRORS if results["walls"]["landlock"] else {"secret text"})
 

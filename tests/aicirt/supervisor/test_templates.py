@@ -116,6 +116,17 @@ def test_number_of_kept_templates_is_limited(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_owner_with_many_templates_evicts_only_their_own(tmp_path: Path) -> None:
+    async def test(setup: Setup) -> None:
+        await setup.build(b"00000", "modest")
+        for number in range(5):
+            await setup.build(b"%05d" % number, "greedy")
+        await setup.build(b"00000", "modest")
+        assert await setup.built() == 6
+
+    run(tmp_path, test)
+
+
 def test_failed_build_is_not_kept(tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -72,3 +73,16 @@ def test_owner_is_forgotten_with_its_last_request() -> None:
         owner.keep_variables(91)
     del owner
     assert owners.get("a").variable_bytes == 0
+
+
+def test_short_pieces_of_a_log_take_the_memory_that_they_count_for() -> None:
+    log = Log(1 << 16)
+    tracemalloc.start()
+    try:
+        for number in range(1 << 15):
+            log.write(bytes((number & 0xFF, 65)))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 << 16
+    assert len(log.take()) >= 1 << 15 and not log.waiting

@@ -20,7 +20,7 @@ import tempfile
 import time
 from _ctypes import CFuncPtr
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,10 +31,8 @@ from unittest.mock import patch
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.names import open_shared_memory
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout
-from aicirt.system.files import Descriptor
 from aicirt.wasm import Export, engine, host, raw
 from aicirt.wasm.memory import Reaper
 from aicirt.worker.client import Client
@@ -173,12 +171,12 @@ class _Supervisor:
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
 
-    def call(self, name: str, **args: Any) -> Any:
+    def call(self, name: str, fds: Sequence[int] = (), **args: Any) -> Any:
         """Registers the vocabulary, or attaches the client."""
         if name == "vocabulary":
             return {"id": 1, "vocab_size": self._pair.local.vocabulary.vocab_size}
         assert name == "attach", name
-        return self._pair.attach(args)
+        return self._pair.attach(args, *fds)
 
     def close(self) -> None:
         """Does nothing: there is no connection."""
@@ -239,15 +237,15 @@ class Pair:
             self.runtime._steps, self.runtime._live._numbers = itertools.count(1000), itertools.count(1000)
             yield
 
-    def attach(self, args: dict[str, Any]) -> None:
+    def attach(self, args: dict[str, Any], segment: int) -> None:
         """Attaches a client as `aicirt.worker.control` does."""
         worker = self.local.worker
         for number in list(worker.clients):
             worker.detach(number)
-        segment, layout = Descriptor(open_shared_memory(args["segment"])), Layout.from_wire(args["layout"])
+        layout = Layout.from_wire(args["layout"])
         number = next(self._clients)
         worker.clients[number] = Client(
-            *(number, args["link"], segment.fd, args["bell"], layout, self.local.vocabulary),
+            *(number, args["link"], segment, args["bell"], layout, self.local.vocabulary),
             worker.settings.max_outbox,
         )
 

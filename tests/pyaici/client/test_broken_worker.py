@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
-from aicirt.contract.messages import MID, PRE, Mid, Pre, StepInput, encode
+from aicirt.contract.messages import MID, NOTICE, PRE, Mid, Notice, Pre, StepInput, encode
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout
 from pyaici.client import step as steps
@@ -266,3 +266,21 @@ def test_a_flood_of_messages_ends_the_link(bench: Bench) -> None:
     step = bench.step()
     assert isinstance(step.wait_pre()[BROKEN[0]].error, RuntimeFailure)
     bench.check(step.wait())
+
+
+@pytest.mark.parametrize("code", ["closed", "foreign_daemon", "supervisor_died", "worker_died"])
+def test_an_error_about_the_runtime_is_not_believed(bench: Bench, code: str) -> None:
+    """An engine may give up the runtime for it."""
+    bench.answer_well()
+    error = [code, "gone", {}]
+    bench.write(0, encode(Pre(PRE, NUMBER, [[BROKEN[0], Verb.ERROR, error]])))
+    bench.write(0, encode(Mid(MID, NUMBER, [[BROKEN[1], Verb.ERROR, error]], [])))
+    step = bench.step()
+    errors = [answer.error for answer in step.wait_pre().values()]
+    result = step.wait()
+    bench.check(result)
+    errors += [result.mid[seq].error for seq in BROKEN if seq in result.mid]
+    assert {type(error) for error in errors if error is not None} == {ProtocolError}
+    bench.write(0, encode(Notice(NOTICE, 0, error)))
+    with pytest.raises(ProtocolError):
+        bench.links[0].take(MID, NUMBER + 1)

@@ -79,27 +79,6 @@ def test_no_other_owner_and_no_other_argument_gets_it(world: World, wasm: Path) 
             assert play(runtime, runtime.instantiate("found", argument, owner=owner), [1]) == ["miss"]
 
 
-@pytest.mark.parametrize("uploader", ["anonymous", "local"])
-def test_uploads_report_nothing_between_people_that_are_one_owner(
-    world: World, wasm: Path, uploader: str
-) -> None:
-    """A server calls everybody without a token anonymous. Controllers of the operator may report."""
-    with Runtime(workers=1) as runtime:
-        runtime.register(VOCABULARY)
-        section = bytes((0, len(uploader) + 1, len(uploader))) + uploader.encode()
-        module = runtime.upload(wasm.read_bytes() + section, owner=uploader).id  # nobody else has it
-        for _ in range(2):
-            seq = runtime.instantiate(module, "r", owner="anonymous 10.0.0.1")
-            play(runtime, seq, [1])
-            runtime.free([seq])
-        known = runtime.instantiate(module, "r", owner="ann")
-        play(runtime, known, [1])
-        runtime.free([known])
-        want = 1 + (uploader == "local")
-        wait_until(lambda: learned(runtime) >= want)
-        assert learned(runtime) == want
-
-
 def test_failures_affect_no_sequence(world: World, wasm: Path) -> None:
     with running(wasm) as runtime:
         for argument in "ftlhoswr":  # the last one shows that the others have been asked

@@ -220,19 +220,19 @@ except RuntimeFailure as error:
     )
 
 
-def test_clients_can_only_name_shared_memory_of_aici(tmp_path: Path) -> None:
-    """A client names its segment and its doorbell. The daemon may have access to more files."""
+def test_clients_can_only_name_semaphores_of_aici(tmp_path: Path) -> None:
+    """A client names its doorbell. The daemon may have access to more files."""
     for name in ("/aici-../../etc/passwd", "/etc/passwd", "../aici-0-1-1-ab", "", "/aici-0-1-1-ab\n", 7):
         with pytest.raises(ProtocolError, match="is not a valid name"):
-            names.open_shared_memory(name)  # type: ignore[arg-type]
+            names.share_semaphore(name, 0)  # type: ignore[arg-type]
     name = names.fresh_name()
-    link = Path("/dev/shm") / name[1:]
+    link = Path("/dev/shm") / f"sem.{name[1:]}"
     with pytest.raises(ProtocolError, match="does not exist"):
-        names.open_shared_memory(name)
+        names.share_semaphore(name, 0)
     (tmp_path / "secret").write_text("x")
     link.symlink_to(tmp_path / "secret")
     try:
         with pytest.raises(ProtocolError, match="symbolic links"):
-            names.open_shared_memory(name)
+            names.share_semaphore(name, 0)
     finally:
         link.unlink()

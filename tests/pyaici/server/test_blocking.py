@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from functools import partial
+from typing import Any, cast
 
 import pytest
 
-from aicirt.contract.errors import ArgumentError, TimeLimitError
+from aicirt.contract.errors import ArgumentError, NotOwnerError, TimeLimitError
 from bench.attacks.modules import LOOPS, slow_module
 from pyaici.client.runtime import Runtime
 from pyaici.server.controller_store import ControllerStore
@@ -114,3 +116,40 @@ def test_accepted_argument_does_not_wait_for_slow_new_ones() -> None:
                 assert isinstance(error, TimeLimitError)
 
         asyncio.run(main())
+
+
+class Accepting:
+    """Stands for a runtime that accepts every argument and removes no module."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def prepare(self, _: str, arg: str, owner: str) -> None:
+        self.asked.append((owner, arg))
+
+    def remove(self, *_: str, **__: Any) -> None:
+        raise NotOwnerError("no")
+
+
+def test_user_cannot_push_out_the_accepted_arguments_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyaici.server.controller_store._ACCEPTED", 4)
+
+    async def main() -> None:
+        runtime = Accepting()
+        store = ControllerStore(cast(Runtime, runtime), ServerSettings())
+        other = replace(USER, name="other")
+        await store.prepare("m", "kept", other)
+        for number in range(20):
+            await store.prepare("m", f"n {number}", USER)
+        with pytest.raises(NotOwnerError):
+            await store.remove("m", USER)
+        for user, arg in ((other, "kept"), (USER, "n 19")):
+            asked = len(runtime.asked)
+            await store.prepare("m", arg, user)
+            assert len(runtime.asked) == asked, "nobody may have to ask again"
+        store.forget(USER)
+        await store.prepare("m", "n 19", USER)
+        await store.prepare("m", "kept", other)
+        assert runtime.asked[-1] == (USER.name, "n 19")
+
+    asyncio.run(main())

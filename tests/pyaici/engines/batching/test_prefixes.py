@@ -243,11 +243,22 @@ def runner(engine: BatchingEngine) -> Runner:
     return engine._runner
 
 
-def end(prefixes: PrefixCache, runner: Runner, tokens: list[int]) -> None:
+def end(prefixes: PrefixCache, runner: Runner, tokens: list[int], owner: str | None = None) -> None:
     """Ends a sequence with these tokens."""
     slot = runner.cache.new_slot()
     runner.run([Feed(slot, tokens)])
-    prefixes.end(tokens, slot)
+    prefixes.end(tokens, slot, owner)
+
+
+def test_prefixes_of_one_owner_evict_only_their_own(runner: Runner) -> None:
+    for limits in ({"keep": 3}, {"keep": 100, "keep_tokens": 7}):
+        prefixes = PrefixCache(runner.cache, **limits)
+        end(prefixes, runner, [1, 5, 6], "modest")
+        for first in range(2, 8):
+            end(prefixes, runner, [first, 5], "greedy")
+        found = [prefixes.find([first, 5, 6], ())[1] for first in range(1, 8)]
+        assert found == [3, 0, 0, 0, 0, 2, 2]
+        prefixes.clear()
 
 
 def test_the_least_recently_used_prefix_is_evicted_first(runner: Runner) -> None:
