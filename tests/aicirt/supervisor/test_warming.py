@@ -30,14 +30,14 @@ class Fake:
 
     def __init__(self, answer: Callable[[bytes, int], dict[str, Any]]) -> None:
         self.kept: dict[bytes, Built] = {}
-        self.alive = True
+        self.alive = self.trusted = True
         self.order: list[tuple[bytes, int]] = []
         self.most: list[int] = []
         self.on_built: Callable[[Built], None] | None = None
         self._answer = answer
         settings = WorkerSettings(warm_budget_ms=3000, warm_bytes=10_000)
         self.warming = Warming(
-            cast(Templates, self), settings, lambda _: cast(WorkerProcess, self), lambda _: True
+            cast(Templates, self), settings, lambda _: cast(WorkerProcess, self), lambda _: self.trusted
         )
 
     def add(self, built: Built) -> None:
@@ -163,6 +163,26 @@ def test_what_is_found_in_a_worker_of_several_owners_is_dropped() -> None:
         async with asyncio.timeout(PATIENCE):
             await fake.settled()
         assert len(fake.order) == 1 and fake.kept[b"a"].learned == 1
+
+    asyncio.run(main())
+
+
+def test_uploads_report_nothing_where_an_owner_may_be_several_people() -> None:
+    """A server calls everybody without a token anonymous. Controllers of the operator may report."""
+
+    async def main() -> None:
+        fake = Fake(lambda _, __: {"nbytes": 2000, "more": False})
+        worker = cast(WorkerProcess, SimpleNamespace(owners={"anonymous 10.0.0.1"}))
+        fake.kept[b"a"] = template(b"a", owner="anonymous 10.0.0.1")
+        fake.trusted = False
+        fake.warming.learn(worker, [(1, b"a prompt")])
+        await fake.settled()
+        assert not fake.order
+        fake.trusted = True
+        fake.warming.learn(worker, [(1, b"states")])
+        async with asyncio.timeout(PATIENCE):
+            await fake.settled()
+        assert len(fake.order) == 1
 
     asyncio.run(main())
 
