@@ -18,6 +18,8 @@ from aicirt.system.shortage import describe
 _LINE = 64
 #: neither side can change the size: access behind the end of a file kills the process with SIGBUS
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+#: seals against writes (the second is F_SEAL_FUTURE_WRITE): a segment could not be used
+_READ_ONLY = fcntl.F_SEAL_WRITE | 0x10
 #: the largest generation
 _LAST = 0xFFFFFFFF
 
@@ -148,7 +150,8 @@ class Segment:
             seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         except OSError:  # not a memory file
             seals = 0
-        if seals != _SEALS:
+        # the kernel may add others: where vm.memfd_noexec is set, one against making the file executable
+        if seals & (_SEALS | _READ_ONLY) != _SEALS:
             raise ProtocolError("the segment is not a memory file of a sealed size")
         size = os.fstat(fd).st_size
         if size != layout.total:
