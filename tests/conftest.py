@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.compiled import common_code, exchange, share
 from tests.distribution import build_wheel, copy_checkout
 from tests.durations import UNKNOWN, read_durations
 from tests.quick import Selection, select, vllm_exists
@@ -94,16 +95,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [test for name in order for test in files[name]]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    exchange()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Uses a private store: tests must not use the user's modules and tags, nor those of parallel tests."""
-    before = os.environ.get("AICI_STORE")
-    os.environ["AICI_STORE"] = str(tmp_path_factory.mktemp("store") / "modules")
-    yield
-    if before is None:
-        del os.environ["AICI_STORE"]
-    else:
-        os.environ["AICI_STORE"] = before
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with common_code(run / "common-code"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AICI_STORE", str(share(tmp_path_factory.mktemp("store") / "modules")))
+        yield
 
 
 @pytest.fixture

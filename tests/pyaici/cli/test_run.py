@@ -12,6 +12,7 @@ import pytest
 from pyaici.build import build_controller
 from pyaici.cli.__main__ import main
 from pyaici.client.daemon import Daemon
+from tests.compiled import share
 from tests.pyaici.engines.batching.support import make_model
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 
@@ -31,14 +32,14 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(workers=1, store=tmp_path_factory.mktemp("daemon")) as daemon:
+    with Daemon(workers=1, store=share(tmp_path_factory.mktemp("daemon"))) as daemon:
         yield daemon
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store without a daemon."""
-    return tmp_path_factory.mktemp("store")
+    return share(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(params=["daemon", "AICI_SOCKET", "store", "default store"])

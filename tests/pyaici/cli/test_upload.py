@@ -17,6 +17,7 @@ from pyaici.cli.modules import age
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
+from tests.compiled import share
 from tests.thorough import also
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"
@@ -30,7 +31,7 @@ def no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(workers=1, store=tmp_path_factory.mktemp("daemon") / "store") as daemon:
+    with Daemon(workers=1, store=share(tmp_path_factory.mktemp("daemon") / "store")) as daemon:
         yield daemon
 
 

@@ -16,6 +16,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.script import Script, interpreter_file
 from tests.aicirt.modules.wat import small_module
+from tests.compiled import share
 
 SOURCES = {
     "Python": "from aici import *\nasync def main():\n    await fixed(f'<{argument}>')\n",
@@ -27,13 +28,14 @@ SOURCES = {
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     limits = {"owner_upload_bytes": 150_000}
-    with Daemon(workers=1, limits=limits, store=tmp_path_factory.mktemp("scripts") / "store") as daemon:
+    store = share(tmp_path_factory.mktemp("scripts") / "store")
+    with Daemon(workers=1, limits=limits, store=store) as daemon:
         yield daemon
 
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    with Runtime(store=tmp_path_factory.mktemp("own") / "store", workers=1) as runtime:
+    with Runtime(store=share(tmp_path_factory.mktemp("own") / "store"), workers=1) as runtime:
         runtime.register(small_vocabulary())
         yield runtime
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import httpx2
 
+from tests.compiled import share
 from tests.forked import SERVER, TORCH, Forked
 from tests.processes import family, left_behind
 from tests.waiting import PATIENCE
@@ -32,7 +33,7 @@ class Serving:
     ) -> None:
         self.log = log
         if "--store" not in arguments:  # the default store has the tags of other tests
-            arguments = (*arguments, "--store", str(log.with_name(f"{log.name}-store")))
+            arguments = (*arguments, "--store", str(share(log.with_name(f"{log.name}-store"))))
         module, *command = program
         # llama.cpp serves the default model and needs no torch; vLLM configures torch before it imports it
         torch = not command or ("vllm" not in arguments and not {"hf", "--model"}.isdisjoint(arguments))

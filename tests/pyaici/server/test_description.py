@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiled import share
 from tests.pyaici.server.cpc.test_ollama import StandIn
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.tiny_model import make_tiny_model
@@ -40,7 +41,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         ollama.pieces = ["print(", "1)"]
         options = ("--anonymous", "admin", "--max-tokens", "4", "--requests-per-minute", "0")
         # a separate store: the requests delete uploads, which could belong to other tests
-        places = ("--store", str(folder / "store"), "--ollama-url", ollama.url)
+        places = ("--store", str(share(folder / "store")), "--ollama-url", ollama.url)
         # lists with too many items must be refused for their length, not for their bytes
         bytes_ = ("--max-body-bytes", str(64 << 20))
         # the tests ignore the model's texts, and the default model would take most of the time

@@ -17,6 +17,7 @@ import pytest
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.scheduling import controlled
+from tests.compiled import share
 from tests.pyaici.engines.vllm.configurations import (
     ConfiguredEngines,
     Models,
@@ -89,7 +90,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """The daemon of all engines that share one."""
     # other work on the machine delays controllers, which the limits count
     limits = dict.fromkeys(("pre_ms", "post_ms", "mid_ms"), 1000) | {"step_deadline_ms": 60_000}
-    with Daemon(workers=1, limits=limits, store=tmp_path_factory.mktemp("store")) as daemon:
+    with Daemon(workers=1, limits=limits, store=share(tmp_path_factory.mktemp("store"))) as daemon:
         yield daemon
 
 
@@ -131,7 +132,7 @@ def change_daemon(
     with contextlib.ExitStack() as stack:
 
         def start(**options: Any) -> Runtime:
-            started = Daemon(workers=1, store=tmp_path_factory.mktemp("store"), **options)
+            started = Daemon(workers=1, store=share(tmp_path_factory.mktemp("store")), **options)
             daemon = stack.enter_context(started)
             link.symlink_to(daemon.socket_path)
             stack.callback(link.unlink)

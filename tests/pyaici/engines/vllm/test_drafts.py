@@ -58,6 +58,10 @@ CALLS = [
 ]
 
 
+#: maximum tokens of a text: the whole model ends the JSON of `CALLS` after 28
+TOKENS = 30
+#: for the shallow model: the last backtrack in `CALLS` is after twelve tokens
+SHALLOW_TOKENS = 20
 #: (tokens, finish reason or error message) of each call
 Written = list[tuple[list[int], str | None]]
 
@@ -82,13 +86,19 @@ def _written(choice: Any) -> tuple[list[int], str | None]:
     return list(choice.token_ids), choice.stop_reason if failed else choice.finish_reason
 
 
-def write(llm: Any, most: int | None = None) -> Written:
+def write(llm: Any, most: int | None = None, max_tokens: int = TOKENS) -> Written:
     """Runs all calls in one batch, or the first `most`, with a request that has a grammar of vLLM's own."""
     from vllm.sampling_params import StructuredOutputsParams
 
-    native = parameters(structured_outputs=StructuredOutputsParams(regex="( (red|green) [a-z]+,){3}"))
-    choices = generate(llm, [*requests(40, most), (APPLES, native)])
+    pattern = StructuredOutputsParams(regex="( (red|green) [a-z]+,){3}")
+    native = parameters(structured_outputs=pattern, max_tokens=max_tokens)
+    choices = generate(llm, [*requests(max_tokens, most), (APPLES, native)])
     return [_written(choice) for choice in choices]
+
+
+def write_shallow(llm: Any) -> Written:
+    """Does the same with the shallow model."""
+    return write(llm, max_tokens=SHALLOW_TOKENS)
 
 
 @pytest.fixture(scope="session")
@@ -215,7 +225,7 @@ def test_preemption_with_drafts_changes_no_text(llm: Any, long: Written) -> None
 @pytest.fixture(scope="session")
 def shallow(engines: ConfiguredEngines, controllers: None) -> Written:
     """The results of the shallow model without drafts."""
-    return write(engines("async"))
+    return write_shallow(engines("async"))
 
 
 @pytest.mark.configuration("async")
@@ -227,7 +237,7 @@ def test_results_of_the_shallow_model_have_no_errors(shallow: Written) -> None:
 def test_drafts_with_asynchronous_scheduling_change_no_text(llm: Any, shallow: Written) -> None:
     """Drafts are in a pass before the scheduler knows them. The draft model is the model itself."""
     before = accepted(llm)
-    assert write(llm) == shallow
+    assert write_shallow(llm) == shallow
     assert accepted(llm) > before + 20
     assert live(llm) == 0
 
@@ -235,6 +245,6 @@ def test_drafts_with_asynchronous_scheduling_change_no_text(llm: Any, shallow: W
 @pytest.mark.configuration("v2-drafts")
 def test_drafts_with_the_v2_runner_change_no_text(on_v2: Callable[..., Any], shallow: Written) -> None:
     before = on_v2(accepted)
-    assert on_v2(write) == shallow
+    assert on_v2(write_shallow) == shallow
     assert on_v2(accepted) > before
     assert on_v2(live) == 0

@@ -25,6 +25,7 @@ import pytest
 from aicirt.ipc.names import process_start_time
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
+from tests.compiled import share
 from tests.processes import command_line, family, left_behind, private_daemons
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, Models
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters
@@ -136,7 +137,7 @@ def running(
         if "--no-enforce-eager" in case.arguments:
             environment["TORCH_COMPILE_DISABLE"] = "0"
         if case.replicas > 1:
-            daemon = stack.enter_context(Daemon(workers=1, store=folder / "store"))
+            daemon = stack.enter_context(Daemon(workers=1, store=share(folder / "store")))
             environment["AICI_SOCKET"] = str(daemon.socket_path)
         arguments = (*case.arguments, f"--max-model-len={ENDLESS + 100}")
         if request.param in KILLED:
