@@ -11,9 +11,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +37,6 @@ from aicirt.system.shortage import describe
 _log = logging.getLogger("aicirt.supervisor")
 #: sun_path of sockaddr_un has 108 bytes, with a zero at the end
 _MOST_PATH_BYTES = 107
-
-
-class _Unread(asyncio.StreamReaderProtocol):
-    """A connection whose stream only writes: sessions read from the socket, also file descriptors."""
-
-    def __init__(self, accept: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]) -> None:
-        super().__init__(asyncio.StreamReader(), accept)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serves the connection."""
-        assert isinstance(transport, asyncio.Transport)
-        transport.pause_reading()
-        super().connection_made(transport)
 
 
 class Supervisor:
@@ -114,7 +99,7 @@ class Supervisor:
         ready = loop.create_task(self.pool.ready())
         stopping = loop.create_task(self._stopping.wait())
         try:
-            server = await loop.create_unix_server(partial(_Unread, self._accept), sock=listening)
+            server = await asyncio.start_unix_server(self._accept, sock=listening)
             if owner_pid is not None:
                 owner_fd = self._watch_owner(owner_pid)
             # starting takes time: `stop` may be called before it is over
@@ -216,6 +201,9 @@ class Supervisor:
         return sock
 
     async def _accept(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Sessions read from the socket itself, also file descriptors. This is not done earlier: with Python
+        # 3.11.2, a transport that is paused while its connection is made begins to read all the same
+        writer.transport.pause_reading()
         peer = writer.get_extra_info("socket")
         pid, uid = peer_credentials(peer)
         if uid not in (os.geteuid(), 0):

@@ -137,7 +137,7 @@ GROUPS: dict[str, dict[str, float]] = {
         "max_prompt_tokens": 10,
         "log_bytes": 1000,
     },
-    "few forks": {"max_total_forks": 4},
+    "few forks": {"max_total_forks": 2},
     "large variables": {"max_variable_bytes": 4000},
     "owners": {
         "owner_sequences": 2,
@@ -305,7 +305,7 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "mid_ms": ("guests", play("mid_slow 100")),
     "max_late_steps": ("guests", play("mid_loop")),
     "max_forks": ("guests", play("fork 4")),
-    "max_total_forks": ("few forks", play("fork 4", steps=3)),
+    "max_total_forks": ("few forks", play("fork 4")),
     "max_suspended_steps": ("guests", play("suspend", steps=12)),
     "max_idle_steps": ("guests", play("suspend_write", steps=12)),
     "max_ff_tokens": ("guests", play("splice_long")),
