@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -100,8 +101,10 @@ class Place:
             workers = self.memory.workers()
             found: dict[str, dict[str, list[float]]] = {"alone": {}, "beside": {}}
             self._phase(victims, seconds * _ALONE / 2, found["alone"])
+            stalls = self._stalls()
             with self._attacks(folder) as results:
                 self._phase(victims, seconds * (1 - _ALONE), found["beside"])
+                stalls = self._stalls() - stalls
             after = self.memory.look()
             self._phase(victims, seconds * _ALONE / 2, found["alone"])
             bound = before["all"] + self._growth(temporary)
@@ -109,6 +112,7 @@ class Place:
         self._report_times(victims, found)
         self._report_memory(before, after, bound)
         self._report_attacks(results)
+        self.campaign.figure("loop_stall_ms", _percentile_of(stalls, 0.99) * 1000, "ms")
         self.campaign.figure("restarts", restarts, "processes", target=0)
         if restarts:
             self.campaign.failed(-1, f"{restarts} processes were replaced")
@@ -151,9 +155,20 @@ class Place:
         results.update({name: Counter(counts) for name, counts in json.loads(output).items()})
 
     def _restarts(self) -> int:
+        return int(self._figures("aici_worker_restarts_total")[""])
+
+    def _stalls(self) -> Counter[float]:
+        """Returns how often the event loop kept a task waiting for at most so many seconds, by seconds."""
+        found = self._figures("aici_loop_stall_seconds_bucket")
+        return Counter({float(label.split('"')[1]): int(count) for label, count in found.items()})
+
+    def _figures(self, name: str) -> dict[str, float]:
+        """Returns the server's figures of this name, by their labels."""
         _, body = Client(self.port, "", "127.0.0.2").ask("GET", "/metrics")
-        lines = [line for line in body.decode().splitlines() if line.startswith("aici_worker_restarts_total")]
-        return int(float(lines[0].split()[1]))
+        lines = [line.split() for line in body.decode().splitlines() if not line.startswith("#")]
+        return {
+            line[0].removeprefix(name): float(line[-1]) for line in lines if line[0].partition("{")[0] == name
+        }
 
     def _report_times(self, victims: list[Victim], found: dict[str, dict[str, list[float]]]) -> None:
         campaign, ratios = self.campaign, []
@@ -204,3 +219,9 @@ class Place:
         for name, counts in results.items():
             for outcome, count in sorted((+counts).items()):
                 self.campaign.figure(f"attack.{name}.{outcome}", count, "times")
+
+
+def _percentile_of(counts: Counter[float], part: float) -> float:
+    """Returns the upper bound of the bucket that this part of a cumulative histogram ends in."""
+    least = part * max(counts.values(), default=0)
+    return min((bound for bound, count in counts.items() if count >= least), default=math.inf)

@@ -26,6 +26,15 @@ async def main():
         kept.append(b"x" * 8000000)
         await gen(max_tokens=1)
 """
+#: forks in each step and ends the forks, which the answer reports
+_FORKING = """\
+from aici import fork
+async def main():
+    while True:
+        if await fork(4):
+            print("x" * 50)
+            return
+"""
 _BODY_BYTES = 4 << 20
 #: concurrent half-sent requests of one address, and how long they are held
 _CONNECTIONS, _HELD_SECONDS = 250, 8.0
@@ -172,6 +181,27 @@ def read_long_prompts(attacker: Attacker) -> Counter[str]:
     return found + attacker.run(prompt=f"{time.time()} " + "the " * 4000, max_tokens=1)
 
 
+def fork_for_ever(attacker: Attacker) -> Counter[str]:
+    """Forks after a long prompt as often as a request may."""
+    script = {"language": "python", "source": _FORKING}
+    return attacker.run(script=script, prompt="the " * 2000, max_tokens=1000)
+
+
+def convert_texts(attacker: Attacker) -> Counter[str]:
+    """Has long texts turned into tokens, and many tokens into texts."""
+    text = "".join(f"W{number} u{number * 7919};" for number in range(2000))
+    found = outcomes(*attacker.client.ask("POST", "/tokenize", {"prompt": text, "return_token_strs": True}))
+    return found + outcomes(*attacker.client.ask("POST", "/detokenize", {"tokens": [100] * 4000}))
+
+
+def read_pages(attacker: Attacker) -> Counter[str]:
+    """Asks without a token, as often as the server answers, for the pages that anybody may read."""
+    found: Counter[str] = Counter()
+    for path in ("/metrics", "/openapi.json") * 20:
+        found += outcomes(*attacker.nobody.ask("GET", path))
+    return found
+
+
 ATTACKS = (
     Attack("names", explode_names),
     Attack("straight_code", run_straight_code),
@@ -193,4 +223,7 @@ ATTACKS = (
     Attack("tags", take_ids_as_tags, pause=1),
     Attack("evaluations", evaluate_much, threads=2),
     Attack("prompts", read_long_prompts, threads=2),
+    Attack("forks", fork_for_ever, threads=2),
+    Attack("texts", convert_texts, threads=2, pause=0.1),
+    Attack("pages", read_pages, threads=2, pause=0.1),
 )

@@ -25,6 +25,7 @@ def test_short_run_has_no_failures(tmp_path: Path) -> None:
     for victim in ("ann", "bob"):
         assert found[f"tenants.{victim}.requests"] > 2
         assert found[f"tenants.{victim}.p99_ratio"] > 0
+    assert 0 < found["tenants.loop_stall_ms"] < float("inf")
     assert found["tenants.server_mb"] > found["tenants.server_mb.http"] > 100
 
 
