@@ -203,6 +203,7 @@ class Supervisor:
     async def _accept(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Sessions read from the socket itself, also file descriptors. This is not done earlier: with Python
         # 3.11.2, a transport that is paused while its connection is made begins to read all the same
+        assert isinstance(writer.transport, asyncio.Transport)
         writer.transport.pause_reading()
         peer = writer.get_extra_info("socket")
         pid, uid = peer_credentials(peer)
