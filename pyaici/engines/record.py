@@ -8,9 +8,9 @@ import sys
 import time
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.engine import (
@@ -24,6 +24,21 @@ from pyaici.engines.engine import (
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
+
+
+def shared_length(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """Returns the length of the common prefix of two token lists or texts."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:  # nearly always, where one text is the other with more
+        return high
+    # binary search: comparing slices is about a hundred times as fast as a loop
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 _decoder_class = codecs.getincrementaldecoder("utf-8")
@@ -253,13 +268,22 @@ MAX_RESULT_BYTES = 32 << 20
 MAX_OWNER_RESULT_BYTES = 256 << 20
 
 
+@dataclass(slots=True)
+class _Ended:
+    """The results of a request's ended sequences, and what they take."""
+
+    owner: str | None
+    log: KeptLog
+    results: list[GenerationResult] = field(default_factory=list)
+    nbytes: int = 0
+
+
 class EndedSequences:
     """The results of ended sequences until they are fetched. A controller may fork for ever."""
 
     def __init__(self) -> None:
-        self._results: dict[int, list[GenerationResult]] = {}
-        self._logs: dict[int, KeptLog] = {}
-        self._bytes: Counter[int] = Counter()
+        #: by request
+        self._kept: dict[int, _Ended] = {}
         self._owners: Counter[str] = Counter()
         #: requests with too many bytes
         self._over: dict[int, SpaceError] = {}
@@ -267,10 +291,10 @@ class EndedSequences:
     def add(self, record: Record) -> None:
         """Adds the result of a sequence that has ended."""
         number, result, owner = record.request_id, record.result(), record.request.owner
-        self._results.setdefault(number, []).append(result)
-        self._logs[number] = record.log
-        self._bytes[number] += result.nbytes
-        if self._bytes[number] > MAX_RESULT_BYTES:
+        kept = self._kept.setdefault(number, _Ended(owner, record.log))
+        kept.results.append(result)
+        kept.nbytes += result.nbytes
+        if kept.nbytes > MAX_RESULT_BYTES:
             self._over[number] = _too_large("this request", MAX_RESULT_BYTES)
         if owner is not None:
             self._owners[owner] += result.nbytes
@@ -282,19 +306,17 @@ class EndedSequences:
         found, self._over = self._over, {}
         return found
 
-    def take(self, number: int, request: Request) -> list[GenerationResult]:
+    def take(self, number: int) -> list[GenerationResult]:
         """Returns the results of a request that has ended, by sequence number, and forgets it."""
-        results = sorted(self._results.pop(number, ()), key=lambda result: result.seq)
-        logs = self._logs.pop(number).texts() if results else {}
-        for result in results:
-            result.log = logs.get(result.seq, "")
-        if request.owner is not None:
-            self._owners[request.owner] -= self._bytes[number]
-            if self._owners[request.owner] <= 0:
-                del self._owners[request.owner]
-        del self._bytes[number]
+        kept = self._kept.pop(number)
         self._over.pop(number, None)
-        return results
+        if kept.owner is not None:
+            self._owners[kept.owner] -= kept.nbytes
+            self._owners += Counter()  # drops owners with none
+        logs = kept.log.texts()
+        for result in kept.results:
+            result.log = logs.get(result.seq, "")
+        return sorted(kept.results, key=lambda result: result.seq)
 
 
 def _too_large(whose: str, most: int) -> SpaceError:

@@ -9,8 +9,9 @@ import numpy as np
 
 from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.engines.batching.model import Feed, Line, Runner, Slot
-from pyaici.engines.batching.prefixes import Cached, shared_length
+from pyaici.engines.batching.prefixes import Cached
 from pyaici.engines.batching.sampler import score
+from pyaici.engines.record import shared_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -331,7 +331,7 @@ class SequencePool:
         Results are ordered by sequence number; those of a beam search best first, at most `n`.
         """
         family = self._families.pop(request_id)
-        results = self.ended.take(request_id, family.request)
+        results = self.ended.take(request_id)
         if family.request.beams == 1:
             return results
         kept = [result for result in results if result.reason is not FinishReason.CUT]

@@ -9,24 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aicirt.contract.errors import SpaceError
 from aicirt.contract.eviction import to_evict
+from pyaici.engines.record import shared_length
 
 if TYPE_CHECKING:
     from pyaici.engines.batching.model import KeyValueCache, Slot
 
 T = TypeVar("T")
-
-
-def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """Returns the length of the common prefix of two token lists."""
-    low, high = 0, min(len(a), len(b))
-    # binary search: comparing slices is about a hundred times as fast as a loop
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -82,7 +82,6 @@ class Families:
         self._vocabulary = vocabulary
         self._families: dict[str, Family] = {}
         self.ended = EndedSequences()
-        self._requests: dict[int, Request] = {}
         self._numbers = itertools.count()
         self._events: list[Event] = []
         self.counts = Counts()
@@ -94,7 +93,6 @@ class Families:
         family = self._families[name] = Family(
             name, number, request, events, missing=request.n - 1 if events else 0
         )
-        self._requests[number] = request
         record = family.sequences[0] = self._record(family)
         family.first = record.id
         text = record.append(tokens, Origin.PROMPT)
@@ -125,7 +123,7 @@ class Families:
         """Returns the results of an ended request and forgets it. Raises ValueError while it is running."""
         if self.names(number):
             raise ValueError(f"request {number} still has sequences to finish")
-        return self.ended.take(number, self._requests.pop(number))
+        return self.ended.take(number)
 
     def drain(self) -> list[Event]:
         """Returns the events since the last call."""

@@ -18,7 +18,7 @@ from pyaici.engines.engine import (
     Started,
     TokensAppended,
 )
-from pyaici.engines.record import TextTrail
+from pyaici.engines.record import TextTrail, shared_length
 from pyaici.server.apis.stops import Protected, Stops
 from pyaici.server.http.errors import busy, from_aici
 
@@ -194,7 +194,7 @@ class AnswerText:
         end, stop = found or (len(self._text), None)
         if not over:
             end -= self._stops.held(self._text)
-        kept = self._sent_text[: common_length(self._sent_text, self._text[:end])]
+        kept = self._sent_text[: shared_length(self._sent_text, self._text[:end])]
         retracted, new = len(self._sent_text) - len(kept), self._text[len(kept) : end]
         self._sent_text = kept + new
         # a token whose text is in both parts belongs to the first
@@ -217,20 +217,6 @@ class AnswerText:
     def _begun(self, end: int) -> int:
         """Returns how many tokens begin before this place."""
         return bisect_left(self._tokens, end, key=lambda token: token.start)
-
-
-def common_length(one: str, other: str) -> int:
-    """Returns the length of the common prefix."""
-    if other.startswith(one):
-        return len(one)
-    low, high = 0, min(len(one), len(other))
-    while low < high:  # comparing halves is a hundred times faster than comparing characters
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 async def answer_deltas(

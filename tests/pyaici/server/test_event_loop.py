@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyaici.server.apis.text import common_length
+from pyaici.engines.record import shared_length
 from tests.pyaici.server.serving import Serving
 
 SERVER = Path(__file__).parents[3] / "pyaici" / "server"
@@ -53,18 +53,18 @@ def test_coroutines_call_nothing_that_is_slow() -> None:
 
 
 @given(st.text("ab", max_size=20), st.text("ab", max_size=20))
-def test_common_length_is_that_of_the_common_prefix(one: str, other: str) -> None:
-    count = common_length(one, other)
+def test_shared_length_is_that_of_the_common_prefix(one: str, other: str) -> None:
+    count = shared_length(one, other)
     assert one[:count] == other[:count]
     assert count == min(len(one), len(other)) or one[count] != other[count]
 
 
-def test_the_common_length_of_long_texts_takes_no_step_for_each_character() -> None:
+def test_the_shared_length_of_long_texts_takes_no_step_for_each_character() -> None:
     one = "a" * 300_000
     other = one[:-1] + "b"
     start = thread_time()
     for _ in range(20):
-        assert common_length(one, other) == len(one) - 1
+        assert shared_length(one, other) == len(one) - 1
     fast = thread_time() - start
     start = thread_time()
     for a, b in zip(one, other, strict=True):

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aicirt.contract.owners import ANONYMOUS
 from pyaici.scripting.script import InterpreterMissingError, read_request
 
 #: environment variable: with 1, clients may name the owner of their requests
@@ -54,8 +55,8 @@ class ControllerCall:
     counts: bool = False
     #: the controller begins when the model has finished its thinking
     after_thinking: bool = False
-    #: owner of the request, whose limits apply; None = nobody knows who has sent it
-    owner: str | None = None
+    #: owner of the request, whose limits apply
+    owner: str = ANONYMOUS
 
     @property
     def backtrack(self) -> bool:
@@ -94,7 +95,7 @@ class ControllerCall:
                 "aici_owner is refused, since any client could name any owner: if only a server that knows "
                 f"its users reaches vLLM, start vLLM with {TRUST_OWNERS}=1"
             )
-        return cls(controller, arg, **flags, copies=copies, owner=owner)
+        return cls(controller, arg, **flags, copies=copies, owner=owner or ANONYMOUS)
 
 
 def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, str]:

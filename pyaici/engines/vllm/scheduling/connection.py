@@ -19,7 +19,6 @@ from aicirt.contract.errors import (
     SupervisorDiedError,
     VocabularyError,
 )
-from aicirt.contract.owners import ANONYMOUS
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
@@ -136,7 +135,7 @@ class Connection:
         session = self._session
         ready = session is not None and not session.lost and (call, capabilities) in session.ready
         threads = self._quick_threads if ready else self._threads
-        future = threads.submit(call.owner or "", partial(self._prepare, call, capabilities))
+        future = threads.submit(call.owner, partial(self._prepare, call, capabilities))
         if ready:
             wait([future], timeout=self._PLACE_SECONDS)
         return future
@@ -209,6 +208,5 @@ class Connection:
     @staticmethod
     def _prepared(session: Session, call: ControllerCall, capabilities: Capabilities) -> Prepared:
         runtime = session.runtime
-        owner = call.owner or ANONYMOUS
-        placement = runtime.place(call.controller, call.arg, capabilities=capabilities, owner=owner)
+        placement = runtime.place(call.controller, call.arg, capabilities=capabilities, owner=call.owner)
         return Prepared(session, call.controller, capabilities, placement)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, RuntimeFailure, TemplateGoneError, WorkerDiedError
 from aicirt.contract.messages import StepInput
-from aicirt.contract.owners import ANONYMOUS
 from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import MidResult
 from pyaici.engines.vllm.scheduling.controlled import Controlled, Drafts, Outcome
@@ -123,7 +122,7 @@ class ControllerDriver:
             capabilities=prepared.capabilities,
             seed=seed,
             wait=False,
-            owner=controlled.call.owner or ANONYMOUS,
+            owner=controlled.call.owner,
             placement=placement,
         )
 

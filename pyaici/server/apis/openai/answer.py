@@ -6,9 +6,9 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyaici.engines.record import shared_length
 from pyaici.server.apis.openai.channels import ChannelReader
 from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
-from pyaici.server.apis.text import common_length
 
 if TYPE_CHECKING:
     from pyaici.server.apis.openai.chat_plan import ChatPlan
@@ -84,7 +84,7 @@ class ChatAnswer:
         for part in parts:
             assert isinstance(part, TextChunk)
             now[part.kind] += part.text
-        kept = {kind: common_length(sent[kind], now[kind]) for kind in sent}
+        kept = {kind: shared_length(sent[kind], now[kind]) for kind in sent}
         self.reasoning, self.content = now["reasoning"], now["content"]
         return MessageChange(
             [

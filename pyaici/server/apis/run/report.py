@@ -197,8 +197,8 @@ class RunReport:
 
 
 def _variables(results: list[GenerationResult]) -> dict[str, bytes]:
-    """Returns the variables of all requests; those of a request are one object."""
-    known: dict[int, dict[str, bytes]] = {id(result.variables): result.variables for result in results}
+    """Returns the variables of all requests; the results of one have the same."""
+    known = {result.request: result.variables for result in results}
     return {name: value for values in known.values() for name, value in values.items()}
 
 

@@ -16,11 +16,11 @@ from pyaici.bundled import DESCRIPTIONS
 from pyaici.client.results import PreResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.model import Feed
-from pyaici.engines.batching.prefixes import shared_length
 from pyaici.engines.batching.scheduler import PROMPT_TOKENS
 from pyaici.engines.engine import FinishReason, GenerationResult, Request, Sampling
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.llama.runner import LlamaRunner
+from pyaici.engines.record import shared_length
 from pyaici.models import default_gguf_path
 from tests.pyaici.engines.batching.by_hand import generate_by_hand
 from tests.pyaici.engines.batching.scripted import (
