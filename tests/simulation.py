@@ -136,7 +136,8 @@ class World:
             yield module, "spin", _spin
         yield session, "usage", self._usage
         yield silence, "progress", self._progress
-        yield vocabularies, "_in_thread", _in_thread
+        for module in (vocabularies, store):
+            yield module, "in_thread", _in_thread
         yield store, "compile_in_child_async", _compile
         yield store, "code_key", lambda: f"{wasm_engine.code_key()}-fuel"
         yield wasm_engine, "_config", _config_with_fuel(wasm_engine._config)
@@ -669,7 +670,7 @@ def _store(folder: Path | None, config: WorkerConfig) -> store.ModuleStore:
     return store.ModuleStore(folder, limits=config.limits)
 
 
-async def _in_thread(function: Callable[[], Any]) -> Any:
+async def _in_thread(function: Callable[[], Any], _cancelled: object = None) -> Any:
     return function()
 
 

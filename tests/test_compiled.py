@@ -33,7 +33,7 @@ def test_the_code_of_bundled_controllers_is_shared(run: Path, monkeypatch: pytes
     monkeypatch.setattr(store, "compile_in_child", lambda *_: pytest.fail("it is compiled again"))
     for taker in (other, third):
         assert [info.id for info in taker.list()] == [bundled.id] and not taker.has(own.id)
-        assert taker.claims.of(bundled.id).owners == {}
+        assert taker.ownership.claims(bundled.id).owners == {}
         assert taker.add(wasm).compiled_sha256 == bundled.compiled_sha256
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -171,14 +171,14 @@ def looks_like_id(text: str) -> bool:
 def resolve_name(
     name: str,
     ids: Callable[[], Iterable[str]],
-    tags: Callable[[], Mapping[str, str]],
+    tagged: Callable[[str], str | None],
     shortest: int = SHORTEST_UNSEEN_ID,
 ) -> str:
     """Returns the module id for `name`, which is an id, the beginning of exactly one id, or a tag.
 
-    `ids` lists the stored modules, `tags` maps each tag to its module; each is called only if it is
-    needed. Raises UnknownModuleError if nothing has this name (`name` in its detail), or if several ids begin
-    with it (`modules`).
+    `ids` lists the stored modules, `tagged` returns the module of a tag, if there is one; each is called only
+    if it is needed. Raises UnknownModuleError if nothing has this name (`name` in its detail), or if several
+    ids begin with it (`modules`).
     """
     if is_module_id(name):
         return name
@@ -189,7 +189,7 @@ def resolve_name(
             raise UnknownModuleError(problem, modules=len(found))
         if found:
             return found[0]
-    module = tags().get(name)
+    module = tagged(name)
     if module is None:
         raise UnknownModuleError(f"no module or tag {name!r}", name=name)
     return module

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aicirt.contract.modules import ModuleInfo
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
-from aicirt.modules.ownership import Tag, Tags
+from aicirt.modules.ownership import Tag
 from aicirt.modules.store import ModuleStore, default_directory
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "ModuleInfo",
     "ModuleStore",
     "Tag",
-    "Tags",
     "compile_in_child",
     "compile_in_child_async",
     "default_directory",

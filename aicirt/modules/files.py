@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,25 +96,20 @@ class ModuleFiles:
         """Returns the facts about a script, or None; raises the errors of `script`."""
         if not self.is_script(module_id):
             self._notes.pop(module_id, None)
-        elif module_id not in self._notes:
-            self.script(module_id)
-        return self._notes.get(module_id)
+            return None
+        # another thread may change the notes
+        if (note := self._notes.get(module_id)) is None and (script := self.script(module_id)) is not None:
+            note = self._note(module_id, script)
+        return note
 
-    def notes(self) -> dict[str, ScriptNote]:
-        """Returns the facts about all undamaged scripts, by id.
-
-        Raises RuntimeFailure if one cannot be read now.
-        """
-        found: dict[str, ScriptNote] = {}
-        for module_id in self._ids(_SCRIPT):
-            try:
-                note = self.note(module_id)
-            except ModuleError:
-                continue
-            if note is not None:
-                found[module_id] = note
-        self._notes = dict(found)
-        return found
+    def interprets(self, module_id: str) -> bool:
+        """Returns whether a stored script needs a module. Raises RuntimeFailure if one cannot be read now."""
+        for script in self._ids(_SCRIPT):
+            with suppress(ModuleError):  # damaged
+                note = self.note(script)
+                if note is not None and note.interpreter == module_id:
+                    return True
+        return False
 
     def keep_wasm(self, module_id: str, data: bytes) -> None:
         """Stores a module. Raises OSError."""
@@ -132,9 +128,11 @@ class ModuleFiles:
                 path.unlink(missing_ok=True)
         self._notes.pop(module_id, None)
 
-    def _note(self, module_id: str, script: StoredScript) -> None:
+    def _note(self, module_id: str, script: StoredScript) -> ScriptNote:
         size = len(script.source.encode())
-        self._notes[module_id] = ScriptNote(script.interpreter, script.language, script.name, size)
+        note = ScriptNote(script.interpreter, script.language, script.name, size)
+        self._notes[module_id] = note
+        return note
 
     def _ids(self, *kinds: str) -> list[str]:
         found = (path for path in self._folder.iterdir() if path.suffix in kinds)

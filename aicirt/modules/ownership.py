@@ -1,199 +1,72 @@
-"""Tags, claims and ownership: which owner has named or uploaded each module, in tables on disk."""
+"""Tags, claims and charges: which owner has named or uploaded each module, or pays for it, in SQLite."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import json
-import os
 import re
+import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import ModuleError, NotOwnerError, RuntimeFailure, UnknownModuleError
+from aicirt.contract.errors import (
+    ModuleError,
+    NotOwnerError,
+    OwnerLimitError,
+    RuntimeFailure,
+    UnknownModuleError,
+)
 from aicirt.contract.modules import SHORTEST_ID, looks_like_id
 from aicirt.settings import LEAST_UPLOAD
-from aicirt.system.files import is_private_file, read_regular, write_whole
+from aicirt.system.files import private_directory
 
 if TYPE_CHECKING:
     from aicirt.modules.files import ModuleFiles
 
+#: seconds that a change waits for another process that changes the same store
+LOCK_SECONDS = 60.0
 
-View = TypeVar("View")
-#: maximum bytes of a table: millions of rows
-_MOST = 1 << 30
+# the journal is a file of its own, not SQLite's WAL: a home may be on a network file system
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS modules (
+    id TEXT PRIMARY KEY, nbytes INTEGER NOT NULL, interpreter TEXT NOT NULL, payer TEXT NOT NULL,
+    created REAL NOT NULL  -- Unix seconds of the first upload; 0 = it has only been tagged
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS charges ON modules (payer, nbytes);
+CREATE INDEX IF NOT EXISTS interpreted ON modules (interpreter);
+CREATE TABLE IF NOT EXISTS claims (
+    module TEXT, owner TEXT, since REAL NOT NULL, PRIMARY KEY (module, owner)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tags (
+    name TEXT PRIMARY KEY, module TEXT NOT NULL, owner TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tagged ON tags (module);
+CREATE INDEX IF NOT EXISTS named ON tags (owner);
+"""
 
+_DAMAGED = "it is damaged: restore or remove it. Without it, tags and uploaders are forgotten"
+_CURES = {
+    sqlite3.SQLITE_BUSY: f"another process has been changing it for {LOCK_SECONDS:.0f} s: end that process",
+    sqlite3.SQLITE_FULL: "make room there, or choose another folder (--store)",
+    sqlite3.SQLITE_READONLY: "make it writable, or choose another folder (--store)",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+}
 
-class Table:
-    """Rows of plain data by name in one JSON file, which is written atomically and thus read without a lock.
-
-    The rows stay in memory until the file is another one. Raises RuntimeFailure for a file that another user
-    has put there.
-    """
-
-    def __init__(self, directory: Path, name: str) -> None:
-        self._path = directory / f"{name}.json"
-        self._lock = directory / f".{name}.lock"
-        self._rows: dict[str, Any] = {}
-        #: the file that the rows are from; None = none
-        self._stamp: tuple[int, ...] | None = None
-        #: what was made of the rows, by the function that makes it
-        self._views: dict[Callable[[dict[str, Any]], Any], Any] = {}
-
-    def read(self) -> dict[str, Any]:
-        """Returns the rows of the table, which must not be changed."""
-        stamp = self._look()  # before the file is read: if it is replaced meanwhile, it is read again later
-        if stamp is None or stamp != self._stamp:
-            self._keep(self._read(), stamp)
-        return self._rows
-
-    def view(self, make: Callable[[dict[str, Any]], View]) -> View:
-        """Returns `make(rows)`, which is made once for the same rows, and must not be changed."""
-        rows = self.read()
-        if make not in self._views:
-            self._views[make] = make(rows)
-        view: View = self._views[make]
-        return view
-
-    def _look(self) -> tuple[int, ...] | None:
-        try:
-            found = self._path.lstat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid
-
-    def _keep(self, rows: dict[str, Any], stamp: tuple[int, ...] | None) -> None:
-        self._rows, self._stamp = rows, stamp
-        self._views.clear()
-
-    def _read(self) -> dict[str, Any]:
-        data = read_regular(self._path, _MOST, ours=True)
-        if data is None:
-            if os.path.lexists(self._path):
-                raise self._foreign(self._path)
-            return {}
-        try:
-            rows: dict[str, Any] = json.loads(data)
-        except ValueError:
-            raise RuntimeFailure(f"{self._path} is damaged: repair or remove it") from None
-        return rows
-
-    @contextmanager
-    def changing(self) -> Iterator[dict[str, Any]]:
-        """Locks the table and yields a copy of the rows; writes it at the end if it has changed.
-
-        A row must be replaced as a whole.
-        """
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            fd = os.open(self._lock, flags, 0o600)
-        except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EACCES):
-                raise
-            raise self._foreign(self._lock) from None
-        try:
-            if not is_private_file(self._lock):  # another user could hold the lock for ever
-                raise self._foreign(self._lock)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            before = self.read()
-            yield (rows := dict(before))
-            if rows != before:
-                write_whole(self._path, json.dumps(rows, sort_keys=True).encode())
-                self._keep(rows, self._look())
-        finally:
-            os.close(fd)
-
-    @staticmethod
-    def _foreign(path: Path) -> RuntimeFailure:
-        return RuntimeFailure(
-            f"{path} is not a private file of this user: remove it, or choose another folder (--store)"
-        )
+#: pattern of a tag, which excludes paths; `looks_like_id` excludes ids
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(slots=True)
 class Claim:
-    """The claims to one module. Modules uploaded before claims existed have none."""
+    """The claims to one module."""
 
     #: Unix seconds of the first upload; 0 = unknown
     created: float = 0.0
     #: Unix seconds of each owner's first upload
     owners: dict[str, float] = field(default_factory=dict)
-
-
-def _claims(rows: dict[str, Any]) -> dict[str, Claim]:
-    return {module: Claim(**row) for module, row in rows.items()}
-
-
-class Claims:
-    """The claims to the modules of one store, by module id, in one file that several processes may change."""
-
-    def __init__(self, directory: Path) -> None:
-        self._table = Table(directory, "claims")
-
-    def read(self) -> dict[str, Claim]:
-        """Returns the claims by module id."""
-        return self._table.view(_claims)
-
-    def of(self, module: str) -> Claim:
-        """Returns the claims to one module."""
-        row = self._table.read().get(module)
-        return Claim() if row is None else Claim(**row)
-
-    @contextmanager
-    def changing(self) -> Iterator[ClaimsChange]:
-        """Locks the claims for a change, and for other work that must not run during another change."""
-        with self._table.changing() as rows:
-            yield ClaimsChange(rows)
-
-
-class ClaimsChange:
-    """The claims while they are locked."""
-
-    def __init__(self, rows: dict[str, Any]) -> None:
-        self._rows = rows
-
-    def owners(self, module: str) -> set[str]:
-        """Returns the owners who have a claim to a module."""
-        return set(self._rows.get(module, {}).get("owners", ()))
-
-    def add(self, module: str, owner: str) -> None:
-        """Adds a claim for an owner who has uploaded the module. An existing claim keeps its time."""
-        now = time.time()
-        row = self._rows.get(module, {"created": now, "owners": {}})
-        self._rows[module] = {**row, "owners": {owner: now} | row["owners"]}
-
-    def require(self, module: str, owner: str) -> None:
-        """Raises NotOwnerError if `owner` has no claim to the module."""
-        owners = self.owners(module)
-        if owner not in owners:
-            who = f"{len(owners)} other owners have" if owners else "no owner is recorded"
-            raise NotOwnerError(
-                f"owner {owner!r} has not uploaded module {module}; {who}. Only an owner who uploaded it can "
-                "remove it, or an administrator with force"
-            )
-
-    def drop(self, module: str, owner: str) -> None:
-        """Removes an owner's claim to a module, if there is one."""
-        if (row := self._rows.get(module)) is not None:
-            left = {name: since for name, since in row["owners"].items() if name != owner}
-            self._rows[module] = {**row, "owners": left}
-
-    def abandoned(self, module: str) -> bool:
-        """Returns whether all owners have dropped their claims; False if there has never been a claim."""
-        row = self._rows.get(module)
-        return row is not None and not row["owners"]
-
-    def forget(self, module: str) -> None:
-        """Removes the claims to a module that is no longer stored."""
-        self._rows.pop(module, None)
-
-
-#: pattern of a tag, which excludes paths; `looks_like_id` excludes ids
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +77,67 @@ class Tag:
     owner: str = ""
 
 
-class Tags:
-    """The tags of one store, in one file that several processes may change."""
+class Ownership:
+    """The ownership of the modules in one store, in one file that several processes and threads may change.
 
-    def __init__(self, directory: Path) -> None:
-        self._table = Table(directory, "tags")
+    A change locks the file, so that a module is not added and removed at the same time. All methods may raise
+    RuntimeFailure if the file cannot be read or written.
+    """
 
-    def set(self, name: str, module: str, owner: str = "") -> Tag:
-        """Tags `module` with `name`, or moves the existing tag there.
+    def __init__(self, directory: Path, files: ModuleFiles) -> None:
+        """Keeps the file in a private folder in `directory`. Raises RuntimeFailure, OSError."""
+        self._path = private_directory(directory / "owners") / "owners.sqlite"
+        self._files = files
+        self._idle: list[sqlite3.Connection] = []
 
-        Raises `ModuleError` for an invalid name, `NotOwnerError` if the tag belongs to another owner.
+    # -- changes -----------------------------------------------------------------------------
+
+    @contextmanager
+    def claiming(self, module_id: str, claimant: str) -> Iterator[None]:
+        """Locks the file while a module is stored, so that it is not removed before its claim is written.
+
+        Without a claimant, neither locks nor adds a claim.
+        """
+        if not claimant:
+            yield
+            return
+        with self._changing() as db:
+            yield
+            self._claim(db, module_id, claimant)
+
+    def claim(self, module_id: str, claimant: str) -> bool:
+        """Adds a claim to a module; returns False if it is not stored. An existing claim keeps its time."""
+        with self._changing() as db:
+            if stored := self._files.has(module_id):
+                self._claim(db, module_id, claimant)
+            return stored
+
+    def remove(self, module_id: str, owner: str = "", *, force: bool = False) -> list[str]:
+        """Drops an owner's claim to a module; the owner's tags on it must be removed before.
+
+        If no claim and no tag is left, and no stored script needs the module, removes it. With `force`,
+        removes it and its tags even if others have claims to it. Returns the ids of all modules whose files
+        have been removed: for a script also its interpreter, if it was the last to need it. Raises
+        `UnknownModuleError`, `NotOwnerError` if the owner has no claim to the module, `ModuleError` if the
+        owner has tags on it.
+        """
+        with self._changing() as db:
+            stored = self._files.has(module_id)
+            if stored and not force and not self._give_up(db, module_id, owner):
+                return []
+            gone = self._drop(
+                db, module_id
+            )  # also of one that another machine has removed from a shared folder
+        if not stored:
+            raise UnknownModuleError(f"no module {module_id}")
+        return gone
+
+    def tag(self, name: str, module_id: str, owner: str = "", limit: int | None = None) -> list[str]:
+        """Tags a module, or moves the existing tag there. `limit`: the number of tags that an owner may have.
+
+        Returns the ids of modules that are removed as a result: see `untag`. Raises `UnknownModuleError`,
+        `ModuleError` for an invalid name, `NotOwnerError` if the tag belongs to another owner, and
+        `OwnerLimitError`.
         """
         if not _NAME.fullmatch(name):
             raise ModuleError(
@@ -225,173 +149,158 @@ class Tags:
                 f"tag {name!r} could be taken for the id of a module, since it has {SHORTEST_ID} or more "
                 "characters, all from 0-9 and a-f: add a letter from g to z, a '.', '_' or '-'"
             )
-        tag = Tag(name, module, owner)
-        with self._table.changing() as tags:
-            _require_owner(tags.get(name), owner)
-            tags[name] = asdict(tag)
-        return tag
+        with self._changing() as db:
+            if not self._files.has(module_id):
+                raise UnknownModuleError(f"no module {module_id}")
+            before = self._tag_for(db, name, owner)
+            question = "SELECT count(*) FROM tags WHERE owner = ? AND name != ?"
+            (others,) = db.execute(question, (owner, name)).fetchone()
+            if limit is not None and others >= limit:
+                raise OwnerLimitError(
+                    f"owner {owner!r} has {others} tags; the limit is {limit} (owner_tags): remove some",
+                    limit=limit,
+                )
+            db.execute("REPLACE INTO tags VALUES (?, ?, ?)", (name, module_id, owner))
+            self._record(db, module_id, 0.0)
+            return [] if before is None else self._drop_unwanted(db, before)
 
-    def remove(self, name: str, owner: str = "", *, force: bool = False) -> None:
+    def untag(self, name: str, owner: str = "", *, force: bool = False) -> list[str]:
         """Removes a tag; with `force`, of any owner.
 
-        Raises `UnknownModuleError` for an unknown tag, `NotOwnerError` if the tag belongs to another owner.
-        """
-        with self._table.changing() as tags:
-            if name not in tags:
-                raise UnknownModuleError(f"no tag {name!r}")
-            if not force:
-                _require_owner(tags[name], owner)
-            del tags[name]
-
-    def modules(self) -> dict[str, str]:
-        """Returns the module id of each tag."""
-        return self._table.view(_modules)
-
-    def list(self) -> Sequence[Tag]:
-        """Returns all tags, sorted by name."""
-        return self._table.view(_sorted)
-
-    def of(self, module: str) -> Sequence[str]:
-        """Returns the names of a module's tags, sorted."""
-        return self._table.view(_by_module).get(module, ())
-
-
-def _modules(rows: dict[str, Any]) -> dict[str, str]:
-    return {name: row["module"] for name, row in rows.items()}
-
-
-def _sorted(rows: dict[str, Any]) -> Sequence[Tag]:
-    return [Tag(**row) for _, row in sorted(rows.items())]
-
-
-def _by_module(rows: dict[str, Any]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, row in sorted(rows.items()):
-        found.setdefault(row["module"], []).append(name)
-    return found
-
-
-def _require_owner(tag: dict[str, Any] | None, owner: str) -> None:
-    if tag and tag["owner"] not in ("", owner):
-        raise NotOwnerError(f"tag {tag['name']!r} belongs to {tag['owner']!r}")
-
-
-class Ownership:
-    """The ownership of the modules in one store.
-
-    Changes hold the lock of the claims, so that a module is not added and removed at the same time.
-    """
-
-    def __init__(self, files: ModuleFiles, tags: Tags, claims: Claims, gone: Callable[[str], None]) -> None:
-        """Calls `gone` with the id of each module that is no longer stored."""
-        self._files = files
-        self._tags = tags
-        self._claims = claims
-        self._gone = gone
-
-    @contextmanager
-    def claiming(self, module_id: str, claimant: str) -> Iterator[None]:
-        """Locks the claims while a module is stored, so that it is not removed before its claim is written.
-
-        Without a claimant, neither locks nor adds a claim.
-        """
-        if not claimant:
-            yield
-            return
-        with self._claims.changing() as claims:
-            yield
-            claims.add(module_id, claimant)
-
-    def remove(self, module_id: str, owner: str = "", *, force: bool = False) -> bool:
-        """Drops an owner's claim to a module; the owner's tags on it must be removed before.
-
-        If no claim and no tag is left, and no stored script needs the module, removes the module with its
-        compiled code and returns True. With `force`, removes it and its tags even if others have claims to
-        it. Raises `UnknownModuleError`, `NotOwnerError` if the owner has no claim to the module,
-        `ModuleError` if the owner has tags on it.
-        """
-        with self._claims.changing() as claims:
-            if not self._files.has(module_id):
-                raise UnknownModuleError(f"no module {module_id}")
-            tags = [tag for tag in self._tags.list() if tag.module == module_id]
-            if force:
-                for tag in tags:
-                    self._tags.remove(tag.name, force=True)
-            else:
-                claims.require(module_id, owner)
-                if own := [tag.name for tag in tags if tag.owner == owner]:
-                    raise ModuleError(
-                        f"module {module_id} still has the tags {', '.join(own)}: remove them first"
-                    )
-                claims.drop(module_id, owner)
-                if tags or claims.owners(module_id) or self._interprets(module_id):
-                    return False
-            self._drop(module_id, claims)
-        return True
-
-    def tag(self, name: str, module_id: str, owner: str = "") -> str | None:
-        """Tags a module, or moves the existing tag there.
-
-        Returns the id of a module that is removed as a result, if any: see `untag`. Raises
-        `UnknownModuleError`, and the errors of `Tags.set`.
-        """
-        with self._claims.changing() as claims:
-            if not self._files.has(module_id):
-                raise UnknownModuleError(f"no module {module_id}")
-            before = [tag.module for tag in self._tags.list() if tag.name == name]
-            self._tags.set(name, module_id, owner)
-            return self._drop_unwanted(before, claims)
-
-    def untag(self, name: str, owner: str = "", *, force: bool = False) -> str | None:
-        """Removes a tag. Raises the errors of `Tags.remove`.
-
         A module that all its owners have removed is kept by its tags. Removing the last of them removes the
-        module too, since no owner could remove it later. Returns the id of such a module.
+        module too, since no owner could remove it later. Returns the ids of such modules. Raises
+        `UnknownModuleError` for an unknown tag, `NotOwnerError` if the tag belongs to another owner.
         """
-        with self._claims.changing() as claims:
-            before = [tag.module for tag in self._tags.list() if tag.name == name]
-            self._tags.remove(name, owner, force=force)
-            return self._drop_unwanted(before, claims)
+        with self._changing() as db:
+            module_id = self._tag_for(db, name, owner, force=force)
+            if module_id is None:
+                raise UnknownModuleError(f"no tag {name!r}")
+            db.execute("DELETE FROM tags WHERE name = ?", (name,))
+            return self._drop_unwanted(db, module_id)
+
+    # -- questions ---------------------------------------------------------------------------
 
     def bytes_of(self, owner: str) -> int:
         """Returns the bytes of all files charged to an owner; small files are charged `LEAST_UPLOAD`.
 
         A module that several owners have uploaded is charged to the first of them. A module without claims is
-        charged to the owner of a tag on it, or of a script that needs it. Raises RuntimeFailure if a script
-        cannot be read now.
+        charged to the owner of a tag on it, or of a script that needs it.
         """
-        keepers: dict[str, str] = {}
-        for module_id, claim in self._claims.read().items():
-            if claim.owners:
-                keepers[module_id] = min(claim.owners, key=lambda name: claim.owners[name])
-        for tag in self._tags.list():
-            keepers.setdefault(tag.module, tag.owner)
-        for script, note in self._files.notes().items():
-            if script in keepers:
-                keepers.setdefault(note.interpreter, keepers[script])
-        mine = [module_id for module_id, keeper in keepers.items() if keeper == owner]
-        sizes = [self._files.size(module_id) for module_id in mine]
-        return sum(max(LEAST_UPLOAD, size) for size in sizes if size)
+        question = "SELECT total(max(nbytes, ?)) FROM modules WHERE payer = ?"
+        ((nbytes,),) = self._ask(question, LEAST_UPLOAD, owner)
+        return int(nbytes)
 
-    def _drop_unwanted(self, modules: Sequence[str], claims: ClaimsChange) -> str | None:
-        """Removes a module that nothing needs any longer; returns its id.
+    def tagged(self, name: str) -> str | None:
+        """Returns the module with a tag; None if there is no such tag."""
+        found = self._ask("SELECT module FROM tags WHERE name = ?", name)
+        return found[0][0] if found else None
 
-        `modules` has at most one module, which a tag or a script has needed until now.
+    def tags(self) -> list[Tag]:
+        """Returns all tags, sorted by name."""
+        return [Tag(*row) for row in self._ask("SELECT name, module, owner FROM tags ORDER BY name")]
+
+    def tags_of(self, module_id: str) -> list[str]:
+        """Returns the names of a module's tags, sorted."""
+        return [
+            name for (name,) in self._ask("SELECT name FROM tags WHERE module = ? ORDER BY name", module_id)
+        ]
+
+    def finds(self, owner: str, module_id: str) -> bool:
+        """Returns whether an owner has uploaded a module, or it has a tag."""
+        question = (
+            "SELECT 1 WHERE EXISTS (SELECT 1 FROM claims WHERE module = ?1 AND owner = ?2) "
+            "OR EXISTS (SELECT 1 FROM tags WHERE module = ?1)"
+        )
+        return bool(self._ask(question, module_id, owner))
+
+    def claims(self, module_id: str) -> Claim:
+        """Returns the claims to a module."""
+        owners = dict(self._ask("SELECT owner, since FROM claims WHERE module = ?", module_id))
+        created = self._ask("SELECT created FROM modules WHERE id = ?", module_id)
+        return Claim(created[0][0] if created else 0.0, owners)
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def _claim(self, db: sqlite3.Connection, module_id: str, owner: str) -> None:
+        now = time.time()
+        row = (module_id, owner, now)
+        if db.execute("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", row).rowcount:
+            self._record(db, module_id, now)
+
+    def _record(self, db: sqlite3.Connection, module_id: str, created: float) -> None:
+        """Adds a module's row, or the time to the row of one that had no claim until now."""
+        interpreter = self._interpreter(module_id) or ""
+        rows = [(interpreter, self._files.size(interpreter), "", 0.0)] if interpreter else []
+        db.executemany(
+            "INSERT INTO modules (id, nbytes, interpreter, created, payer) VALUES (?, ?, ?, ?, '') "
+            "ON CONFLICT DO UPDATE SET created = excluded.created WHERE created = 0",
+            [*rows, (module_id, self._files.size(module_id), interpreter, created)],
+        )
+        self._charge(db, module_id)
+        if interpreter:
+            self._charge(db, interpreter)
+
+    @staticmethod
+    def _charge(db: sqlite3.Connection, module_id: str) -> None:
+        """Finds out who pays for a module after a change of its claims or tags, or of its scripts."""
+        db.execute(
+            "UPDATE modules SET payer = coalesce("
+            "(SELECT owner FROM claims WHERE module = modules.id ORDER BY since, owner LIMIT 1), "
+            "(SELECT owner FROM tags WHERE module = modules.id ORDER BY name LIMIT 1), "
+            "(SELECT payer FROM modules AS script WHERE script.interpreter = modules.id LIMIT 1), '') "
+            "WHERE id = ?",
+            (module_id,),
+        )
+
+    def _give_up(self, db: sqlite3.Connection, module_id: str, owner: str) -> bool:
+        """Drops an owner's claim to a module; returns whether nothing keeps the module any longer."""
+        owners = [name for (name,) in db.execute("SELECT owner FROM claims WHERE module = ?", (module_id,))]
+        if owner not in owners:
+            who = f"{len(owners)} other owners have" if owners else "no owner is recorded"
+            raise NotOwnerError(
+                f"owner {owner!r} has not uploaded module {module_id}; {who}. Only an owner who uploaded it "
+                "can remove it, or an administrator with force"
+            )
+        tags = db.execute(
+            "SELECT name FROM tags WHERE module = ? AND owner = ? ORDER BY name", (module_id, owner)
+        )
+        if own := [name for (name,) in tags]:
+            raise ModuleError(f"module {module_id} still has the tags {', '.join(own)}: remove them first")
+        db.execute("DELETE FROM claims WHERE module = ? AND owner = ?", (module_id, owner))
+        self._charge(db, module_id)
+        return self._is_unwanted(db, module_id)
+
+    def _is_unwanted(self, db: sqlite3.Connection, module_id: str) -> bool:
+        """Returns whether all owners have dropped their claims, and no tag and no script needs the module.
+
+        A module without a claim from the beginning is never unwanted. Raises RuntimeFailure if a script
+        cannot be read.
         """
-        tagged = {tag.module for tag in self._tags.list()}
-        for module_id in modules:
-            if claims.abandoned(module_id) and module_id not in tagged and not self._interprets(module_id):
-                self._drop(module_id, claims)
-                return module_id
-        return None
+        (kept,) = db.execute(
+            "SELECT NOT EXISTS (SELECT 1 FROM modules WHERE id = ?1 AND created > 0) "
+            "OR EXISTS (SELECT 1 FROM claims WHERE module = ?1) "
+            "OR EXISTS (SELECT 1 FROM tags WHERE module = ?1)",
+            (module_id,),
+        ).fetchone()
+        # other machines may have stored scripts in the same folder, so the files decide
+        return not kept and (self._files.is_script(module_id) or not self._files.interprets(module_id))
 
-    def _drop(self, module_id: str, claims: ClaimsChange) -> None:
+    def _drop_unwanted(self, db: sqlite3.Connection, module_id: str) -> list[str]:
+        """Removes a module that a tag or script has needed until now, unless something else does."""
+        self._charge(db, module_id)
+        return self._drop(db, module_id) if self._is_unwanted(db, module_id) else []
+
+    def _drop(self, db: sqlite3.Connection, module_id: str) -> list[str]:
+        """Removes a module with its claims and tags, and its interpreter if only this script needed it."""
         interpreter = self._interpreter(module_id)
-        claims.forget(module_id)
+        for statement in (
+            "DELETE FROM claims WHERE module = ?",
+            "DELETE FROM tags WHERE module = ?",
+            "DELETE FROM modules WHERE id = ?",
+        ):
+            db.execute(statement, (module_id,))
         self._files.discard(module_id)
-        self._gone(module_id)
-        if interpreter is not None:
-            self._drop_unwanted([interpreter], claims)
+        return [module_id, *([] if interpreter is None else self._drop_unwanted(db, interpreter))]
 
     def _interpreter(self, module_id: str) -> str | None:
         """Returns the interpreter of a script; None for a module, and for a damaged script."""
@@ -401,6 +310,52 @@ class Ownership:
             return None
         return None if note is None else note.interpreter
 
-    def _interprets(self, module_id: str) -> bool:
-        """Returns whether a stored script needs a module. Raises RuntimeFailure if one cannot be read."""
-        return any(note.interpreter == module_id for note in self._files.notes().values())
+    @staticmethod
+    def _tag_for(db: sqlite3.Connection, name: str, owner: str, *, force: bool = False) -> str | None:
+        """Returns the module with a tag, None if there is no such tag; raises NotOwnerError."""
+        row = db.execute("SELECT module, owner FROM tags WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        module_id, holder = row
+        if not force and holder not in ("", owner):
+            raise NotOwnerError(f"tag {name!r} belongs to {holder!r}")
+        return str(module_id)
+
+    # -- the file ----------------------------------------------------------------------------
+
+    def _ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._connected() as db:
+            return db.execute(question, values).fetchall()
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Locks the file for a change, which is made whole at the end, or not at all after an error."""
+        with self._connected() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """Yields a connection for one thread: others do not see its unfinished change."""
+        try:
+            try:
+                db = self._idle.pop()
+            except IndexError:
+                db = self._connect()
+            yield db
+            self._idle.append(db)
+        except sqlite3.Error as error:
+            cure = _CURES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+            raise RuntimeFailure(f"{self._path}: {error}" + (f": {cure}" if cure else "")) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        return db

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 import builtins
 import hashlib
@@ -11,13 +12,14 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from aicirt.contract.errors import ModuleError, ProtocolError, RuntimeFailure
 from aicirt.contract.modules import ModuleInfo, StoredScript, resolve_name
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.files import ModuleFiles, ScriptNote
-from aicirt.modules.ownership import Claim, Claims, Ownership, Tags
+from aicirt.modules.ownership import Ownership
 from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MOST_DESCRIPTION, Limits
 from aicirt.system.child import Start
 from aicirt.system.files import (
@@ -29,6 +31,7 @@ from aicirt.system.files import (
     write_whole,
 )
 from aicirt.system.shortage import describe, is_shortage
+from aicirt.system.threads import Result, in_thread
 from aicirt.system.user import User
 from aicirt.wasm.engine import code_key
 from aicirt.wasm.module.check import CHECKED
@@ -57,8 +60,8 @@ async def _at_once(_owner: str, _nbytes: int) -> AsyncIterator[Callable[[float],
     yield lambda _seconds: None
 
 
-def _ignore(_module: str) -> None:
-    pass
+#: number of threads that `apart` uses at a time
+_THREADS = 4
 
 
 class ModuleStore:
@@ -101,15 +104,12 @@ class ModuleStore:
             let_read(self.code, user.gid)
         self._cost = cost or CompileLimits()
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
-        self.tags = Tags(root)
-        self.claims = Claims(root)
-        self.ownership = Ownership(self.files, self.tags, self.claims, self._gone)
+        self.ownership = Ownership(root, self.files)
         #: schedules the compilations of `add_async` and `get_async`
         self.turns: FairTurns = _at_once
         #: starts the compilers of `add_async` and `get_async`; None: each in a new interpreter
         self.start: Start | None = None
-        #: called with the id of a module or script that is no longer stored
-        self.on_gone: Callable[[str], None] = _ignore
+        self._threads = asyncio.Semaphore(_THREADS)
 
     # -- adding ------------------------------------------------------------------------------
 
@@ -137,19 +137,24 @@ class ModuleStore:
 
     async def _add_async(self, wasm: bytes, owner: str, claimant: str) -> ModuleInfo:
         """Waits for a turn of `owner`, compiles the module, and adds a claim for `claimant`, if any."""
-        module_id = self._check_size(wasm)
-        known = self._known(module_id, claimant)
-        if known:
+        module_id = await self.apart(partial(self._check_size, wasm))
+        look = partial(self._known, module_id, claimant)
+        if known := await self.apart(look):
             return known
         async with self.turns(owner, len(wasm)) as spent:
-            if known := self._known(module_id, claimant):  # another caller has added it meanwhile
+            if known := await self.apart(look):  # another caller has added it meanwhile
                 return known
             with self._keeping() as (pending, artifact):
-                pending.write_bytes(wasm)
+                await self.apart(partial(pending.write_bytes, wasm))
                 info = await compile_in_child_async(
                     pending, artifact, self._limits, self._cost, spent, self._user, self.start
                 )
-                return self._finish(info, pending, artifact, claimant)
+                return await self.apart(partial(self._finish, info, pending, artifact, claimant))
+
+    async def apart(self, call: Callable[[], Result]) -> Result:
+        """Returns what `call` does, which reads or writes files, in a thread: see `in_thread`."""
+        async with self._threads:
+            return await in_thread(call)
 
     def add_script(self, script: StoredScript, owner: str = "") -> ModuleInfo:
         """Stores a script for `owner`, as `add` stores a module; its interpreter must be stored already.
@@ -158,11 +163,9 @@ class ModuleStore:
         if there is no room.
         """
         script.check()
-        with self._writing("stored"), self.claims.changing() as claims:
+        with self._writing("stored"), self.ownership.claiming(script.id, owner):
             self._require_interpreter(script)
             self.files.keep_script(script)
-            if owner:
-                claims.add(script.id, owner)
             note = self.files.note(script.id)
         assert note is not None
         return self._named(self._of_script(script.id, note))
@@ -216,10 +219,6 @@ class ModuleStore:
                 raise
         return self._ready(info)
 
-    def _gone(self, module_id: str) -> None:
-        self._discard(*self.code.glob(f"{module_id}-*"))
-        self.on_gone(module_id)
-
     @staticmethod
     def _discard(*paths: Path) -> None:
         for path in paths:
@@ -237,8 +236,14 @@ class ModuleStore:
 
     async def get_async(self, name: str, owner: str = "") -> ModuleInfo:
         """Does the same as `get`, for asyncio; a compilation takes a turn of `owner`."""
-        module_id = self.resolve(name)
-        return self._known(module_id) or await self._add_async(self.files.wasm(module_id), owner, "")
+
+        def look() -> tuple[ModuleInfo | None, bytes]:
+            module_id = self.resolve(name)
+            known = self._known(module_id)
+            return known, b"" if known else self.files.wasm(module_id)
+
+        known, wasm = await self.apart(look)
+        return known or await self._add_async(wasm, owner, "")
 
     async def describe_async(self, name: str, owner: str = "") -> ModuleInfo:
         """Returns a module or script by id or tag, without checking its artifact.
@@ -246,17 +251,19 @@ class ModuleStore:
         Compiles the module in a turn of `owner` if it has no description here. Raises the errors of
         `get_async`.
         """
-        module_id = self.resolve(name)
-        if (note := self.files.note(module_id)) is not None:
-            return self._named(self._of_script(module_id, note))
-        info = self._described(module_id)
-        if info is None or not self.has(module_id):
-            return await self.get_async(module_id, owner)
-        return self._named(info)
+
+        def look() -> ModuleInfo | None:
+            module_id = self.resolve(name)
+            if (note := self.files.note(module_id)) is not None:
+                return self._named(self._of_script(module_id, note))
+            info = self._described(module_id)
+            return None if info is None or not self.has(module_id) else self._named(info)
+
+        return await self.apart(look) or await self.get_async(name, owner)
 
     def resolve(self, name: str) -> str:
         """Returns the module id for an id, the beginning of an id, or a tag. Raises `UnknownModuleError`."""
-        return resolve_name(name, self.files.ids, self.tags.modules)
+        return resolve_name(name, self.files.ids, self.ownership.tagged)
 
     def find_call(self, name: str, arg: bytes) -> tuple[str, bytes]:
         """Returns the module that runs for a name with an argument, and the argument that it receives.
@@ -306,13 +313,9 @@ class ModuleStore:
         return len(self.files.ids())
 
     def _listed(self, after: str, found_by: str | None) -> Iterator[ModuleInfo]:
-        ids, claims = self.files.ids(), self.claims.read()
-        tags: dict[str, builtins.list[str]] = {}
-        for tag in self.tags.list():
-            tags.setdefault(tag.module, []).append(tag.name)
+        ids = self.files.ids()
         for module_id in ids[bisect.bisect_right(ids, after) :]:
-            claim = claims.get(module_id, Claim())
-            if found_by is not None and found_by not in claim.owners and module_id not in tags:
+            if found_by is not None and not self.ownership.finds(found_by, module_id):
                 continue
             try:
                 note = self.files.note(module_id)
@@ -320,19 +323,24 @@ class ModuleStore:
                 continue
             info = self._described(module_id) if note is None else self._of_script(module_id, note)
             if info is not None:
-                yield _with_names(info, tags.get(module_id, []), claim)
+                yield self._named(info)
 
-    def remove(self, name: str, owner: str = "", *, force: bool = False) -> bool:
+    def remove(self, name: str, owner: str = "", *, force: bool = False) -> builtins.list[str]:
         """Removes a module, by id or tag, as `Ownership.remove` does. Raises also UnknownModuleError."""
-        return self.ownership.remove(self.resolve(name), owner, force=force)
+        return self._gone(self.ownership.remove(self.resolve(name), owner, force=force))
 
-    def tag(self, name: str, module: str, owner: str = "") -> str | None:
+    def tag(self, name: str, module: str, owner: str = "", limit: int | None = None) -> builtins.list[str]:
         """Tags a module, by id or tag, as `Ownership.tag` does. Raises also UnknownModuleError."""
-        return self.ownership.tag(name, self.resolve(module), owner)
+        return self._gone(self.ownership.tag(name, self.resolve(module), owner, limit))
 
-    def untag(self, name: str, owner: str = "", *, force: bool = False) -> str | None:
+    def untag(self, name: str, owner: str = "", *, force: bool = False) -> builtins.list[str]:
         """Removes a tag, as `Ownership.untag` does."""
-        return self.ownership.untag(name, owner, force=force)
+        return self._gone(self.ownership.untag(name, owner, force=force))
+
+    def _gone(self, modules: builtins.list[str]) -> builtins.list[str]:
+        for module_id in modules:
+            self._discard(*self.code.glob(f"{module_id}-*"))
+        return modules
 
     # -- scripts -----------------------------------------------------------------------------
 
@@ -391,11 +399,8 @@ class ModuleStore:
             return None
         if hashlib.sha256(code).hexdigest() != info.compiled_sha256:
             return None
-        if claimant:
-            with self.claims.changing() as claims:
-                if not self.has(module_id):  # removed meanwhile
-                    return None
-                claims.add(module_id, claimant)
+        if claimant and not self.ownership.claim(module_id, claimant):  # removed meanwhile
+            return None
         return self._ready(info)
 
     def _ready(self, info: ModuleInfo) -> ModuleInfo:
@@ -405,14 +410,11 @@ class ModuleStore:
         return self._named(info)
 
     def _named(self, info: ModuleInfo) -> ModuleInfo:
-        return _with_names(info, list(self.tags.of(info.id)), self.claims.of(info.id))
-
-
-def _with_names(info: ModuleInfo, tags: list[str], claim: Claim) -> ModuleInfo:
-    """Adds tags and claims, which are stored separately, to a description."""
-    info.tags = tags
-    info.owners, info.created = sorted(claim.owners), claim.created
-    return info
+        """Adds tags and claims, which are stored separately, to a description."""
+        claim = self.ownership.claims(info.id)
+        info.tags = self.ownership.tags_of(info.id)
+        info.owners, info.created = sorted(claim.owners), claim.created
+        return info
 
 
 def _key(limits: Limits) -> str:

@@ -228,3 +228,16 @@ def builds(settings: DaemonSettings, clock: Callable[[], float]) -> FairQueue:
         "start fewer requests with new arguments at the same time",
     )
     return FairQueue(limits, clock)
+
+
+def changes(settings: DaemonSettings, clock: Callable[[], float]) -> FairQueue:
+    """Returns the queue for changes of the store: scripts, tags and removals, one at a time."""
+    limits = QueueLimits(
+        "changes",
+        1,
+        1,
+        (settings.owner_queue, "owner_queue"),
+        (settings.owner_queue_bytes, "owner_queue_bytes"),
+        "send one after the other",
+    )
+    return FairQueue(limits, clock)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import OwnerLimitError, ProtocolError
@@ -14,6 +15,7 @@ from aicirt.contract.modules import StoredScript
 from aicirt.contract.owners import DEFAULT_OWNER
 from aicirt.settings import LEAST_UPLOAD, LIST_PAGE
 from aicirt.system.logs import fields
+from aicirt.system.threads import Result
 
 if TYPE_CHECKING:
     from aicirt.supervisor.server import Supervisor
@@ -35,28 +37,29 @@ def owner_of(args: dict[str, Any], default: str = DEFAULT_OWNER) -> str:
 class Uploads:
     """Limits bytes by owner: those stored, which survive a restart, and those being uploaded."""
 
-    def __init__(self, limit: int, stored: Callable[[str], int]) -> None:
+    def __init__(self, limit: int, stored: Callable[[str], Awaitable[int]]) -> None:
         """`stored` returns the bytes that an owner has in the store."""
         self._limit = limit
         self._stored = stored
         self._coming: Counter[str] = Counter()
 
-    @contextmanager
-    def counted(self, owner: str, size: int) -> Iterator[None]:
+    @asynccontextmanager
+    async def counted(self, owner: str, size: int) -> AsyncIterator[None]:
         """Counts `size` bytes during the block; 0 if they are stored already. Raises OwnerLimitError."""
         if not size:
             yield
             return
         nbytes = max(LEAST_UPLOAD, size)
-        have = self._stored(owner) + self._coming[owner]
-        if have + nbytes > self._limit:
-            raise OwnerLimitError(
-                f"owner {owner!r} has uploaded modules and scripts that count {have} bytes, and this one "
-                f"counts {nbytes}; the limit is {self._limit} (owner_upload_bytes): remove some first",
-                limit=self._limit,
-            )
+        coming = self._coming[owner]  # those that are stored while we ask count twice
         self._coming[owner] += nbytes
         try:
+            have = coming + await self._stored(owner)
+            if have + nbytes > self._limit:
+                raise OwnerLimitError(
+                    f"owner {owner!r} has uploaded modules and scripts that count {have} bytes, and this one "
+                    f"counts {nbytes}; the limit is {self._limit} (owner_upload_bytes): remove some first",
+                    limit=self._limit,
+                )
             yield
         finally:
             self._coming[owner] -= nbytes
@@ -85,7 +88,8 @@ class ModuleCalls:
 
     async def _upload(self, args: dict[str, Any]) -> dict[str, Any]:
         store, owner, wasm = self._store, self._owner(args), args["wasm"]
-        with self._supervisor.uploads.counted(owner, 0 if store.knows(wasm) else len(wasm)):
+        known = await store.apart(partial(store.knows, wasm))
+        async with self._supervisor.uploads.counted(owner, 0 if known else len(wasm)):
             info = await store.add_async(wasm, owner)
         self._log_change("client %d has uploaded %s", owner, info.id)
         return info.to_wire()
@@ -94,38 +98,48 @@ class ModuleCalls:
         store, owner = self._store, self._owner(args)
         given = args["script"]
         script = StoredScript(*(given[field.name] for field in dataclasses.fields(StoredScript)))
-        script.check()
-        nbytes = 0 if store.has(script.id) else len(script.pack())
-        with self._supervisor.uploads.counted(owner, nbytes):
-            info = store.add_script(script, owner)
+
+        def check() -> tuple[bool, int]:
+            script.check()
+            return store.has(script.id), len(script.pack())
+
+        known, nbytes = await store.apart(check)
+        async with self._supervisor.uploads.counted(owner, 0 if known else nbytes):
+            info = await self._change(owner, partial(store.add_script, script, owner), nbytes)
         self._log_change("client %d has uploaded the script %s", owner, info.id)
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:
         owner, limit = self._owner(args), self._supervisor.config.daemon.owner_tags
-        others = [tag for tag in self._store.tags.list() if tag.owner == owner and tag.name != args["tag"]]
-        if len(others) >= limit:
-            raise OwnerLimitError(
-                f"owner {owner!r} has {len(others)} tags; the limit is {limit} (owner_tags): remove some",
-                limit=limit,
-            )
-        self._forget(owner, self._store.tag(args["tag"], args["module"], owner))
+        self._forget(
+            owner,
+            await self._change(owner, partial(self._store.tag, args["tag"], args["module"], owner, limit)),
+        )
 
     async def _untag(self, args: dict[str, Any]) -> None:
-        owner = self._owner(args)
-        self._forget(owner, self._store.untag(args["tag"], owner, force=args.get("force") is True))
+        owner, force = self._owner(args), args.get("force") is True
+        self._forget(
+            owner, await self._change(owner, partial(self._store.untag, args["tag"], owner, force=force))
+        )
 
     async def _remove(self, args: dict[str, Any]) -> bool:
         """Removes an owner's claim; returns whether the module is gone too."""
-        owner, module = self._owner(args), self._store.resolve(args["module"])
-        gone = self._store.remove(module, owner, force=args.get("force") is True)
-        self._forget(owner, module if gone else None)
-        return gone
+        owner, force = self._owner(args), args.get("force") is True
+        gone = await self._change(owner, partial(self._store.remove, args["module"], owner, force=force))
+        self._forget(owner, gone)
+        return bool(gone)
 
-    def _forget(self, owner: str, gone: str | None) -> None:
-        """Logs the removal of a module. `gone`: the deleted module, None if it is still stored."""
-        if gone is not None:
-            self._log_change("client %d has removed %s", owner, gone)
+    async def _change(self, owner: str, change: Callable[[], Result], nbytes: int = 0) -> Result:
+        """Changes the store in a thread, in the owner's turn."""
+        async with self._supervisor.changes.turn(owner, nbytes):
+            return await self._store.apart(change)
+
+    def _forget(self, owner: str, gone: list[str]) -> None:
+        """Forgets and logs modules that are no longer stored."""
+        for module in gone:
+            self._supervisor.templates.forget_module(module)
+        if gone:  # an interpreter that went with its last script is not the caller's
+            self._log_change("client %d has removed %s", owner, gone[0])
 
     async def _describe(self, args: dict[str, Any]) -> dict[str, Any]:
         info = await self._store.describe_async(args["module"], self._owner(args))
@@ -139,7 +153,8 @@ class ModuleCalls:
             raise ProtocolError(
                 "invalid arguments for 'list': after and found_by are texts, limit is a number"
             )
-        page = self._store.page(after, min(max(limit, 1), LIST_PAGE), found_by)
+        store, limit = self._store, min(max(limit, 1), LIST_PAGE)
+        page = await store.apart(partial(store.page, after, limit, found_by))
         return [info.to_wire() for info in page]
 
     def _owner(self, args: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import socket
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import WorkerConfig, share_memory
-from aicirt.supervisor.fair_queue import builds, compilations
+from aicirt.supervisor.fair_queue import builds, changes, compilations
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.module_calls import Uploads
 from aicirt.supervisor.pool import TenantPool, WorkerPool
@@ -60,13 +61,13 @@ class Supervisor:
         self.store = store
         self.builds = builds(config.daemon, time.monotonic)
         self.templates = Templates(store, config.worker, self._builder_for, self.builds.turn)
-        store.on_gone = self.templates.forget_module
         self.warming = Warming(self.templates, config.worker, self._present_builder, self._is_trusted)
         self.compilations = compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn
         store.start = fork_server.start
         self.vocabularies = Vocabularies(config.daemon, self.compilations.turn, self._vocabulary_gone)
-        self.uploads = Uploads(config.daemon.owner_upload_bytes, store.ownership.bytes_of)
+        self.uploads = Uploads(config.daemon.owner_upload_bytes, self._stored_bytes)
+        self.changes = changes(config.daemon, time.monotonic)
         #: refused calls by error code, and vocabularies that were evicted
         self.counters: Counter[str] = Counter()
         #: connected clients by number
@@ -134,7 +135,10 @@ class Supervisor:
 
     def _is_trusted(self, module: str) -> bool:
         """Returns whether the operator has uploaded a module, as the bundled ones."""
-        return DEFAULT_OWNER in self.store.claims.of(module).owners
+        return DEFAULT_OWNER in self.store.ownership.claims(module).owners
+
+    async def _stored_bytes(self, owner: str) -> int:
+        return await self.store.apart(partial(self.store.ownership.bytes_of, owner))
 
     def _vocabulary_gone(self, vocabulary: RegisteredVocabulary) -> None:
         """Forgets a vocabulary that was evicted, here and in all processes."""

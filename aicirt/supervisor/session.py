@@ -294,7 +294,8 @@ class Session:
 
     async def _build(self, args: dict[str, Any]) -> Built:
         supervisor = self._supervisor
-        module, arg = supervisor.store.find_call(args["module"], args["arg"])
+        store = supervisor.store
+        module, arg = await store.apart(partial(store.find_call, args["module"], args["arg"]))
         vocabulary = supervisor.vocabularies.get(args["vocabulary"])
         capabilities = [[int(number), int(value)] for number, value in args["capabilities"]]
         return await supervisor.templates.build(
@@ -341,7 +342,7 @@ class Session:
                 }
                 for number, session in clients.items()
             ],
-            "modules": self._supervisor.store.count(),
+            "modules": await self._supervisor.store.apart(self._supervisor.store.count),
             "counters": dict(self._supervisor.all_counters),
             "compilations": self._supervisor.compilations.stats(),
             "builds": self._supervisor.builds.stats(),

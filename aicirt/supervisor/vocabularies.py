@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import fcntl
 import itertools
 import os
 import struct
-import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from aicirt.contract.errors import OwnerLimitError, SpaceError, VocabularyError
 from aicirt.modules.store import FairTurns
 from aicirt.settings import DaemonSettings
 from aicirt.system.files import Descriptor
+from aicirt.system.threads import Result, in_thread
 from aicirt.vocab.image import build_image, fingerprint_of
 
-Found = TypeVar("Found")
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -155,15 +153,15 @@ class Vocabularies:
         return entry
 
     async def _in_turn(
-        self, owner: str, spec: dict[str, Any], work: Callable[[dict[str, Any]], Found]
-    ) -> Found:
+        self, owner: str, spec: dict[str, Any], work: Callable[[dict[str, Any]], Result]
+    ) -> Result:
         """Runs `work(spec)` in a thread, in the owner's turn; charges its CPU time to the owner.
 
         Raises VocabularyError if `spec` is invalid.
         """
         seconds: list[float] = []
 
-        def timed() -> Found:
+        def timed() -> Result:
             try:
                 return work(spec)
             finally:
@@ -172,7 +170,7 @@ class Vocabularies:
         tokenizer = spec.get("tokenizer_data")
         async with self._turns(owner, len(tokenizer) if isinstance(tokenizer, bytes) else 0) as spent:
             try:
-                return await _in_thread(timed)
+                return await in_thread(timed)
             except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
                 problem = f"the vocabulary cannot be used: {type(error).__name__}: {str(error)[:500]}"
                 raise VocabularyError(problem) from error
@@ -249,18 +247,3 @@ def _image(spec: dict[str, Any]) -> bytes:
         unk=spec.get("unk"),
         vocab_size=spec["vocab_size"],
     )
-
-
-async def _in_thread(function: Callable[[], Found]) -> Found:
-    """Runs a function in a thread that, unlike with `asyncio.to_thread`, does not delay process exit."""
-    done: concurrent.futures.Future[Found] = concurrent.futures.Future()
-    done.set_running_or_notify_cancel()
-
-    def work() -> None:
-        try:
-            done.set_result(function())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    return await asyncio.wrap_future(done)

@@ -55,6 +55,7 @@ def server_process(*options: str, temporary: Path | None = None) -> Iterator[Ser
                     "serve",
                     "--port=0",
                     "--requests-per-minute=0",
+                    "--loopback-apart",  # clients have addresses of their own
                     *options,
                 ],
                 stdin=subprocess.DEVNULL,

@@ -101,7 +101,7 @@ def find_module(place: Place, name: str) -> str:
     if (bundled := bundled_controllers().get(name)) is not None:  # takes precedence, as in `Runtime.find`
         tags[name] = hashlib.sha256(bundled.read_bytes()).hexdigest()
     try:
-        found = resolve_name(name, lambda: ids, lambda: tags, SHORTEST_ID)
+        found = resolve_name(name, lambda: ids, tags.get, SHORTEST_ID)
     except UnknownModuleError as error:
         if "modules" in error.detail:  # several modules match
             raise
@@ -180,7 +180,7 @@ class _Store:
         self._store.untag(tag, DEFAULT_OWNER, force=force)
 
     def remove(self, module: str, force: bool) -> bool:
-        return self._store.remove(module, DEFAULT_OWNER, force=force)
+        return bool(self._store.remove(module, DEFAULT_OWNER, force=force))
 
     def list(self) -> list[ModuleInfo]:
         return list(self._store.list())

@@ -55,6 +55,11 @@ class ServerSettings(BaseSettings):
     trusted_proxies: list[str] = Field(
         [], description="addresses or networks of proxies whose X-Forwarded-For is trusted (default: none)"
     )
+    loopback_apart: bool = Field(
+        False,
+        description="count each address of 127.0.0.0/8 as a caller of its own, for tests with several "
+        "callers on one machine; otherwise all of them, and ::1, are one caller",
+    )
 
     # -- the model
     engine: Literal["llama", "hf", "vllm"] | None = Field(

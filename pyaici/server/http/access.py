@@ -6,7 +6,7 @@ import ipaddress
 import math
 import time
 from collections import OrderedDict
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
@@ -24,17 +24,24 @@ if TYPE_CHECKING:
 
 #: bits of an IPv6 address that name a site, which chooses the rest freely: it has 65 536 networks of 64 bits
 _IPV6_SITE_BITS = 48
+_LOOPBACK = "127.0.0.1"
 
 
 @lru_cache(4096)
-def network_of(address: str) -> str:
-    """Returns the name under which limits count a client: an IPv4 address, or an IPv6 site of 48 bits."""
+def network_of(address: str, *, loopback_apart: bool = False) -> str:
+    """Returns the name under which limits count a client: an IPv4 address, or an IPv6 site of 48 bits.
+
+    All addresses of the loopback interface are one, since each user of the machine has millions of them;
+    with `loopback_apart`, each counts.
+    """
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
+    if found.is_loopback and not loopback_apart:
+        return _LOOPBACK
     if isinstance(found, ipaddress.IPv4Address) or found.is_loopback:
         return str(found)
     return str(ipaddress.ip_network((int(found), _IPV6_SITE_BITS), strict=False))
@@ -58,6 +65,7 @@ class Gate:
         self._users = UserFile(settings.users) if settings.users else None
         #: role of users without a token
         self._role = Role[settings.role_without_token.upper()]
+        self._network_of = partial(network_of, loopback_apart=settings.loopback_apart)
         self._rate = settings.requests_per_minute / 60
         #: number of requests that may come at once
         self._burst = max(1.0, settings.requests_per_minute / 6)
@@ -73,7 +81,9 @@ class Gate:
         token = _token(request)
         # clients of OpenAI's API always send a token; without a file of users it is ignored
         known = self._users.find(token) if self._users and token is not None else None
-        user = known or User(ANONYMOUS, self._role, network_of(request.client.host if request.client else ""))
+        user = known or User(
+            ANONYMOUS, self._role, self._network_of(request.client.host if request.client else "")
+        )
         if self._rate:
             self._count(user.caller)
         if known is None and self._users and token is not None:

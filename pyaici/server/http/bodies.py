@@ -84,7 +84,7 @@ class BodyLimit:
         if announced.isdigit() and int(announced) > limit:
             await refuse(scope, send, _too_large(limit))
             return
-        caller, received, held = _caller(scope), 0, 0
+        caller, received, held = self._caller(scope), 0, 0
 
         async def receive_counted() -> Message:
             nonlocal received, held
@@ -107,13 +107,12 @@ class BodyLimit:
         finally:
             self._bytes.release(caller, held)
 
-
-def _caller(scope: Scope) -> str:
-    user = scope.get("state", {}).get("user")
-    if user is not None:
-        return str(user.caller)
-    client = scope.get("client")
-    return f"address {network_of(client[0]) if client else ''}"
+    def _caller(self, scope: Scope) -> str:
+        user = scope.get("state", {}).get("user")
+        if user is not None:
+            return str(user.caller)
+        address = (scope.get("client") or ("",))[0]
+        return f"address {network_of(address, loopback_apart=self._settings.loopback_apart)}"
 
 
 def _too_large(limit: int) -> ApiError:

@@ -43,7 +43,7 @@ class Connections:
         """
         settings, network = self.settings, connection.network
         held = len(self._open.get(network, ()))
-        if held >= settings.max_connections_each and not self._is_proxy(network):
+        if held >= settings.max_connections_each and not self._is_proxy(connection.address):
             raise too_many(f"{held} connections from {network} are open: close or reuse some")
         if self._count >= settings.max_connections and not self._evict(held):
             raise busy(f"all {self._count} connections are in use: try again later")
@@ -72,12 +72,12 @@ class Connections:
         idle.transport.abort()
         return True
 
-    def _is_proxy(self, network: str) -> bool:
+    def _is_proxy(self, address: str) -> bool:
         try:
-            address = ipaddress.ip_address(network)
+            found = ipaddress.ip_address(address)
         except ValueError:
             return False
-        return any(address in proxies for proxies in self._proxies)
+        return any(found in proxies for proxies in self._proxies)
 
 
 class BoundedProtocol(H11Protocol):
@@ -89,7 +89,9 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admits the connection, or answers with an error and closes it."""
         super().connection_made(transport)
-        self.network = network_of(self.client[0] if self.client else "")
+        self.address = self.client[0] if self.client else ""
+        apart = self.connections_of_all.settings.loopback_apart
+        self.network = network_of(self.address, loopback_apart=apart)
         #: h11.IDLE while a request's head is awaited, h11.SEND_BODY while its body is, else None
         self._awaited: Any = None
         self._since, self._received = 0.0, 0

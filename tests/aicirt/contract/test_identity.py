@@ -10,7 +10,7 @@ OTHER = "f" * 64
 
 
 def resolve(name: str, tags: dict[str, str] | None = None, shortest: int = 12) -> str:
-    return resolve_name(name, lambda: [ONE, TWO, OTHER], lambda: tags or {}, shortest)
+    return resolve_name(name, lambda: [ONE, TWO, OTHER], (tags or {}).get, shortest)
 
 
 def test_id_or_id_prefix_takes_precedence_over_tag() -> None:

@@ -16,6 +16,7 @@ import pytest
 from aicirt.contract.errors import ModuleError, NotOwnerError, RuntimeFailure
 from aicirt.contract.modules import StoredScript
 from aicirt.modules import ModuleStore
+from aicirt.modules.ownership import Claim
 from tests.aicirt.modules.wat import small_module
 
 
@@ -67,21 +68,19 @@ def test_script_without_its_interpreter_cannot_be_added_or_run(
 
 
 def test_interpreter_stays_while_a_script_needs_it(store: ModuleStore, script: StoredScript) -> None:
-    removed: list[str] = []
-    store.on_gone = removed.append
     other = replace(script, source="x = 2\n")
     for one in (script, other):
         store.add_script(one, "bob")
     assert not store.remove(script.interpreter, "ann"), "scripts need it"
     with pytest.raises(NotOwnerError):
         store.remove(script.id, "ann")
-    assert store.remove(script.id, "bob") and removed == [script.id]
+    assert store.remove(script.id, "bob") == [script.id]
     store.tag("story", other.id, "cleo")
     assert not store.remove(other.id, "bob"), "another owner's tag names it"
-    assert removed == [script.id] and store.has(script.interpreter)
-    assert store.untag("story", "cleo") == other.id
-    assert removed == [script.id, other.id, script.interpreter] and store.list() == []
-    assert list(store.code.glob("*.compiled")) == [] and store.claims.read() == {}
+    assert store.has(script.interpreter)
+    assert store.untag("story", "cleo") == [other.id, script.interpreter] and store.list() == []
+    assert list(store.code.glob("*.compiled")) == []
+    assert store.ownership.claims(script.interpreter) == store.ownership.claims(other.id) == Claim()
 
 
 def test_claimed_interpreter_stays_when_its_last_script_is_removed(
@@ -149,7 +148,7 @@ def test_nothing_is_removed_while_scripts_cannot_be_read(
             "a module: script files are not opened"
         )
     assert again.has(script.interpreter)
-    assert again.claims.read()[script.interpreter].owners.keys() == {"ann"}, "nothing has changed"
+    assert again.ownership.claims(script.interpreter).owners.keys() == {"ann"}, "nothing has changed"
     assert not again.remove(script.interpreter, "ann")
 
 
@@ -175,4 +174,4 @@ def test_full_disk_is_reported_and_nothing_is_stored(
         patch.setattr("aicirt.modules.files.write_whole", full)
         with pytest.raises(RuntimeFailure, match=r"modules cannot be stored in .*No space left"):
             store.add_script(script, "bob")
-    assert not store.has(script.id) and script.id not in store.claims.read()
+    assert not store.has(script.id) and store.ownership.claims(script.id) == Claim()

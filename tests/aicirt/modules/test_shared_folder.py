@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -81,35 +80,17 @@ def test_entries_that_are_not_regular_files_are_not_modules(
     assert store.list() == [good]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["tags.json", "claims.json", ".claims.lock"])
-def test_tables_that_are_not_regular_files_are_refused(
-    store: ModuleStore, tmp_path: Path, kind: str, name: str
-) -> None:
-    store.add(small_module(), "ann")
-    path = tmp_path / "own" / name
-    path.unlink(missing_ok=True)
-    with planted(path, kind), pytest.raises(RuntimeFailure, match="is not a private file of this user"):
-        store.add(small_module(), "ann")
-
-
 @needs_root
-@pytest.mark.parametrize("name", ["tags.json", "claims.json", ".claims.lock"])
-def test_tables_of_another_user_are_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("folder", ["owners", "compiled"])
+def test_folders_of_another_user_are_refused(tmp_path: Path, folder: str) -> None:
+    """What names a module or holds its code must not be another user's, also in a folder like /tmp."""
     let_through(tmp_path)
     root = tmp_path / "own"
     root.mkdir()
     root.chmod(0o1777)
-    row = {"name": "t", "module": "0" * 64, "owner": "mallory"}
-
-    def plant() -> None:
-        (root / name).write_text(json.dumps({"t": row} if name == "tags.json" else {}))
-        (root / name).chmod(0o666)
-
-    as_stranger(plant)
-    store = ModuleStore(root)
-    with pytest.raises(RuntimeFailure, match="is not a private file of this user"):
-        store.tag("t", store.add(small_module(), "ann").id, "ann")
+    as_stranger(lambda: (root / folder).mkdir(0o700))
+    with pytest.raises(RuntimeFailure, match=f"{folder} belongs to user"):
+        ModuleStore(root)
 
 
 def test_a_huge_file_is_not_read_whole(store: ModuleStore, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from aicirt.contract.errors import (
 )
 from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_directory
 from aicirt.modules import store as store_module
+from aicirt.modules.ownership import Claim
 from aicirt.system.files import is_private_file, let_read, private_directory, write_whole
 from aicirt.wasm import Engine, Limits, Linker, Program
 from tests.aicirt.modules.wat import small_module as _module
@@ -207,25 +208,15 @@ def test_modules_are_found_by_a_prefix_of_their_id(store: ModuleStore, tmp_path:
         store.tag(info.id[:12], info.id)
 
 
-def test_ids_win_over_tags_of_an_older_store(store: ModuleStore) -> None:
-    """Uses tags that look like the beginning of an id, set before such tags were refused."""
-    mine, theirs = store.add(_module(1), "ann"), store.add(_module(2), "mallory")
-    row = {"name": mine.id[:12], "module": theirs.id, "owner": "mallory"}
-    other = {**row, "name": "0123456789ab"}
-    (store.code.parent / "tags.json").write_text(json.dumps({row["name"]: row, other["name"]: other}))
-    assert store.resolve(mine.id[:12]) == store.resolve(mine.id) == mine.id
-    assert store.resolve("0123456789ab") == theirs.id, "the tag still works"
-
-
 def test_modules_are_found_by_tag_and_removed(store: ModuleStore) -> None:
     one, two = store.add(_module(1)), store.add(_module(2), "ann")
-    store.tags.set("best", two.id, "ann")
+    store.tag("best", two.id, "ann")
     assert store.get("best").tags == ["best"] and store.get("best").id == two.id
     assert store.wasm("best") == _module(2)
     assert [info.id for info in store.list()] == sorted([one.id, two.id])
     with pytest.raises(ModuleError, match="still has the tags best"):
         store.remove(two.id, "ann")
-    store.tags.remove("best", "ann")
+    store.untag("best", "ann")
     assert store.remove(two.id, "ann")
     assert [info.id for info in store.list()] == [one.id]
     assert not store.artifact_path(two.id).exists()
@@ -239,7 +230,7 @@ def test_module_stays_while_an_owner_claims_or_tags_it(store: ModuleStore) -> No
     again = asyncio.run(store.add_async(wasm, "bob"))
     assert again.owners == ["ann", "bob"] and again.created == first.created
     assert store.add(wasm, "ann") == again == asyncio.run(store.describe_async(first.id)) == store.list()[0]
-    store.tags.set("hers", first.id, "cleo")
+    store.tag("hers", first.id, "cleo")
     with pytest.raises(ModuleError, match=r"owner 'cleo' has not uploaded module .*; 2 other owners have"):
         store.remove(first.id, "cleo")
     assert not store.remove("hers", "ann")
@@ -250,7 +241,7 @@ def test_module_stays_while_an_owner_claims_or_tags_it(store: ModuleStore) -> No
     with pytest.raises(ModuleError, match="no owner is recorded"):
         store.remove(first.id, "bob")
     assert store.add(wasm, "bob").owners == ["bob"]
-    store.tags.remove("hers", "cleo")
+    store.untag("hers", "cleo")
     assert store.remove(first.id, "bob")
     assert store.list() == [] and not store.has(first.id)
     for ask in (store.get, store.remove):
@@ -265,16 +256,16 @@ def test_module_kept_only_by_a_tag_is_removed_with_the_tag(store: ModuleStore) -
     kept, other = store.add(_module(8), "ann"), store.add(_module(9), "ann")
     unclaimed = store.add(_module(10))
     for tag, owner in (("a", "bob"), ("b", "cleo")):
-        assert store.tag(tag, kept.id, owner) is None
+        assert store.tag(tag, kept.id, owner) == []
     assert not store.remove(kept.id, "ann")
-    assert store.untag("a", "bob") is None and store.has(kept.id)
+    assert store.untag("a", "bob") == [] and store.has(kept.id)
     with pytest.raises(NotOwnerError):
         store.tag("b", other.id, "bob")
-    assert store.tag("b", other.id, "cleo") == kept.id, "the last tag of the module has moved"
-    assert not store.has(kept.id) and kept.id not in store.claims.read()
+    assert store.tag("b", other.id, "cleo") == [kept.id], "the last tag of the module has moved"
+    assert not store.has(kept.id) and store.ownership.claims(kept.id) == Claim()
     assert not store.artifact_path(kept.id).exists()
-    assert store.untag("b", "cleo") is None and store.has(other.id), "ann still claims it"
-    assert store.tag("c", unclaimed.id) is None and store.untag("c") is None
+    assert store.untag("b", "cleo") == [] and store.has(other.id), "ann still claims it"
+    assert store.tag("c", unclaimed.id) == store.untag("c") == []
     assert store.has(unclaimed.id), "a module without any claim stays when its last tag is removed"
     with pytest.raises(UnknownModuleError):
         store.tag("d", kept.id)
@@ -283,12 +274,12 @@ def test_module_kept_only_by_a_tag_is_removed_with_the_tag(store: ModuleStore) -
 def test_force_removes_a_module_with_claims_and_tags_of_others(store: ModuleStore) -> None:
     info, kept = store.add(_module(5), "ann"), store.add(_module(6), "ann")
     for tag, module, owner in (("a", info.id, "ann"), ("b", info.id, "bob"), ("c", kept.id, "bob")):
-        store.tags.set(tag, module, owner)
+        store.tag(tag, module, owner)
     with pytest.raises(ModuleError, match="belongs to 'bob'"):
-        store.tags.remove("c", "ann")
+        store.untag("c", "ann")
     assert store.remove("a", "anyone", force=True)
-    assert [tag.name for tag in store.tags.list()] == ["c"]
-    assert [module.id for module in store.list()] == [kept.id] and list(store.claims.read()) == [kept.id]
+    assert [tag.name for tag in store.ownership.tags()] == ["c"]
+    assert [module.id for module in store.list()] == [kept.id] and store.ownership.claims(info.id) == Claim()
     old = store.add(_module(7))  # as if stored before claims existed
     assert (old.owners, old.created) == ([], 0.0)
     assert store.remove(old.id, "ann", force=True)
@@ -298,7 +289,7 @@ def test_refused_module_has_no_claims(store: ModuleStore) -> None:
     for add in (store.add, lambda wasm, owner: asyncio.run(store.add_async(wasm, owner))):
         with pytest.raises(ModuleError):
             add(b"\0asm\1\0\0\0", "ann")
-    assert store.claims.read() == {}
+    assert store.ownership.claims(hashlib.sha256(b"\0asm\1\0\0\0").hexdigest()) == Claim()
 
 
 def test_module_uploaded_while_another_owner_removes_it_stays(store: ModuleStore) -> None:

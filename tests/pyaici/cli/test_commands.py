@@ -198,7 +198,7 @@ def test_list_shows_bundled_and_uploaded(tmp_path: Path, capsys: pytest.CaptureF
     main(["new", "mine", "--lang", "zig"])
     main(["build", "mine"])
     info = store.add(Path("mine.wasm").read_bytes())
-    store.tags.set("mine-latest", info.id)
+    store.tag("mine-latest", info.id)
     capsys.readouterr()
     assert main(["list", "--store", str(tmp_path / "store")]) == 0
     listed = capsys.readouterr().out

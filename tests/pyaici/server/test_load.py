@@ -188,7 +188,7 @@ def test_incomplete_and_invalid_requests_do_no_harm(server: Serving) -> None:
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server with a small cache: two requests generate, five wait, of these three from one address."""
     bounds = {"max-streams": 2, "max-waiting": 5, "max-waiting-each": 3, "kv-cache-tokens": 1024}
-    options = [f"--{name}={most}" for name, most in bounds.items()]
+    options = ["--loopback-apart", *(f"--{name}={most}" for name, most in bounds.items())]
     with Serving(tmp_path_factory.mktemp("narrow") / "log", *options) as server:
         yield server
 
