@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from pyaici.engines.chat_template import chat_text, template_of
+
 if TYPE_CHECKING:
     from pyaici.engines.engine import Prompt
     from pyaici.tokens import Vocabulary
@@ -16,7 +18,7 @@ def as_prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
     `chat`: None means a chat if the tokenizer has a chat template.
     """
     if chat is None:
-        chat = bool(getattr(tokenizer, "chat_template", None))
+        chat = bool(template_of(tokenizer))
     return [{"role": "user", "content": text}] if chat else text
 
 
@@ -37,7 +39,8 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int, *, special: b
             )
         if isinstance(parts, str):
             return list(tokenizer.encode(parts, add_special_tokens=special))
-        return list(tokenizer.apply_chat_template(parts, add_generation_prompt=True, return_dict=False))
+        text = chat_text(tokenizer, cast("Sequence[Mapping[str, Any]]", parts))
+        return list(tokenizer.encode(text, add_special_tokens=False))
     tokens = [int(cast("int", token)) for token in parts]
     for token in tokens:
         if not 0 <= token < num_tokens:

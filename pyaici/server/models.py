@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import inspect
 import logging
 import os
 import re
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyaici.engines.chat_template import chat_text, template_of
 from pyaici.engines.options import check_folder, engine_of
 from pyaici.engines.prompts import check_room, encode_prompt
 from pyaici.server.http.errors import bad_request, check_text, not_found
@@ -36,6 +36,14 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: names of the template's variables that a client may set, and the greatest length of a value
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAX_VARIABLE = 1000
+#: what the server sets, and what Transformers' function takes beside variables
+_OWN_VARIABLES = frozenset(
+    {
+        *("self", "messages", "conversation", "chat_template", "tools", "documents", "padding", "truncation"),
+        *("add_generation_prompt", "continue_final_message", "tokenize", "tokenizer_kwargs", "max_length"),
+        *("return_tensors", "return_dict", "return_assistant_tokens_mask", "sanitize_control_tokens"),
+    }
+)
 #: characters of an unknown model's name that an error repeats
 _MAX_NAME = 256
 #: files of a model on the Hub that are downloaded
@@ -66,10 +74,7 @@ class ServedModel:
     @property
     def chat_template(self) -> str:
         """The tokenizer's template for chats, empty if it has none."""
-        template = getattr(self.tokenizer, "chat_template", None)
-        if isinstance(template, dict):  # several templates by name, as Command R has
-            template = template.get("default")
-        return template if isinstance(template, str) else ""
+        return template_of(self.tokenizer)
 
     @property
     def fingerprint(self) -> str:
@@ -135,8 +140,6 @@ class ServedModel:
 
         `answer`: add the beginning of an answer. Raises ApiError if the template refuses the chat.
         """
-        import jinja2
-
         for number, message in enumerate(messages):
             check_text(str(message.get("content") or ""), f"{param}.{number}.content")
         if not self.chat_template:
@@ -148,29 +151,23 @@ class ServedModel:
         self._check_template_arguments(template_arguments or {})
         self._check_length(_characters([*messages, *(tools or ())]), param)
         try:
-            tokens = self.tokenizer.apply_chat_template(
-                list(messages),
-                tools=list(tools) if tools else None,
-                add_generation_prompt=answer,
-                return_dict=False,
-                **(template_arguments or {}),
+            text = chat_text(
+                self.tokenizer, messages, tools=tools, answer=answer, variables=template_arguments
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
-            raise bad_request(f"the model's chat template refuses these messages: {error}", param) from None
-        tokens = list(tokens)
+        except ValueError as error:
+            raise bad_request(str(error), param) from None
+        tokens = list(self.tokenizer.encode(text, add_special_tokens=False))
         self._fitting(tokens, param)
         return tokens
 
     def _check_template_arguments(self, given: Mapping[str, Any]) -> None:
         """Raises ApiError unless each argument is a variable of the template.
 
-        Clients must not set the parameters of the library's own function.
+        Clients must not set what the server sets.
         """
-        taken = inspect.signature(self.tokenizer.apply_chat_template).parameters
-        own = {"self", "messages", "chat_template", *taken}
         for name, value in given.items():
             param = f"chat_template_kwargs.{name}"
-            if name in own or not _VARIABLE.fullmatch(name):
+            if name in _OWN_VARIABLES or not _VARIABLE.fullmatch(name):
                 raise bad_request(f"{name!r} is not a variable of the model's chat template", param)
             if not isinstance(value, str | int | float | bool | None) or len(str(value)) > _MAX_VARIABLE:
                 raise bad_request(

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aicirt.contract.errors import VocabularyError
-from pyaici.engines.llama.chat_template import render_chat
 from pyaici.tokens.gguf_header import read_gguf_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
     from pyaici.engines.llama.library import Library
 
@@ -148,28 +147,10 @@ class LlamaTokenizer:
         """Returns the tokens of a text."""
         return self._model.tokenize(text, add_special=add_special_tokens)
 
-    def apply_chat_template(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = False,
-        tokenize: bool = True,
-        return_dict: bool = False,
-        **variables: Any,
-    ) -> Any:
-        """Returns the tokens of a chat, or its text if `tokenize` is false.
-
-        Raises ValueError if the template refuses the chat, or if the model has none.
-        """
-        if self.chat_template is None:
-            raise ValueError(f"{self._model.path.name} has no chat template: give a plain text")
-        names = {f"{role}_token": self._name(f"tokenizer.ggml.{role}_token_id") for role in ("bos", "eos")}
-        settings = {**names, "tools": tools, "add_generation_prompt": add_generation_prompt, **variables}
-        try:
-            text = render_chat(self.chat_template, messages, settings)
-        except Exception as error:  # a template is a program that came with the model
-            raise ValueError(f"the model's chat template refuses the chat: {error}") from None
-        return self._model.tokenize(text, add_special=False) if tokenize else text
+    @property
+    def special_tokens_map(self) -> dict[str, str]:
+        """Texts of special tokens, which chat templates use, by name."""
+        return {f"{role}_token": self._name(f"tokenizer.ggml.{role}_token_id") for role in ("bos", "eos")}
 
     def _name(self, key: str) -> str:
         token = self._model.header.number(key)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyaici.engines.chat_template import chat_text
 from pyaici.server.apis.openai.tool_format import as_object
 from pyaici.server.apis.openai.tool_formats import (
     COMMAND_R,
@@ -112,9 +113,6 @@ def template_tools(tokenizer: Any, template: str) -> TemplateTools:
 def _render(tokenizer: Any, messages: list[dict[str, Any]], tools: list[Any] | None = None) -> str:
     """Returns the rendered chat; empty if the template refuses it, as many without tools do."""
     try:
-        return str(
-            tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
-        )
-    except Exception:
-        # a template may raise any error: for types, names and arguments that it did not expect
+        return chat_text(tokenizer, messages, tools=tools)
+    except ValueError:
         return ""

@@ -17,6 +17,7 @@ from pyaici.client.results import PreResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.model import Feed
 from pyaici.engines.batching.scheduler import PROMPT_TOKENS
+from pyaici.engines.chat_template import chat_text
 from pyaici.engines.engine import FinishReason, GenerationResult, Request, Sampling
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.llama.runner import LlamaRunner
@@ -70,8 +71,7 @@ def test_greedy_texts_equal_those_of_a_client_by_hand(
 ) -> None:
     """The client has one sequence of the library, and shortens it to what the texts share."""
     arg = DESCRIPTIONS[name][1] or ""
-    text = smollm.tokenizer.apply_chat_template(PROMPT, add_generation_prompt=True)
-    prompt = smollm.tokenize(str(text), add_special=False)
+    prompt = smollm.tokenize(chat_text(smollm.tokenizer, PROMPT), add_special=False)
     request = Request(prompt, name, arg, sampling=Sampling(0.0, seed=3), max_tokens=TOKENS)
     results = engine.run([request])
     assert [result.error for result in results] == [None] * len(results)

@@ -11,8 +11,8 @@ import jinja2
 import pytest
 from transformers import AutoTokenizer
 
+from pyaici.engines.chat_template import chat_text, render_chat
 from pyaici.engines.llama import LlamaModel, load_library
-from pyaici.engines.llama.chat_template import render_chat
 from pyaici.models import default_gguf_path, default_model_path
 from pyaici.tokens import load_vocabulary
 
@@ -46,13 +46,48 @@ def test_controllers_tokenize_as_the_model_does(smollm: LlamaModel, text: str) -
     assert Tokenizer.from_str(spec).encode(text).ids == smollm.tokenize(text, add_special=False)
 
 
-@pytest.mark.parametrize("more", [{}, {"tools": []}, {"add_generation_prompt": False}], ids=str)
-def test_chats_are_rendered_as_by_transformers(smollm: LlamaModel, more: dict[str, Any]) -> None:
+_TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+_CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": "é<"}}}
+#: shows all that a template can read of messages, and the order of their fields
+_DUMP = (
+    "{{ bos_token }}{% for m in messages %}{{ m | tojson }}{{ m.content is defined }}{% endfor %}"
+    "{{ tools | tojson }}{{ documents }}{{ add_generation_prompt }}{{ own }}"
+)
+
+
+@pytest.mark.parametrize(
+    "template", [None, _DUMP, {"default": "{{ messages }}", "tool_use": _DUMP}], ids=type
+)
+@pytest.mark.parametrize("tools", [None, [_TOOL]], ids=["plain", "tools"])
+@pytest.mark.parametrize("answer", [True, False])
+def test_chats_are_rendered_as_by_transformers(
+    smollm: LlamaModel,
+    monkeypatch: pytest.MonkeyPatch,
+    template: str | dict[str, str] | None,
+    tools: list[dict[str, Any]] | None,
+    answer: bool,
+) -> None:
     theirs = AutoTokenizer.from_pretrained(default_model_path())
-    options = {"add_generation_prompt": True, "tokenize": False, **more}
-    for chat in (CHAT, [{"role": "system", "content": "Be brief."}, *CHAT]):
-        assert smollm.tokenizer.apply_chat_template(chat, **options) == theirs.apply_chat_template(
-            chat, **options
+    if template is not None:
+        theirs.chat_template = template
+        monkeypatch.setattr(smollm.tokenizer, "chat_template", template)
+    for chat in (
+        CHAT,
+        [{"role": "system", "content": "Be brief."}, *CHAT],
+        [*CHAT, {"role": "assistant", "content": None, "tool_calls": [_CALL]}],
+        [*CHAT, {"role": "assistant", "reasoning": "Hm.", "content": "A"}, *CHAT],
+        [*CHAT, {"role": "assistant", "thinking": "Hm.", "reasoning_content": None, "content": "A"}],
+    ):
+        if template is None and chat[-1].get("content") is None:
+            continue  # this model's template adds texts
+        expected = theirs.apply_chat_template(
+            chat, tools=tools, add_generation_prompt=answer, tokenize=False, own="x"
+        )
+        for tokenizer in (smollm.tokenizer, theirs):
+            found = chat_text(tokenizer, chat, tools=tools, answer=answer, variables={"own": "x"})
+            assert found == expected
+        assert theirs.encode(expected, add_special_tokens=False) == theirs.apply_chat_template(
+            chat, tools=tools, add_generation_prompt=answer, return_dict=False, own="x"
         )
 
 
@@ -177,7 +212,7 @@ def test_template_that_fails_is_named(smollm: LlamaModel, monkeypatch: pytest.Mo
     ):
         monkeypatch.setattr(smollm.tokenizer, "chat_template", template)
         with pytest.raises(ValueError, match=f"the model's chat template refuses the chat: .*{words}"):
-            smollm.tokenizer.apply_chat_template(CHAT)
+            chat_text(smollm.tokenizer, CHAT)
 
 
 def test_long_runs_of_a_character_are_tokenized(smollm: LlamaModel) -> None:

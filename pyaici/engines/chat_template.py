@@ -1,8 +1,8 @@
-"""Renders a model's chat template, a Jinja program that came with the model.
+"""Renders a model's chat template, a Jinja program that came with the model, for all engines alike.
 
 Templates rely on settings and functions of the Transformers library: blocks are trimmed, `tojson` does not
 escape HTML, and `raise_exception` and `strftime_now` exist. Templates run in Jinja's sandbox, with bounded
-time and numbers, since models come from strangers.
+time and numbers, since models come from strangers; the library's own function has no such bounds.
 """
 
 from __future__ import annotations
@@ -101,6 +101,56 @@ def _compiled(template: str) -> jinja2.Template:
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     return environment.from_string(template)
+
+
+#: names of a message's reasoning, the first of which templates read, except those that only know the second
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
+def chat_text(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    answer: bool = True,
+    variables: Mapping[str, Any] | None = None,
+) -> str:
+    """Returns the text of a chat in the template of a tokenizer: Transformers' or llama.cpp's.
+
+    `answer`: add the beginning of an answer. `variables`: of the template. Fields without a value are left
+    out, and reasoning has all names that templates use, as in Transformers. Raises ValueError if the
+    template refuses the chat, or if there is none.
+    """
+    template = template_of(tokenizer, tools=bool(tools))
+    if not template:
+        raise ValueError("the model has no chat template: give a plain text")
+    settings = {
+        **tokenizer.special_tokens_map,
+        "documents": None,
+        "tools": list(tools) if tools else None,
+        "add_generation_prompt": answer,
+        **(variables or {}),
+    }
+    try:
+        return render_chat(template, [_told(message) for message in messages], settings)
+    except Exception as error:  # a template may raise any error
+        raise ValueError(f"the model's chat template refuses the chat: {error}") from None
+
+
+def template_of(tokenizer: Any, *, tools: bool = False) -> str:
+    """Returns a tokenizer's template for chats, or for those with tools; empty if it has none."""
+    template = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, dict):  # several templates by name, as Command R has
+        template = template.get("tool_use" if tools and "tool_use" in template else "default")
+    return template if isinstance(template, str) else ""
+
+
+def _told(message: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: value for name, value in message.items() if value is not None}
+    for name in _REASONING:
+        if name in told:
+            return {"thinking": told[name], **told, "reasoning_content": told[name]}
+    return told
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:

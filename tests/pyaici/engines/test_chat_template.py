@@ -5,8 +5,8 @@ from __future__ import annotations
 import jinja2
 import pytest
 
-from pyaici.engines.llama import chat_template
-from pyaici.engines.llama.chat_template import render_chat
+from pyaici.engines import chat_template
+from pyaici.engines.chat_template import render_chat
 from pyaici.server.apis.thinking import template_variables
 
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% set x = 1 %}{% endfor %}{% endfor %}"
