@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from pyaici.engines.chat_template import chat_text, template_of
-
 if TYPE_CHECKING:
     from pyaici.engines.engine import Prompt
     from pyaici.tokens import Vocabulary
@@ -18,6 +16,8 @@ def as_prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
     `chat`: None means a chat if the tokenizer has a chat template.
     """
     if chat is None:
+        from pyaici.engines.chat_template import template_of  # needs an extra
+
         chat = bool(template_of(tokenizer))
     return [{"role": "user", "content": text}] if chat else text
 
@@ -39,6 +39,8 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int, *, special: b
             )
         if isinstance(parts, str):
             return list(tokenizer.encode(parts, add_special_tokens=special))
+        from pyaici.engines.chat_template import chat_text  # needs an extra
+
         text = chat_text(tokenizer, cast("Sequence[Mapping[str, Any]]", parts))
         return list(tokenizer.encode(text, add_special_tokens=False))
     tokens = [int(cast("int", token)) for token in parts]
