@@ -673,8 +673,8 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
     return function()
 
 
-#: compiled modules and their descriptions, by the module's hash and its limits
-_compiled: dict[tuple[str, Limits], tuple[bytes, ModuleInfo]] = {}
+#: compiled modules and their descriptions, by the module's hash and the limits that a store distinguishes
+_compiled: dict[tuple[str, str], tuple[bytes, ModuleInfo]] = {}
 
 
 async def _compile(
@@ -692,7 +692,7 @@ async def _compile(
     await asyncio.sleep(seconds)
     if spent is not None:
         spent(seconds)
-    key = hashlib.sha256(data).hexdigest(), limits
+    key = hashlib.sha256(data).hexdigest(), store._key(limits)
     if key not in _compiled:
         report = check(data, limits)
         report.require()
