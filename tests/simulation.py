@@ -52,13 +52,13 @@ from aicirt.wasm.engine import Engine
 from aicirt.wasm.host import HostFunction, Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.module.check import check
-from aicirt.wasm.program import compile_module, serialize
 from aicirt.worker import client as worker_client
 from aicirt.worker import loop, memory, owners, scheduling, steps, templates
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
 from pyaici.client import channel, control, daemon, runtime
 from pyaici.client import step as client_step
+from tests.compiled import code_of
 
 #: instructions (wasmtime's fuel) that a guest executes in a millisecond, which is the ticker's period
 FUEL_OF_A_TICK = 1_000_000
@@ -696,7 +696,7 @@ async def _compile(
     if key not in _compiled:
         report = check(data, limits)
         report.require()
-        code = serialize(compile_module(Engine(limits), data))
+        code = code_of(Engine(limits), data, "simulated")
         info = compiler._describe(key[0], report)
         info.compiled_size, info.compiled_sha256 = len(code), hashlib.sha256(code).hexdigest()
         _compiled[key] = code, info
