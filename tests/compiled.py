@@ -3,7 +3,8 @@
 wasmtime takes 3 s for each of the bundled interpreters, in every store. A store that is passed to `share`
 gives what it has compiled to the others before the next test begins, and takes what they have compiled, in
 all processes of pytest-xdist. The first use of a controller in a run compiles it, as for users. Nothing is
-kept for later runs. Tests of uploading and compiling use stores that are not passed.
+kept for later runs. Tests of uploading and compiling use stores that are not passed. `code_of` does the same
+for guests that run in the processes of tests.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aicirt.system.files import private_directory
+from aicirt.wasm import Engine
+from aicirt.wasm.program import compile_module, serialize
 from pyaici.bundled import bundled_controllers
 
 #: a store in the temporary folder of this run, which no daemon uses; None without a run
@@ -45,6 +48,24 @@ def common_code(folder: Path) -> Iterator[None]:
         _common = None
         _stores.clear()
         _seen.clear()
+
+
+def code_of(engine: Engine, wasm: bytes, kind: str = "") -> bytes:
+    """Returns the code of any module, for use without a store. The processes of a run compile it once.
+
+    `kind` is the name of the engine's configuration, if it is not the usual one.
+    """
+    if _common is None:
+        return serialize(compile_module(engine, wasm))
+    file = _common / "programs" / f"{hashlib.sha256(wasm).hexdigest()}{kind}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            new = file.with_suffix(".new")
+            new.write_bytes(serialize(compile_module(engine, wasm)))
+            new.rename(file)
+    return file.read_bytes()
 
 
 def exchange() -> None:

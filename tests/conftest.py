@@ -95,6 +95,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [test for name in order for test in files[name]]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keeps imported modules, a million objects, out of the collections of garbage."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     exchange()
@@ -112,8 +121,7 @@ def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Collects garbage before the test: its finalizers would fail where a deep text has used up the stack."""
-    gc.collect()
+    """Collects no garbage in the test: its finalizers would fail where a deep text has used up the stack."""
     gc.disable()
     yield
     gc.enable()

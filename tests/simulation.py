@@ -52,13 +52,13 @@ from aicirt.wasm.engine import Engine
 from aicirt.wasm.host import HostFunction, Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.module.check import check
-from aicirt.wasm.program import compile_module, serialize
 from aicirt.worker import client as worker_client
 from aicirt.worker import loop, memory, owners, scheduling, steps, templates
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
 from pyaici.client import channel, control, daemon, runtime
 from pyaici.client import step as client_step
+from tests.compiled import code_of
 
 #: instructions (wasmtime's fuel) that a guest executes in a millisecond, which is the ticker's period
 FUEL_OF_A_TICK = 1_000_000
@@ -674,8 +674,8 @@ async def _in_thread(function: Callable[[], Any], _cancelled: object = None) -> 
     return function()
 
 
-#: compiled modules and their descriptions, by the module's hash and its limits
-_compiled: dict[tuple[str, Limits], tuple[bytes, ModuleInfo]] = {}
+#: compiled modules and their descriptions, by the module's hash and the limits that a store distinguishes
+_compiled: dict[tuple[str, str], tuple[bytes, ModuleInfo]] = {}
 
 
 async def _compile(
@@ -693,11 +693,11 @@ async def _compile(
     await asyncio.sleep(seconds)
     if spent is not None:
         spent(seconds)
-    key = hashlib.sha256(data).hexdigest(), limits
+    key = hashlib.sha256(data).hexdigest(), store._key(limits)
     if key not in _compiled:
         report = check(data, limits)
         report.require()
-        code = serialize(compile_module(Engine(limits), data))
+        code = code_of(Engine(limits), data, "simulated")
         info = compiler._describe(key[0], report)
         info.compiled_size, info.compiled_sha256 = len(code), hashlib.sha256(code).hexdigest()
         _compiled[key] = code, info

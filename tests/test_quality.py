@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.structure import files
+from tests.structure import files, nodes_in
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -68,7 +68,7 @@ def test_no_regular_expression_has_a_possessive_group() -> None:
     for path in tracked():
         if path.suffix != ".py" or path.parts[len(ROOT.parts)] not in ("aicirt", "pyaici"):
             continue
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        for node in nodes_in(ast.parse(path.read_bytes())):
             text = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
             text = text.decode("latin-1") if isinstance(text, bytes) else text
             # "()" is in lists of special characters, not in a pattern

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 
-ROOT = Path(__file__).parents[2]
+from tests.structure import ROOT, nodes_in
+
 CONSTANT = re.compile(r"_?[A-Z_]*(SECONDS|TIMEOUT|MOST_BETWEEN|PAUSES)[A-Z_]*|_?[A-Z_]+_(MS|NS)")
 #: files with limits as fields, and the units of these
 SETTINGS = ("aicirt/settings.py", "aicirt/modules/compile.py", "pyaici/server/settings.py")
 FIELD = re.compile(r"[a-z][a-z_]*(_ms|_s|_seconds)")
 
 
-def source() -> Iterator[tuple[str, ast.AST]]:
-    for top in ("aicirt", "pyaici"):
-        for path in sorted((ROOT / top).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                yield str(path.relative_to(ROOT)), node
+@cache
+def source() -> list[tuple[str, ast.AST]]:
+    paths = [path for top in ("aicirt", "pyaici") for path in sorted((ROOT / top).rglob("*.py"))]
+    trees = ((str(path.relative_to(ROOT)), ast.parse(path.read_text())) for path in paths)
+    return [(name, node) for name, tree in trees for node in nodes_in(tree)]
 
 
 def names_in_the_source() -> set[str]:

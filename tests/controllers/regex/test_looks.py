@@ -75,7 +75,7 @@ def test_look_arounds(engine: Engine, pattern: str) -> None:
     check(engine, pattern)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(5), *range(6, 11)])  # the standard library takes 10 s for 5
 def test_random_look_arounds(engine: Engine, seed: int) -> None:
     """All four kinds, nested, as alternatives and repeated, with anchors and word boundaries."""
     looks = Looks(random.Random(seed), CHARACTERS, ANCHORS)

@@ -70,6 +70,6 @@ def metered_host() -> Iterator[Host]:
         return settings
 
     with patch.object(engine, "_config", config):
-        host = Host({name: _charged(call) for name, call in CALLS.items()})
+        host = Host({name: _charged(call) for name, call in CALLS.items()}, "metered")
     with host:
         yield host

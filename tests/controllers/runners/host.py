@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import wasmtime
 from numpy.typing import NDArray
 
 from aicirt.contract.abi import (
@@ -53,6 +54,7 @@ from aicirt.wasm import (
     Ticker,
     host_functions,
 )
+from tests.compiled import code_of
 from tests.controllers.runners.calls import CALLS
 
 ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME
@@ -355,8 +357,9 @@ PATIENCE = Limits(init_ms=20_000.0, pre_ms=1000.0, mid_ms=2000.0, post_ms=1000.0
 class Host:
     """The engine and linker of a test process, with these imports of "aici"; `with host:` around guests."""
 
-    def __init__(self, calls: Mapping[str, Callable[..., Any]] = CALLS) -> None:
-        self.engine = Engine(PATIENCE)
+    def __init__(self, calls: Mapping[str, Callable[..., Any]] = CALLS, kind: str = "") -> None:
+        """`kind`: the name of the engine's configuration, if it is not the usual one."""
+        self.engine, self.kind = Engine(PATIENCE), kind
         self.ticker = Ticker(self.engine)
         # the functions of tests are slow, and free of charge
         self.linker = Linker(self.engine, host_functions(calls, dict.fromkeys(calls, lambda *_: 0)))
@@ -364,7 +367,8 @@ class Host:
 
     def compile(self, wasm: bytes) -> Program:
         """A program, for `Guest`."""
-        self.programs.append(Program.compile(self.linker, wasm))
+        code = code_of(self.engine, wasm, self.kind)
+        self.programs.append(Program(self.linker, wasmtime.Module.deserialize(self.engine.wasmtime, code)))
         return self.programs[-1]
 
     def __enter__(self) -> Host:

@@ -249,9 +249,9 @@ export async function main() {
 
 
 def test_a_long_conversation_stays_within_its_memory(playground: Playground, play: Play) -> None:
-    """2000 turns make 10 to 30 MB of garbage; a MiB of growth is refused."""
-    transcript = check(play(LONG, "see the end", arg=2000, max_tokens=4000))
-    assert transcript.log == "2000\n"
+    """1000 turns make 5 to 15 MB of garbage; a MiB of growth is refused."""
+    transcript = check(play(LONG, "see the end", arg=1000, max_tokens=2000))
+    assert transcript.log == "1000\n"
 
 
 def test_the_argument_of_the_controller(python: Scripts) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import build_controller
-from tests.controllers.runners.probe import Probe
+from tests.controllers.runners.probe import Functions
 
 #: sizes that are rounded up differently and come from different parts of the heap
 _SIZES = (0, 1, 11, 12, 13, 28, 200, 1019, 1020, 1021, 1300, 5000, 70_000, 300_000, 1_100_000, 2_500_000)
 
 
-class Heap(Probe):
+class Heap(Functions):
     """The functions of probe.cpp."""
 
     def take(self, size: int) -> int:
@@ -23,17 +23,6 @@ class Heap(Probe):
 
     def give_back(self, block: int) -> None:
         self._call("probe_give_back", block)
-
-    def write(self, block: int, data: bytes) -> None:
-        self._memory.write(self._store, data, block)
-
-    def read(self, block: int, size: int) -> bytes:
-        return self._get(block, size)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all memory."""
-        return int(self._memory.data_len(self._store))
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +43,16 @@ def test_blocks_keep_their_contents(heap: Heap) -> None:
         if blocks and (len(blocks) > 60 or rng.random() < 0.4):
             block = rng.choice(list(blocks))
             data = blocks.pop(block)
-            assert heap.read(block, len(data)) == data
+            assert heap._get(block, len(data)) == data
             heap.give_back(block)
         else:
             size = rng.choice(_SIZES[:13] if rng.random() < 0.98 else _SIZES)
             block = heap.take(size)
             assert block and block % 16 == 0
             blocks[block] = rng.randbytes(64) * (size // 64) + rng.randbytes(size % 64)
-            heap.write(block, blocks[block])
+            heap._set(block, blocks[block])
     for block, data in blocks.items():
-        assert heap.read(block, len(data)) == data
+        assert heap._get(block, len(data)) == data
 
 
 def test_small_blocks_share_pages(heap: Heap) -> None:
@@ -74,12 +63,12 @@ def test_small_blocks_share_pages(heap: Heap) -> None:
 def test_blocks_are_used_again(heap: Heap) -> None:
     for size in _SIZES:
         heap.give_back(heap.take(size))
-    size = heap.size
+    size = heap.memory()
     for _ in range(20):
         blocks = [heap.take(size) for size in _SIZES]
         for block in blocks:
             heap.give_back(block)
-    assert heap.size == size
+    assert heap.memory() == size
 
 
 def test_out_of_memory(heap: Heap) -> None:
