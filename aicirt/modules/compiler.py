@@ -25,6 +25,7 @@ from aicirt.contract.modules import DESCRIBED_NAMES, ModuleInfo, described_names
 from aicirt.ipc.cpu import BACKGROUND_NICE, give_way
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits
+from aicirt.system.shortage import describe
 from aicirt.system.user import become
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.module.check import ModuleReport, check
@@ -53,7 +54,9 @@ def _answer(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]
     except AiciError as error:
         return {"error": error.to_wire()}
     except OSError as error:
-        return {"error": RuntimeFailure(f"the module cannot be compiled: {error}").to_wire()}
+        return {
+            "error": RuntimeFailure(f"the module cannot be compiled and stored: {describe(error)}").to_wire()
+        }
     return {"info": info.to_wire()}
 
 
