@@ -83,7 +83,7 @@ def test_entries_that_are_not_regular_files_are_not_modules(
 @needs_root
 @pytest.mark.parametrize("folder", ["owners", "compiled"])
 def test_folders_of_another_user_are_refused(tmp_path: Path, folder: str) -> None:
-    """What names a module or holds its code must not be another user's, also in a folder like /tmp."""
+    """Names of modules and their code are ours alone, also in a folder such as /tmp."""
     let_through(tmp_path)
     root = tmp_path / "own"
     root.mkdir()
