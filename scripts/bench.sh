@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a suite of measurements and writes bench/results/SUITE.json and .png. Its last lines are `name value unit`:
+# Runs a suite of measurements and writes lab/results/SUITE.json and .png. Its last lines are `name value unit`:
 #
 #   scripts/bench.sh size
 #   scripts/bench.sh                          lists the suites
@@ -9,4 +9,4 @@ if [ "${1:-}" = vllm ]; then source scripts/setup.sh hf,sdk,vllm; fi
 source scripts/setup.sh hf,sdk,dev
 export OMP_NUM_THREADS=1
 export PATH="$PWD/.venv/bin:$PATH"
-exec .venv/bin/python -m bench "$@"
+exec .venv/bin/python -m lab "$@"

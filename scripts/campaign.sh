@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a campaign against the runtime and writes bench/results/CAMPAIGN.json. Its last lines are `name value unit`:
+# Runs a campaign against the runtime and writes lab/results/CAMPAIGN.json. Its last lines are `name value unit`:
 #
 #   scripts/campaign.sh modules --seconds 60
 #   scripts/campaign.sh                       lists the campaigns
@@ -12,4 +12,4 @@ else
 fi
 export OMP_NUM_THREADS=1
 export PATH="$PWD/$environment/bin:$PATH"
-exec "$environment/bin/python" -m bench.campaigns "$@"
+exec "$environment/bin/python" -m lab.campaigns "$@"

@@ -9,4 +9,4 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/setup.sh hf,sdk,dev
 
 export OMP_NUM_THREADS=1
-exec .venv/bin/python -m tests.fuzz "$@"
+exec .venv/bin/python -m lab.fuzz "$@"

@@ -12,4 +12,4 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${AICI_PYTHON:-.venv/bin/python}
 command -v "$python" >/dev/null || python=python3
 export OMP_NUM_THREADS=1
-exec "$python" -m bench gpu "$@"
+exec "$python" -m lab gpu "$@"

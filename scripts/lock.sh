@@ -44,7 +44,8 @@ lock() {
 upgrade=("$@")
 without_torch="Without torch and its CUDA packages: see AICI_TORCH in scripts/setup.sh."
 lock dev "The packages of .venv for tests. $without_torch" \
-    --excludes "$temporary/torch" "$temporary/torch.in" --extra hf --extra sdk --extra dev
+    --excludes "$temporary/torch" "$temporary/torch.in" --extra hf --extra sdk --extra dev \
+    lab/pyproject.toml --no-emit-package pyaici
 lock vllm-cpu "The packages of .venv-vllm on a machine without a GPU. $without_torch" \
     --excludes "$temporary/vllm" "$temporary/torch.in" "$temporary/vllm.in" \
     --extra hf --extra sdk --extra server --extra test

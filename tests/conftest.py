@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.compiled import common_code, exchange, share
+from lab.runners.compiled import common_code, exchange, share
 from tests.distribution import build_wheel, copy_checkout
 from tests.durations import UNKNOWN, read_durations
 from tests.quick import Selection, select, vllm_exists

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 _MOUNT = Path("/sys/fs/cgroup")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.structure import ROOT, files, imports_in, nodes_in
 
 #: the folders whose files are modules that others import
-_IMPORTABLE = ("aicirt", "pyaici", "bench", "harness", "tests")
+_IMPORTABLE = ("aicirt", "pyaici", "lab", "harness", "tests")
 
 
 @cache

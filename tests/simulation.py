@@ -56,9 +56,9 @@ from aicirt.worker import client as worker_client
 from aicirt.worker import loop, memory, owners, scheduling, steps, templates
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
+from lab.runners.compiled import code_of
 from pyaici.client import channel, control, daemon, runtime
 from pyaici.client import step as client_step
-from tests.compiled import code_of
 
 #: instructions (wasmtime's fuel) that a guest executes in a millisecond, which is the ticker's period
 FUEL_OF_A_TICK = 1_000_000

@@ -206,9 +206,19 @@ FOREIGN = {
         "pyaici.server.playground"
     ),
 }
+#: which top-level folders the Python files of each import
+TOP = {
+    "aicirt": "",
+    "pyaici": "aicirt",
+    "controllers": "",
+    "harness": "aicirt pyaici",
+    "lab": "aicirt pyaici",
+    "scripts": "",
+    "tests": "aicirt lab pyaici",
+}
 #: files that the list in docs/structure.md has: tests mirror the packages, and the site lists docs
 _LISTED = re.compile(
-    r"(aicirt|pyaici|bench|harness|controllers|scripts|\.ci|\.devcontainer|\.github)/.*|[^/]+\.(py|toml|md)|LICENSE"
+    r"(aicirt|pyaici|lab|harness|controllers|scripts|\.ci|\.devcontainer|\.github)/.*|[^/]+\.(py|toml|md)|LICENSE"
 )
 _ABOUT = (__doc__ or "").partition("\n")[0]
 _BEGIN = "<!-- files: written by `python -m tests.structure --write` -->"
@@ -283,6 +293,17 @@ def foreign() -> dict[str, set[str]]:
         for package in {name.partition(".")[0] for name in imported_names(path)} & found.keys():
             found[package].add(unit(module))
     return found
+
+
+def top_level() -> dict[str, set[str]]:
+    """Returns the top-level folders that the Python files of each of them import."""
+    found: dict[str, set[str]] = {}
+    for path in files("*.py"):
+        if len(path.parts) > 1:
+            found.setdefault(path.parts[0], set()).update(
+                name.partition(".")[0] for name in imported_names(path)
+            )
+    return {name: others & found.keys() - {name} for name, others in found.items()}
 
 
 @cache

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aicirt.modules import ModuleStore, store
+from lab.runners import compiled
 from pyaici.bundled import bundled_controllers
-from tests import compiled
 from tests.aicirt.modules.wat import small_module
 
 

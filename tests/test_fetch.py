@@ -1,4 +1,4 @@
-"""`tests.fetch`: a package that cannot be fetched, or has another hash, is an error with a reason."""
+"""`lab.system.fetch`: a package that cannot be fetched, or has another hash, is an error with a reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fetch
+from lab.system import fetch
 
 
 @pytest.fixture(autouse=True)

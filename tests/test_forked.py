@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.forked import ROOT
-from tests.processes import family, left_behind
-from tests.waiting import wait_until
+from lab import ROOT
+from lab.system.processes import family, left_behind
+from lab.system.waiting import wait_until
 
 #: starts a program that does not end by itself, and says so
 _TEST = """
 import os, time
-from tests.forked import Forked
+from lab.system.forked import Forked
 nothing = os.open(os.devnull, os.O_WRONLY)
 Forked("http.server", ["--bind", "127.0.0.1", "0"], imports=[], stdout=nothing, stderr=nothing)
 print("started", flush=True)

@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from tests.processes import command_line, family, left_behind
-from tests.waiting import PATIENCE
+from lab.system.processes import command_line, family, left_behind
+from lab.system.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 

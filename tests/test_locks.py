@@ -15,6 +15,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = ROOT / "scripts" / "locks"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LAB = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text())["project"]["dependencies"]
 #: lock -> its extras
 EXTRAS = {
     "llama": ("llama", "sdk"),
@@ -60,9 +61,9 @@ def locked(lock: str, platform: str) -> dict[str, Version]:
 
 
 def requirements_of(extra: str) -> list[Requirement]:
-    """Returns the requirements of an extra and of the extras that it includes."""
+    """Returns the requirements of an extra and of the extras that it includes; those of lab with `dev`."""
     found = []
-    for text in PROJECT["project"]["optional-dependencies"][extra]:
+    for text in PROJECT["project"]["optional-dependencies"][extra] + (LAB if extra == "dev" else []):
         requirement = Requirement(text)
         if requirement.name == "pyaici":
             found += [each for more in sorted(requirement.extras) for each in requirements_of(more)]

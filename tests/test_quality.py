@@ -95,7 +95,7 @@ def test_repository_has_no_built_or_large_files() -> None:
 
 
 def test_tests_have_no_deadlines_of_their_own() -> None:
-    """A deadline of some seconds fails when the machine is slow: see tests/waiting.py."""
+    """A deadline of some seconds fails when the machine is slow: see lab/system/waiting.py."""
     number = r"(?:[5-9]|[1-9][0-9]+)(?:\.0)?"
     deadline = re.compile(
         rf"monotonic\(\) \+ {number}\b|(?<!clock)\.(?:wait|join|settimeout)\({number}\)"
@@ -105,7 +105,7 @@ def test_tests_have_no_deadlines_of_their_own() -> None:
     found = [
         f"{name}:{number}: {line.strip()}"
         for name in map(str, files("tests/*.py"))
-        if name != "tests/waiting.py"
+        if name != "lab/system/waiting.py"
         for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
         if deadline.search(line)
     ]

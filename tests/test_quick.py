@@ -64,7 +64,7 @@ def test_nothing_of_vllm_is_selected_without_its_environment() -> None:
         ("pyaici/build/native.py", "pyaici/build/cache.py"),
         ("pyaici/build/interpreters/base.py", "pyaici/build/cache.py"),
         # plugins of vLLM
-        ("tests/pyaici/engines/vllm/engines.py", "pyaici/engines/vllm/plugin.py"),
+        ("lab/vllm/engines.py", "pyaici/engines/vllm/plugin.py"),
     ],
 )
 def test_files_reach_what_they_import_and_start(path: str, reached: str) -> None:

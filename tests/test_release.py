@@ -17,9 +17,9 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from lab.system.ports import free_port
 from pyaici.server.settings import ServerSettings
 from tests.distribution import ROOT, run
-from tests.ports import free_port
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").iterdir()}

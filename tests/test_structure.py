@@ -13,6 +13,7 @@ from tests.structure import (
     FOREIGN,
     MATRIX,
     ROOT,
+    TOP,
     about,
     cycle,
     document,
@@ -20,6 +21,7 @@ from tests.structure import (
     graph,
     imported,
     table,
+    top_level,
 )
 
 
@@ -30,6 +32,10 @@ def test_imports_equal_matrix() -> None:
     assert found.keys() == allowed.keys()
     wrong = {name: (found[name] - allowed[name], allowed[name] - found[name]) for name in found}
     assert not {name: both for name, both in wrong.items() if any(both)}, "(not allowed, not used)"
+
+
+def test_imports_of_top_level_folders_equal_top() -> None:
+    assert top_level() == {name: set(others.split()) for name, others in TOP.items()}
 
 
 def test_imports_have_no_cycles() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aicirt.wasm import Program
+from lab.runners.host import Host
 from pyaici.build import build_controller
-from tests.controllers.runners.host import Host
 from tests.languages import compiler_or_skip
 
 CONTROLLERS = Path(__file__).parents[2] / "controllers"

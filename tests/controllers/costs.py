@@ -20,16 +20,16 @@ from typing import Any
 from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE
 from aicirt.vocab.tokenizer import Speller
 from aicirt.wasm import Export, Program
-from bench.inputs import kbnf_grammars
-from bench.inputs.constraints import CONSTRAINTS
-from bench.inputs.lark import lark_of_yacc
-from bench.inputs.tool_schema import tool_schema
-from bench.inputs.vocabularies import vocabulary
+from lab.inputs import kbnf_grammars
+from lab.inputs.constraints import CONSTRAINTS
+from lab.inputs.lark import lark_of_yacc
+from lab.inputs.tool_schema import tool_schema
+from lab.inputs.vocabularies import vocabulary
+from lab.runners.fuel import MeteredGuest, metered_host, used
+from lab.runners.host import EVERYTHING, Host, Vocab
 from pyaici.build import build_controller
 from pyaici.bundled import find_grammar
 from tests.controllers.conftest import CONTROLLERS
-from tests.controllers.runners.fuel import MeteredGuest, metered_host, used
-from tests.controllers.runners.host import EVERYTHING, Host, Vocab
 from tests.counts import Counts
 
 #: a mask below `small` is hardly more than a look-up

@@ -10,7 +10,7 @@ import pytest
 
 from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SAMPLE
 from aicirt.wasm import Program
-from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
+from lab.runners.host import EVERYTHING, Guest, Vocab
 
 #: words, and what ends texts
 WORDS = (

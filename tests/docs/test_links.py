@@ -44,7 +44,7 @@ def test_scripts_and_modules_exist(document: Path) -> None:
     for script in re.findall(r"(?:\./)?(scripts/\w+\.sh|\.ci/run)", text):
         assert (ROOT / script).is_file(), script
     for module in re.findall(r"python -m ([a-z][\w.]*)", text):
-        if module.split(".")[0] in {"aicirt", "pyaici", "bench"}:
+        if module.split(".")[0] in {"aicirt", "pyaici", "lab"}:
             path = ROOT / module.replace(".", "/")
             assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
 

@@ -17,7 +17,7 @@ def test_names_in_the_text_exist(page: str) -> None:
     for name in re.findall(r"`([\w./+-]+)`", text):
         if "/" in name and "NAME" not in name:  # NAME is the reader's
             assert (ROOT / name).exists(), f"{page} names {name}"
-        elif re.match(r"(aicirt|pyaici|bench)\.[\w.]+$", name):
+        elif re.match(r"(aicirt|pyaici|lab)\.[\w.]+$", name):
             assert resolves(name), f"{page} names {name}"
 
 

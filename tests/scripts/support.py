@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.processes import command_line, family
-from tests.waiting import PATIENCE
+from lab.system.processes import command_line, family
+from lab.system.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 BOTH = "tests/pyaici/engines/vllm"

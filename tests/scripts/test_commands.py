@@ -26,8 +26,8 @@ from tests.scripts.support import (
         ("scripts/vllm.sh", "vllm: harness/run_vllm.py --model a path --n 2"),
         ("scripts/test.sh", "vllm: -m pytest .* --model a path --n 2 tests/pyaici/engines/vllm"),
         (".ci/run", "vllm: -m pytest .* --model a path --n 2 tests/pyaici/engines/vllm"),
-        ("scripts/bench.sh", "-m bench --model a path --n 2"),
-        ("scripts/campaign.sh", "-m bench.campaigns --model a path --n 2"),
+        ("scripts/bench.sh", "-m lab --model a path --n 2"),
+        ("scripts/campaign.sh", "-m lab.campaigns --model a path --n 2"),
     ],
 )
 def test_arguments_are_passed_on(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import left_behind
+from lab.system.processes import left_behind
+from lab.system.waiting import PATIENCE
 from tests.scripts.support import (
     installs,
     logged,
@@ -18,7 +19,6 @@ from tests.scripts.support import (
     run,
     signal_while_it_sleeps,
 )
-from tests.waiting import PATIENCE
 
 
 def test_setup_without_python_says_how_to_get_it(checkout: Path, tools: Path) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import command_line, family, left_behind
+from lab.system.processes import command_line, family, left_behind
+from lab.system.waiting import PATIENCE
 from tests.scripts.support import (
     BOTH,
     ROOT,
@@ -24,7 +25,6 @@ from tests.scripts.support import (
     run,
     signal_while_it_sleeps,
 )
-from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize(

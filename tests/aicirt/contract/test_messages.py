@@ -15,8 +15,8 @@ from aicirt.contract.errors import ArgumentError, ProtocolError, error_from_wire
 from aicirt.contract.messages import Call, Splice, decode, encode
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket, Peer
-from tests.processes import open_files
-from tests.waiting import PATIENCE
+from lab.system.processes import open_files
+from lab.system.waiting import PATIENCE
 
 
 def test_a_message_keeps_its_fields() -> None:

@@ -11,8 +11,8 @@ import pytest
 from aicirt.contract.errors import ProtocolError
 from aicirt.contract.messages import Call, Reply
 from aicirt.ipc.frames import FrameSocket, frame
-from tests.processes import open_files
-from tests.waiting import PATIENCE
+from lab.system.processes import open_files
+from lab.system.waiting import PATIENCE
 
 
 @pytest.fixture

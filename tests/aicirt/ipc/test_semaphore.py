@@ -14,9 +14,9 @@ import pytest
 
 from aicirt.ipc import names
 from aicirt.ipc.doorbell import Semaphore
-from bench.campaigns.short_supply import jumping_clock
-from bench.report import ROOT
-from tests.waiting import PATIENCE
+from lab import ROOT
+from lab.campaigns.short_supply import jumping_clock
+from lab.system.waiting import PATIENCE
 
 WAITS = """
 import time

@@ -8,7 +8,7 @@ import pytest
 from aicirt.ipc import cpu as module
 from aicirt.ipc.cpu import spin
 from aicirt.ipc.ring import HEADER_BYTES, Ring
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)

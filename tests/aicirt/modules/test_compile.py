@@ -15,7 +15,7 @@ from wasmtime import wat2wasm
 from aicirt.contract.errors import AiciError, CompileLimitError, ModuleError, RuntimeFailure
 from aicirt.modules import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Program
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 GOOD = """(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
   (func (export "aici_arg") (result i32) (i32.const 16)) {}

@@ -21,10 +21,10 @@ from aicirt.contract.errors import AiciError
 from aicirt.sandbox import BUILDER, COMPILER, WORKER, Profile, kernel, landlock
 from aicirt.sandbox.enter import enter_namespaces
 from aicirt.system.environment import child_environment
+from lab.system.processes import command_line, family
+from lab.system.waiting import PATIENCE
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from tests.processes import command_line, family
-from tests.waiting import PATIENCE
 
 PROBE = Path(__file__).with_name("probe.py")
 PROFILES = (WORKER, BUILDER, COMPILER)

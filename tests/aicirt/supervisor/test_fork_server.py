@@ -27,8 +27,8 @@ from aicirt.supervisor import fork_server
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.system.child import Child
+from lab.system.processes import command_line, family, left_behind
 from tests.aicirt.supervisor.probe import NAME
-from tests.processes import command_line, family, left_behind
 
 MODULE = """(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
   (func (export "aici_arg") (result i32) (i32.const 16)) {}

@@ -21,7 +21,7 @@ from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.child import Child, Start
-from tests.processes import family, open_files
+from lab.system.processes import family, open_files
 
 
 def run(test: Callable[[WorkerPool], Awaitable[None]], count: int = 1) -> None:

@@ -20,7 +20,7 @@ from aicirt.settings import MOST_FINDINGS, MOST_FOUND_BYTES, WorkerConfig
 from aicirt.supervisor.replies import check_error, check_value
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.child import Child
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 PING: dict[str, Any] = {
     "sequences": 3,

@@ -24,7 +24,7 @@ from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
 from aicirt.vocab.image import fingerprint_of
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 #: loops in aici_init, until the time limit, for an argument of three bytes
 WASM = wat2wasm("""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))

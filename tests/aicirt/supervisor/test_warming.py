@@ -13,7 +13,7 @@ from aicirt.settings import WARM_STAGES, WorkerSettings
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.warming import Warming
 from aicirt.supervisor.workers import WorkerProcess
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 
 def template(

@@ -15,8 +15,8 @@ from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.system import silence
 from aicirt.system.silence import Progress
-from tests.processes import starved
-from tests.waiting import PATIENCE
+from lab.system.processes import starved
+from lab.system.waiting import PATIENCE
 
 
 def config(silence_seconds: int) -> WorkerConfig:

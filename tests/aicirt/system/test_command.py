@@ -13,7 +13,7 @@ import pytest
 
 from aicirt.contract.errors import AiciError, ArgumentError
 from aicirt.system.terminal import run_command
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 SIGNALS = [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it: ended by SIGTERM\n")]

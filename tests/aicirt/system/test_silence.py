@@ -13,7 +13,7 @@ import pytest
 
 from aicirt.system import silence
 from aicirt.system.silence import Progress, Silence, finish, progress
-from tests.waiting import wait_until
+from lab.system.waiting import wait_until
 
 
 @dataclass

@@ -10,8 +10,7 @@ from aicirt.contract.errors import ModuleError
 from aicirt.wasm import Limits
 from aicirt.wasm.module.check import check
 from aicirt.wasm.module.rewrite import RESERVED
-
-from .conftest import IMPORTS, MID, controller
+from lab.runners.wat import IMPORTS, MID, controller
 
 MARKER = '(func (export "aici_abi_v1"))'
 ARG = '(func (export "aici_arg") (result i32) (i32.const 0))'

@@ -7,8 +7,7 @@ import pytest
 
 from aicirt.contract.errors import RuntimeFailure, TimeLimitError, TrapError
 from aicirt.wasm import Export, Fiber, Instance
-
-from .conftest import IMPORTS
+from lab.runners.wat import IMPORTS
 
 Make = Callable[..., Instance]
 FUNCTION = '(func (export "{}") (result i32) (local $i i32) {})'

@@ -16,7 +16,7 @@ from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
 from aicirt.system.files import sealed
 from aicirt.wasm import Export, Instance
 from aicirt.wasm.snapshot import Snapshot, from_wire, to_wire
-from tests.processes import open_files
+from lab.system.processes import open_files
 
 Make = Callable[..., Instance]
 #: counts its calls in a global and in two places of memory; a second 64 KiB are grown in the first call

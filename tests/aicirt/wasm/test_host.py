@@ -8,8 +8,7 @@ from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Linker, Program, Ticker, host_functions
 from aicirt.wasm.host import HostCallable
-
-from .conftest import CALLS, controller
+from lab.runners.wat import CALLS, controller
 
 PRE = '(func (export "aici_pre_process") (result i32) {})'
 Make = Callable[[HostCallable, str, str, str], Instance]

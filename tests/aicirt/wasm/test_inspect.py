@@ -11,8 +11,7 @@ from aicirt.wasm.module.check import check
 from aicirt.wasm.module.checkpoints import scan
 from aicirt.wasm.module.reader import Extent, GlobalType, Reader, inspect
 from aicirt.wasm.module.rewrite import rewrite
-
-from .conftest import IMPORTS, controller
+from lab.runners.wat import IMPORTS, controller
 
 RICH = controller(
     """(table 5 10 funcref) (global $a (mut i64) (i64.const -1)) (global f32 (f32.const 1.5))

@@ -13,8 +13,7 @@ from aicirt.contract.errors import (
     TrapError,
 )
 from aicirt.wasm import Export, Fiber, GuestExit, Instance
-
-from .conftest import IMPORTS
+from lab.runners.wat import IMPORTS
 
 Make = Callable[..., Instance]
 PRE = '(func (export "aici_pre_process") (result i32) {})'

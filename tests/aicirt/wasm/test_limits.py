@@ -18,10 +18,9 @@ import wasmtime
 from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import MemoryLimitError, RuntimeFailure, TimeLimitError
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
-from tests.processes import open_files
-from tests.waiting import wait_until
-
-from .conftest import controller
+from lab.runners.wat import controller
+from lab.system.processes import open_files
+from lab.system.waiting import wait_until
 
 Make = Callable[..., Instance]
 PRE = '(func (export "aici_pre_process") (result i32) (local $i i32) {})'

@@ -13,9 +13,8 @@ from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import MemoryLimitError, RuntimeFailure
 from aicirt.system.files import SEALS
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
+from lab.runners.wat import controller
 from pyaici.build import build_controller
-
-from .conftest import controller
 
 Make = Callable[..., Instance]
 NBYTES = 200_000

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from aicirt.wasm.module.reader import leb
 from aicirt.wasm.module.rewrite import MAX_NAME, MAX_NAMES, NAMES, harmless, readable, rewrite
-from bench.attacks.modules import doubling, with_name
-
-from .conftest import controller
+from lab.attacks.modules import doubling, with_name
+from lab.runners.wat import controller
 
 
 def rendered(wasm: bytes) -> str:

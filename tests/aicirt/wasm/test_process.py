@@ -21,10 +21,9 @@ from aicirt.wasm import snapshot as snapshot_module
 from aicirt.wasm.engine import stack_size
 from aicirt.wasm.module.rewrite import rewrite
 from aicirt.wasm.program import compile_module
-from tests.processes import open_files
-from tests.waiting import PATIENCE
-
-from .conftest import controller
+from lab.runners.wat import controller
+from lab.system.processes import open_files
+from lab.system.waiting import PATIENCE
 
 Make = Callable[..., Instance]
 

@@ -11,8 +11,7 @@ from aicirt.contract.errors import MemoryLimitError, ModuleError, TimeLimitError
 from aicirt.wasm import Export, Instance
 from aicirt.wasm.module.reader import inspect, leb
 from aicirt.wasm.module.rewrite import RESERVED, rewrite
-
-from .conftest import REQUIRED, controller
+from lab.runners.wat import REQUIRED, controller
 
 GROW = '(func (export "aici_pre_process") (result i32) {})'
 Make = Callable[..., Instance]

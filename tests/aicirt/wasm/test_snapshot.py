@@ -13,8 +13,7 @@ from aicirt.contract.errors import RuntimeFailure, TrapError
 from aicirt.wasm import Engine, Export, Instance, Linker, Program, Ticker
 from aicirt.wasm.memory import PAGE, PagemapReader, PageScanner, change_finder, nonzero
 from aicirt.wasm.snapshot import _union
-
-from .conftest import controller
+from lab.runners.wat import controller
 
 Make = Callable[..., Instance]
 COUNTER = """(global $n (mut i32) (i32.const 0)) (global $wide (mut i64) (i64.const -5))

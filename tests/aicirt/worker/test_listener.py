@@ -12,9 +12,9 @@ import pytest
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.wasm import Engine, Export, Fiber, Instance, Linker, Program, Ticker, host_functions
 from aicirt.worker.scheduling import Listener
+from lab.runners.wat import CALLS, controller
+from lab.system.waiting import PATIENCE, wait_until
 from tests.aicirt.ipc.interleavings import Run, SharedLock, StuckError, explore, shared_bell, shared_ring
-from tests.aicirt.wasm.conftest import CALLS, controller
-from tests.waiting import PATIENCE, wait_until
 
 ENDLESS = '(func (export "aici_pre_process") (result i32) (loop $l (br $l)) (i32.const 0))'
 

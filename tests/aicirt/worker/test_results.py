@@ -22,7 +22,7 @@ from aicirt.contract.abi import (
 from aicirt.contract.errors import EmptyMaskError, ResultError
 from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.sequence import Sequence
-from bench.measurement.local_worker import LocalWorker, load_for_guests
+from lab.measurement.local_worker import LocalWorker, load_for_guests
 from pyaici.build import build_controller
 from tests.pyaici.client.conftest import GUESTS, VOCABULARY
 

@@ -13,7 +13,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.wasm.instance import Instance
 from aicirt.wasm.program import Program
 from aicirt.worker.templates import _MOST_STARTED, LoadedVocabulary, Template
-from bench.measurement.local_worker import LocalWorker, load_for_guests
+from lab.measurement.local_worker import LocalWorker, load_for_guests
 from tests.pyaici.client.conftest import VOCABULARY
 
 #: writes `mark` at 64, and behind it what `begin` has left there; the argument is read to 128

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.measurement.local_worker import load_for_guests
-from tests.processes import open_files
+from lab.measurement.local_worker import load_for_guests
+from lab.system.processes import open_files
 from tests.pyaici.client.conftest import VOCABULARY
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.wasm import Program
-from tests.controllers.grammars.vocabularies import byte_vocab
-from tests.controllers.grammars.walk import Controller
+from lab.oracles.grammars.vocabularies import byte_vocab
+from lab.oracles.grammars.walk import Controller
 
 
 @pytest.fixture(scope="session")

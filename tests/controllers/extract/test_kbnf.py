@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.contract.errors import ControllerFailed
+from lab.oracles.grammars.expressions import Call, random_grammar, random_terminals
+from lab.oracles.grammars.kbnf import kbnf
+from lab.oracles.grammars.vocabularies import LETTERS
+from lab.oracles.grammars.walk import Controller
 from tests.controllers.extract.readings import Readings, TooMany, by_name
-from tests.controllers.grammars.expressions import Call, random_grammar, random_terminals
-from tests.controllers.grammars.vocabularies import LETTERS
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.kbnf.write import kbnf
 
 Make = Callable[[str], Controller]
 

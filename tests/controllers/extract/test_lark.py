@@ -9,10 +9,10 @@ import llguidance
 import pytest
 
 from aicirt.wasm import Program
-from tests.bench.inputs.test_lark import EOS, TOKENIZER
+from lab.oracles.grammars.walk import Controller
+from lab.runners.host import Vocab
 from tests.controllers.grammars.document import examples
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.runners.host import Vocab
+from tests.lab.inputs.test_lark import EOS, TOKENIZER
 
 Make = Callable[[str], Controller]
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.controllers.extract.readings import Readings, by_name
-from tests.controllers.grammars.expressions import (
+from lab.oracles.grammars.expressions import (
     Call,
     Choice,
     Expr,
@@ -23,7 +22,8 @@ from tests.controllers.grammars.expressions import (
     pattern,
     random_regex,
 )
-from tests.controllers.grammars.walk import Controller
+from lab.oracles.grammars.walk import Controller
+from tests.controllers.extract.readings import Readings, by_name
 
 Make = Callable[[str], Controller]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lab.oracles.grammars.walk import Controller
 from tests.controllers.grammars.document import examples
-from tests.controllers.grammars.walk import Controller
 
 
 def test_the_examples(grammar: Callable[[str], Controller]) -> None:

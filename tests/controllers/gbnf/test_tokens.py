@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.wasm import Program
-from tests.controllers.grammars.walk import Controller, allowed_after
-from tests.controllers.runners.host import Vocab
+from lab.oracles.grammars.walk import Controller, allowed_after
+from lab.runners.host import Vocab
 
 Make = Callable[[str], Controller]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.controllers.json_schema.engine import Engine, build
+from lab.oracles.json_schema.engine import Engine, build
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.controllers.json_schema.engine import Engine
-from tests.controllers.json_schema.orders import orders
+from lab.oracles.json_schema.engine import Engine
+from lab.oracles.json_schema.orders import orders
 
 NAMES = ("kind", "label", "size", "more")
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.controllers.json_schema.engine import SPACED, Engine, Refused
-from tests.controllers.json_schema.orders import NEGATED, ways
-from tests.controllers.json_schema.schemas import ObjectSchemas, Schemas
+from lab.oracles.json_schema.engine import SPACED, Engine, Refused
+from lab.oracles.json_schema.orders import NEGATED, ways
+from lab.oracles.json_schema.schemas import ObjectSchemas, Schemas
+from lab.oracles.json_schema.values import LOSSY, mentions
 from tests.controllers.json_schema.test_min_properties import NAMES
 from tests.controllers.json_schema.test_min_properties import schema as counted_schema
 from tests.controllers.json_schema.test_random import walk
-from tests.controllers.json_schema.values import LOSSY, mentions
 
 
 def test_values(engine: Engine) -> None:

@@ -12,8 +12,8 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.json_schema.engine import FLEXIBLE, Engine
-from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
+from lab.oracles.json_schema.engine import FLEXIBLE, Engine
+from lab.runners.host import EVERYTHING, Guest, Vocab
 
 WORDS = [
     b'{"',

@@ -1,6 +1,6 @@
 """Compares complete masks with llguidance after each token; `jsonschema` judges differences.
 
-`python -m tests.controllers.json_schema.compare` goes further.
+`python -m lab.oracles.json_schema.compare` goes further.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.json_schema.compare import compare_published, compare_random
-from tests.controllers.json_schema.differences import (
+from lab.oracles.json_schema.compare import compare_published, compare_random
+from lab.oracles.json_schema.differences import (
     DEAD_END,
     KNOWN,
     OURS_NARROW,
@@ -22,10 +22,10 @@ from tests.controllers.json_schema.differences import (
     known,
     other_spelling,
 )
-from tests.controllers.json_schema.engine import SPACED, Engine
-from tests.controllers.json_schema.expressions import in_python
-from tests.controllers.json_schema.judge import Judge
-from tests.controllers.json_schema.peer import Pair, pair
+from lab.oracles.json_schema.engine import SPACED, Engine
+from lab.oracles.json_schema.expressions import in_python
+from lab.oracles.json_schema.judge import Judge
+from lab.oracles.json_schema.peer import Pair, pair
 from tests.controllers.json_schema.test_document import table
 
 

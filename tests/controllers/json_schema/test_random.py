@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.controllers.json_schema.engine import COMPACT, SPACED, Engine, Refused
-from tests.controllers.json_schema.schemas import ObjectSchemas, Schemas
-from tests.controllers.json_schema.values import compare_values
+from lab.oracles.json_schema.engine import COMPACT, SPACED, Engine, Refused
+from lab.oracles.json_schema.schemas import ObjectSchemas, Schemas
+from lab.oracles.json_schema.values import compare_values
 
 
 @pytest.mark.parametrize("kind", [Schemas, ObjectSchemas])

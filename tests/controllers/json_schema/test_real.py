@@ -12,12 +12,12 @@ import zipfile
 
 import jsonschema
 
+from lab.oracles.json_schema.engine import COMPACT, Engine, Refused
+from lab.oracles.json_schema.expressions import translated
+from lab.system.fetch import pypi_wheel
 from tests.controllers.json_schema import ratchet
-from tests.controllers.json_schema.engine import COMPACT, Engine, Refused
-from tests.controllers.json_schema.expressions import translated
 from tests.controllers.json_schema.test_random import walk
 from tests.controllers.json_schema.test_suite import RATCHETS
-from tests.fetch import pypi_wheel
 
 #: every so many of the schemas of cfn-lint
 STEP = 20

@@ -16,10 +16,10 @@ from typing import Any
 import jsonschema_specifications
 import pytest
 
+from lab.oracles.json_schema.engine import Engine, Refused
+from lab.oracles.json_schema.orders import orders
+from lab.system.fetch import pypi_source
 from tests.controllers.json_schema import ratchet
-from tests.controllers.json_schema.engine import Engine, Refused
-from tests.controllers.json_schema.orders import orders
-from tests.fetch import pypi_source
 
 RATCHETS = Path(__file__).parent / "ratchets"
 DIALECTS = {

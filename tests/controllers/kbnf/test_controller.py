@@ -8,7 +8,7 @@ import pytest
 
 from aicirt.contract.abi import SAMPLE, SPLICE, STOP
 from aicirt.wasm import Program
-from tests.controllers.grammars.expressions import (
+from lab.oracles.grammars.expressions import (
     Call,
     Choice,
     Grammar,
@@ -18,11 +18,11 @@ from tests.controllers.grammars.expressions import (
     literal,
     text,
 )
-from tests.controllers.grammars.oracle import Oracle
-from tests.controllers.grammars.vocabularies import LETTERS, byte_vocab, few_tokens
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.kbnf.write import kbnf
-from tests.controllers.runners.host import Guest
+from lab.oracles.grammars.kbnf import kbnf
+from lab.oracles.grammars.oracle import Oracle
+from lab.oracles.grammars.vocabularies import LETTERS, byte_vocab, few_tokens
+from lab.oracles.grammars.walk import Controller
+from lab.runners.host import Guest
 
 
 def play(program: Program, grammar: str, wish: bytes) -> tuple[bytes, list[str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lab.oracles.grammars.walk import Controller
 from tests.controllers.grammars.document import PAGE, examples
-from tests.controllers.grammars.walk import Controller
 
 Make = Callable[[str], Controller]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.controllers.grammars.expressions import (
+from lab.oracles.grammars.expressions import (
     NONE,
     Call,
     Choice,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.contract.errors import ControllerFailed
-from tests.controllers.exactness.languages import Lexed
-from tests.controllers.grammars.expressions import (
+from lab.exactness.languages import Lexed
+from lab.oracles.grammars.expressions import (
     Grammar,
     cat,
     characters,
@@ -18,11 +18,11 @@ from tests.controllers.grammars.expressions import (
     random_terminals,
     star,
 )
-from tests.controllers.grammars.properties import every_rule_has_a_text, is_left_recursive
-from tests.controllers.grammars.vocabularies import LETTERS
-from tests.controllers.grammars.walk import Controller
+from lab.oracles.grammars.lark import lark
+from lab.oracles.grammars.properties import every_rule_has_a_text, is_left_recursive
+from lab.oracles.grammars.vocabularies import LETTERS
+from lab.oracles.grammars.walk import Controller
 from tests.controllers.lark.lexemes import accepts
-from tests.controllers.lark.write import lark
 
 Make = Callable[[str], Controller]
 

@@ -11,7 +11,7 @@ import lark
 import pytest
 
 from aicirt.contract.errors import ControllerFailed
-from tests.controllers.grammars.walk import Controller
+from lab.oracles.grammars.walk import Controller
 
 Make = Callable[[str], Controller]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from llguidance import LLMatcher
 
-from tests.controllers.exactness.peers import Llguidance
-from tests.controllers.grammars.vocabularies import few_tokens
-from tests.controllers.grammars.walk import Controller
+from lab.exactness.peers import Llguidance
+from lab.oracles.grammars.vocabularies import few_tokens
+from lab.oracles.grammars.walk import Controller
 
 Make = Callable[[str], Controller]
 

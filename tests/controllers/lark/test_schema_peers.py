@@ -11,10 +11,10 @@ import pytest
 from llguidance import LLMatcher
 
 from aicirt.wasm import Program
-from tests.controllers.exactness.cases import NO_FORCING
-from tests.controllers.exactness.peers import Llguidance
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.runners.host import Vocab
+from lab.exactness.cases import NO_FORCING
+from lab.exactness.peers import Llguidance
+from lab.oracles.grammars.walk import Controller
+from lab.runners.host import Vocab
 
 _CHARACTERS = '<>=;abc{}[]":,-019truefalsn '
 _PIECES = [

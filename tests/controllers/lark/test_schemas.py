@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.controllers.grammars.walk import Controller
+from lab.oracles.grammars.walk import Controller
 
 Make = Callable[[str | bytes], Controller]
 

@@ -9,9 +9,9 @@ import pytest
 from aicirt.contract.abi import GREEDY, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.grammars.vocabularies import byte_vocab
-from tests.controllers.grammars.walk import Controller, allowed_after
-from tests.controllers.runners.host import Guest, Vocab
+from lab.oracles.grammars.vocabularies import byte_vocab
+from lab.oracles.grammars.walk import Controller, allowed_after
+from lab.runners.host import Guest, Vocab
 
 Make = Callable[[str], Controller]
 

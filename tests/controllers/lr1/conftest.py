@@ -11,9 +11,9 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
+from lab.runners.host import EVERYTHING, Guest, Vocab
 from pyaici.bundled import bundled_grammars
 from tests.controllers.lr1.recognizer import Probe, Recognizer, build
-from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
 
 #: makes the recognizer of a grammar of the package, by its name
 Bundled = Callable[[str], Recognizer]

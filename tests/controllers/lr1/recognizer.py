@@ -10,8 +10,8 @@ import numpy as np
 import wasmtime
 from numpy.typing import NDArray
 
+from lab.runners.host import Vocab
 from pyaici.build import build_controller
-from tests.controllers.runners.host import Vocab
 
 PROBE = Path(__file__).with_name("probe.cpp")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.wasm import Program
+from lab.runners.host import Vocab
 from tests.controllers.lr1.conftest import Grammar
 from tests.controllers.lr1.recognizer import Probe, Recognizer
-from tests.controllers.runners.host import Vocab
 
 Make = Callable[[str], Grammar]
 

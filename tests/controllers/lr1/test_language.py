@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from lab.oracles.earley import accepts, next_terminals
+from lab.oracles.lr1_rules import as_yacc, random_rules
+from lab.runners.host import Vocab
 from tests.controllers.lr1.conftest import Grammar
-from tests.controllers.lr1.earley import accepts, next_terminals
-from tests.controllers.lr1.rules import as_yacc, random_rules
-from tests.controllers.runners.host import Vocab
 
 Make = Callable[[str], Grammar]
 

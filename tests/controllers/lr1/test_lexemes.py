@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 
 from aicirt.contract.errors import ControllerFailed
+from lab.oracles.earley import Rules, accepts
+from lab.oracles.lr1_rules import lexed_as_yacc, lexemes, random_lexed_rules
 from tests.controllers.lr1.conftest import Grammar
-from tests.controllers.lr1.earley import Rules, accepts
-from tests.controllers.lr1.rules import lexed_as_yacc, lexemes, random_lexed_rules
 
 Make = Callable[[str], Grammar]
 

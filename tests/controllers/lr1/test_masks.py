@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from lab.runners.host import Vocab
 from pyaici.bundled import bundled_grammars
 from pyaici.tokens import load_vocabulary
 from tests.controllers.lr1.c_sources import MUSL
 from tests.controllers.lr1.conftest import Bundled
 from tests.controllers.lr1.recognizer import Probe, Recognizer
-from tests.controllers.runners.host import Vocab
 from tests.pyaici.tokens.published import tokenizer_json
 
 JSON = '{"a": [1, -2.5e3, true, null], "b\\u00e9\\n": {"": "x y  z"}}\n'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lab.runners.probe import Probe
 from pyaici.build import build_controller
-from tests.controllers.runners.probe import Probe
 
 PROBE = Path(__file__).with_name("probe.cpp")
 NO_BYTE = 256

@@ -14,7 +14,7 @@ import regex
 from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SAMPLE, SPLICE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Export, Program
-from tests.controllers.runners.host import BITMASK, EVERYTHING, TOKEN, Guest, Vocab
+from lab.runners.host import BITMASK, EVERYTHING, TOKEN, Guest, Vocab
 
 WORDS = [
     b"Yes",

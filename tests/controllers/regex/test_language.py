@@ -11,8 +11,8 @@ import regex
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lab.oracles.patterns import ALPHABET, MARK, Pattern, patterns
 from tests.controllers.regex.engine import Engine, Refused
-from tests.controllers.regex.patterns import ALPHABET, MARK, Pattern, patterns
 
 fuzzing = settings(
     max_examples=75,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from aicirt.vocab.trie import NUM_CLASSES, byte_classes
+from lab.oracles.patterns import Pattern, patterns
 from tests.controllers.regex.engine import Engine, Refused
-from tests.controllers.regex.patterns import Pattern, patterns
 
 CLASSES = bytes(byte_classes())
 UTF8 = 1 << 30

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from aicirt.contract.abi import FORK, SPLICE, STOP, SUSPEND
 from aicirt.wasm import Program
-from tests.controllers.runners.host import ALL, BITMASK, SPARSE, TOKEN, Guest, Mid, Vocab
+from lab.runners.host import ALL, BITMASK, SPARSE, TOKEN, Guest, Mid, Vocab
 
 #: log-probabilities of all tokens after these
 Model = Callable[[tuple[int, ...]], Sequence[float]]

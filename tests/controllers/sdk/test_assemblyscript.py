@@ -8,7 +8,7 @@ import pytest
 
 from aicirt.contract.errors import ControllerFailed, MemoryLimitError
 from aicirt.wasm import Program
-from tests.controllers.runners.host import Guest, Vocab
+from lab.runners.host import Guest, Vocab
 from tests.controllers.sdk.test_interface import (
     TOKENS,
     test_flags,

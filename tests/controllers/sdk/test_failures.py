@@ -9,10 +9,10 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
+from lab.runners.host import Guest, Host, Vocab
 from pyaici.build import Toolchain, find_sdk, flags
 from pyaici.build.link import Libraries, link
 from tests.controllers.conftest import GUESTS
-from tests.controllers.runners.host import Guest, Host, Vocab
 
 #: for C sources that call setjmp
 SETJMP = ("-mllvm", "-wasm-enable-sjlj", "-mexception-handling", "-mllvm", "-wasm-use-legacy-eh=false")

@@ -11,8 +11,8 @@ import pytest
 from aicirt.contract.abi import CONTINUE, FORK, SPLICE, STOP, SUSPEND
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
+from lab.runners.host import ALL, BITMASK, DENSE, SPARSE, TOKEN, Guest, Vocab
 from pyaici.build import BuildError, build_controller
-from tests.controllers.runners.host import ALL, BITMASK, DENSE, SPARSE, TOKEN, Guest, Vocab
 
 TOKENS = [b"a", b"b", b"", b"ab", b"<s>", b"</s>", b"<end>"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aicirt.contract.abi import STOP
 from aicirt.wasm import Program
-from tests.controllers.runners.host import BITMASK, DENSE, Guest, Vocab
+from lab.runners.host import BITMASK, DENSE, Guest, Vocab
 
 Places = list[tuple[bool, dict[str, int]]]
 

@@ -17,10 +17,10 @@ from aicirt.contract.abi import CONTINUE, STOP
 from aicirt.contract.errors import ControllerFailed, MemoryLimitError
 from aicirt.vocab import build_image
 from aicirt.wasm import Export, Program
+from lab.runners.host import BITMASK, Guest, Vocab
 from pyaici.build import MissingToolchain, find_sdk
 from pyaici.build.cargo import GET_RUST
 from pyaici.recording.vocabulary import small_vocabulary
-from tests.controllers.runners.host import BITMASK, Guest, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton, allowed, automata, vocabularies
 from tests.controllers.sdk.test_interface import (
     TOKENS,

@@ -10,8 +10,8 @@ import pytest
 from aicirt.contract.abi import CAP_BACKTRACK, CAP_LOGPROBS, CAP_MAX_FORKS, CAP_TOP_K
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
+from lab.runners.host import EVERYTHING, Guest, Vocab
 from tests.controllers.runners.engine import Engine, Model, chaotic_model
-from tests.controllers.runners.host import EVERYTHING, Guest, Vocab
 
 TOKENS = [b"a", b"b", b"c", b"d", b"e", b" ", b"<eos>", b"<s>"]
 

@@ -9,8 +9,8 @@ import pytest
 
 from aicirt.contract.abi import CAP_BACKTRACK, CAP_DENSE, CAP_FF_TOKENS, CAP_FORK, CAP_SUSPEND, CAP_TOKENIZER
 from aicirt.wasm import Program
+from lab.runners.host import EVERYTHING, Vocab
 from tests.controllers.runners.engine import Engine, Run, chaotic_model
-from tests.controllers.runners.host import EVERYTHING, Vocab
 
 WORDS = [
     b" the",

@@ -10,7 +10,7 @@ import pytest
 from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SAMPLE, SPLICE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Export, Program
-from tests.controllers.runners.host import BITMASK, EVERYTHING, TOKEN, Guest, Vocab, ascii_vocab
+from lab.runners.host import BITMASK, EVERYTHING, TOKEN, Guest, Vocab, ascii_vocab
 
 BYTES = [bytes([b]) for b in range(256)]
 WORDS = [b"Yes", b"No", b"Nothing", b" big", b"BIG", b" Big", "É".encode(), "é".encode()]

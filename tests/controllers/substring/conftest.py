@@ -11,31 +11,16 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.runners.host import EVERYTHING, Guest, Mid, Vocab
+from lab.oracles.substring import EOS, vocabulary
+from lab.runners.host import EVERYTHING, Guest, Mid, Vocab
 
-#: pieces of texts, among them parts of characters
-WORDS = [
-    b"ab",
-    b"ba",
-    b"abc",
-    b"a\n",
-    b"the ",
-    b" the",
-    b"aaaa",
-    b"\xc3\xa9a",
-    b"a\xc3",
-    b"\xb8\xad",
-    b"\xad\xe4",
-]
-BYTES = [bytes([b]) for b in range(256)]
-EOS = 256 + len(WORDS)
 #: no forced tokens, so that every step has a mask
 MASKS_ONLY = {**EVERYTHING, CAP_TOKENIZER: 0}
 
 
 @pytest.fixture(scope="session")
 def vocab() -> Vocab:
-    return Vocab([*BYTES, *WORDS, b"<eos>"], eos=[EOS])
+    return vocabulary()
 
 
 @dataclass

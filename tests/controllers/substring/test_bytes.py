@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from aicirt.contract.abi import STOP
 from aicirt.wasm import Program
-from tests.controllers.runners.host import Guest, Vocab
-from tests.controllers.substring.conftest import EOS, MASKS_ONLY
+from lab.oracles.substring import EOS
+from lab.runners.host import Guest, Vocab
+from tests.controllers.substring.conftest import MASKS_ONLY
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.controllers.substring.conftest import EOS, Substring
+from lab.oracles.substring import EOS
+from tests.controllers.substring.conftest import Substring
 
 PAGE = (Path(__file__).parents[3] / "docs" / "grammars.md").read_text().partition("\n## Substrings\n")[2]
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aicirt.contract.abi import STOP
-from tests.controllers.runners.host import Vocab
-from tests.controllers.substring.conftest import EOS, Substring
-from tests.controllers.substring.outputs import outputs, parts
+from lab.oracles.substring import EOS, outputs, parts
+from lab.runners.host import Vocab
+from tests.controllers.substring.conftest import Substring
 
 Make = Callable[[str | bytes], Substring]
 

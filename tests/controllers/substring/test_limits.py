@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.controllers.substring.conftest import EOS, Substring
+from lab.oracles.substring import EOS
+from tests.controllers.substring.conftest import Substring
 
 Make = Callable[[str | bytes], Substring]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import wasmtime
 
+from lab.system.waiting import PATIENCE
 from pyaici.build import BuildError, Sdk, Toolchain, build_controller, build_library
-from tests.waiting import PATIENCE
 
 from .conftest import MINIMAL, CountingToolchain, shared_cache
 

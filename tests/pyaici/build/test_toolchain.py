@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import pyaici.build
+from lab.system.waiting import PATIENCE, wait_until
 from pyaici.build import BuildError, Toolchain, build_controller
 from pyaici.build.cache import cache_dir
 from pyaici.build.sdk import install_command
-from tests.waiting import PATIENCE, wait_until
 
 from .conftest import CountingToolchain
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from aicirt.modules import ModuleStore
+from lab.system.forked import run_forked
 from pyaici.bundled import bundled_controllers, describe_bundled
 from pyaici.cli import new
 from pyaici.cli.__main__ import main
-from tests.forked import run_forked
 
 
 @pytest.fixture(autouse=True)

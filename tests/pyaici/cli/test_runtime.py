@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.system.forked import run_forked
+from lab.system.processes import family, left_behind
+from lab.system.waiting import PATIENCE
 from pyaici.cli.__main__ import main
 from pyaici.client.runtime import Runtime
-from tests.forked import run_forked
-from tests.processes import family, left_behind
-from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 

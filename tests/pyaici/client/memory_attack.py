@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from bench.campaigns.engine import Engine, Request
+from lab.campaigns.engine import Engine, Request
+from lab.system.waiting import wait_until
 from pyaici.bundled import LANGUAGES
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.scripting.script import Script, interpreter_file
 from pyaici.testing import small_vocabulary
-from tests.waiting import wait_until
 
 MIB = 1 << 20
 #: makes as many forks as a request may have; each fills its memory

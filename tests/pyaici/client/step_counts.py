@@ -37,8 +37,8 @@ from aicirt.wasm import Export, engine, host, raw
 from aicirt.wasm.memory import Reaper
 from aicirt.worker.client import Client
 from aicirt.worker.templates import Template
-from bench.inputs.vocabularies import synthetic
-from bench.measurement.local_worker import LocalWorker, load_for_guests
+from lab.inputs.vocabularies import synthetic
+from lab.measurement.local_worker import LocalWorker, load_for_guests
 from pyaici.build import build_controller
 from pyaici.client import channel, runtime
 from pyaici.client.address import Placement, WorkerAddress
@@ -195,7 +195,7 @@ class Pair:
         self.local = self._undo.enter_context(LocalWorker(load_for_guests(VOCABULARY)))
         self._bell = self.local.worker._bell.name
         guests = {
-            "steady": "bench/guests/steady.c",
+            "steady": "lab/guests/steady.c",
             "guest": "tests/guests/guest.c",
             "regex": "controllers/regex",
         }

@@ -13,10 +13,10 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ArgumentError, TimeLimitError, WorkerDiedError
 from aicirt.contract.messages import StepInput
-from bench.attacks.modules import LOOPS, slow_module
+from lab.attacks.modules import LOOPS, slow_module
+from lab.system.waiting import wait_until
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
-from tests.waiting import wait_until
 
 from .conftest import VOCABULARY, Player, poll, post_prepare, real
 

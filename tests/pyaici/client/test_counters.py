@@ -19,12 +19,12 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
 from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerSettings
+from lab.system.waiting import wait_until
 from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
 from tests.simulation import World
-from tests.waiting import wait_until
 
 from .conftest import GUESTS, VOCABULARY, poll, post_prepare, real
 

@@ -17,10 +17,10 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import RuntimeFailure, SupervisorDiedError, UnknownSequenceError, WorkerDiedError
 from aicirt.contract.messages import StepInput
+from lab.system.processes import starved
+from lab.system.waiting import PATIENCE, wait_until
 from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
-from tests.processes import starved
-from tests.waiting import PATIENCE, wait_until
 
 from .conftest import VOCABULARY, Player
 
@@ -215,7 +215,7 @@ def test_sequences_of_a_dead_client_are_freed(runtime: Runtime, guest_wasm: Path
         runtime.begin_step([StepInput(seq) for seq in seqs])
         print("ready", flush=True)
         import time
-        from tests.waiting import PATIENCE
+        from lab.system.waiting import PATIENCE
         time.sleep(PATIENCE)
     """
     root = Path(__file__).resolve().parents[3]
@@ -305,7 +305,7 @@ FORKING = """
     from pyaici.client.runtime import Runtime
     from aicirt.contract.messages import StepInput
     from tests.pyaici.client.conftest import VOCABULARY
-    from tests.waiting import PATIENCE
+    from lab.system.waiting import PATIENCE
     runtime = Runtime(sys.argv[1])
     runtime.register(VOCABULARY)
     seqs = [runtime.instantiate("guest", "ok", (1, 2)) for _ in range(3)]

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lab.system.processes import family, left_behind, private_daemons
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from tests.processes import family, left_behind, private_daemons
 
 ROOT = Path(__file__).resolve().parents[3]
 OWNER = """

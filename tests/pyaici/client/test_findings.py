@@ -9,11 +9,11 @@ import pytest
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
+from lab.system.waiting import wait_until
 from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
-from tests.waiting import wait_until
 
 from .conftest import GUESTS, VOCABULARY, also_real
 from .test_secrets import forms, memory_files

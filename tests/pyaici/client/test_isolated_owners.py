@@ -15,11 +15,11 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ArgumentError, RuntimeFailure, SpaceError
 from aicirt.contract.messages import StepInput
+from lab.system.processes import family, left_behind
+from lab.system.waiting import wait_until
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from tests.processes import family, left_behind
 from tests.simulation import World
-from tests.waiting import wait_until
 
 from .conftest import VOCABULARY, also_real, real
 

@@ -54,7 +54,7 @@ def seeds() -> list[int]:
 def witness_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A controller whose answers depend on its whole history, and on nothing else. It forks once."""
     folder = tmp_path_factory.mktemp("witness")
-    return build_controller(ROOT / "bench" / "guests" / "witness.c", folder / "witness.wasm").path
+    return build_controller(ROOT / "lab" / "guests" / "witness.c", folder / "witness.wasm").path
 
 
 class Family:

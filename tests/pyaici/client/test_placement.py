@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.messages import StepInput
+from lab.system.waiting import wait_until
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
-from tests.waiting import wait_until
 
 from .conftest import also_real, guest_runtime
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def runtime(world: World | None, guest_wasm: Path, tmp_path: Path) -> Iterator[Runtime]:
     """Two workers, and the controller "greedy", whose mid_process uses all the time that it may."""
-    greedy = build_controller(ROOT / "bench" / "guests" / "greedy.c", tmp_path / "greedy.wasm").path
+    greedy = build_controller(ROOT / "lab" / "guests" / "greedy.c", tmp_path / "greedy.wasm").path
     with guest_runtime(guest_wasm, 2, max_late_steps=100_000) as runtime:
         runtime.tag(runtime.upload(greedy).id, "greedy")
         yield runtime

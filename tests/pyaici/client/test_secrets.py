@@ -7,10 +7,10 @@ from pathlib import Path
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
+from lab.system.waiting import wait_until
 from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from tests.waiting import wait_until
 
 from .conftest import VOCABULARY
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import RuntimeFailure
+from lab.system.processes import open_files
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from tests.processes import open_files
 
 from .conftest import VOCABULARY
 

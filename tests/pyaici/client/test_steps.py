@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ClosedError, RuntimeFailure
 from aicirt.contract.messages import StepInput
+from lab.system.waiting import wait_until
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
-from tests.waiting import wait_until
 
 from .conftest import VOCABULARY, Player, also_real, guest_runtime
 

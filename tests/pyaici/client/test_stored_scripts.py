@@ -10,13 +10,13 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ArgumentError, ModuleError, OwnerLimitError, UnknownModuleError
 from aicirt.contract.messages import StepInput
+from lab.runners.compiled import share
 from pyaici.bundled import LANGUAGES, Language
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.script import Script, interpreter_file
 from tests.aicirt.modules.wat import small_module
-from tests.compiled import share
 
 SOURCES = {
     "Python": "from aici import *\nasync def main():\n    await fixed(f'<{argument}>')\n",

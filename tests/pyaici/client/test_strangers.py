@@ -12,10 +12,10 @@ import pytest
 
 from aicirt.contract.errors import ForeignDaemonError
 from aicirt.system.environment import child_environment
+from lab.system.waiting import wait_until
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.stranger import STRANGER, as_stranger, let_through, needs_root, start_as_stranger, wait_for
-from tests.waiting import wait_until
 
 SHM = Path("/dev/shm")
 

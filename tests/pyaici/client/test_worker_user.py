@@ -25,10 +25,10 @@ from aicirt.ipc import names
 from aicirt.modules import CompileLimits, compile_in_child_async
 from aicirt.system.environment import child_environment
 from aicirt.system.user import User
+from lab.system.processes import family, left_behind
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import load_vocabulary
-from tests.processes import family, left_behind
 
 from .conftest import VOCABULARY
 

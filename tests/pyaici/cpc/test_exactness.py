@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.measurement.chi_square import p_value
+from lab.measurement.chi_square import p_value
 from pyaici.cpc import (
     Certificate,
     Cover,

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from bench.measurement.chi_square import p_value
-from bench.suites.cpc import Replay, cover_probabilities
+from lab.measurement.chi_square import p_value
+from lab.suites.cpc import Replay, cover_probabilities
 from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.cpc import Session, TokenTrie, enumeration, exact, pcas

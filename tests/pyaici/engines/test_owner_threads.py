@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from lab.system.waiting import PATIENCE
 from pyaici.engines.owner_threads import OwnerThreads
-from tests.waiting import PATIENCE
 
 
 def test_blocking_calls_delay_only_their_own_owner() -> None:

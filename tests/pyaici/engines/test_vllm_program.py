@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.system.processes import family, left_behind
+from lab.system.waiting import PATIENCE
 from pyaici.models import ModelError
 from pyaici.models.package import Package, extract
-from tests.processes import family, left_behind
-from tests.waiting import PATIENCE
 
 
 def make_wheel(folder: Path, files: dict[str, bytes]) -> Package:

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.system.waiting import PATIENCE
 from pyaici.models import ModelError, store
-from tests.waiting import PATIENCE
 
 
 def build(

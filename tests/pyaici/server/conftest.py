@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.servers.tiny_model import make_tiny_model
 from pyaici.build import build_controller
 from pyaici.models.default import NAME
 from pyaici.server.http.users import Role, UserFile
 from tests.pyaici.server.serving import Serving
-from tests.pyaici.server.tiny_model import make_tiny_model
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"
 

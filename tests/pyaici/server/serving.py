@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import httpx2
 
-from tests.compiled import share
-from tests.forked import SERVER, TORCH, Forked
-from tests.processes import family, left_behind
-from tests.waiting import PATIENCE
+from lab.runners.compiled import share
+from lab.system.forked import SERVER, TORCH, Forked
+from lab.system.processes import family, left_behind
+from lab.system.waiting import PATIENCE
 
 PROGRAM = ("pyaici.cli", "serve")
 _ADDRESS = re.compile(r"running on http://127\.0\.0\.1:(\d+)")

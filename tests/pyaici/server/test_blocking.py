@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from aicirt.contract.errors import ArgumentError, NotOwnerError, TimeLimitError
-from bench.attacks.modules import LOOPS, slow_module
+from lab.attacks.modules import LOOPS, slow_module
+from lab.system.waiting import PATIENCE
 from pyaici.client.runtime import Runtime
 from pyaici.server.controller_store import ControllerStore
 from pyaici.server.scheduling.threads import in_own_thread
 from pyaici.server.settings import ServerSettings
 from tests.pyaici.client.conftest import VOCABULARY
 from tests.pyaici.server.small import USER
-from tests.waiting import PATIENCE
 
 
 def test_call_returns_its_result_or_raises_its_error() -> None:

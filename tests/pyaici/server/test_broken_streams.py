@@ -13,10 +13,10 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from sse_starlette import ServerSentEvent
 
+from lab.system.waiting import PATIENCE
 from pyaici.server.http.connections import Connections, protocol_of
 from pyaici.server.http.sse import event, stream_events
 from pyaici.server.settings import ServerSettings
-from tests.waiting import PATIENCE
 
 #: events that are ready when the client disconnects: asyncio warns from the fifth failed write on
 READY = 100

@@ -13,11 +13,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from lab.servers.tiny_model import make_tiny_model
+from lab.system.waiting import PATIENCE
 from pyaici.server.http.access import network_of
 from pyaici.server.http.users import Role, UserFile
 from tests.pyaici.server.serving import Serving
-from tests.pyaici.server.tiny_model import make_tiny_model
-from tests.waiting import PATIENCE
 
 BODY, EACH, ALL = 64 << 10, 12, 20
 POSTS = ["/v1/run", "/v1/completions", "/v1/chat/completions", "/api/v1/messages", "/cpc", "/cpc_stream"]

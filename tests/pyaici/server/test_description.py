@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiled import share
+from lab.runners.compiled import share
+from lab.servers.tiny_model import make_tiny_model
+from lab.system.waiting import PATIENCE
 from tests.pyaici.server.cpc.test_ollama import StandIn
 from tests.pyaici.server.serving import Serving
-from tests.pyaici.server.tiny_model import make_tiny_model
 from tests.thorough import cases
-from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 

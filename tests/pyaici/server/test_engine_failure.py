@@ -6,9 +6,9 @@ from pathlib import Path
 
 import httpx2
 
-from tests.processes import family, left_behind
+from lab.system.processes import family, left_behind
+from lab.system.waiting import PATIENCE
 from tests.pyaici.server.serving import Serving
-from tests.waiting import PATIENCE
 
 
 def test_failing_engine_stops_the_server(tmp_path: Path) -> None:

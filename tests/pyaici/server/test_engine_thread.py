@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from aicirt.contract.errors import AiciError
+from lab.system.waiting import PATIENCE
 from pyaici.engines.engine import FinishReason, Log, TokensAppended, VariablesChanged
 from pyaici.engines.hf import HfEngine, Request
 from pyaici.server.http.errors import ApiError
@@ -28,7 +29,6 @@ from pyaici.server.scheduling.streams import (
 )
 from pyaici.server.service import ControllerCall, Service
 from tests.pyaici.server.small import job, small_engine, small_service
-from tests.waiting import PATIENCE
 
 REQUEST = Request([1, 2, 3], max_tokens=3000)
 SHORT = Request([4, 5], max_tokens=3)

@@ -15,9 +15,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.processes import family
+from lab.system.processes import family
+from lab.system.waiting import PATIENCE
 from tests.pyaici.server.serving import Serving
-from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from lab.servers.tiny_model import make_tiny_model
 from pyaici.engines.engine import MAX_LOG_BYTES
 from pyaici.server.http.users import Role, UserFile
 from pyaici.server.scheduling.streams import MAX_BACKLOG_BYTES
 from tests.pyaici.server.serving import Serving
-from tests.pyaici.server.tiny_model import make_tiny_model
 
 #: each of four sequences prints 60 KB in each of so many steps
 STEPS, PRINTED = 600, 60_000

@@ -7,8 +7,8 @@ import re
 import time
 from pathlib import Path
 
+from lab.system.waiting import PATIENCE
 from tests.pyaici.server.serving import Serving, read_events
-from tests.waiting import PATIENCE
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

@@ -7,13 +7,13 @@ import os
 import signal
 import threading
 
+from lab.system.waiting import PATIENCE
 from pyaici.client.address import Placement
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason
 from pyaici.engines.hf import HfEngine, Request
 from pyaici.server.scheduling.engine_thread import EngineThread
 from tests.pyaici.server.small import small_engine
-from tests.waiting import PATIENCE
 
 
 def test_request_is_placed_again_if_its_template_was_evicted(guest: bytes) -> None:

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from aicirt.contract.errors import AiciError
+from lab.system.forked import SERVER, run_forked
+from lab.system.waiting import PATIENCE
 from pyaici.server import program
 from pyaici.server.settings import ServerSettings, read_settings
-from tests.forked import SERVER, run_forked
 from tests.pyaici.server.serving import Serving, read_events
-from tests.waiting import PATIENCE
 
 
 def _aici(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

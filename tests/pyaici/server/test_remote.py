@@ -20,6 +20,7 @@ from typing import Any, cast
 import pytest
 
 from aicirt.system.terminal import printable
+from lab.system.waiting import PATIENCE
 from pyaici.build import build_controller
 from pyaici.bundled import bundled_controllers, find_controller
 from pyaici.cli.__main__ import main
@@ -29,7 +30,6 @@ from pyaici.rest import RestClient
 from pyaici.server.http.errors import ApiError
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.serving import Serving
-from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 LIVE = 'aici_live_requests{controlled="false"}'

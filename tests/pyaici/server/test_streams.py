@@ -14,8 +14,8 @@ import anthropic
 import openai
 import pytest
 
+from lab.system.waiting import PATIENCE
 from tests.pyaici.server.serving import Serving
-from tests.waiting import PATIENCE
 
 WEATHER: dict[str, Any] = {
     "type": "function",

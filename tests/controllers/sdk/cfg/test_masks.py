@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.wasm import Program
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.runners.host import Vocab
+from lab.oracles.grammars.walk import Controller
+from lab.runners.host import Vocab
 from tests.controllers.sdk.cfg.engine import Engine, Expr, call, lit, regex, repeat
 
 BLANK, STRING, NUMBER = r"[ \n]{0,8}", r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"', r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"

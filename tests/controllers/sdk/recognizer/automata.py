@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from aicirt.vocab.trie import NUM_CLASSES, WELL_FORMED, byte_classes
-from tests.controllers.runners.host import Vocab
+from lab.runners.host import Vocab
 
 SPECIALS = ("eos", "bos", "pad", "unk")
 _CLASSES = byte_classes()

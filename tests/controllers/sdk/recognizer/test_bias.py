@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicirt.wasm import Program
-from tests.controllers.runners.host import BITMASK, Guest, Vocab
+from lab.runners.host import BITMASK, Guest, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton, allowed, automata, free_kinds, vocabularies
 
 #: guests/table.cpp: functional; with `dead`; with signatures; byte stack; by virtual calls; StackRecognizer

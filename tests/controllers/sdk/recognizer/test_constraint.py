@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aicirt.contract.abi import CAP_TOKENIZER, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.runners.host import BITMASK, Guest, Vocab
+from lab.runners.host import BITMASK, Guest, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton, allowed, automata, vocabularies
 
 #: guests/table.cpp: the ways, and the unit of the cache

@@ -15,8 +15,8 @@ from tokenizers.pre_tokenizers import Split
 from aicirt.contract.abi import SPLICE
 from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm import Program
+from lab.runners.host import BITMASK, TOKEN, Guest, Mid, Vocab
 from pyaici.tokens import load_vocabulary
-from tests.controllers.runners.host import BITMASK, TOKEN, Guest, Mid, Vocab
 from tests.pyaici.tokens.published import tokenizer_json
 from tests.thorough import also
 

@@ -9,7 +9,7 @@ import pytest
 from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SPLICE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.runners.host import BITMASK, TOKEN, Guest, Mid, Vocab
+from lab.runners.host import BITMASK, TOKEN, Guest, Mid, Vocab
 
 WORDS = [b"The", b" cat", b" dog", b" sat", b" c", b"at", b"Label:"]
 EVERY_WAY = {CAP_FF_TOKENS: 1}

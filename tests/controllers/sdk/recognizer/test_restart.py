@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.regex.patterns import Pattern, patterns
-from tests.controllers.runners.host import BITMASK, Guest, Mid, Vocab
+from lab.oracles.patterns import Pattern, patterns
+from lab.runners.host import BITMASK, Guest, Mid, Vocab
 
 WORDS = [b"the", b" the", b"tag", b"other", b"ab", b"abc", b'"', b"],[", b"[[", b"[a", b")]", b"([", b"left"]
 WORDS += [b" r", b"right ", b"\xc3", "é".encode(), "中文".encode(), b"12"]

@@ -12,8 +12,8 @@ from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SPLICE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm import Program
+from lab.runners.host import BITMASK, TOKEN, Guest, Mid, Vocab
 from pyaici.tokens import load_vocabulary
-from tests.controllers.runners.host import BITMASK, TOKEN, Guest, Mid, Vocab
 from tests.pyaici.tokens.published import tokenizer_json
 from tests.thorough import also
 

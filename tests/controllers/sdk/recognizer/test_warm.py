@@ -14,8 +14,8 @@ from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Instance, Program
 from aicirt.wasm.snapshot import changed as changed_pages
-from tests.controllers.regex.patterns import Pattern, patterns
-from tests.controllers.runners.host import BITMASK, Guest, Mid, Vocab
+from lab.oracles.patterns import Pattern, patterns
+from lab.runners.host import BITMASK, Guest, Mid, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton, automata, vocabularies
 from tests.controllers.sdk.recognizer.test_constraint import ANY_CONSTRAINT, CONSTRAINT, UNIT
 

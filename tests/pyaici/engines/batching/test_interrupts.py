@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.system.forked import CLI, TORCH, Forked
+from lab.system.processes import family, left_behind
+from lab.system.waiting import PATIENCE
 from pyaici.build import build_controller
 from pyaici.models import default_gguf_path, default_model_path
-from tests.forked import CLI, TORCH, Forked
-from tests.processes import family, left_behind
-from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 

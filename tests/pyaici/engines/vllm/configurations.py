@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from lab.vllm.engines import Engines
+from lab.vllm.shallow_model import make_shallow_model
 from pyaici.models import default_model_path
 from tests.pyaici.engines.vllm.cache_models import KINDS, make_cache_model
-from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.random_model import make_random_model
-from tests.pyaici.engines.vllm.shallow_model import make_shallow_model
 from tests.thorough import thorough as is_thorough
 
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}

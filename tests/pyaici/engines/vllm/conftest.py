@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from lab.runners.compiled import share
+from lab.system.waiting import PATIENCE
+from lab.vllm.engines import ENVIRONMENT
+from lab.vllm.server import Servers
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.scheduling import controlled
-from tests.compiled import share
 from tests.pyaici.engines.vllm.configurations import (
     ConfiguredEngines,
     Models,
@@ -26,12 +29,9 @@ from tests.pyaici.engines.vllm.configurations import (
     kept_for,
     place_of,
 )
-from tests.pyaici.engines.vllm.engines import ENVIRONMENT
 from tests.pyaici.engines.vllm.guests import build_guest
 from tests.pyaici.engines.vllm.remote import V2Engines
 from tests.pyaici.engines.vllm.requests import step_when_prepared
-from tests.pyaici.engines.vllm.server import Servers
-from tests.waiting import PATIENCE
 
 os.environ.update(ENVIRONMENT)
 _FOLDER = Path(__file__).parent

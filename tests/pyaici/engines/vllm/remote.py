@@ -11,9 +11,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tests.pyaici.engines.vllm.engines import ENVIRONMENT, Engines
-from tests.pyaici.engines.vllm.shims import triton_interpreter
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
+from lab.vllm.engines import ENVIRONMENT, Engines
+from lab.vllm.shims import triton_interpreter
 
 
 class RemoteFailure(AssertionError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.waiting import wait_until
+from lab.system.waiting import wait_until
 
 FRANCE = "The capital of France is"
 #: a pattern with short matches only

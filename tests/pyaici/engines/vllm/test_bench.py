@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.report import Report
-from bench.suites import vllm
-from tests.forked import VLLM, run_forked
+from lab.report import Report
+from lab.suites import vllm
+from lab.system.forked import VLLM, run_forked
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ def test_the_suite_reports_all_figures(monkeypatch: pytest.MonkeyPatch, model_pa
         """Runs a program in Python as `subprocess.run` does, but without an import of vLLM."""
         return run_forked(*command[2:], "--model", str(model_path), imports=VLLM, env=env, cwd=cwd)
 
-    monkeypatch.setattr("bench.suites.vllm.subprocess.run", run)
+    monkeypatch.setattr("lab.suites.vllm.subprocess.run", run)
     report = Report("vllm", quick=True)
     vllm.run(report)
     found = {figure.name: figure.value for figure in report.figures}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench.campaigns import vllm
-from bench.campaigns.campaign import Campaign
-from bench.report import Report
+from lab.campaigns import vllm
+from lab.campaigns.campaign import Campaign
+from lab.report import Report
 
 pytestmark = pytest.mark.slow
 

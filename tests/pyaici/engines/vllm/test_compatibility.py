@@ -13,12 +13,12 @@ from typing import Any
 import openai
 import pytest
 
+from lab.system.forked import VLLM, run_forked
+from lab.vllm.server import MODEL, Servers
+from lab.vllm.shims.other_vllm import make_other_vllm
 from pyaici.engines.vllm.versions.compatibility import Sources, differences, find_by_import
 from tests.docs.blocks import ROOT
-from tests.forked import VLLM, run_forked
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
-from tests.pyaici.engines.vllm.server import MODEL, Servers
-from tests.pyaici.engines.vllm.shims.other_vllm import make_other_vllm
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ from pathlib import Path
 import vllm
 from vllm.exceptions import VLLMValidationError
 
-from tests.pyaici.engines.vllm.engines import Engines
+from lab.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
 
 vllm.__version__ = "0.99.0"

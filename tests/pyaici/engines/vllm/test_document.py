@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.system.forked import VLLM, run_forked
 from tests.docs.blocks import blocks, run_blocks
-from tests.forked import VLLM, run_forked
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ from typing import Any
 import openai
 import pytest
 
+from lab.vllm.server import MODEL, Server, Servers
 from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
-from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
 
 pytestmark = pytest.mark.slow
 

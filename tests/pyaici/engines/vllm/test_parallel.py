@@ -23,14 +23,14 @@ import openai
 import pytest
 
 from aicirt.ipc.names import process_start_time
+from lab.runners.compiled import share
+from lab.system.processes import command_line, family, left_behind, private_daemons
+from lab.vllm.server import MODEL, Server
+from lab.vllm.shims.ray_on_cpu import ray_environment
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from tests.compiled import share
-from tests.processes import command_line, family, left_behind, private_daemons
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, Models
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters
-from tests.pyaici.engines.vllm.server import MODEL, Server
-from tests.pyaici.engines.vllm.shims.ray_on_cpu import ray_environment
 from tests.thorough import also
 
 pytestmark = pytest.mark.slow

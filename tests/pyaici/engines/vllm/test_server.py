@@ -17,10 +17,10 @@ import httpx
 import openai
 import pytest
 
-from tests.processes import family, left_behind, private_daemons
+from lab.system.processes import family, left_behind, private_daemons
+from lab.vllm.server import MODEL, Server, Servers
+from lab.vllm.streams import PrivateRuntime, Stream, await_chunks
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
-from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
-from tests.pyaici.engines.vllm.streams import PrivateRuntime, Stream, await_chunks
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lab.vllm.reasoning import Marker
 from tests.pyaici.engines.vllm.configurations import thorough
-from tests.pyaici.engines.vllm.reasoning import Marker
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 from tests.thorough import also
 

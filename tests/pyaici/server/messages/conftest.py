@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from lab.oracles.grammars.vocabularies import byte_vocab
+from lab.oracles.grammars.walk import Controller
+from lab.runners.host import Host
 from pyaici.bundled import find_controller
-from tests.controllers.grammars.vocabularies import byte_vocab
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.runners.host import Host
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from lab.oracles.grammars.walk import Controller
 from pyaici.server.apis.messages import plan
-from tests.controllers.grammars.walk import Controller
 from tests.pyaici.server.messages.bodies import THINKING, TOOLS, request
 
 Make = Callable[[str], Controller]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lab.oracles.grammars.walk import Controller
 from pyaici.server.apis.messages import plan
-from tests.controllers.grammars.walk import Controller
 from tests.pyaici.server.messages.bodies import SEED, THINKING, TOOLS, call, calls, request, strings, tool
 
 Make = Callable[[str], Controller]

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.oracles.grammars.walk import Controller
 from pyaici.server.apis.messages import parse_request, plan
 from pyaici.server.apis.messages.prompt import ai00_prompt
-from tests.controllers.grammars.walk import Controller
 from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, tool
 
 PAGE = (Path(__file__).parents[4] / "docs" / "messages.md").read_text()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import kbnf
 import pytest
 
+from lab.oracles.grammars.walk import Controller
 from pyaici.server.apis.messages import plan
-from tests.controllers.grammars.walk import Controller
 from tests.pyaici.server.messages.bodies import SEED, THINKING, TOOLS, request
 from tests.pyaici.server.messages.test_grammar import BROKEN, PATTERNS, STRUCTURE, WRONG
 

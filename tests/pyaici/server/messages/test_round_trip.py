@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lab.oracles.grammars.walk import Controller
 from pyaici.engines.engine import FinishReason
 from pyaici.server.apis.messages import Answer, Usage, plan
 from pyaici.server.apis.messages.prompt import calls_text
 from pyaici.server.apis.messages.requests import ToolUseBlock
-from tests.controllers.grammars.walk import Controller
 from tests.pyaici.server.messages.bodies import request, tool
 
 Make = Callable[[str], Controller]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from lab.oracles.grammars.walk import Controller
 from pyaici.server.apis.messages import MessagesError, plan
 from pyaici.server.apis.schemas import properties
-from tests.controllers.grammars.walk import Controller
 from tests.pyaici.server.messages.bodies import call, calls, request, strings, tool
 
 Make = Callable[[str], Controller]

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.oracles.grammars.vocabularies import byte_vocab
+from lab.oracles.grammars.walk import Controller
+from lab.runners.host import Host
 from pyaici.bundled import find_controller
 from pyaici.server.apis.openai.channels import ANALYSIS, END, FINAL, NEXT, ChannelReader
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
@@ -19,9 +22,6 @@ from pyaici.server.apis.openai.tool_formats import HARMONY
 from pyaici.server.apis.stops import Stops
 from pyaici.server.http.users import Role, User
 from pyaici.tokens.markup import markup
-from tests.controllers.grammars.vocabularies import byte_vocab
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.runners.host import Host
 from tests.pyaici.server.openai.byte_model import byte_model
 from tests.pyaici.server.openai.templates import TEMPLATES
 

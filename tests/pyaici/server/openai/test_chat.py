@@ -8,9 +8,9 @@ from typing import Any
 import openai
 import pytest
 
+from lab.system.waiting import PATIENCE
 from pyaici.server.apis.openai.requests import ChatRequest, Message
 from tests.pyaici.server.serving import Serving
-from tests.waiting import PATIENCE
 
 MODEL = "default"
 WEATHER: dict[str, Any] = {

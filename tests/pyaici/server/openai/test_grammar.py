@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.oracles.grammars.vocabularies import byte_vocab
+from lab.oracles.grammars.walk import Controller
+from lab.runners.host import Host
 from pyaici.bundled import find_controller
 from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
@@ -31,9 +34,6 @@ from pyaici.server.apis.openai.tool_formats import (
     QWEN3_CODER,
     SMOLLM2,
 )
-from tests.controllers.grammars.vocabularies import byte_vocab
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.runners.host import Host
 
 CITY = {
     "type": "object",

@@ -10,9 +10,9 @@ import anthropic
 import openai
 import pytest
 
+from lab.servers.tiny_model import make_tiny_model
+from lab.system.waiting import PATIENCE
 from tests.pyaici.server.serving import Serving
-from tests.pyaici.server.tiny_model import make_tiny_model
-from tests.waiting import PATIENCE
 
 #: turns reasoning off as the template of Qwen3 does
 TEMPLATE = (

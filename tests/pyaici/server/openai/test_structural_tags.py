@@ -10,13 +10,13 @@ import pytest
 import xgrammar
 from xgrammar.testing import _is_grammar_accept_string
 
+from lab.oracles.grammars.vocabularies import byte_vocab
+from lab.oracles.grammars.walk import Controller
+from lab.runners.host import Host
 from pyaici.bundled import find_controller
 from pyaici.server.apis.openai.constraints import constraint
 from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
 from pyaici.server.http.errors import ApiError
-from tests.controllers.grammars.vocabularies import byte_vocab
-from tests.controllers.grammars.walk import Controller
-from tests.controllers.runners.host import Host
 
 
 def _tag(begin: str, content: Any, end: Any) -> dict[str, Any]:

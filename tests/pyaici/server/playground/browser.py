@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-from tests.fetch import npm_file
+from lab.system.fetch import npm_file
 
 #: names in distributions; Playwright's own download is not used, scripts/browser.sh fetches Debian's
 _NAMES = ("chromium", "chromium-browser", "google-chrome")

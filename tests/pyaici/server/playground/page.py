@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.waiting import PATIENCE
+from lab.system.waiting import PATIENCE
 
 #: opens the page: see the fixture `open_page`
 Open = Callable[..., Page]

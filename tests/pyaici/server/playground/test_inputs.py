@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from lab.system.waiting import PATIENCE
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 from tests.pyaici.server.serving import Serving
-from tests.waiting import PATIENCE
 
 _PROMPT = 'It\'s "$HOME" é\n😀 is'
 

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from playwright.sync_api import expect
 
+from lab.system.waiting import PATIENCE
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.engines.engine import BackTracked, Event, Forked, Origin, Started, TokensAppended
 from pyaici.server.apis.run.report import RunReport
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 from tests.pyaici.server.serving import Serving
-from tests.waiting import PATIENCE
 
 
 def test_run_shows_its_text_and_details_of_each_token(open_page: Open, server: Serving) -> None:

@@ -1,1 +1,0 @@
-"""Benchmarks: ``python -m bench SUITE``. Each suite is a module of `bench.suites` with a function `run`."""

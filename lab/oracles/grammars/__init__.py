@@ -1,0 +1,1 @@
+"""Random context-free grammars, their texts in each notation, and who derives what."""

@@ -1,0 +1,1 @@
+"""Random schemas, the instances that each allows, and the judge of a difference."""

@@ -1,0 +1,1 @@
+"""Controllers and functions of the SDK, run in this process."""

@@ -1,0 +1,1 @@
+"""Access to this machine: processes, ports, published files, waiting."""

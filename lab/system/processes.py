@@ -1,0 +1,105 @@
+"""Finds the processes of programs under test, and what they leave behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from aicirt.ipc.names import process_start_time
+from lab.system.waiting import PATIENCE
+
+#: process id -> start time, which distinguishes it from a later process with the same id
+Family = dict[int, int]
+
+
+def family(pid: int) -> Family:
+    """Returns a process and all its descendants."""
+    found: Family = {}
+    todo = [pid]
+    while todo:
+        number = todo.pop()
+        start = process_start_time(number)
+        if start is None or number in found:
+            continue
+        found[number] = start
+        try:
+            for task in Path(f"/proc/{number}/task").glob("*/children"):
+                with suppress(OSError):  # the task has ended meanwhile
+                    todo += map(int, task.read_text().split())
+        except OSError:  # the process has ended meanwhile
+            continue
+    return found
+
+
+def command_line(pid: int) -> bytes:
+    """Returns the command line of a process, or an empty text if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def private_daemons(members: Family) -> Family:
+    """Returns the daemons that these processes own, children or not, and their descendants."""
+    found: Family = {}
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().split(b"\0")
+        except OSError:  # the process has ended meanwhile
+            continue
+        if b"--owner-pid" in words and int(words[words.index(b"--owner-pid") + 1]) in members:
+            found |= family(int(file.parent.name))
+    return found
+
+
+def open_files() -> int:
+    """Returns the number of descriptors of this process, without garbage that earlier tests have left."""
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def left_behind(members: Family, seconds: float = PATIENCE) -> list[str]:
+    """Waits until the processes and their names in /dev/shm are gone; returns those that stay."""
+    deadline = time.monotonic() + seconds
+    while (found := _left(members)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def _left(members: Family) -> list[str]:
+    marks = [f"-{pid}-{start}-" for pid, start in members.items()]
+    names = [entry.name for entry in Path("/dev/shm").iterdir()]
+    alive = [
+        pid for pid, start in members.items() if process_start_time(pid) == start and not _is_zombie(pid)
+    ]
+    return [f"process {pid}" for pid in alive] + [n for n in names if any(mark in n for mark in marks)]
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@contextmanager
+def starved(pid: int) -> Iterator[None]:
+    """Pins the process to one processor, and has busy processes take nearly all of its time."""
+    processor = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(pid, {processor})
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        for hog in hogs:
+            os.sched_setaffinity(hog.pid, {processor})
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()

@@ -1,0 +1,1 @@
+"""vLLM engines and servers on a CPU, with a shallow model."""

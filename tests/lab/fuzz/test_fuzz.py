@@ -1,0 +1,60 @@
+"""Every fuzz target runs on its first inputs and some reproducible changes of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.fuzz import seeds
+from lab.fuzz.native import NoCompiler
+from lab.fuzz.run import run
+from lab.fuzz.target import TARGETS, Target
+from tests.thorough import cases
+
+#: inputs beyond the first ones
+_MORE = cases(300, long=100_000)
+
+atheris = pytest.mark.skipif(
+    sys.version_info >= (3, 14) or os.uname().machine != "x86_64",
+    reason="atheris has no wheel for this Python",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if found.controller else atheris) for name, found in TARGETS.items()]
+)
+def test_target_has_no_findings(name: str, tmp_path: Path) -> None:
+    try:
+        count = len(set(TARGETS[name].seeds())) + _MORE
+        result = run(name, None, executions=count, seed=1, learned=tmp_path / "learned")
+    except NoCompiler:
+        if os.environ.get("AICI_CLANG"):
+            raise
+        pytest.skip("there is no clang: scripts/clang.sh prints the reason")
+    assert result.finding is None, result.report()
+    assert result.executions >= count and result.coverage > 0
+
+
+@atheris
+def test_finding_is_kept_and_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(TARGETS, "defect", Target("a reader with a defect", lambda: [b"dE", b"ee"], 64))
+    result = run("defect", 60, seed=1)
+    assert result.finding is not None and result.finding.parent == tmp_path / "aici" / "fuzz" / "findings"
+    assert "ValueError: the defect" in result.report()
+    assert f"scripts/fuzz.sh defect --input {result.finding}" in result.report()
+    assert run("defect", 5, only=result.finding).finding == result.finding
+    result.finding.write_bytes(b"no defect")
+    assert run("defect", 5, only=result.finding).finding is None
+
+
+def test_command_lists_targets_and_options() -> None:
+    command = [sys.executable, "-m", "lab.fuzz"]
+    listed = subprocess.run(command, cwd=seeds.ROOT, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in listed.splitlines()] == list(TARGETS)
+    shown = subprocess.run([*command, "--help"], cwd=seeds.ROOT, capture_output=True, text=True, check=True)
+    assert "--seconds" in shown.stdout and "--input" in shown.stdout
