@@ -25,6 +25,8 @@ _BODY_BYTES_PER_SECOND = 16 << 10
 #: Seconds and bytes in which the rest of a body is read and dropped after the answer. A client that still
 #: sends when the connection closes may lose the answer; most stop as soon as they see it.
 _DROP_SECONDS, _DROP_BYTES = 10.0, 256 << 20
+#: the same for all connections together, so that dropping bodies does not take the event loop's time from others
+_DROP_BYTES_PER_SECOND = 32 << 20
 
 
 class Connections:
@@ -35,6 +37,8 @@ class Connections:
         self._proxies = [ipaddress.ip_network(name, strict=False) for name in settings.trusted_proxies]
         self._open: dict[str, set[BoundedProtocol]] = {}
         self._count = 0
+        #: loop time at which all dropped bytes have come at the allowed rate
+        self._dropped = 0.0
 
     def add(self, connection: BoundedProtocol) -> None:
         """Admits a connection. Raises ApiError if there are too many.
@@ -58,6 +62,11 @@ class Connections:
             self._count -= 1
             if not found:
                 del self._open[connection.network]
+
+    def seconds_to_drop(self, nbytes: int, now: float) -> float:
+        """Counts dropped bytes; returns for how many seconds their connection must not be read."""
+        self._dropped = max(self._dropped, now) + nbytes / _DROP_BYTES_PER_SECOND
+        return self._dropped - now
 
     def _evict(self, held: int) -> bool:
         """Closes a waiting connection of the network with most; returns whether it closed one.
@@ -98,6 +107,7 @@ class BoundedProtocol(H11Protocol):
         self._dropping = False
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._drop_timer: asyncio.TimerHandle | None = None
         try:
             self.connections_of_all.add(self)
         except ApiError as error:
@@ -108,7 +118,7 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forgets the connection and stops its timers."""
         self.connections_of_all.remove(self)
-        for timer in (self._read_timer, self._write_timer):
+        for timer in (self._read_timer, self._write_timer, self._drop_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -131,6 +141,10 @@ class BoundedProtocol(H11Protocol):
         else:
             self._received += len(data)
         settings = self.connections_of_all.settings
+        if self._dropping:
+            self.transport.pause_reading()
+            seconds = self.connections_of_all.seconds_to_drop(len(data), self.loop.time())
+            self._drop_timer = self.loop.call_later(seconds, self.transport.resume_reading)
         if not self._dropping or self._received <= max(settings.max_body_bytes, settings.max_upload_bytes):
             super().data_received(data)
         elif self._received <= _DROP_BYTES:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("aicirt.server")
+#: connections that are accepted in one turn of the event loop, so that streams wait for a moment only
+ACCEPTED_AT_ONCE = 16
+#: connections that may wait to be accepted
+_WAITING = 2048
 #: seconds that clients have after a second Ctrl-C to read the error
 _LAST_WORDS_SECONDS = 1.0
 
@@ -70,6 +74,7 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 http=protocol_of(Connections(settings)),
+                backlog=ACCEPTED_AT_ONCE,
                 ws="none",
                 # uvicorn's defaults would trust proxies on this machine, and the environment
                 proxy_headers=bool(settings.trusted_proxies),
@@ -107,6 +112,7 @@ class HttpServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         for bound in sockets or ():
+            bound.listen(_WAITING)  # asyncio accepts as many at once as it lets wait
             host, port = bound.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             if warning := exposure(self._settings):

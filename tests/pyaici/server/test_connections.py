@@ -6,17 +6,27 @@ import asyncio
 import json
 import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import h11
 import httpx2
 import pytest
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.server import ServerState
 
 from lab.servers.tiny_model import make_tiny_model
 from lab.system.waiting import PATIENCE
 from pyaici.server.http.access import network_of
+from pyaici.server.http.connections import BoundedProtocol, Connections, protocol_of
+from pyaici.server.http.listening import ACCEPTED_AT_ONCE, HttpServer, bind
 from pyaici.server.http.users import Role, UserFile
+from pyaici.server.settings import ServerSettings
 from tests.pyaici.server.serving import Serving
 
 BODY, EACH, ALL = 64 << 10, 12, 20
@@ -108,6 +118,83 @@ def test_dropped_bodies_are_bounded(strict: Serving) -> None:
         with pytest.raises(OSError):
             while True:
                 connection.sendall(b"a" * BODY)
+
+
+class SimulatedLoop:
+    """Time passes when the test says so, and calls that are due are made then."""
+
+    def __init__(self) -> None:
+        self.now, self.later = 0.0, dict[float, list[Any]]()
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, call: Any, *_args: Any) -> Any:
+        self.later.setdefault(self.now + seconds, []).append(call)
+        return Mock()
+
+    def create_task(self, coroutine: Any) -> Any:
+        coroutine.close()
+        return Mock()
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        for due in [due for due in self.later if due <= self.now]:
+            for call in self.later.pop(due):
+                call()
+
+
+def test_all_dropped_bodies_together_arrive_at_a_bounded_rate() -> None:
+    """Reading them costs the time of the event loop, and nobody has paid for it."""
+    loop, connections = SimulatedLoop(), Connections(ServerSettings())
+    config = uvicorn.Config(FastAPI(), http=protocol_of(connections))
+    config.load()
+    senders = []
+    for number in range(8):
+        transport = Mock(is_closing=Mock(return_value=False))
+        transport.get_extra_info.side_effect = {"peername": (f"10.0.0.{number}", 1)}.get
+        sender: Any = protocol_of(connections)(config, ServerState(), {}, loop)
+        sender.connection_made(transport)
+        sender.data_received(_head("/v1/run", 1 << 40))
+        sender.conn.send(h11.Response(status_code=401, headers=[("content-length", "0")]))
+        sender.conn.send(h11.EndOfMessage())
+        sender.cycle.response_complete = True
+        sender.on_response_complete()
+        senders.append(sender)
+    received = 0
+    for _ in range(100):
+        for sender in senders:
+            calls = [name for name, *_ in sender.transport.method_calls if name.endswith("_reading")]
+            if calls[-1:] != ["pause_reading"]:
+                sender.data_received(bytes(256 << 10))
+                received += 256 << 10
+        loop.advance(0.01)
+    assert 32 << 20 <= received <= 36 << 20
+
+
+def test_a_crowd_is_let_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, turns = 0, list[int]()
+    monkeypatch.setattr(BoundedProtocol, "connection_made", lambda _self, _transport: turns.append(turn))
+
+    async def let_in() -> None:
+        nonlocal turn
+        settings = ServerSettings(port=0)
+        with bind(settings) as listening, ExitStack() as crowd:
+            server = HttpServer(FastAPI(), settings)
+            server.config.load()
+            server.lifespan = server.config.lifespan_class(server.config)
+            await server.startup([listening])
+            for _ in range(200):
+                crowd.enter_context(socket.create_connection(listening.getsockname(), PATIENCE))
+            while len(turns) < 200:
+                turn += 1
+                await asyncio.sleep(0)
+            for each in server.servers:
+                each.close()
+            await server.lifespan.shutdown()
+
+    asyncio.run(let_in())
+    assert max(Counter(turns).values()) <= ACCEPTED_AT_ONCE + 1  # Python 3.12 accepts one more
 
 
 @pytest.mark.parametrize("chunked", [False, True])
