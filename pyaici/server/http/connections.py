@@ -25,7 +25,7 @@ _BODY_BYTES_PER_SECOND = 16 << 10
 #: Seconds and bytes in which the rest of a body is read and dropped after the answer. A client that still
 #: sends when the connection closes may lose the answer; most stop as soon as they see it.
 _DROP_SECONDS, _DROP_BYTES = 10.0, 256 << 20
-#: the same for all connections together, so that dropping bodies does not take the event loop's time from others
+#: the same for all connections together: dropping bodies must not take the event loop from others
 _DROP_BYTES_PER_SECOND = 32 << 20
 
 
