@@ -348,7 +348,14 @@ class Ownership:
                 db = self._idle.pop()
             except IndexError:
                 db = self._connect()
-            yield db
+            try:
+                yield db
+            except sqlite3.Error:
+                db.close()  # the file may have been replaced meanwhile
+                raise
+            except BaseException:
+                self._idle.append(db)
+                raise
             self._idle.append(db)
         except sqlite3.Error as error:
             cure = _CURES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)

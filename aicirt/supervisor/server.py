@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure
-from aicirt.contract.owners import DEFAULT_OWNER
 from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.modules.store import ModuleStore
@@ -61,7 +60,7 @@ class Supervisor:
         self.store = store
         self.builds = builds(config.daemon, time.monotonic)
         self.templates = Templates(store, config.worker, self._builder_for, self.builds.turn)
-        self.warming = Warming(self.templates, config.worker, self._present_builder, self._is_trusted)
+        self.warming = Warming(self.templates, config.worker, self._present_builder)
         self.compilations = compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn
         store.start = fork_server.start
@@ -132,10 +131,6 @@ class Supervisor:
 
     def _present_builder(self, owner: str) -> WorkerProcess | None:
         return self.pool.present_builder(owner)
-
-    def _is_trusted(self, module: str) -> bool:
-        """Returns whether the operator has uploaded a module, as the bundled ones."""
-        return DEFAULT_OWNER in self.store.ownership.claims(module).owners
 
     async def _stored_bytes(self, owner: str) -> int:
         return await self.store.apart(partial(self.store.ownership.bytes_of, owner))

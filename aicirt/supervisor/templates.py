@@ -7,13 +7,15 @@ import hashlib
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aicirt.contract.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
 from aicirt.contract.eviction import to_evict
 from aicirt.contract.modules import ModuleInfo
+from aicirt.contract.owners import DEFAULT_OWNER, is_one_person
 from aicirt.modules.store import FairTurns, ModuleStore
 from aicirt.settings import WorkerSettings
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file
@@ -36,6 +38,9 @@ class Built:
     files: list[Descriptor]
     nbytes: int
     owner: str
+    #: Whether it may learn from sequences. An uploaded module could report the prompt of one person to the
+    #: next one, so it must be the operator's, as the bundled ones are, or the owner a single person.
+    may_learn: bool
     #: number of warming stages that are done
     warmth: int = 0
     #: number of sequences whose findings it contains
@@ -263,7 +268,12 @@ class Templates:
             raise UnknownModuleError(f"module {module} has been removed")
         nbytes = built["nbytes"] + len(arg)
         call["built"] = built
-        return Built(digest, info, vocabulary, call, [argument, *files[:1]], nbytes, owner)
+        may_learn = is_one_person(owner) or DEFAULT_OWNER in await self._uploaders(module)
+        return Built(digest, info, vocabulary, call, [argument, *files[:1]], nbytes, owner, may_learn)
+
+    async def _uploaders(self, module: str) -> Collection[str]:
+        claims = await self._store.apart(partial(self._store.ownership.claims, module))
+        return claims.owners
 
     async def _have_built(
         self,

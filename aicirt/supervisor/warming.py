@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from aicirt.contract.abi import EXPORTS, Export
 from aicirt.contract.errors import AiciError, SpaceError, WorkerDiedError
-from aicirt.contract.owners import is_one_person
 from aicirt.settings import (
     LEARN_PART,
     MOST_LEARNING,
@@ -52,13 +51,8 @@ class Warming:
         templates: Templates,
         settings: WorkerSettings,
         builder: Callable[[str], WorkerProcess | None],
-        is_trusted: Callable[[str], bool],
     ) -> None:
-        """`builder` returns the process that runs `aici_init` for an owner; None if there is none yet.
-
-        `is_trusted`: returns whether the operator has uploaded a module.
-        """
-        self._is_trusted = is_trusted
+        """`builder` returns the process that runs `aici_init` for an owner; None if there is none yet."""
         self._templates = templates
         self._settings = settings
         self._builder = builder
@@ -93,15 +87,8 @@ class Warming:
             return
         for number, found in answers:
             built = self._templates.adopted(worker, number)
-            if built is not None and self._may_learn(built):
+            if built is not None and built.may_learn and _WARM in built.info.exports:
                 self._add_found(built, found)
-
-    def _may_learn(self, built: Built) -> bool:
-        """Returns whether a template may learn from sequences.
-
-        An uploaded module could report the prompt of one person to the next one.
-        """
-        return _WARM in built.info.exports and (is_one_person(built.owner) or self._is_trusted(built.info.id))
 
     def _add_found(self, built: Built, found: bytes) -> None:
         known = [job.digest for job in self._waiting.get(built.owner, ()) if job.found]

@@ -224,6 +224,15 @@ def test_failed_change_leaves_the_rows_as_they_were(owned: Ownership) -> None:
 # -- tags ----------------------------------------------------------------------------------------
 
 
+def test_refused_changes_use_one_connection(owned: Ownership) -> None:
+    for _ in range(3):
+        with pytest.raises(ModuleError):
+            owned.tag("not a tag", ONE)
+        with pytest.raises(UnknownModuleError):
+            owned.untag("none")
+    assert len(owned._idle) == 1
+
+
 def test_tags_are_set_moved_and_removed(owned: Ownership) -> None:
     assert owned.tags() == [] and owned.tagged("b") is None
     owned.tag("b", ONE)

@@ -137,6 +137,21 @@ def test_failed_build_is_not_kept(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_uploads_learn_nothing_where_an_owner_may_be_several_people(tmp_path: Path) -> None:
+    """A server calls everybody without a token anonymous. Controllers of the operator may learn."""
+
+    async def test(setup: Setup) -> None:
+        assert (await setup.build(b"1", "ann")).may_learn
+        assert not (await setup.build(b"1", "anonymous 10.0.0.1")).may_learn
+        claim = setup.templates._store.ownership.claim
+        claim(setup.module, "anonymous 10.0.0.1")
+        assert not (await setup.build(b"2", "anonymous 10.0.0.1")).may_learn
+        claim(setup.module, "local")
+        assert (await setup.build(b"3", "anonymous 10.0.0.1")).may_learn
+
+    run(tmp_path, test)
+
+
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not holds():

@@ -17,12 +17,17 @@ from lab.system.waiting import PATIENCE
 
 
 def template(
-    name: bytes, exports: tuple[str, ...] = ("aici_warm",), nbytes: int = 1000, owner: str = "ann"
+    name: bytes,
+    exports: tuple[str, ...] = ("aici_warm",),
+    nbytes: int = 1000,
+    owner: str = "ann",
+    *,
+    may_learn: bool = True,
 ) -> Built:
     info = cast(Any, SimpleNamespace(id="m" * 64, exports=list(exports)))
     call = {"arg_bytes": 0, "built": {"name": name}}
     files = cast(Any, [SimpleNamespace(fd=0), SimpleNamespace(fd=1)])
-    return Built(name, info, cast(Any, None), call, files, nbytes, owner)
+    return Built(name, info, cast(Any, None), call, files, nbytes, owner, may_learn)
 
 
 class Fake:
@@ -30,15 +35,13 @@ class Fake:
 
     def __init__(self, answer: Callable[[bytes, int], dict[str, Any]]) -> None:
         self.kept: dict[bytes, Built] = {}
-        self.alive = self.trusted = True
+        self.alive = True
         self.order: list[tuple[bytes, int]] = []
         self.most: list[int] = []
         self.on_built: Callable[[Built], None] | None = None
         self._answer = answer
         settings = WorkerSettings(warm_budget_ms=3000, warm_bytes=10_000)
-        self.warming = Warming(
-            cast(Templates, self), settings, lambda _: cast(WorkerProcess, self), lambda _: self.trusted
-        )
+        self.warming = Warming(cast(Templates, self), settings, lambda _: cast(WorkerProcess, self))
 
     def add(self, built: Built) -> None:
         self.kept[built.digest] = built
@@ -167,22 +170,16 @@ def test_what_is_found_in_a_worker_of_several_owners_is_dropped() -> None:
     asyncio.run(main())
 
 
-def test_uploads_report_nothing_where_an_owner_may_be_several_people() -> None:
-    """A server calls everybody without a token anonymous. Controllers of the operator may report."""
-
+def test_templates_that_may_not_learn_get_no_report() -> None:
     async def main() -> None:
         fake = Fake(lambda _, __: {"nbytes": 2000, "more": False})
-        worker = cast(WorkerProcess, SimpleNamespace(owners={"anonymous 10.0.0.1"}))
-        fake.kept[b"a"] = template(b"a", owner="anonymous 10.0.0.1")
-        fake.trusted = False
-        fake.warming.learn(worker, [(1, b"a prompt")])
-        await fake.settled()
-        assert not fake.order
-        fake.trusted = True
-        fake.warming.learn(worker, [(1, b"states")])
+        worker = cast(WorkerProcess, SimpleNamespace(owners={"ann"}))
+        fake.kept[b"a"] = template(b"a", may_learn=False)
+        fake.kept[b"b"] = template(b"b")
+        fake.warming.learn(worker, [(1, b"a prompt"), (2, b"states")])
         async with asyncio.timeout(PATIENCE):
             await fake.settled()
-        assert len(fake.order) == 1
+        assert [digest for digest, _ in fake.order] == [b"b"]
 
     asyncio.run(main())
 
