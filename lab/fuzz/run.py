@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab import ROOT
 from lab.fuzz import native, seeds
 from lab.fuzz.target import TARGETS
 
@@ -105,7 +106,7 @@ def run(
         between = ["timeout", "--foreground", "--signal=KILL", limit, "setpriv", "--pdeathsig=KILL"]
         done = subprocess.run(
             [*between, *command, *options],
-            cwd=seeds.ROOT,
+            cwd=ROOT,
             env=os.environ | {"ASAN_SYMBOLIZER_PATH": shutil.which("addr2line") or ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.fuzz import seeds
+from lab import ROOT
 from lab.fuzz.native import NoCompiler
 from lab.fuzz.run import run
 from lab.fuzz.target import TARGETS, Target
@@ -54,7 +54,7 @@ def test_finding_is_kept_and_can_be_repeated(tmp_path: Path, monkeypatch: pytest
 
 def test_command_lists_targets_and_options() -> None:
     command = [sys.executable, "-m", "lab.fuzz"]
-    listed = subprocess.run(command, cwd=seeds.ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert [line.split()[0] for line in listed.splitlines()] == list(TARGETS)
-    shown = subprocess.run([*command, "--help"], cwd=seeds.ROOT, capture_output=True, text=True, check=True)
+    shown = subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--seconds" in shown.stdout and "--input" in shown.stdout
