@@ -10,7 +10,7 @@ from typing import Any
 from pyaici.server.apis.messages.grammar import END_OF_CALLS
 from pyaici.server.apis.messages.requests import Tool
 from pyaici.server.apis.messages.tool_rules import END_OF_VALUE
-from pyaici.server.apis.schemas import properties
+from pyaici.server.apis.schemas import by_name
 from pyaici.server.apis.text import read_json
 
 _INVOKE, _PARAMETER, _END_OF_INVOKE = '<invoke name="', '<parameter name="', "</invoke>"
@@ -43,9 +43,7 @@ class CallReader:
     """
 
     def __init__(self, tools: Mapping[str, Tool], *, checked: bool) -> None:
-        self._properties = {
-            name: {prop.name: prop for prop in properties(tool.input_schema)} for name, tool in tools.items()
-        }
+        self._properties = {name: by_name(tool.input_schema) for name, tool in tools.items()}
         self._checked = checked
         self._text = ""
         #: the text is parsed up to `_at`, and has become calls up to `_done`
