@@ -119,7 +119,7 @@ class _Chat:
     async def whole(self) -> dict[str, Any]:
         """Returns the answers when they are complete."""
         async for _ in self._answers():
-            pass
+            self._usage.check_whole()
         model = self._service.model
         return {
             **self._head,

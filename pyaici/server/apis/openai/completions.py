@@ -152,6 +152,7 @@ class _Completion:
             finish[index] = delta.finish
             logs[index] += delta.logs
             self._usage.count(delta, index)
+            self._usage.check_whole()
         return {
             **self._head,
             "choices": [
