@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyaici.engines.prompts import indented
 from pyaici.server.apis.messages.grammar import CALLS, END_OF_CALLS, level_of, terminators
 from pyaici.server.apis.messages.requests import (
     MessagesRequest,
@@ -203,7 +204,7 @@ def _prettier(text: str) -> str:
 
 
 def _pretty(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    return indented(value, 2, ensure_ascii=False)
 
 
 def _raw(value: Any) -> str:
