@@ -82,9 +82,13 @@ class TextTrail:
         waiting = self._pending[-1] if len(self._pending) > first else b""
         return "".join(self._pieces[first:]) + waiting.decode("utf-8", "replace")
 
+    def empty(self) -> TextTrail:
+        """Returns a trail of the same vocabulary without tokens."""
+        return TextTrail(self._token_bytes)
+
     def copy(self) -> TextTrail:
         """Returns an independent copy."""
-        twin = TextTrail(self._token_bytes)
+        twin = self.empty()
         twin._pieces = self._pieces.copy()
         twin._pending = self._pending.copy()
         return twin
@@ -219,15 +223,18 @@ class Record:
         """Adds the controller's output to the log, which drops its oldest pieces when it is full."""
         self.log.append(self.id, text)
 
-    def copy_to(self, child: Record) -> None:
-        """Makes `child`, a new sequence, a fork of this one."""
+    def copy_to(self, child: Record, *, tokens: bool = True) -> None:
+        """Makes `child`, a new sequence, a fork of this one; without its `tokens` if it must end at once."""
         child.parent = self.id
-        child.trail = self.trail.copy()
         child.variables = self.variables
         child.log = self.log
-        child.tokens, child.origins, child.logprobs = self.tokens[:], self.origins[:], self.logprobs[:]
         for name in _INHERITED:
             setattr(child, name, getattr(self, name))
+        if not tokens:
+            child.trail = self.trail.empty()
+            return
+        child.trail = self.trail.copy()
+        child.tokens, child.origins, child.logprobs = self.tokens[:], self.origins[:], self.logprobs[:]
 
     def result(self) -> GenerationResult:
         """Returns the result of the sequence, which has ended, without its log."""

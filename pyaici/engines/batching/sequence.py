@@ -150,10 +150,11 @@ class Sequence(Record):
         self.logits = None
         self.twins = object()
 
-    def fork(self, number: int, slot: Slot, control: int | None) -> Sequence:
+    def fork(self, number: int, slot: Slot, control: int | None, error: AiciError | None = None) -> Sequence:
         """Returns a copy with its own number, slot and controller.
 
-        `slot` must be a copy of this sequence's slot.
+        `slot` must be a copy of this sequence's slot. With an `error`, the copy must end at once, and has no
+        tokens: a worker that has been broken out of may ask for thousands.
         """
         self.copies += 1
         child = Sequence(
@@ -171,9 +172,10 @@ class Sequence(Record):
             twins=self.twins,
             turn=self.turn,
             sampling=self.sampling,
-            tally=None if self.tally is None else self.tally.copy(),
+            tally=None if self.tally is None or error is not None else self.tally.copy(),
+            error=error,
         )
-        self.copy_to(child)
+        self.copy_to(child, tokens=error is None)
         return child
 
     def choice(self, row: Row | None, ends: Collection[int]) -> Choice:
