@@ -21,6 +21,8 @@ from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pyaici.engines.prompts import indented
+
 
 class _Generation(Extension):
     """The tag `generation`, which marks the assistant's part for training, and has no effect here."""
@@ -36,16 +38,23 @@ def _raise(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
+#: most blanks before a line of JSON, for each level
+_MOST_INDENT = 16
+
+
 def _to_json(
     value: Any,
     ensure_ascii: bool = False,
-    indent: int | None = None,
+    indent: int | str | None = None,
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    options: dict[str, Any] = {"ensure_ascii": ensure_ascii, "separators": separators, "sort_keys": sort_keys}
+    if indent is None:
+        return json.dumps(value, **options)
+    if (len(indent) if isinstance(indent, str) else indent) > _MOST_INDENT:
+        _raise(f"a chat template may not indent by more than {_MOST_INDENT}")
+    return indented(value, indent, **options)
 
 
 #: processor seconds that a template may take; others take milliseconds

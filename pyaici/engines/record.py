@@ -48,49 +48,48 @@ class TextTrail:
     """Decodes token bytes as UTF-8 step by step, and can backtrack.
 
     An incomplete character is held back until its last byte arrives; bytes that belong to no character
-    become U+FFFD. Memory: two small entries per token.
+    become U+FFFD. Memory: two small entries per token. A token costs the same after any text.
     """
 
-    __slots__ = ("_ends", "_pending", "_token_bytes", "_visible")
+    __slots__ = ("_pending", "_pieces", "_token_bytes")
 
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
         self._token_bytes = token_bytes
-        self._visible = ""
-        #: for each token: the length of the visible text after it, and the bytes held back after it
-        self._ends: list[int] = []
+        #: for each token: the text that it made readable, and the bytes held back after it
+        self._pieces: list[str] = []
         self._pending: list[bytes] = []
 
     def append(self, tokens: Iterable[int], hidden: Collection[int] = ()) -> str:
         """Appends tokens and returns the text that became readable. `hidden`: tokens without text."""
-        before = len(self._visible)
+        before = len(self._pieces)
         for token in tokens:
             waiting = self._pending[-1] if self._pending else b""
             text, waiting = _decode(waiting + (b"" if token in hidden else self._token_bytes(token)))
-            self._visible += text
-            self._ends.append(len(self._visible))
+            self._pieces.append(text)
             self._pending.append(waiting)
-        return self._visible[before:]
+        return "".join(self._pieces[before:])
 
     def backtrack(self, count: int) -> str:
         """Removes the last `count` tokens and returns the text that was removed with them."""
         if count == 0:
             return ""
-        del self._ends[-count:], self._pending[-count:]
-        end = self._ends[-1] if self._ends else 0
-        removed, self._visible = self._visible[end:], self._visible[:end]
+        removed = "".join(self._pieces[-count:])
+        del self._pieces[-count:], self._pending[-count:]
         return removed
 
     def text(self, first: int = 0) -> str:
         """Returns the text of the tokens from index `first` on; an incomplete end becomes U+FFFD."""
-        start = self._ends[first - 1] if first else 0
         waiting = self._pending[-1] if len(self._pending) > first else b""
-        return self._visible[start:] + waiting.decode("utf-8", "replace")
+        return "".join(self._pieces[first:]) + waiting.decode("utf-8", "replace")
+
+    def empty(self) -> TextTrail:
+        """Returns a trail of the same vocabulary without tokens."""
+        return TextTrail(self._token_bytes)
 
     def copy(self) -> TextTrail:
         """Returns an independent copy."""
-        twin = TextTrail(self._token_bytes)
-        twin._visible = self._visible
-        twin._ends = self._ends.copy()
+        twin = self.empty()
+        twin._pieces = self._pieces.copy()
         twin._pending = self._pending.copy()
         return twin
 
@@ -224,15 +223,18 @@ class Record:
         """Adds the controller's output to the log, which drops its oldest pieces when it is full."""
         self.log.append(self.id, text)
 
-    def copy_to(self, child: Record) -> None:
-        """Makes `child`, a new sequence, a fork of this one."""
+    def copy_to(self, child: Record, *, tokens: bool = True) -> None:
+        """Makes `child`, a new sequence, a fork of this one; without its `tokens` if it must end at once."""
         child.parent = self.id
-        child.trail = self.trail.copy()
         child.variables = self.variables
         child.log = self.log
-        child.tokens, child.origins, child.logprobs = self.tokens[:], self.origins[:], self.logprobs[:]
         for name in _INHERITED:
             setattr(child, name, getattr(self, name))
+        if not tokens:
+            child.trail = self.trail.empty()
+            return
+        child.trail = self.trail.copy()
+        child.tokens, child.origins, child.logprobs = self.tokens[:], self.origins[:], self.logprobs[:]
 
     def result(self) -> GenerationResult:
         """Returns the result of the sequence, which has ended, without its log."""

@@ -136,8 +136,7 @@ class SequencePool:
         children = []
         for control in controls:
             slot, error = self._copy_slot(seq)
-            child = seq.fork(next(self._numbers), slot, control)
-            child.error = error
+            child = seq.fork(next(self._numbers), slot, control, error)
             self._enter(child)
             children.append(child)
         self.stats.forks += len(children)

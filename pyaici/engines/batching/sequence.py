@@ -14,6 +14,7 @@ from pyaici.engines import WORK_FACTOR
 from pyaici.engines.batching.sampler import Choice
 from pyaici.engines.engine import FinishReason, Origin
 from pyaici.engines.record import NAN, Record
+from pyaici.engines.sampling import MAX_BAD_WORD, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyaici.engines.batching.budget import Budget, Claim
     from pyaici.engines.batching.model import Line, Slot
     from pyaici.engines.engine import Request
+    from pyaici.engines.sampling import Changes
 
 
 def derive_seed(seed: int, number: int) -> int:
@@ -68,6 +70,8 @@ class Sequence(Record):
     turn: int = 0
     #: time spent on choosing its last token, in tokens of a pass
     sampling: float = 0.0
+    #: counts of its tokens, from the first choice on that needs them
+    tally: Tally | None = None
     _generator: random.Random | None = None
 
     @property
@@ -123,11 +127,19 @@ class Sequence(Record):
     def append(self, tokens: list[int], origin: Origin, logprob: float = NAN) -> str:
         """See `Record.append`."""
         text = Record.append(self, tokens, origin, logprob)
+        if self.tally is not None:
+            self.tally.add(tokens)  # counts since the first choice, after the prompt
         self._changed()
         return text
 
     def backtrack(self, count: int) -> str:
         """See `Record.backtrack`. `append` must follow, perhaps of no tokens."""
+        if self.tally is not None and count:
+            answered = min(count, self.new_tokens)
+            self.tally.add(self.tokens[len(self.tokens) - answered :], -1)
+            self.tally.add(
+                self.tokens[len(self.tokens) - count : len(self.tokens) - answered], -1, answer=False
+            )
         text = Record.backtrack(self, count)
         self.slot.length = min(self.slot.length, len(self.tokens))
         return text
@@ -138,10 +150,11 @@ class Sequence(Record):
         self.logits = None
         self.twins = object()
 
-    def fork(self, number: int, slot: Slot, control: int | None) -> Sequence:
+    def fork(self, number: int, slot: Slot, control: int | None, error: AiciError | None = None) -> Sequence:
         """Returns a copy with its own number, slot and controller.
 
-        `slot` must be a copy of this sequence's slot.
+        `slot` must be a copy of this sequence's slot. With an `error`, the copy must end at once, and has no
+        tokens: a worker that has been broken out of may ask for thousands.
         """
         self.copies += 1
         child = Sequence(
@@ -159,8 +172,10 @@ class Sequence(Record):
             twins=self.twins,
             turn=self.turn,
             sampling=self.sampling,
+            tally=None if self.tally is None or error is not None else self.tally.copy(),
+            error=error,
         )
-        self.copy_to(child)
+        self.copy_to(child, tokens=error is None)
         return child
 
     def choice(self, row: Row | None, ends: Collection[int]) -> Choice:
@@ -181,14 +196,15 @@ class Sequence(Record):
             measure=self.request.logprobs or (self.measured and not self.skips_post),
             list_top=max(self.request.top_logprobs, 0 if row is None else row.top_k),
             min_p=sampling.min_p,
-            changes=sampling.changes(
-                self.tokens[: self.prompt_tokens],
-                self.tokens[self.prompt_tokens :],
-                ends,
-            )
-            if sampling.changes_logits
-            else None,
+            changes=self._changes(ends) if sampling.changes_logits else None,
         )
+
+    def _changes(self, ends: Collection[int]) -> Changes:
+        start = self.prompt_tokens
+        if self.tally is None:
+            self.tally = Tally(self.tokens[:start], self.tokens[start:])
+        last = self.tokens[max(start, len(self.tokens) - MAX_BAD_WORD) :]
+        return self.request.sampling.changes(self.tally, last, ends)
 
     def ends_at(self, token: int, ends: Collection[int]) -> bool:
         """Returns whether this token ends the sequence. `ends`: the vocabulary's end-of-sequence tokens."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import (
@@ -211,3 +211,16 @@ def argument_text(value: Any, param: str = "controller_arg") -> str:
         raise bad_request(f"the argument has {len(text)} characters; at most {MAX_ARG} are allowed", param)
     check_text(text, param)
     return text
+
+
+def limited(texts: Iterable[str], param: str) -> Iterator[str]:
+    """Yields texts that are parts of one argument. Raises ApiError as soon as they are too long for it.
+
+    A small schema may become a long grammar, which must not be written before its length is known.
+    """
+    length = 0
+    for text in texts:
+        length += len(text)
+        if length > MAX_ARG:
+            raise bad_request(f"the grammar of the tools has more than {MAX_ARG} characters", param)
+        yield text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -21,11 +21,24 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     type(None): ("null",),
 }
 _ALL = frozenset(name for names in _TYPES.values() for name in names)
-#: most schemas visited to find the types of one argument
-_MAX_VISITS = 1000
+#: most work to find the types of all arguments of a tool, and more for each argument: a schema visited, a
+#: value listed in it and a character of a reference count one each
+_MOST_WORK, _MORE_WORK = 1 << 12, 1 << 5
 
 
-@dataclass(frozen=True, slots=True)
+class _Work:
+    """The work that is left for the types of a tool's arguments, which share their definitions."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def take(self, amount: int) -> bool:
+        """Does so much work; returns False if there is not so much left."""
+        self._left -= amount
+        return self._left >= 0
+
+
+@dataclass(frozen=True)
 class Property:
     """An argument of a tool. `pointer`: place of its schema in `root`, the schema of all arguments."""
 
@@ -34,11 +47,12 @@ class Property:
     required: bool
     pointer: str
     root: Mapping[str, Any]
+    work: _Work = field(repr=False, compare=False)
 
-    @property
+    @cached_property
     def types(self) -> frozenset[str]:
         """JSON Schema's names of the types that a value may have; may have too many for complex schemas."""
-        return _types(self.schema, self.root, (), itertools.count())
+        return _types(self.schema, self.root, (), self.work)
 
     @property
     def is_text(self) -> bool:
@@ -73,10 +87,17 @@ def properties(schema: Mapping[str, Any]) -> list[Property]:
     required = listed(top, "required")
     if not isinstance(declared, dict):
         return []
+    work = _Work(_MOST_WORK + _MORE_WORK * len(declared))
+    needed = {name for name in required if isinstance(name, str)}
     return [
-        Property(name, inner, name in required, f"{pointer}/properties/{_escaped(name)}", schema)
+        Property(name, inner, name in needed, f"{pointer}/properties/{_escaped(name)}", schema, work)
         for name, inner in declared.items()
     ]
+
+
+def by_name(schema: Mapping[str, Any]) -> dict[str, Property]:
+    """Returns the arguments of a tool by their names."""
+    return {prop.name: prop for prop in properties(schema)}
 
 
 def arguments(schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -150,29 +171,31 @@ def _keys(schema: Any) -> Iterator[str]:
         yield from _keys(child)
 
 
-def _types(
-    schema: Any, root: Mapping[str, Any], seen: tuple[str, ...], visits: Iterator[int]
-) -> frozenset[str]:
-    # definitions that refer to each other twice, level by level, have exponentially many paths
-    if not isinstance(schema, dict) or next(visits) > _MAX_VISITS:
-        return _ALL
+def _types(schema: Any, root: Mapping[str, Any], seen: tuple[str, ...], work: _Work) -> frozenset[str]:
     types = _ALL
-    if "type" in schema:
-        named = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if not isinstance(schema, dict):
+        work.take(1)
+        return types
+    named, enum, reference = schema.get("type"), listed(schema, "enum"), schema.get("$ref")
+    if isinstance(named, str):
+        types &= frozenset({named, "integer"} if named == "number" else {named})
+    # definitions that refer to each other twice, level by level, have exponentially many paths
+    if not work.take(1 + sum(len(some) for some in (named, enum, reference) if isinstance(some, str | list))):
+        return types
+    if isinstance(named, list):
         types &= frozenset(str(name) for name in named) | ({"integer"} if "number" in named else set())
     if "const" in schema:
         types &= frozenset(_TYPES[type(schema["const"])])
-    if enum := listed(schema, "enum"):
+    if enum:
         types &= _union(frozenset(_TYPES[type(value)]) for value in enum)
     for part in listed(schema, "allOf"):
-        types &= _types(part, root, seen, visits)
+        types &= _types(part, root, seen, work)
     for keyword in ("anyOf", "oneOf"):
         if parts := listed(schema, keyword):
-            types &= _union(_types(part, root, seen, visits) for part in parts)
-    reference = schema.get("$ref")
+            types &= _union(_types(part, root, seen, work) for part in parts)
     if isinstance(reference, str) and reference not in seen:
         target = at_pointer(root, reference)
-        types &= _ALL if target is None else _types(target, root, (*seen, reference), visits)
+        types &= _ALL if target is None else _types(target, root, (*seen, reference), work)
     return types
 
 

@@ -46,3 +46,14 @@ def test_variables_of_a_template_are_found_without_computing_its_constants() -> 
     template = "{{ 9 ** (9 ** 9) }}{% if enable_thinking %}{% set a = 1 %}{{ a }}{% endif %}{{ messages[0] }}"
     assert template_variables(template) == {"enable_thinking", "messages"}
     assert template_variables("{% if %}") == frozenset()
+
+
+def test_json_on_several_lines_does_not_become_huge() -> None:
+    template = "{{ tools|tojson(indent=2) }}"
+    assert render_chat(template, [], {"tools": {"a": [1]}}) == '{\n  "a": [\n    1\n  ]\n}'
+    nested: list[object] = [1] * 1000
+    for _ in range(200):
+        nested = [nested]
+    assert len(render_chat(template, [], {"tools": nested})) < 100_000  # 400 KB with lines of 400 blanks
+    with pytest.raises(jinja2.TemplateError, match="may not indent"):
+        render_chat("{{ tools|tojson(indent=1000000000) }}", [], {"tools": [1]})

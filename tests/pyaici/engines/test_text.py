@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,3 +62,14 @@ def test_copies_are_independent() -> None:
     copy = trail.copy()
     assert copy.append([4]) == "€" and trail.append([0]) == "\ufffda"
     assert (copy.text(), trail.text()) == ("a€", "a\ufffda")
+
+
+def test_a_token_costs_the_same_after_any_text() -> None:
+    trail = TextTrail(lambda _: "😀 is a face".encode())
+    start = time.thread_time()
+    trail.append(range(50_000))  # the prompt of a model with a long context, in the engine's thread
+    for _ in range(5000):
+        trail.append([0])
+        trail.backtrack(1)
+    assert time.thread_time() - start < 3  # 0.2 s; copying the text for each token took 30 s
+    assert len(trail.text()) == 50_000 * len("😀 is a face")

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import thread_time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyaici.engines.record import shared_length
+from pyaici.server.apis.answers import in_pieces
+from pyaici.server.apis.openai.logprobs import (
+    chat_entries,
+    chat_logprobs,
+    completion_columns,
+    completion_logprobs,
+)
+from pyaici.server.apis.text import TextToken
 from tests.pyaici.server.serving import Serving
 
 SERVER = Path(__file__).parents[3] / "pyaici" / "server"
@@ -42,6 +54,8 @@ def test_coroutines_call_nothing_that_is_slow() -> None:
     found = set()
     for path in SERVER.rglob("*.py"):
         for call in calls_in_the_loop(ast.parse(path.read_text())):
+            if isinstance(call.func, ast.Name) and call.func.id == "TextTrail":
+                found.add(f"{path.name}:{call.lineno}: the text of a whole prompt")
             if not isinstance(call.func, ast.Attribute):
                 continue
             owner = ast.unparse(call.func.value).rpartition(".")[2]
@@ -71,6 +85,32 @@ def test_the_shared_length_of_long_texts_takes_no_step_for_each_character() -> N
         if a != b:
             break
     assert fast < 20 * (thread_time() - start) / 3
+
+
+def test_other_tasks_have_turns_while_a_long_answer_is_written() -> None:
+    model: Any = SimpleNamespace(token_text=str, vocabulary=SimpleNamespace(token_bytes=lambda token: b"x"))
+    tokens = [TextToken(token, token, -1.0, [(token, -1.0)] * 20) for token in range(1000)]
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def write() -> str:
+        counting = asyncio.create_task(count())
+        columns = completion_columns(model, tokens, 0)
+        text = await in_pieces(
+            {"choices": [{"chat": chat_entries(model, tokens), **columns}, {}, []], "n": 1}
+        )
+        counting.cancel()
+        return text
+
+    found = json.loads(asyncio.run(write()))
+    chat, completion = chat_logprobs(model, tokens)["content"], completion_logprobs(model, tokens, 0)
+    assert found == {"choices": [{"chat": chat, **completion}, {}, []], "n": 1}
+    assert turns > 50
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/openapi.json"])

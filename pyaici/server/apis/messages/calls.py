@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyaici.server.apis.messages.grammar import END_OF_CALLS
-from pyaici.server.apis.messages.requests import Tool
 from pyaici.server.apis.messages.tool_rules import END_OF_VALUE
-from pyaici.server.apis.schemas import properties
+from pyaici.server.apis.schemas import Property
 from pyaici.server.apis.text import read_json
 
 _INVOKE, _PARAMETER, _END_OF_INVOKE = '<invoke name="', '<parameter name="', "</invoke>"
@@ -42,10 +41,9 @@ class CallReader:
     marker.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], *, checked: bool) -> None:
-        self._properties = {
-            name: {prop.name: prop for prop in properties(tool.input_schema)} for name, tool in tools.items()
-        }
+    def __init__(self, known: Callable[[str], Mapping[str, Property]], *, checked: bool) -> None:
+        """`known`: returns the arguments of a tool by their names; none for an unknown tool."""
+        self._known = known
         self._checked = checked
         self._text = ""
         #: the text is parsed up to `_at`, and has become calls up to `_done`
@@ -87,7 +85,7 @@ class CallReader:
             call = Call((yield from self._name()))
             while (yield from self._mark(_PARAMETER, _END_OF_INVOKE)) == _PARAMETER:
                 name = yield from self._name()
-                prop = self._properties.get(call.name, {}).get(name)
+                prop = self._known(call.name).get(name)
                 text = yield from self._value(as_json=self._checked and prop is not None and not prop.is_text)
                 call.input[name] = prop.read(text) if prop else _guess(text)
             self._found.append(call)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pyaici.server.apis.fields import MAX_ARG
 from pyaici.server.apis.messages.errors import MessagesError, invalid
 from pyaici.server.apis.messages.kbnf import choice, free_name, names, quoted, renamed, without
 from pyaici.server.apis.messages.requests import Level, MessagesRequest
@@ -74,7 +75,7 @@ def grammar_of(
     """
     level = level_of(request)
     if level != "none":
-        calls = list(_calls(request, checked=level == "schema_aware"))
+        calls = list(_limited(_calls(request, checked=level == "schema_aware")))
         if any("any_text" in rule.text for rule in calls):
             calls.append(Rule(f"any_text ::= {without([END_OF_VALUE])};"))
         return Grammar((*_frame(request, bool(calls), inside, ends, thought), *calls))
@@ -150,6 +151,16 @@ def _calls(request: MessagesRequest, *, checked: bool) -> Iterator[Rule]:
         only = quoted(tools[0].name) if request.tool_choice.type == "tool" else "#'[a-zA-Z0-9_-]+'"
         yield Rule(f"invoke ::= '  <invoke name=\"' {only} '\">\\n' parameter* '  </invoke>\\n';")
         yield Rule("parameter ::= '    <parameter name=\"' #'[^\"<>\\n]+' '\">' any_text? '</parameter>\\n';")
+
+
+def _limited(rules: Iterator[Rule]) -> Iterator[Rule]:
+    """Yields rules. Raises MessagesError as soon as they are too long: a small schema may have long rules."""
+    length = 0
+    for rule in rules:
+        length += len(rule.text)
+        if length > MAX_ARG:
+            raise invalid(f"the grammar of the tools has more than {MAX_ARG} characters", "tools")
+        yield rule
 
 
 def _begin(inside: bool) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyaici.engines.prompts import indented
 from pyaici.server.apis.messages.grammar import CALLS, END_OF_CALLS, level_of, terminators
 from pyaici.server.apis.messages.requests import (
     MessagesRequest,
@@ -19,7 +20,7 @@ from pyaici.server.apis.messages.requests import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from pyaici.server.apis.schemas import properties
+from pyaici.server.apis.schemas import Property, by_name
 from pyaici.server.apis.text import read_json
 from pyaici.server.apis.thinking import THINK
 
@@ -119,7 +120,7 @@ def _turns(request: MessagesRequest, *, results_in: str) -> list[_Turn]:
     If `results_in` is the assistant, results are in the same turn as the calls before them, and instructions
     between turns are a turn of the system. Else the user has both, as chat templates know no more.
     """
-    tools = {tool.name: tool for tool in request.tools}
+    tools = {tool.name: by_name(tool.input_schema) for tool in request.tools}
     turns: list[_Turn] = []
     for message in request.messages:
         if message.role == "system":
@@ -167,13 +168,12 @@ def _effort(budget: int) -> str:
     return next((words for most, words in _EFFORTS if budget <= most), _MOST_EFFORT)
 
 
-def calls_text(calls: Iterable[ToolUseBlock], tools: Mapping[str, Tool]) -> str:
+def calls_text(calls: Iterable[ToolUseBlock], tools: Mapping[str, Mapping[str, Property]]) -> str:
     """Returns calls as the model writes them."""
-    return f"{CALLS}\n{''.join(_call(call, tools.get(call.name)) for call in calls)}{END_OF_CALLS}"
+    return f"{CALLS}\n{''.join(_call(call, tools.get(call.name, {})) for call in calls)}{END_OF_CALLS}"
 
 
-def _call(call: ToolUseBlock, tool: Tool | None) -> str:
-    known = {prop.name: prop for prop in properties(tool.input_schema)} if tool else {}
+def _call(call: ToolUseBlock, known: Mapping[str, Property]) -> str:
     lines = [f'  <invoke name="{call.name}">\n']
     for name, value in call.input.items():
         prop = known.get(name)
@@ -204,7 +204,7 @@ def _prettier(text: str) -> str:
 
 
 def _pretty(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    return indented(value, 2, ensure_ascii=False)
 
 
 def _raw(value: Any) -> str:

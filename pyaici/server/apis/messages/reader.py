@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from pyaici.server.apis.messages.calls import CallReader, NoCall
 from pyaici.server.apis.messages.grammar import CALLS
 from pyaici.server.apis.messages.requests import Tool
+from pyaici.server.apis.schemas import by_name
 from pyaici.server.apis.stops import MarkerScanner
 from pyaici.server.apis.thinking import END_OF_THINKING, THINK
 
@@ -69,7 +71,9 @@ class Reader:
         `tools`: those that may be called. Unless there may be `calls`, their markers are ordinary text.
         `json`: a text is JSON, in which only stop strings count.
         """
-        self._tools, self._checked = tools, checked
+        # a schema may have many arguments, and a text many markers: each is read at most once
+        self._known = functools.cache(lambda name: by_name(tools[name].input_schema) if name in tools else {})
+        self._checked = checked
         self._marks = [*([CALLS] if calls else []), THINK]
         self._in_text = MarkerScanner([*self._marks, *stop])
         self._in_json = MarkerScanner(stop) if json else None
@@ -140,7 +144,7 @@ class Reader:
         elif mark == THINK:
             self._state = _State.THINKING
         elif mark == CALLS:
-            self._state, self._calls = _State.CALLS, CallReader(self._tools, checked=self._checked)
+            self._state, self._calls = _State.CALLS, CallReader(self._known, checked=self._checked)
         else:
             self._state, self.stopped_by, self._held = _State.OVER, mark, ""
 

@@ -74,7 +74,7 @@ async def count_tokens(request: Request, response: Response, user: Runner) -> To
 
 @router.post(PATH, response_model=None, responses=STREAM_OR_JSON, openapi_extra=_BODY)
 @router.post("/v1/messages", response_model=None, responses=STREAM_OR_JSON, openapi_extra=_BODY)
-async def messages(request: Request, response: Response, user: Runner) -> Response | dict[str, Any]:
+async def messages(request: Request, response: Response, user: Runner) -> Response:
     """Answers a conversation, as in the APIs of ai00 and Anthropic; docs/messages.md describes it."""
     service: Service = request.app.state.service
     if not is_declared_as_json(request):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pyaici.server.apis.fields import limited
 from pyaici.server.apis.openai.lark import lark_text
 from pyaici.server.apis.openai.tool_format import ToolFormat, as_object
-from pyaici.server.apis.schemas import Property, properties, standalone
+from pyaici.server.apis.schemas import Property, by_name, properties, standalone
 from pyaici.server.apis.text import read_json, split_json
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ class _ArgumentsFormat(ToolFormat):
         """Returns whether the grammar of this argument's values can be written in this format."""
         raise NotImplementedError
 
+    def rules(self, functions: Sequence[Function], *, parallel: bool) -> list[str]:
+        """See `ToolFormat.rules`. Arguments are in the order of the schema. Raises ApiError for long ones."""
+        return list(limited(self._rules(functions, parallel=parallel), "tools"))
+
+    def _rules(self, functions: Sequence[Function], *, parallel: bool) -> Iterator[str]:
+        raise NotImplementedError
+
     def is_shown(self, text: str) -> bool:
         """Returns False: templates describe such formats in words of their own."""
         return False
@@ -95,16 +103,12 @@ class TaggedFormat(_ArgumentsFormat):
 
     def bound(self, functions: Sequence[Function]) -> ToolFormat:
         """See `ToolFormat.bound`."""
-        known = {
-            function.name: {prop.name: prop for prop in properties(function.parameters or {})}
-            for function in functions
-        }
-        return replace(self, known=known)
+        return replace(self, known={each.name: by_name(each.parameters or {}) for each in functions})
 
-    def rules(self, functions: Sequence[Function], *, parallel: bool) -> list[str]:
-        """See `ToolFormat.rules`. Arguments are in the order of the schema."""
+    def _rules(self, functions: Sequence[Function], *, parallel: bool) -> Iterator[str]:
         names = " | ".join(f"call_{i}" for i in range(len(functions)))
-        found = [f"call: ({names}) {lark_text(self.end)}", r"ANY: /(.|\n)*/"]
+        yield f"call: ({names}) {lark_text(self.end)}"
+        yield r"ANY: /(.|\n)*/"
         for i, function in enumerate(functions):
             parts = []
             for j, prop in enumerate(properties(function.parameters or {})):
@@ -117,12 +121,11 @@ class TaggedFormat(_ArgumentsFormat):
                     value = f"({' | '.join(map(lark_text, texts))}) {end}"
                 else:
                     value = f"value_{i}_{j}"
-                    found.append(f"{value}[lazy]: ANY {end}")
-                found.append(f"{part}: {lark_text(key)} {value}")
+                    yield f"{value}[lazy]: ANY {end}"
+                yield f"{part}: {lark_text(key)} {value}"
             name = lark_text(function.name.join(self.name_marks))
             end = lark_text(self.end_of_arguments) if self.end_of_arguments else ""
-            found.append(f"call_{i}: {name} {' '.join(parts)} {end}")
-        return found
+            yield f"call_{i}: {name} {' '.join(parts)} {end}"
 
     def read(self, body: str) -> list[tuple[str, Any]]:
         """See `ToolFormat.read`."""
@@ -182,14 +185,11 @@ class PythonicFormat(_ArgumentsFormat):
     def _is_writable(self, prop: Property) -> bool:
         return _KEY.fullmatch(prop.name) is not None
 
-    def rules(self, functions: Sequence[Function], *, parallel: bool) -> list[str]:
-        """See `ToolFormat.rules`. Arguments are in the order of the schema."""
+    def _rules(self, functions: Sequence[Function], *, parallel: bool) -> Iterator[str]:
         names = " | ".join(f"call_{i}" for i in range(len(functions)))
         more = '(", " one_call)*' if parallel else ""
-        found = [
-            f'call: "[" one_call {more} "]" {lark_text(self.end) if self.end else ""}',
-            f"one_call: {names}",
-        ]
+        yield f'call: "[" one_call {more} "]" {lark_text(self.end) if self.end else ""}'
+        yield f"one_call: {names}"
         for i, function in enumerate(functions):
             arguments = properties(function.parameters or {})
             # what may follow an argument, and the arguments that may be the first one
@@ -198,14 +198,11 @@ class PythonicFormat(_ArgumentsFormat):
             begins = [f"argument_{i}_{j} {after[j]}" for j in range(min(first + 1, len(arguments)))]
             optional = "?" if first == len(arguments) else ""
             inner = f"({' | '.join(begins)}){optional}" if begins else ""
-            found.append(f'call_{i}: {lark_text(function.name + "(")} {inner} ")"')
+            yield f'call_{i}: {lark_text(function.name + "(")} {inner} ")"'
             for j, prop in enumerate(arguments):
-                found.append(f"argument_{i}_{j}: {lark_text(prop.name + '=')} {_python_rule(prop)}")
+                yield f"argument_{i}_{j}: {lark_text(prop.name + '=')} {_python_rule(prop)}"
                 if j:
-                    found.append(
-                        f'rest_{i}_{j}: (", " argument_{i}_{j}){"" if prop.required else "?"} {after[j]}'
-                    )
-        return found
+                    yield f'rest_{i}_{j}: (", " argument_{i}_{j}){"" if prop.required else "?"} {after[j]}'
 
     def read(self, body: str) -> list[tuple[str, Any]]:
         """See `ToolFormat.read`."""

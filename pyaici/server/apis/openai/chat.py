@@ -16,7 +16,7 @@ from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.answer import ChatAnswer, MessageChange
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
-from pyaici.server.apis.openai.logprobs import chat_logprobs
+from pyaici.server.apis.openai.logprobs import chat_entries, chat_logprobs
 from pyaici.server.apis.openai.reader import Call, Part
 from pyaici.server.apis.openai.requests import ChatRequest
 from pyaici.server.apis.text import TextDelta, TextToken
@@ -29,9 +29,7 @@ router = APIRouter(tags=["openai"], route_class=JsonRoute)
 
 
 @router.post("/v1/chat/completions", response_model=None, responses=STREAM_OR_JSON)
-async def chat(
-    request: Request, response: Response, body: ChatRequest, user: Runner
-) -> Response | dict[str, Any]:
+async def chat(request: Request, response: Response, body: ChatRequest, user: Runner) -> Response:
     """Answers a chat, as in OpenAI's API; docs/openai.md describes the fields that constrain the answer."""
     service: Service = request.app.state.service
     service.model.check_name(body.model)
@@ -121,14 +119,17 @@ class _Chat:
     async def whole(self) -> dict[str, Any]:
         """Returns the answers when they are complete."""
         async for _ in self._answers():
-            pass
+            self._usage.check_whole()
+        model = self._service.model
         return {
             **self._head,
             "choices": [
                 {
                     "index": index,
                     "message": choice.message(reasoning=self._body.include_reasoning is not False),
-                    "logprobs": self._logprobs(choice.tokens),
+                    "logprobs": {"content": chat_entries(model, choice.tokens), "refusal": None}
+                    if self._body.logprobs
+                    else None,
                     "finish_reason": choice.finish,
                     **({"logs": choice.logs} if choice.logs else {}),
                 }

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyaici.server.http.errors import ApiError
+from pyaici.server.http.errors import ApiError, bad_request
 from pyaici.server.http.sse import event
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 Item = TypeVar("Item")
+#: Most log-probabilities of an answer that is not streamed: each takes 200 bytes until it is sent.
+MAX_LISTED = 1 << 19
 
 
 def copies(job: Job, count: int) -> list[Job]:
@@ -95,14 +97,26 @@ class Usage:
         self._completion = 0
         #: tokens of the prompt that were in the cache, by answer
         self._cached: Counter[int] = Counter()
+        #: log-probabilities of tokens so far, with those of the most likely tokens
+        self._listed = 0
         #: whether the client has received anything: then an error can no longer be a status
         self.begun = False
 
     def count(self, delta: TextDelta, index: int) -> None:
         """Counts a delta of the answer at `index`."""
         self._completion += delta.grown
+        self._listed += sum(1 + len(token.top or ()) for token in delta.tokens if token.logprob is not None)
         self._cached[index] = max(self._cached[index], delta.cached)
         self.begun = True
+
+    def check_whole(self) -> None:
+        """Raises ApiError if an answer that is not streamed has too many log-probabilities."""
+        if self._listed > MAX_LISTED:
+            raise bad_request(
+                f"the answer would list more than {MAX_LISTED} log-probabilities: ask for a stream, or for "
+                "fewer of them",
+                "stream",
+            )
 
     def wire(self) -> dict[str, Any]:
         """Returns the counts in the format of OpenAI's API.

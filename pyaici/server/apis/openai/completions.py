@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+import itertools
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from pyaici.server.apis.answers import send
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
 from pyaici.server.apis.openai.constraints import constraint
-from pyaici.server.apis.openai.logprobs import completion_logprobs
+from pyaici.server.apis.openai.logprobs import completion_columns
 from pyaici.server.apis.openai.prompt_scores import PromptScores
 from pyaici.server.apis.openai.requests import CompletionRequest
 from pyaici.server.apis.sampling import sampling
@@ -33,9 +34,7 @@ _MAX_TOKENS = 16
 
 
 @router.post("/v1/completions", response_model=None, responses=STREAM_OR_JSON)
-async def complete(
-    request: Request, response: Response, body: CompletionRequest, user: Runner
-) -> Response | dict[str, Any]:
+async def complete(request: Request, response: Response, body: CompletionRequest, user: Runner) -> Response:
     """Continues a text, as in OpenAI's API; docs/openai.md describes the fields that constrain it."""
     service: Service = request.app.state.service
     service.model.check_name(body.model)
@@ -153,13 +152,14 @@ class _Completion:
             finish[index] = delta.finish
             logs[index] += delta.logs
             self._usage.count(delta, index)
+            self._usage.check_whole()
         return {
             **self._head,
             "choices": [
                 {
                     "index": index,
                     "text": texts[index] + answers[index],
-                    "logprobs": self._logprobs(index, tokens[index], with_prompt=True),
+                    "logprobs": self._columns(index, tokens[index], with_prompt=True),
                     "finish_reason": finish[index],
                     **({"logs": logs[index]} if logs[index] else {}),
                 }
@@ -169,6 +169,13 @@ class _Completion:
         }
 
     def _logprobs(self, index: int, tokens: list[TextToken], with_prompt: bool) -> dict[str, Any] | None:
+        """Returns log-probabilities, as `_columns` does, in lists."""
+        found = self._columns(index, tokens, with_prompt)
+        return None if found is None else {name: list(values) for name, values in found.items()}
+
+    def _columns(
+        self, index: int, tokens: list[TextToken], with_prompt: bool
+    ) -> dict[str, Iterator[Any]] | None:
         """Returns log-probabilities. Text offsets count from the start of the choice's text.
 
         That text begins with the prompt if the prompt is echoed. `with_prompt`: the first ones are those of
@@ -176,8 +183,8 @@ class _Completion:
         """
         if self._body.logprobs is None:
             return None
-        wire = completion_logprobs(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)
+        columns = completion_columns(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)
         if with_prompt and self._prompt_logprobs is not None:
             before = self._prompt_logprobs[index]
-            wire = {name: before[name] + values for name, values in wire.items()}
-        return wire
+            columns = {name: itertools.chain(before[name], values) for name, values in columns.items()}
+        return columns

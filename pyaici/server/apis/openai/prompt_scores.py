@@ -16,6 +16,7 @@ from pyaici.server.apis.text import TextToken
 from pyaici.server.http.errors import bad_request, from_aici
 
 if TYPE_CHECKING:
+    from pyaici.engines.engine import TokenScore
     from pyaici.server.http.users import User
     from pyaici.server.models import ServedModel
     from pyaici.server.service import Service
@@ -63,16 +64,7 @@ class PromptScores:
                         partial(model.scores, prompt, self.count), lambda: not abandoned.is_set()
                     )
                     scores = await asyncio.wrap_future(future)
-                    tokens = [TextToken(prompt[0], 0)]
-                    trail = TextTrail(model.vocabulary.token_bytes)
-                    start = len(trail.append(prompt[:1]))
-                    for token, (logprob, top) in zip(prompt[1:], scores, strict=True):
-                        tokens.append(TextToken(token, start, logprob, top))
-                        start += len(trail.append([token]))
-                    wire = completion_logprobs(model, tokens, 0)
-                    # nothing precedes the first token
-                    wire["token_logprobs"][0] = wire["top_logprobs"][0] = None
-                    found.append(wire)
+                    found.append(await service.reading.read(user, partial(_written, model, prompt, scores)))
         except AiciError as error:
             raise from_aici(error, "prompt") from None
         except ValueError as error:
@@ -80,3 +72,16 @@ class PromptScores:
         finally:
             abandoned.set()  # a client that has disconnected must not delay others
         return found
+
+
+def _written(model: ServedModel, prompt: Sequence[int], scores: Sequence[TokenScore]) -> dict[str, Any]:
+    tokens = [TextToken(prompt[0], 0)]
+    trail = TextTrail(model.vocabulary.token_bytes)
+    start = len(trail.append(prompt[:1]))
+    for token, (logprob, top) in zip(prompt[1:], scores, strict=True):
+        tokens.append(TextToken(token, start, logprob, top))
+        start += len(trail.append([token]))
+    wire = completion_logprobs(model, tokens, 0)
+    # nothing precedes the first token
+    wire["token_logprobs"][0] = wire["top_logprobs"][0] = None
+    return wire

@@ -202,6 +202,9 @@ class _Writer:
     def _triggered_tags(self, form: TriggeredTags, last: bool) -> str:
         if not last:
             raise self._refused(form.type, "nothing can follow it")
+        for tag in form.tags:
+            if sum(tag.begin.startswith(trigger) for trigger in form.triggers) != 1:
+                raise self._refused(form.type, f"{tag.begin!r} must begin with exactly one of the triggers")
         parts = []
         for trigger in form.triggers:
             tags = [tag for tag in form.tags if tag.begin.startswith(trigger)]
@@ -210,9 +213,6 @@ class _Writer:
                 parts.append(
                     f"{before} {_one_of([self._tag(tag, last=False, after=trigger) for tag in tags])}"
                 )
-        for tag in form.tags:
-            if sum(tag.begin.startswith(trigger) for trigger in form.triggers) != 1:
-                raise self._refused(form.type, f"{tag.begin!r} must begin with exactly one of the triggers")
         rest = self._without(form.triggers)
         first = _one_of([self._tag(tag, last=False) for tag in form.tags]) if form.at_least_one else ""
         if form.stop_after_first:
@@ -220,7 +220,8 @@ class _Writer:
         return f"{first} {_one_of(parts)}* {rest}"
 
     def _tags_with_separator(self, form: SeparatedTags, last: bool) -> str:
-        tags = _one_of([self._tag(tag, last=False) for tag in form.tags])
+        # a rule, since it may be written twice, and have such tags in it
+        tags = self._rule("tags", _one_of([self._tag(tag, last=False) for tag in form.tags]))
         between = lark_text(form.separator) if form.separator else ""
         several = tags if form.stop_after_first else f"{tags} ({between} {tags})*"
         return several if form.at_least_one else f"({several})?"

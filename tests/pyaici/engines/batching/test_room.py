@@ -136,6 +136,26 @@ def test_a_fork_without_room_ends_alone(model: Any, vocabulary: Vocabulary, gene
     assert not runtime.live and not count_slots(engine)
 
 
+def test_forks_without_room_copy_no_tokens(model: Any, vocabulary: Vocabulary) -> None:
+    """A worker that has been broken out of may ask for thousands of forks of a long text."""
+
+    class Forker(Script):
+        def pre(self, report: StepInput) -> PreResult:
+            return fork(500) if len(self.reports) == 3 else PreResult(Verb.CONTINUE)
+
+    runtime: Any = ScriptedRuntime(f=lambda arg, prompt: Forker(anything()))
+    engine = make_engine(model, vocabulary=vocabulary, runtime=runtime, cache_tokens=FOUR)
+    engine.add(Request(PROMPT * 50, max_tokens=8, module="f"))
+    while engine.busy:
+        engine.step()
+    results = engine.results(0)
+    refused = [result for result in results if result.error is not None]
+    assert len(results) == 500 and len(refused) >= 490 and not runtime.live
+    for result in refused:
+        assert isinstance(result.error, SpaceError) and result.parent == 0
+        assert result.text == "" and not result.new_tokens
+
+
 def test_kept_prefixes_take_no_room_of_requests(model: Any, vocabulary: Vocabulary) -> None:
     keeper = make_engine(model, vocabulary=vocabulary, keep=8, cache_tokens=FOUR)
     keeper.run([Request([BOS, i], max_tokens=100) for i in range(4)])

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from pyaici.engines.batching.engine import BatchingEngine
-from pyaici.engines.engine import FinishReason, Request, Sampling
+from pyaici.engines.batching.model import Slot
+from pyaici.engines.batching.sequence import Sequence
+from pyaici.engines.engine import FinishReason, Origin, Request, Sampling
+from pyaici.engines.record import TextTrail
+from pyaici.engines.sampling import Tally
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.scripted import Script, ScriptedRuntime, allow
 from tests.pyaici.engines.batching.support import BOS, EOS, make_engine
@@ -23,7 +27,7 @@ def by_hand(engine: BatchingEngine, sampling: Sampling, count: int) -> list[int]
     answer: list[int] = []
     while len(answer) < count:
         (line,) = engine.next_logits([[*PROMPT, *answer]])
-        changes = sampling.changes(PROMPT, answer, (EOS,)).within(258)
+        changes = sampling.changes(Tally(PROMPT, answer), answer, (EOS,)).within(258)
         line[changes.tokens] = changes.apply(line[changes.tokens])
         answer.append(int(line.argmax()))
         if answer[-1] == EOS and not sampling.ignore_eos:
@@ -85,3 +89,25 @@ def test_log_probabilities_are_those_of_the_model(engine: BatchingEngine) -> Non
     (line,) = engine.next_logits([PROMPT])
     want = float(line[65]) - float(np.logaddexp.reduce(line[:258].astype(np.float64)))
     assert found.new_tokens == [65, 65] and found.logprobs[len(PROMPT)] == pytest.approx(want, abs=1e-3)
+
+
+def test_changes_follow_a_sequence_that_is_cut_back_and_forked() -> None:
+    sampling = Sampling(repetition_penalty=2, frequency_penalty=1)
+    request = Request(PROMPT, sampling=sampling)
+    seq = Sequence(id=0, request_id=0, request=request, seed=0, slot=Slot(), trail=TextTrail(lambda _: b"x"))
+    seq.append([1, 2, 3, 4], Origin.PROMPT)
+
+    def check(seq: Sequence) -> None:
+        found, start = seq.choice(None, ()).changes, seq.prompt_tokens
+        want = sampling.changes(Tally(seq.tokens[:start], seq.tokens[start:]), (), ())
+        assert found is not None
+        np.testing.assert_array_equal([found.tokens, found.penalties], [want.tokens, want.penalties])
+
+    for count, more in ((0, []), (0, [1]), (0, [5, 5, 6]), (2, [7]), (4, [1, 1]), (1, []), (4, [9000])):
+        seq.backtrack(count)
+        seq.append(more, Origin.FORCED)
+        check(seq)
+        child = seq.fork(1, Slot(), None)
+        child.append([8], Origin.SAMPLED)
+        check(child)
+        check(seq)

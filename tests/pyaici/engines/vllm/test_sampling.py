@@ -7,7 +7,7 @@ import pytest
 import torch
 from vllm.v1.sample.ops.penalties import apply_all_penalties
 
-from pyaici.engines.sampling import Sampling
+from pyaici.engines.sampling import Sampling, Tally
 
 SIZE = 100
 
@@ -21,7 +21,7 @@ def test_penalties_equal_those_of_vllm(seed: int) -> None:
     repetition = float(rng.uniform(0.5, 2))
     sampling = Sampling(presence_penalty=presence, frequency_penalty=frequency, repetition_penalty=repetition)
     ours = logits.copy()
-    changes = sampling.changes(prompt, answer, ())
+    changes = sampling.changes(Tally(prompt, answer), answer, ())
     ours[changes.tokens] = changes.apply(ours[changes.tokens])
     theirs = apply_all_penalties(
         torch.tensor(logits[None]),

@@ -202,3 +202,19 @@ def test_arguments_are_written_as_the_grammar_requires() -> None:
 def test_prompt_continues_an_answer_that_the_request_begins() -> None:
     messages = [user("Hi"), assistant("Hello, ")]
     assert text(messages=messages).endswith("<ai00:assistant>\nHello,")
+
+
+def test_nested_results_of_tools_do_not_become_huge() -> None:
+    nested = "[" * 200 + ",".join(["1"] * 5000) + "]" * 200
+    results = [
+        {"type": "tool_result", "tool_use_id": f"t{number}", "content": nested} for number in range(20)
+    ]
+    calls = [{"type": "tool_use", "id": f"t{number}", "name": "f", "input": {}} for number in range(20)]
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": results},
+    ]
+    assert len(ai00_prompt(request(messages=messages))) < 32 * 20 * len(
+        nested
+    )  # lines with 400 blanks: 40 MB

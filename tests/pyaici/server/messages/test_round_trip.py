@@ -13,6 +13,7 @@ from pyaici.engines.engine import FinishReason
 from pyaici.server.apis.messages import Answer, Usage, plan
 from pyaici.server.apis.messages.prompt import calls_text
 from pyaici.server.apis.messages.requests import ToolUseBlock
+from pyaici.server.apis.schemas import by_name
 from tests.pyaici.server.messages.bodies import request, tool
 
 Make = Callable[[str], Controller]
@@ -127,7 +128,7 @@ def test_calls_are_accepted_and_read_again(
 ) -> None:
     tools, calls = case
     made = plan(request(tools=tools, bnf_validation="schema_aware"))
-    text = before + calls_text(calls, {tool.name: tool for tool in made.request.tools})
+    text = before + calls_text(calls, {tool.name: by_name(tool.input_schema) for tool in made.request.tools})
     controller = grammar(made.grammar or "")
     assert controller.accepts(text), text
     assert controller.after(text.replace("</ai00:function_calls>", "")) is not None

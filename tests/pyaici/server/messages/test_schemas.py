@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import thread_time
 from typing import Any
 
 import pytest
 
 from lab.oracles.grammars.walk import Controller
 from pyaici.server.apis.messages import MessagesError, plan
+from pyaici.server.apis.openai.requests import Function
+from pyaici.server.apis.openai.tool_formats import GLM4, PYTHONIC
 from pyaici.server.apis.schemas import properties
+from pyaici.server.http.errors import ApiError
 from tests.pyaici.server.messages.bodies import call, calls, request, strings, tool
 
 Make = Callable[[str], Controller]
@@ -223,3 +227,40 @@ def test_types_of_arguments() -> None:
 def test_unchecked_values_are_read_leniently(schema: Any, text: str, value: Any) -> None:
     read = properties(one(schema))[0].read(text)
     assert read == value and type(read) is type(value)
+
+
+def shared(definition: dict[str, Any], count: int = 1000) -> dict[str, Any]:
+    """Returns a schema of many arguments that have one definition in common."""
+    named = {f"p{number}": {"$ref": "#/$defs/x"} for number in range(count)}
+    return {"type": "object", "$defs": {"x": definition}, "properties": named}
+
+
+WIDE = {"anyOf": [{"type": "string"}] * 1000}
+
+
+def test_a_schema_does_not_become_a_huge_grammar() -> None:
+    """Each of these thousand arguments has the whole schema in its rule: 50 MB."""
+    start = thread_time()
+    with pytest.raises(MessagesError, match="more than 1048576 characters"):
+        with_schema(shared(WIDE))
+    function = Function(name="f", parameters=shared({"type": "integer", "title": "long " * 10_000}))
+    for form in (GLM4, PYTHONIC):
+        with pytest.raises(ApiError, match="more than 1048576 characters"):
+            form.rules([function], parallel=True)
+    assert thread_time() - start < 3  # 0.2 s; it took 40 s
+
+
+@pytest.mark.parametrize(
+    "definition", [WIDE, {"enum": list(range(300_000))}, {"$ref": "#" + "/" * 1_000_000}]
+)
+def test_types_of_arguments_that_share_a_definition_take_little_work(definition: dict[str, Any]) -> None:
+    start = thread_time()
+    for prop in properties(shared(definition)):
+        assert prop.types
+    assert thread_time() - start < 1  # milliseconds; it took 2 to 80 s
+
+
+def test_a_plain_argument_stays_one_after_complex_ones() -> None:
+    schema = shared(WIDE)
+    schema["properties"]["last"] = {"type": "string"}
+    assert [prop.is_text for prop in properties(schema)][-1]

@@ -8,7 +8,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from pyaici.server.apis.openai.choices import side_by_side
+from pyaici.server.apis.openai.choices import Usage, side_by_side
+from pyaici.server.apis.text import TextDelta, TextToken
+from pyaici.server.http.errors import ApiError
 
 
 def test_answers_wait_for_their_reader() -> None:
@@ -47,3 +49,15 @@ def test_error_of_one_answer_ends_all() -> None:
                 pass
 
     asyncio.run(main())
+
+
+def test_an_answer_that_is_not_streamed_has_a_bounded_number_of_log_probabilities() -> None:
+    usage = Usage([[1]], 1)
+    listed = TextDelta(tokens=[TextToken(1, 0, -1.0, [(1, -1.0)] * 20)] * 1000)
+    for _ in range(24):
+        usage.count(listed, 0)
+        usage.count(TextDelta(tokens=[TextToken(1, 0)] * 100_000), 0)  # none was asked for
+        usage.check_whole()
+    usage.count(listed, 0)
+    with pytest.raises(ApiError, match="ask for a stream"):
+        usage.check_whole()

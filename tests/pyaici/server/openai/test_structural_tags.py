@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -121,3 +122,28 @@ def test_other_formats_are_refused(tag: dict[str, Any], words: str) -> None:
     with pytest.raises(ApiError) as refused:
         _grammar({"type": "structural_tag", **tag})
     assert refused.value.status == 400 and words in refused.value.message
+
+
+def test_a_small_tag_does_not_become_a_huge_grammar() -> None:
+    nested: dict[str, Any] = {"type": "const_string", "value": "a"}
+    for _ in range(12):
+        nested = {"type": "tags_with_separator", "tags": [_tag("<", nested, ">")], "separator": ","}
+    tag = {"type": "structural_tag", "format": nested}
+    call = constraint(CompletionRequest(prompt="", structured_outputs={"structural_tag": tag}))
+    assert call is not None and len(call.arg) < 1000  # it doubled at each level
+    many = {
+        "type": "triggered_tags",
+        "triggers": ["<"] * 200,
+        "tags": [_tag("<", _json({"title": "x" * 9999}), "")] * 200,
+    }
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError, match="exactly one of the triggers"):
+            constraint(
+                CompletionRequest(prompt="", structured_outputs={"structural_tag": tag | {"format": many}})
+            )
+        assert (
+            tracemalloc.get_traced_memory()[1] < 50_000_000
+        )  # each tag was written for each trigger: 400 MB
+    finally:
+        tracemalloc.stop()
