@@ -212,10 +212,13 @@ def _become(request: dict[str, Any], fds: list[int]) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest
+    # Ctrl-C is for pytest, and so is a signal to all of its group: the programs end with the tests
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     program = _serve(socket.socket(fileno=int(sys.argv[1])))
     if program is not None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if program.endswith(".py"):
             runpy.run_path(program, run_name="__main__")
         else:

@@ -126,7 +126,7 @@ def test_large_bodies_get_short_answers(server: Serving, path: str, body: Any, c
 
 def test_large_messages_get_short_answers(server: Serving) -> None:
     with server.client() as client:
-        tool = {"name": "f", "input_schema": _nested_schema(300)}
+        tool = {"name": "f", "input_schema": {"type": "object", "description": "a" * (128 << 10)}}
         for content, tools in (("a" * (2 << 20), []), ([{}] * MANY, []), ("Hi", [tool])):
             messages = [{"role": "user", "content": content}]
             body = {"model": "default", "messages": messages, "tools": tools}
