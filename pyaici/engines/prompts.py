@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyaici.engines.engine import Prompt
     from pyaici.tokens import Vocabulary
-
-
-#: JSON on several lines may be so many times as long as on one; usual JSON is two to eight times as long
-_MOST_LONGER = 16
-
-
-def indented(value: Any, indent: int | str, **options: Any) -> str:
-    """Returns JSON on several lines, or on one if that is much shorter.
-
-    The blanks before a line grow with its depth: 1 MB of nested lists might become 1 GB. `options`: see
-    `json.JSONEncoder`.
-    """
-    short = json.dumps(value, **options)
-    pieces, left = [], _MOST_LONGER * len(short)
-    for piece in json.JSONEncoder(indent=indent, **options).iterencode(value):
-        left -= len(piece)
-        if left < 0:
-            return short
-        pieces.append(piece)
-    return "".join(pieces)
 
 
 def as_prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyaici.engines.prompts import indented
 from pyaici.server.apis.messages.grammar import CALLS, END_OF_CALLS, level_of, terminators
 from pyaici.server.apis.messages.requests import (
     MessagesRequest,
@@ -35,6 +34,8 @@ To call a function, use this format:
 #: words added to the prompt, by the budget of thinking: up to so many tokens
 _EFFORTS = ((4095, " think a bit"), (16383, " think"))
 _MOST_EFFORT = " think a lot"
+#: JSON on several lines may be so many times as long as on one; usual JSON is two to eight times as long
+_MOST_LONGER = 16
 
 
 @dataclass(slots=True)
@@ -204,7 +205,18 @@ def _prettier(text: str) -> str:
 
 
 def _pretty(value: Any) -> str:
-    return indented(value, 2, ensure_ascii=False)
+    """Returns JSON on several lines, or on one if that is much shorter.
+
+    The blanks before a line grow with its depth: 1 MB of nested lists might become 1 GB.
+    """
+    short = _raw(value)
+    pieces, left = [], _MOST_LONGER * len(short)
+    for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        left -= len(piece)
+        if left < 0:
+            return short
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 def _raw(value: Any) -> str:

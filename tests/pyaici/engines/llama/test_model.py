@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 from transformers import AutoTokenizer
 
@@ -98,9 +97,9 @@ def test_chat_templates_run_in_a_sandbox_with_their_usual_functions() -> None:
     )
     assert render_chat(template, [{"content": "<é>"}, {}], {"x": 1}) == '"<é>"1'
     assert len(render_chat("{{ strftime_now('%Y') }}", [], {})) == 4
-    with pytest.raises(jinja2.TemplateError, match="no system role"):
+    with pytest.raises(ValueError, match="no system role"):
         render_chat("{{ raise_exception('no system role') }}", [], {})
-    with pytest.raises(jinja2.exceptions.SecurityError):
+    with pytest.raises(ValueError, match="unsafe"):
         render_chat("{{ messages.__class__.__mro__ }}{{ ''.__class__.mro() }}", [], {})
 
 
