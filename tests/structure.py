@@ -1,7 +1,7 @@
 """Reads the structure of the source: packages, their sizes, and who imports whom.
 
-``python -m tests.structure`` prints a table of all packages; with ``--write`` it brings the list of files in
-docs/structure.md up to date.
+``python -m tests.structure`` prints a table of all packages, and what `tests.measures` measures; with
+``--write`` it brings the list of files in docs/structure.md up to date.
 """
 
 from __future__ import annotations
@@ -433,7 +433,9 @@ def main() -> None:
     if parser.parse_args().write:
         DOCUMENT.write_text(document())
     else:
-        print("\n".join(table()))
+        from tests.measures import report  # imports this module
+
+        print("\n".join([*table(), "", *report()]))
 
 
 if __name__ == "__main__":

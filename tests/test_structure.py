@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.measures import LIMITS, circles, measures, report
 from tests.structure import (
     DOCUMENT,
     FOREIGN,
@@ -47,6 +48,16 @@ def test_cycles_are_found() -> None:
     assert cycle({"a": {"b"}, "b": set()}) == []
 
 
+def test_there_is_not_more_to_understand_than_before() -> None:
+    more = {name: (value, LIMITS[name]) for name, value in measures().items() if value > LIMITS[name]}
+    assert not more, "(now, at most): see tests/measures.py"
+
+
+def test_circles_are_found() -> None:
+    edges = {"a": {"b"}, "b": {"c", "a"}, "c": {"d"}, "d": {"e"}, "e": {"c", "f"}, "f": set(), "g": {"a"}}
+    assert sorted(circles(edges)) == [["a", "b"], ["c", "d", "e"]]
+
+
 def test_relative_imports_are_found() -> None:
     found = imported(Path("pyaici/build/interpreters/base.py"))
     assert {"pyaici.build.flags", "pyaici.build.cache", "pyaici.build.interpreters.embedded"} <= found
@@ -65,7 +76,7 @@ def test_list_of_files_is_up_to_date() -> None:
 def test_command_prints_every_package() -> None:
     command = [sys.executable, "-m", "tests.structure"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines() == list(table())
+    assert printed.splitlines() == [*table(), "", *report()]
     assert "aicirt.worker" in printed
 
 
