@@ -282,8 +282,11 @@ class Ownership:
             "OR EXISTS (SELECT 1 FROM tags WHERE module = ?1)",
             (module_id,),
         ).fetchone()
+        if kept or self._files.is_script(module_id):
+            return not kept
         # other machines may have stored scripts in the same folder, so the files decide
-        return not kept and (self._files.is_script(module_id) or not self._files.interprets(module_id))
+        known = dict(db.execute("SELECT id, interpreter FROM modules WHERE interpreter != ''"))
+        return not self._files.interprets(module_id, known)
 
     def _drop_unwanted(self, db: sqlite3.Connection, module_id: str) -> list[str]:
         """Removes a module that a tag or script has needed until now, unless something else does."""

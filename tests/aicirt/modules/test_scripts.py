@@ -45,6 +45,29 @@ def test_script_has_a_description_derived_from_its_interpreter(
     assert asyncio.run(store.describe_async("story")).tags == ["story"]
 
 
+def test_removing_a_module_reads_no_script_whose_owner_is_known(
+    store: ModuleStore, script: StoredScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = store.add(small_module(1), "ann").id
+    owned = [replace(script, source=f"x = {number}") for number in range(5)]
+    for each in owned:
+        store.add_script(each, "ann")
+    stored = ModuleStore(tmp_path / "another machine").add(small_module(), "ann")
+    foreign = replace(script, source="from elsewhere", interpreter=stored.id)
+    store.files.keep_script(foreign)  # as another machine does that shares the folder
+
+    later, read = ModuleStore(tmp_path / "cache"), list[str]()
+    script_of = later.files.script
+
+    def reading(module_id: str) -> StoredScript | None:
+        read.append(module_id)
+        return script_of(module_id)
+
+    monkeypatch.setattr(later.files, "script", reading)
+    assert later.remove(other, "ann") == [other] and set(read) <= {foreign.id}
+    assert later.remove(script.interpreter, "ann") == [] and later.has(script.interpreter)
+
+
 def test_find_call_returns_the_interpreter_and_its_argument(store: ModuleStore, script: StoredScript) -> None:
     store.tag("story", store.add_script(script, "bob").id, "bob")
     module, argument = store.find_call("story", b'{"n": 3}')
@@ -130,7 +153,7 @@ def test_invalid_script_files_in_the_folder_are_ignored(store: ModuleStore, tmp_
 def test_nothing_is_removed_while_scripts_cannot_be_read(
     store: ModuleStore, script: StoredScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.add_script(script, "bob")
+    store.add_script(script)  # without an owner, so that only the file says what it needs
     again = ModuleStore(tmp_path / "cache")  # which has not read the script
     opened = os.open
 
