@@ -176,7 +176,12 @@ def _serve(control: socket.socket) -> str | None:
         for name in request["imports"]:
             importlib.import_module(name)
         assert threading.active_count() == 1
+        # a SIGTERM that comes before the fork has its own way to end must not be ignored
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if pid == 0:
             control.close()
             signal.set_wakeup_fd(-1)
@@ -218,7 +223,6 @@ if __name__ == "__main__":
     program = _serve(socket.socket(fileno=int(sys.argv[1])))
     if program is not None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if program.endswith(".py"):
             runpy.run_path(program, run_name="__main__")
         else:
