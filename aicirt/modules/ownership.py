@@ -125,9 +125,8 @@ class Ownership:
             stored = self._files.has(module_id)
             if stored and not force and not self._give_up(db, module_id, owner):
                 return []
-            gone = self._drop(
-                db, module_id
-            )  # also of one that another machine has removed from a shared folder
+            # also of a module that another machine has removed from a shared folder
+            gone = self._drop(db, module_id)
         if not stored:
             raise UnknownModuleError(f"no module {module_id}")
         return gone

@@ -20,7 +20,7 @@ from typing import Any
 from aicirt.system.environment import child_environment
 
 #: processor seconds, bytes of memory and characters of text that a template may take
-SECONDS, MEMORY_BYTES, MOST_TEXT = 5.0, 512 << 20, 16 << 20
+SECONDS, MEMORY_BYTES, MAX_TEXT = 5.0, 512 << 20, 16 << 20
 _PROGRAM = Path(__file__).with_name("template_process.py")
 #: names of a message's reasoning, the first of which templates read, except those that only know the second
 _REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -61,7 +61,7 @@ class _Renderer:
         if importlib.util.find_spec("jinja2") is None:
             raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
         self._owner = os.getpid()  # a fork has a process of its own
-        limits = [str(SECONDS), str(MEMORY_BYTES), str(MOST_TEXT)]
+        limits = [str(SECONDS), str(MEMORY_BYTES), str(MAX_TEXT)]
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_PROGRAM), *limits],
             stdin=subprocess.PIPE,

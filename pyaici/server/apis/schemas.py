@@ -23,7 +23,7 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
 _ALL = frozenset(name for names in _TYPES.values() for name in names)
 #: most work to find the types of all arguments of a tool, and more for each argument: a schema visited, a
 #: value listed in it and a character of a reference count one each
-_MOST_WORK, _MORE_WORK = 1 << 12, 1 << 5
+_BASE_WORK, _WORK_EACH = 1 << 12, 1 << 5
 
 
 class _Work:
@@ -32,7 +32,7 @@ class _Work:
     def __init__(self, most: int) -> None:
         self._left = most
 
-    def take(self, amount: int) -> bool:
+    def spend(self, amount: int) -> bool:
         """Does so much work; returns False if there is not so much left."""
         self._left -= amount
         return self._left >= 0
@@ -87,7 +87,7 @@ def properties(schema: Mapping[str, Any]) -> list[Property]:
     required = listed(top, "required")
     if not isinstance(declared, dict):
         return []
-    work = _Work(_MOST_WORK + _MORE_WORK * len(declared))
+    work = _Work(_BASE_WORK + _WORK_EACH * len(declared))
     needed = {name for name in required if isinstance(name, str)}
     return [
         Property(name, inner, name in needed, f"{pointer}/properties/{_escaped(name)}", schema, work)
@@ -174,13 +174,15 @@ def _keys(schema: Any) -> Iterator[str]:
 def _types(schema: Any, root: Mapping[str, Any], seen: tuple[str, ...], work: _Work) -> frozenset[str]:
     types = _ALL
     if not isinstance(schema, dict):
-        work.take(1)
+        work.spend(1)
         return types
     named, enum, reference = schema.get("type"), listed(schema, "enum"), schema.get("$ref")
     if isinstance(named, str):
         types &= frozenset({named, "integer"} if named == "number" else {named})
     # definitions that refer to each other twice, level by level, have exponentially many paths
-    if not work.take(1 + sum(len(some) for some in (named, enum, reference) if isinstance(some, str | list))):
+    if not work.spend(
+        1 + sum(len(some) for some in (named, enum, reference) if isinstance(some, str | list))
+    ):
         return types
     if isinstance(named, list):
         types &= frozenset(str(name) for name in named) | ({"integer"} if "number" in named else set())

@@ -35,7 +35,7 @@ To call a function, use this format:
 _EFFORTS = ((4095, " think a bit"), (16383, " think"))
 _MOST_EFFORT = " think a lot"
 #: JSON on several lines may be so many times as long as on one; usual JSON is two to eight times as long
-_MOST_LONGER = 16
+_MAX_GROWTH = 16
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ def _pretty(value: Any) -> str:
     The blanks before a line grow with its depth: 1 MB of nested lists might become 1 GB.
     """
     short = _raw(value)
-    pieces, left = [], _MOST_LONGER * len(short)
+    pieces, left = [], _MAX_GROWTH * len(short)
     for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
         left -= len(piece)
         if left < 0:

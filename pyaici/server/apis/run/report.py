@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import math
 from dataclasses import dataclass
@@ -19,18 +18,14 @@ from pyaici.engines.engine import (
     TokensAppended,
     VariablesChanged,
 )
+from pyaici.server.apis.answers import in_pieces
 from pyaici.server.http.errors import public_message
-from pyaici.server.http.sse import to_json
 from pyaici.server.scheduling.streams import StepTimed
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
     from pyaici.engines.engine import Event, GenerationResult
     from pyaici.server.models import ServedModel
-
-
-#: characters of JSON that are written without a pause: less than a millisecond
-_PIECE = 1 << 17
 
 
 @dataclass(slots=True)
@@ -104,24 +99,18 @@ class RunReport:
 
         A request may have a thousand forks: other requests have their turns between them.
         """
-        forks: list[str] = []
-        written = 0
-        for result in results:
-            forks.append(to_json(self._ended(result)))
-            written += len(forks[-1])
-            if written > _PIECE:
-                written = 0
-                await asyncio.sleep(0)
         first = min((result.first_token_seconds for result in results), default=math.nan)
         seconds = max((result.seconds for result in results), default=math.nan)
         variables = {name: _value(value) for name, value in _variables(results).items()}
-        rest = {
-            "variables": variables,
-            "usage": self._usage.to_json(),
-            "timing": {"first_token_s": _number(first), "seconds": _number(seconds)},
-        }
-        before = to_json(header or {"object": "run.end"})
-        return f'{before[:-1]},"forks":[{",".join(forks)}],{to_json(rest)[1:]}'
+        return await in_pieces(
+            {
+                **(header or {"object": "run.end"}),
+                "forks": map(self._ended, results),
+                "variables": variables,
+                "usage": self._usage.to_json(),
+                "timing": {"first_token_s": _number(first), "seconds": _number(seconds)},
+            }
+        )
 
     def _index_of(self, seq: int) -> int:
         return self._index.setdefault(seq, len(self._index))
