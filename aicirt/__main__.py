@@ -37,6 +37,7 @@ examples:
   AICI_SOCKET=/run/user/1000/aici.sock aici run yesno --prompt "Is the sky blue?"
   {prog} --workers 8 --isolate-owners --worker-user aici-guests --log-format json
   {prog} --limit mid_ms=50 --limit memory_bytes=134217728 --limit max_forks=4
+  AICI_LIMITS="max_forks=4 step_grace_ms=5" aici serve
 """
 _LIMITS = """\
 limits, their defaults, and what happens when one is exceeded. Set a limit with --limit NAME=NUMBER. A word
@@ -145,7 +146,8 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         action="append",
         default=[],
         metavar="NAME=NUMBER",
-        help="set a limit; all limits are listed below. Repeat the option to set several",
+        help="set a limit; all limits are listed below. Repeat the option to set several. It overrides "
+        "$AICI_LIMITS, which has NAME=NUMBER for several limits, with blanks between them",
     )
     parser.add_argument(
         "--log-level",
@@ -169,7 +171,11 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
     if args.workers < 1:
         parser.error("--workers must be at least 1")
     try:
-        config = WorkerConfig.with_overrides(dict(args.limit), pace())
+        usual = [_limit(part) for part in os.environ.get("AICI_LIMITS", "").split()]
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"AICI_LIMITS: {error}")
+    try:
+        config = WorkerConfig.with_overrides(dict([*usual, *args.limit]), pace())
     except ValueError as error:
         parser.error(str(error))
     logs.configure(args.log_format, args.log_level.upper())

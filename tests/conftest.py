@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from lab.runners.compiled import common_code, exchange, share
+from pyaici.testing.playground import PATIENT
 from tests.distribution import build_wheel, copy_checkout
 from tests.durations import UNKNOWN, read_durations
 from tests.quick import Selection, select, vllm_exists
@@ -107,6 +108,18 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     exchange()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_runtimes() -> Iterator[None]:
+    """Lets runtimes wait for all sequences of a step, so that the machine's load changes no result.
+
+    Without it, a sequence whose worker got no CPU for a moment sits a step out, and in which steps that
+    happens is seen in passes, logs and drafts. Tests of late sequences set these limits themselves.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AICI_LIMITS", " ".join(f"{name}={value}" for name, value in PATIENT.items()))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

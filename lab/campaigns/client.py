@@ -16,12 +16,10 @@ from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure
 from lab.campaigns.ledger import make_vocabulary
-from lab.campaigns.load import Load
+from lab.campaigns.load import DENSE_ROWS, Load
 from pyaici.client.runtime import Runtime
 
 _REPORT_SECONDS = 0.1
-#: enough for all sequences
-_DENSE_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def main(task: Task) -> int:
     while not _stop_requested():
         start = time.monotonic()
         try:
-            runtime = Runtime(task.socket, num_dense=_DENSE_ROWS)
+            runtime = Runtime(task.socket, num_dense=DENSE_ROWS)
         except RuntimeFailure as error:
             _emit("refused", code=error.code, message=error.message, start=start, end=time.monotonic())
             time.sleep(0.05)

@@ -27,6 +27,8 @@ _KEYS = 40
 _NEW_KEYS = 0.2
 _STEPS = (5, 60)
 _FORWARD_SECONDS = (0.002, 0.006)
+#: `num_dense` for a load: forks of all its sequences may have dense rows at a time, those of two steps each
+DENSE_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ from lab.campaigns.short_supply import (
     mount,
     refused,
     report,
+    start,
     until_refused,
 )
 from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _shm_full(wasm: bytes) -> None:
         with refused("/dev/shm .*(No space|--shm-size)"):
             connect(daemon, wasm)
         with refused("worker 0 cannot be started: .*/dev/shm.*No space left.*make room"):
-            Runtime(workers=1)
+            start()
         goes_on(load)
         (worker,) = load.runtime.health()["workers"]
         os.kill(worker["pid"], signal.SIGKILL)
@@ -76,7 +76,7 @@ def _disk_full(wasm: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         mount(folder, "256k")
         store = Path(folder) / "store"
-        with Runtime(workers=1, store=store) as runtime:
+        with start(store=store) as runtime:
             runtime.register(VOCABULARY)
             with refused("stored.*No space left.*make room"):
                 runtime.upload(wasm)
@@ -91,10 +91,10 @@ def _read_only(wasm: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         mount(folder, "16m")
         store = Path(folder) / "store"
-        with Runtime(workers=1, store=store) as runtime:
+        with start(store=store) as runtime:
             runtime.upload(wasm)
         subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-        with Runtime(workers=1, store=store) as runtime:
+        with start(store=store) as runtime:
             runtime.register(VOCABULARY)
             load = load_on(runtime, wasm)
             goes_on(load)
@@ -103,14 +103,14 @@ def _read_only(wasm: bytes) -> None:
             with refused("Read-only.*make it writable"):
                 runtime.tag(load.module, "name")
         with refused("modules cannot be stored in .*Read-only.*make it writable"):
-            Runtime(workers=1, store=Path(folder) / "other")
+            start(store=Path(folder) / "other")
         subprocess.run(["umount", folder], check=True)
 
 
 def _no_landlock(wasm: bytes) -> None:
     """A kernel without Landlock: workers run without it and report that."""
     syscalls.deny(syscalls.LANDLOCK, errno.ENOSYS)
-    with Runtime(workers=1) as runtime:
+    with start() as runtime:
         runtime.register(VOCABULARY)
         goes_on(load_on(runtime, wasm))
         assert [worker["walls"]["landlock"] for worker in runtime.health()["workers"]] == [0]
@@ -122,7 +122,7 @@ def _no_pagemap_scan(wasm: bytes) -> None:
     finder = change_finder()
     assert isinstance(finder, PagemapReader)
     finder.close()
-    with Runtime(workers=1, num_dense=64) as runtime:
+    with start() as runtime:
         runtime.register(VOCABULARY)
         load = load_on(runtime, wasm)
         while load.done["forks"] < 20:
@@ -131,7 +131,7 @@ def _no_pagemap_scan(wasm: bytes) -> None:
 
 def _few_descriptors(wasm: bytes) -> None:
     """No more file descriptors: first for the worker, then for the supervisor."""
-    with Runtime(workers=1) as runtime:
+    with start() as runtime:
         runtime.register(VOCABULARY)
         load = load_on(runtime, wasm)
         goes_on(load)
@@ -163,7 +163,7 @@ def _no_processes(wasm: bytes) -> None:
         load.runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")
         with limited(os.getpid(), resource.RLIMIT_NPROC, 1):
             with refused("aicirt cannot be started: .*ulimit -u"):
-                Runtime(workers=1)
+                start()
         _threads_of_a_new_daemon()
         load.runtime.close()
 
@@ -174,7 +174,7 @@ def _threads_of_a_new_daemon() -> None:
         used = sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in _own_processes())
         with limited(os.getpid(), resource.RLIMIT_NPROC, used + more):
             try:
-                Runtime(workers=1).close()
+                start().close()
             except RuntimeFailure as error:
                 report("daemon", error)
                 assert re.search("ulimit -u|no thread", error.message), error.message
@@ -198,16 +198,16 @@ def _small_stack(wasm: bytes) -> None:
     """A small stack: the runtime checks its size before any guest runs. Too small a stack is an error."""
     with limited(os.getpid(), resource.RLIMIT_STACK, 256 << 10):
         with refused("the stack of this thread has .*raise `ulimit -s`"):
-            Runtime(workers=1)
+            start()
     with limited(os.getpid(), resource.RLIMIT_STACK, 1 << 20):
-        with Runtime(workers=1) as runtime:
+        with start() as runtime:
             runtime.register(VOCABULARY)
             goes_on(load_on(runtime, wasm))
 
 
 def _no_address_space(wasm: bytes) -> None:
     """No address space for another guest in a worker: the sequence does not start, others continue."""
-    with Runtime(workers=1) as runtime:
+    with start() as runtime:
         runtime.register(VOCABULARY)
         load = load_on(runtime, wasm)
         goes_on(load)
@@ -225,7 +225,7 @@ def _clock_jumps(wasm: bytes) -> None:
     """A wall clock that jumps by an hour at every other reading of the daemon's processes."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LD_PRELOAD"] = str(jumping_clock(Path(folder)))
-        with Runtime(workers=1) as runtime:
+        with start() as runtime:
             runtime.register(VOCABULARY)
             load = load_on(runtime, wasm)
             goes_on(load)

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, WorkerDiedError
 from lab import ROOT
 from lab.campaigns.ledger import make_vocabulary
-from lab.campaigns.load import Load
+from lab.campaigns.load import DENSE_ROWS, Load
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 
@@ -25,8 +26,13 @@ VOCABULARY = make_vocabulary(300, 0)
 _ANSWERS = 300
 
 
+def start(**options: Any) -> Runtime:
+    """Returns a runtime with one worker and room for the rows of a load."""
+    return Runtime(workers=1, num_dense=DENSE_ROWS, **options)
+
+
 def connect(daemon: Daemon, wasm: bytes, num_rows: int = 256) -> Load:
-    runtime = Runtime(daemon.socket_path, num_rows=num_rows)
+    runtime = Runtime(daemon.socket_path, num_rows=num_rows, num_dense=DENSE_ROWS)
     try:
         runtime.register(VOCABULARY)
         return load_on(runtime, wasm)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aicirt.contract.errors import ModuleError, RuntimeFailure
 from lab.system.forked import run_forked
 from lab.system.processes import family, left_behind
 from lab.system.waiting import PATIENCE
@@ -132,3 +133,20 @@ def test_help_and_errors_are_the_daemons_with_the_commands_name(capsys: pytest.C
         main(["runtime", "--limit", "luck=7"])
     assert ended.value.code == 2
     assert "no limit 'luck'" in capsys.readouterr().err
+
+
+def test_limits_of_the_environment_reach_private_daemons_and_options_override_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = bytes(64)
+    monkeypatch.setenv("AICI_LIMITS", "module_bytes=32  max_forks=3")
+    with Runtime(workers=1) as runtime, pytest.raises(ModuleError, match="limit of 32"):
+        runtime.upload(program)
+    with (
+        Runtime(workers=1, limits={"module_bytes": 48}) as runtime,
+        pytest.raises(ModuleError, match="limit of 48"),
+    ):
+        runtime.upload(program)
+    monkeypatch.setenv("AICI_LIMITS", "max_forks=many")
+    with pytest.raises(RuntimeFailure, match="AICI_LIMITS: 'max_forks=many' is not NAME=NUMBER"):
+        Runtime(workers=1)
