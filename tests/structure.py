@@ -127,24 +127,26 @@ MATRIX = {
     "pyaici.rest": "aicirt.contract",
     "pyaici.scripting": "aicirt.contract pyaici.bundled pyaici.client pyaici.recording",
     "pyaici.server": "",
+    "pyaici.server.answers": ("pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.service"),
     "pyaici.server.apis": (
-        "aicirt.contract pyaici.bundled pyaici.engines pyaici.scripting pyaici.server.controller_store "
-        "pyaici.server.http pyaici.server.models pyaici.server.scheduling pyaici.server.service"
+        "aicirt.contract pyaici.bundled pyaici.engines pyaici.scripting pyaici.server.answers "
+        "pyaici.server.controller_store pyaici.server.http pyaici.server.models "
+        "pyaici.server.scheduling pyaici.server.service"
     ),
     "pyaici.server.apis.cpc": (
-        "aicirt.contract pyaici.cpc pyaici.engines pyaici.engines.batching pyaici.server.apis "
-        "pyaici.server.http pyaici.server.scheduling pyaici.server.service"
+        "aicirt.contract pyaici.cpc pyaici.engines pyaici.engines.batching pyaici.server.answers "
+        "pyaici.server.apis pyaici.server.http pyaici.server.scheduling pyaici.server.service"
     ),
     "pyaici.server.apis.messages": (
-        "pyaici.engines pyaici.server.apis pyaici.server.http pyaici.server.service"
+        "pyaici.engines pyaici.server.answers pyaici.server.apis pyaici.server.http pyaici.server.service"
     ),
     "pyaici.server.apis.ollama": (
-        "pyaici.server.apis pyaici.server.apis.openai pyaici.server.http pyaici.server.models "
-        "pyaici.server.service"
+        "pyaici.server.answers pyaici.server.apis pyaici.server.apis.openai pyaici.server.http "
+        "pyaici.server.models pyaici.server.service"
     ),
     "pyaici.server.apis.openai": (
-        "aicirt.contract pyaici.engines pyaici.server.apis pyaici.server.http pyaici.server.models "
-        "pyaici.server.service"
+        "aicirt.contract pyaici.engines pyaici.server.answers pyaici.server.apis pyaici.server.http "
+        "pyaici.server.models pyaici.server.service"
     ),
     "pyaici.server.apis.run": (
         "aicirt.contract pyaici.engines pyaici.server.apis pyaici.server.apis.openai pyaici.server.http "

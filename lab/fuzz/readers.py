@@ -226,16 +226,16 @@ def openai() -> Reader:
     """Reads bodies of completions and chats, and answers that may have tool calls."""
     from pydantic import ValidationError
 
+    from pyaici.server.answers.arguments import read_json
+    from pyaici.server.answers.grammar import answer_grammar
+    from pyaici.server.answers.known_formats import FORMATS
+    from pyaici.server.answers.plan import AnswerPlan, Marks, Start
     from pyaici.server.apis.openai.chat_plan import _functions
     from pyaici.server.apis.openai.constraints import constraint
-    from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
-    from pyaici.server.apis.openai.reader import AnswerReader
     from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
-    from pyaici.server.apis.openai.tool_formats import FORMATS
-    from pyaici.server.apis.text import read_json
     from pyaici.server.http.errors import ApiError
 
-    starts = (Start(), Start(Reasoning()), Start(Reasoning(), open=True))
+    starts = (Start(), Start(Marks()), Start(Marks(), open=True), Start(channels=True))
     forms = list(FORMATS.values())
 
     def read(data: bytes) -> None:
@@ -246,51 +246,58 @@ def openai() -> Reader:
         with contextlib.suppress(ValidationError, ApiError, RecursionError):
             chat = ChatRequest.model_validate_json(data)
             constraint(chat, chat.response_format)
-            functions = _functions(chat)
+            functions = tuple(_functions(chat))
             for form in forms if functions else ():
                 if form.supports(functions):
-                    tool_grammar(functions, form, starts[0], required=True, parallel=True)
-            schema_grammar(data.decode("utf-8", "replace"), starts[1])
+                    answer_grammar(AnswerPlan(form=form.bound(functions), functions=functions, required=True))
+            answer_grammar(AnswerPlan(starts[1], schema=data.decode("utf-8", "replace")))
         text = data.decode("utf-8", "replace")
         with contextlib.suppress(ValueError):
             json.dumps(read_json(text), ensure_ascii=False).encode()
-        _check_pieces(text, lambda: AnswerReader(starts[len(data) % 3], forms[len(data) // 3 % len(forms)]))
+        form = forms[len(data) // 4 % len(forms)]
+        _check_pieces(text, AnswerPlan(starts[len(data) % 4], form, stop=("stop",)))
 
     return read
 
 
-def _check_pieces(text: str, make: Callable[[], Any]) -> None:
-    """Checks that a reader of answers finds the same tool calls in a text, however it is cut into pieces."""
-    whole, pieces = make(), make()
-    whole.feed(text)
-    whole.end()
-    for at in range(0, len(text), 7):
-        pieces.feed(text[at : at + 7])
-    pieces.end()
-    assert whole.calls == pieces.calls, "the calls depend on how the text is cut"
+def _check_pieces(text: str, plan: Any) -> None:
+    """Checks that the reader of an `AnswerPlan` finds the same in a text, however that is cut into pieces."""
+    from pyaici.server.answers.reader import Reasoning, Text, open_reader
+
+    found = []
+    for size in (7, max(1, len(text))):
+        reader = open_reader(plan)
+        events = [event for at in range(0, len(text), size) for event in reader.feed(text[at : at + size])]
+        events += reader.end()
+        texts = [
+            "".join(event.text for event in events if isinstance(event, kind)) for kind in (Text, Reasoning)
+        ]
+        found.append((texts, [event for event in events if not isinstance(event, Text | Reasoning)]))
+    assert found[0] == found[1], "what is found depends on how the text is cut"
 
 
 def messages() -> Reader:
     """Reads bodies of the messages API, and answers that may have tool calls."""
+    from pyaici.server.answers.known_formats import AI00
+    from pyaici.server.answers.plan import AnswerPlan, Marks, Start
     from pyaici.server.apis.messages.errors import MessagesError
     from pyaici.server.apis.messages.plan import plan
     from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
-    from pyaici.server.apis.messages.reader import Reader as AnswerReader
     from pyaici.server.apis.messages.requests import parse_request
+    from pyaici.server.http.errors import ApiError
 
     def read(data: bytes) -> None:
         text = data.decode("utf-8", "replace")
-        tools: dict[str, Any] = {}
-        with contextlib.suppress(ValueError, MessagesError, RecursionError):
+        answer = None
+        with contextlib.suppress(ValueError, MessagesError, ApiError, RecursionError):
             request = parse_request(json.loads(data))
-            tools = {tool.name: tool for tool in request.callable_tools}
             ai00_prompt(request), chat_prompt(request)
             for form in ("ai00", "template"):
-                plan(request, prompt_format=form)  # type: ignore[arg-type]
-        reader = AnswerReader(tools=tools, stop=["stop"], inside=bool(len(data) % 2))
-        for at in range(0, len(text), 11):
-            list(reader.feed(text[at : at + 11]))
-        list(reader.finish())
+                answer = plan(request, prompt_format=form).answer  # type: ignore[arg-type]
+        start = Start(Marks(), open=bool(len(data) % 2))
+        _check_pieces(
+            text, answer or AnswerPlan(start, AI00, checked=False, stop=("stop",), reasons_again=True)
+        )
 
     return read
 

@@ -16,9 +16,9 @@ from pydantic_core import PydanticUndefined
 from aicirt.contract import errors
 from pyaici.build import build_controller
 from pyaici.scripting.script import InterpreterMissingError
+from pyaici.server.answers.known_formats import FORMATS
 from pyaici.server.apis.cpc.requests import CertificateFields, CpcRequest, CpcResponse
 from pyaici.server.apis.openai.requests import Constrained
-from pyaici.server.apis.openai.tool_formats import FORMATS
 from pyaici.server.apis.run.routes import RunRequest
 from pyaici.server.apis.sampling import SamplingFields
 from pyaici.server.http.users import Role, UserFile

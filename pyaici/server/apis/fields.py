@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import (
@@ -20,10 +20,11 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from pyaici.engines.engine import MAX_TOP_LOGPROBS
+from pyaici.server.answers.kbnf import MAX_GRAMMAR
 from pyaici.server.http.errors import bad_request, check_text
 
-#: most characters of a controller's argument, or of a grammar
-MAX_ARG = 1 << 20
+#: most characters of a controller's argument
+MAX_ARG = MAX_GRAMMAR
 #: most fields of one object: each unknown field is a separate error, and a longer list of errors is useless
 MAX_FIELDS = 256
 #: most messages of a chat, and parts of a message; validation of a list stops at the first error
@@ -211,16 +212,3 @@ def argument_text(value: Any, param: str = "controller_arg") -> str:
         raise bad_request(f"the argument has {len(text)} characters; at most {MAX_ARG} are allowed", param)
     check_text(text, param)
     return text
-
-
-def limited(texts: Iterable[str], param: str) -> Iterator[str]:
-    """Yields texts that are parts of one argument. Raises ApiError as soon as they are too long for it.
-
-    A small schema may become a long grammar, which must not be written before its length is known.
-    """
-    length = 0
-    for text in texts:
-        length += len(text)
-        if length > MAX_ARG:
-            raise bad_request(f"the grammar of the tools has more than {MAX_ARG} characters", param)
-        yield text

@@ -10,7 +10,7 @@ import pytest
 
 from pyaici.engines import chat_template
 from pyaici.engines.chat_template import render_chat
-from pyaici.server.apis.thinking import template_variables
+from pyaici.server.answers.thinking import template_variables
 
 LONG = "{% set text = 'ab' * 5000000 %}"
 #: endless loops, among them such that no code of Jinja interrupts

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyaici.engines.record import shared_length
+from pyaici.server.answers.text import TextToken
 from pyaici.server.apis.answers import in_pieces
 from pyaici.server.apis.openai.logprobs import (
     chat_entries,
@@ -24,7 +25,6 @@ from pyaici.server.apis.openai.logprobs import (
     completion_columns,
     completion_logprobs,
 )
-from pyaici.server.apis.text import TextToken
 from tests.pyaici.server.serving import Serving
 
 SERVER = Path(__file__).parents[3] / "pyaici" / "server"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyaici.server.apis.text import read_json
+from pyaici.server.answers.arguments import read_json
 
 
 @pytest.mark.parametrize(

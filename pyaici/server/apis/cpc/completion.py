@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from pyaici.cpc import Certificate, Cover, heal_context
 from pyaici.engines.engine import Sampling
 from pyaici.engines.prompts import begin_token
+from pyaici.server.answers.stops import StopFinder
+from pyaici.server.answers.text import answer_deltas
 from pyaici.server.apis.cpc.covers import Covers, Task
 from pyaici.server.apis.cpc.requests import CertificateFields
-from pyaici.server.apis.text import answer_deltas
 from pyaici.server.service import Job
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ class Completion:
             Sampling(request.temperature, request.top_p, request.top_k, request.seed),
             count,
         )
-        stop = [_LINE, _FENCE] if request.code_only else [_LINE]
-        async with contextlib.aclosing(answer_deltas(self._service, job, stop, in_turn=True)) as deltas:
+        reader = StopFinder([_LINE, _FENCE] if request.code_only else [_LINE])
+        async with contextlib.aclosing(answer_deltas(self._service, job, reader, in_turn=True)) as deltas:
             async for delta in deltas:
                 self.tokens_emitted += len(delta.tokens)
                 if delta.text:

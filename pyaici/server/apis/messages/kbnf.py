@@ -1,12 +1,13 @@
-"""Helpers that write KBNF, and rename rules in a grammar of the user."""
+"""Grammars in KBNF: the one of ai00, and one of the user with thinking before it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-_ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+from pyaici.server.answers.kbnf import choice, quoted, without
+from pyaici.server.answers.plan import END_OF_THINKING, THINK
+
 #: a comment, a quoted text, or a name; the prefix of a pattern (#ex) is not a name
 _TOKEN = re.compile(
     # unclosed text extends to the end: the controller refuses it, and nothing is scanned twice
@@ -16,20 +17,47 @@ _TOKEN = re.compile(
 )
 
 
-def quoted(text: str) -> str:
-    """Returns a text in single quotes, on one line: a literal, or what follows ``#ex``."""
-    inside = "".join(_ESCAPES.get(c, c if c >= " " else f"\\x{ord(c):02x}") for c in text)
-    return f"'{inside}'"
+def seed_grammar(stops: Sequence[str], *, inside: bool = False, thought: bool = False) -> str:
+    """Returns the grammar of ai00 itself, for users who want exactly the texts that it allows.
+
+    It allows nothing empty between two tags, and any text beside the calls. `inside`: the prompt ends with
+    `THINK`, so the answer begins after it. `thought`: the grammar is for what follows thinking.
+    """
+    begin = "" if thought else "#ex'</think>' '</think>' ws " if inside else "thinking? "
+    rules = f"""\
+start ::= {begin}content;
+thinking ::= '<think>' #ex'</think>' '</think>' ws;
+content ::= function_calls | text_response;
+function_calls ::= #ex'<ai00:function_calls>' '<ai00:function_calls>\\n' invokes '</ai00:function_calls>';
+invokes ::= invoke*;
+invoke ::= '  <invoke name="' tool_name '">\\n' params '  </invoke>\\n';
+params ::= param*;
+param ::= '    <parameter name="' param_name '">' param_value '</parameter>\\n';
+tool_name ::= #'[a-zA-Z0-9_-]+';
+param_name ::= #'[a-zA-Z0-9_]+';
+param_value ::= #ex'</parameter>';
+text_response ::= #ex'<ai00:function_calls>' #'[\\\\s\\\\S]*' terminator;
+ws ::= #'[ \\t\\n\\r]*';
+terminator ::= {choice(stops)};"""
+    return rules + "\n"
 
 
-def choice(texts: Iterable[str]) -> str:
-    """Returns an alternative of these literals."""
-    return " | ".join(quoted(text) for text in texts)
+def thinking_first(grammar: str, inside: bool) -> tuple[str, str]:
+    """Returns the user's grammar with thinking before it, and the name that its rule `start` has in there.
 
-
-def without(texts: Iterable[str]) -> str:
-    """Returns a terminal that matches non-empty texts in which none of these occurs."""
-    return "#ex" + quoted("|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts))
+    `inside`: see `seed_grammar`. All of our names are unused in it, and its `start` is renamed to one of
+    them. It comes first, so that places in error messages are right.
+    """
+    taken = names(grammar)
+    start = free_name("start", taken)
+    thinking, blanks = free_name("thinking", taken | {start}), free_name("blanks", taken | {start})
+    begin = "" if inside else quoted(THINK) + " "
+    return (
+        f"{renamed(grammar, 'start', start)}\n"
+        f"start ::= {thinking}{'' if inside else '?'} {start};\n"
+        f"{thinking} ::= {begin}({without([END_OF_THINKING])})? {quoted(END_OF_THINKING)} {blanks};\n"
+        f"{blanks} ::= #'[ \\t\\n\\r]*';\n"
+    ), start
 
 
 def names(grammar: str) -> set[str]:

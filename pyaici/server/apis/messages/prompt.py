@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyaici.server.apis.messages.grammar import CALLS, END_OF_CALLS, level_of, terminators
+from pyaici.server.answers.arguments import read_json
+from pyaici.server.answers.plan import THINK
+from pyaici.server.apis.messages.plan import level_of, terminators, written_calls
 from pyaici.server.apis.messages.requests import (
     MessagesRequest,
     RedactedThinkingBlock,
@@ -19,9 +21,6 @@ from pyaici.server.apis.messages.requests import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from pyaici.server.apis.schemas import Property, by_name
-from pyaici.server.apis.text import read_json
-from pyaici.server.apis.thinking import THINK
 
 _HOW_TO_CALL = """\
 To call a function, use this format:
@@ -121,7 +120,7 @@ def _turns(request: MessagesRequest, *, results_in: str) -> list[_Turn]:
     If `results_in` is the assistant, results are in the same turn as the calls before them, and instructions
     between turns are a turn of the system. Else the user has both, as chat templates know no more.
     """
-    tools = {tool.name: by_name(tool.input_schema) for tool in request.tools}
+    form = written_calls(request)
     turns: list[_Turn] = []
     for message in request.messages:
         if message.role == "system":
@@ -145,7 +144,7 @@ def _turns(request: MessagesRequest, *, results_in: str) -> list[_Turn]:
         for block in [*blocks, None]:
             # consecutive calls are in one element, and so are consecutive results
             if calls and not isinstance(block, ToolUseBlock):
-                parts.append(calls_text(calls, tools))
+                parts.append(form.write([(call.name, call.input) for call in calls]))
                 calls = []
             if results and not isinstance(block, ToolResultBlock):
                 parts.append(_results_text(results))
@@ -167,20 +166,6 @@ def _last(turns: list[_Turn], role: str) -> _Turn:
 
 def _effort(budget: int) -> str:
     return next((words for most, words in _EFFORTS if budget <= most), _MOST_EFFORT)
-
-
-def calls_text(calls: Iterable[ToolUseBlock], tools: Mapping[str, Mapping[str, Property]]) -> str:
-    """Returns calls as the model writes them."""
-    return f"{CALLS}\n{''.join(_call(call, tools.get(call.name, {})) for call in calls)}{END_OF_CALLS}"
-
-
-def _call(call: ToolUseBlock, known: Mapping[str, Property]) -> str:
-    lines = [f'  <invoke name="{call.name}">\n']
-    for name, value in call.input.items():
-        prop = known.get(name)
-        written = prop.written(value) if prop else _raw(value)
-        lines.append(f'    <parameter name="{name}">{written}</parameter>\n')
-    return "".join([*lines, "  </invoke>\n"])
 
 
 def _results_text(results: Iterable[ToolResultBlock]) -> str:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pyaici.engines.engine import FinishReason
+from pyaici.server.answers.calls import Call
+from pyaici.server.answers.reader import Event, Text
+from pyaici.server.answers.stops import Stop
 from pyaici.server.apis.messages.errors import MessagesError
 from pyaici.server.apis.messages.plan import Plan
-from pyaici.server.apis.messages.reader import Delta, Event, Reader, Stop
 from pyaici.server.apis.messages.requests import END_OF_ANSWER
 
 #: an event of the stream; its member `type` is the event's name
@@ -38,35 +40,24 @@ class Usage:
 
 
 class Answer:
-    """An answer while it is written: call `start`, `feed` for each piece of text, then `finish` or `fail`.
+    """An answer while it is written: call `start`, `add` for what its reader finds, then `finish` or `fail`.
 
-    Each returns the events of the stream; `message` is the whole message. Once `over` is true, the answer is
-    complete, and anything that the model writes after it is ignored.
+    Each returns the events of the stream; `message` is the whole message.
     """
 
     def __init__(self, plan: Plan, *, model: str, id: str | None = None) -> None:
         """Starts an empty answer. `id`: of the message; default: a new one."""
         self._plan = plan
-        self._reader = Reader(
-            tools={tool.name: tool for tool in plan.request.callable_tools},
-            stop=plan.stop,
-            inside=plan.inside,
-            checked=plan.level == "schema_aware",
-            calls=plan.may_call,
-            json=plan.request.output_schema is not None,
-        )
         self._model = model
         self.id = id or f"msg_{secrets.token_hex(16)}"
         self._events: list[ServerEvent] = []
         self._blocks = 0
-        self._open = False
+        #: the kind of block that is open, and blanks that may be its end, which are dropped
+        self._open: Literal["text", "thinking"] | None = None
+        self._blanks = ""
         self._thinking = ""
         self._calls = 0
-
-    @property
-    def over(self) -> bool:
-        """Whether the end of the answer has been read."""
-        return self._reader.over
+        self._stopped_by: str | None = None
 
     def start(self, input_tokens: int) -> list[ServerEvent]:
         """Returns the first events, before any text. `input_tokens`: number of tokens of the prompt."""
@@ -82,21 +73,20 @@ class Answer:
         }
         return self._keep([{"type": "message_start", "message": message}, {"type": "ping"}])
 
-    def feed(self, text: str) -> list[ServerEvent]:
-        """Returns the events for more text of the model."""
-        return self._keep(self._server_events(self._reader.feed(text)))
+    def add(self, found: Iterable[Event]) -> list[ServerEvent]:
+        """Returns the events for what the answer's reader has found."""
+        return self._keep(self._server_events(found))
 
     def finish(self, reason: FinishReason, usage: Usage) -> list[ServerEvent]:
-        """Returns the last events, when the model has ended."""
-        whole = self._reader.over
-        events = list(self._server_events(self._reader.finish()))
-        delta = {"stop_reason": self._stop_reason(reason, whole), "stop_sequence": self._stop_sequence()}
+        """Returns the last events, when the answer is complete or the model has ended."""
+        events = list(self._closed())
+        delta = {"stop_reason": self._stop_reason(reason), "stop_sequence": self._stop_sequence()}
         events.append({"type": "message_delta", "delta": delta, "usage": usage.body()})
         return self._keep([*events, {"type": "message_stop"}])
 
     def fail(self, error: MessagesError) -> list[ServerEvent]:
         """Returns the last events of an answer that failed. The client keeps what it has received."""
-        return self._keep([*self._server_events(self._reader.finish()), error.body()])
+        return self._keep([*self._closed(), error.body()])
 
     def message(self) -> dict[str, Any]:
         """Returns the message that the events make up. Raises MessagesError if they end with an error."""
@@ -109,39 +99,60 @@ class Answer:
 
     def _stop_sequence(self) -> str | None:
         """Returns the client's stop string that ended the answer; None for the usual end of an answer."""
-        by = self._reader.stopped_by
+        by = self._stopped_by
         return by if by != END_OF_ANSWER and by in self._plan.request.stop_sequences else None
 
-    def _stop_reason(self, reason: FinishReason, whole: bool) -> StopReason | None:
+    def _stop_reason(self, reason: FinishReason) -> StopReason | None:
         if self._stop_sequence() is not None:
             return "stop_sequence"
-        if not whole and reason in (FinishReason.LENGTH, FinishReason.WORK):
+        if reason in (FinishReason.LENGTH, FinishReason.WORK):
             return "max_tokens"
         if self._calls:
             return "tool_use"
-        return "end_turn" if whole or reason in (FinishReason.EOS, FinishReason.STOP) else None
+        return "end_turn" if reason in (FinishReason.EOS, FinishReason.STOP) else None
 
-    def _server_events(self, events: Iterable[Event]) -> Iterator[ServerEvent]:
-        for event in events:
-            if isinstance(event, Delta):
-                if not self._open:
-                    self._open, self._thinking = True, ""
-                    empty = {"text": ""} if event.kind == "text" else {"thinking": "", "signature": ""}
-                    yield self._started({"type": event.kind, **empty})
-                self._thinking += event.text if event.kind == "thinking" else ""
-                if event.kind == "text" or not self._plan.request.hides_thinking:
-                    yield self._delta({"type": f"{event.kind}_delta", event.kind: event.text})
-            elif isinstance(event, Stop):
-                if event.kind == "thinking":
-                    yield self._delta({"type": "signature_delta", "signature": signature(self._thinking)})
-                yield self._stopped()
-            else:
+    def _server_events(self, found: Iterable[Event]) -> Iterator[ServerEvent]:
+        for event in found:
+            if isinstance(event, Stop):
+                self._stopped_by = event.mark
+            elif isinstance(event, Call):
+                yield from self._closed()
                 self._calls += 1
                 call = {"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", "name": event.name}
                 yield self._started({**call, "input": {}})
-                written = json.dumps(event.input, ensure_ascii=False)
+                written = json.dumps(event.arguments, ensure_ascii=False)
                 yield self._delta({"type": "input_json_delta", "partial_json": written})
                 yield self._stopped()
+            else:
+                yield from self._text("text" if isinstance(event, Text) else "thinking", event.text)
+
+    def _text(self, kind: Literal["text", "thinking"], text: str) -> Iterator[ServerEvent]:
+        """Yields the events of more text, without blanks at the beginning and the end of a block."""
+        if self._open != kind:
+            yield from self._closed()
+            text = text.lstrip()
+            if not text:
+                return
+            self._open, self._thinking = kind, ""
+            empty = {"text": ""} if kind == "text" else {"thinking": "", "signature": ""}
+            yield self._started({"type": kind, **empty})
+        text = self._blanks + text
+        shown = text.rstrip()
+        self._blanks = text[len(shown) :]
+        if not shown:
+            return
+        if kind == "thinking":
+            self._thinking += shown
+        if kind == "text" or not self._plan.request.hides_thinking:
+            yield self._delta({"type": f"{kind}_delta", kind: shown})
+
+    def _closed(self) -> Iterator[ServerEvent]:
+        """Yields the end of the open block, if there is one."""
+        if self._open == "thinking":
+            yield self._delta({"type": "signature_delta", "signature": signature(self._thinking)})
+        if self._open is not None:
+            yield self._stopped()
+        self._open, self._blanks = None, ""
 
     def _started(self, block: Mapping[str, Any]) -> ServerEvent:
         return {"type": "content_block_start", "index": self._blocks, "content_block": dict(block)}
@@ -150,7 +161,6 @@ class Answer:
         return {"type": "content_block_delta", "index": self._blocks, "delta": dict(delta)}
 
     def _stopped(self) -> ServerEvent:
-        self._open = False
         self._blocks += 1
         return {"type": "content_block_stop", "index": self._blocks - 1}
 

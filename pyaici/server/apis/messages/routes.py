@@ -12,22 +12,22 @@ from pydantic import BaseModel
 from sse_starlette import ServerSentEvent
 
 from pyaici.engines.engine import FinishReason, Sampling
-from pyaici.server.apis.answers import ignored_header, send
-from pyaici.server.apis.json_bodies import parse_body, parse_json_body
-from pyaici.server.apis.messages.errors import STATUS, Kind, MessagesError
-from pyaici.server.apis.messages.grammar import level_of
-from pyaici.server.apis.messages.plan import Plan, PromptFormat, plan
-from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
-from pyaici.server.apis.messages.requests import MessagesRequest, ThinkingEnabled, parse_request
-from pyaici.server.apis.messages.responses import Answer, ServerEvent, Usage
-from pyaici.server.apis.thinking import (
-    THINK,
+from pyaici.server.answers.plan import THINK
+from pyaici.server.answers.reader import open_reader
+from pyaici.server.answers.thinking import (
     ThinkingLimit,
     limited_deltas,
     opens_thinking,
     switches,
     takes_effort,
 )
+from pyaici.server.apis.answers import ignored_header, send
+from pyaici.server.apis.json_bodies import parse_body, parse_json_body
+from pyaici.server.apis.messages.errors import STATUS, Kind, MessagesError
+from pyaici.server.apis.messages.plan import Plan, PromptFormat, level_of, plan
+from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
+from pyaici.server.apis.messages.requests import MessagesRequest, ThinkingEnabled, parse_request
+from pyaici.server.apis.messages.responses import Answer, ServerEvent, Usage
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import ApiError, bad_request
 from pyaici.server.http.handlers import is_declared_as_json, wrong_content_type
@@ -104,17 +104,16 @@ def _parse(data: bytes, *, for_count: bool = False) -> MessagesRequest:
 def _read(service: Service, body: MessagesRequest, user: User) -> _Turn:
     tokens, prompt_format = _prompt(service, body), _prompt_format(service)
     inside = opens_thinking(service.model, tokens)
-    limit = None
-    with _as_api_errors():
-        planned = plan(body, prompt_format=prompt_format, inside=inside)
-        rest = plan(body, prompt_format=prompt_format, inside=False, thought=True)
-    job = _job(body, user, tokens, planned)
     budget = body.thinking.budget_tokens if isinstance(body.thinking, ThinkingEnabled) else None
     if not body.thinks and inside:
         budget = 0  # the template has begun thinking, which the request did not ask for
-    if budget is not None:
-        limit = ThinkingLimit(budget, inside, _job(body, user, tokens, rest))
-    return _Turn(service, planned, job, limit)
+    limit = None
+    with _as_api_errors():
+        planned = plan(body, prompt_format=prompt_format, inside=inside)
+        if budget is not None:
+            rest = plan(body, prompt_format=prompt_format, inside=False, thought=True)
+            limit = ThinkingLimit(budget, _job(body, user, tokens, rest))
+    return _Turn(service, planned, _job(body, user, tokens, planned), limit)
 
 
 def _prompt(service: Service, body: MessagesRequest) -> list[int]:
@@ -170,20 +169,20 @@ class _Turn:
     async def _steps(self) -> AsyncIterator[list[ServerEvent]]:
         """Yields the events of the answer as they come. Raises ApiError before the first of them."""
         answer, prompt_tokens, tokens = self._answer, len(self._job.prompt), 0
+        reader = open_reader(self._plan.answer)
         begun = False
         try:
-            async with contextlib.aclosing(limited_deltas(self._service, self._job, self._limit)) as deltas:
+            deltas = limited_deltas(self._service, self._job, self._limit, reader)
+            async with contextlib.aclosing(deltas):
                 async for delta in deltas:
                     if not begun:
                         begun = True
                         yield answer.start(prompt_tokens)
                     tokens += delta.grown
                     # nothing is retracted: the only controller here is a grammar, which never backtracks
-                    yield answer.feed(delta.text)
-                    if answer.over or delta.finish is not None:
-                        reason = FinishReason.LENGTH if delta.finish == "length" else FinishReason.EOS
-                        if answer.over or delta.complete:
-                            reason = FinishReason.STOP
+                    yield answer.add(delta.events)
+                    if delta.finish is not None:
+                        reason = FinishReason.LENGTH if delta.finish == "length" else FinishReason.STOP
                         yield answer.finish(reason, Usage(prompt_tokens, tokens))
                         return
         except ApiError as error:
@@ -191,6 +190,7 @@ class _Turn:
             if not begun:
                 raise problem from None
             kind: Kind = next((known for known in STATUS if str(known) == problem.kind), "api_error")
+            yield answer.add(reader.end())
             yield answer.fail(MessagesError(kind, problem.message, problem.param))
 
     def _problem(self, error: ApiError) -> ApiError:

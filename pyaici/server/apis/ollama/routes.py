@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
@@ -13,17 +12,17 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from pyaici.server.answers.calls import Call
+from pyaici.server.answers.plan import THINK, AnswerPlan
+from pyaici.server.answers.reader import Reasoning, Text, open_reader
+from pyaici.server.answers.stops import Stop
+from pyaici.server.answers.thinking import limited_deltas, switches, takes_effort
 from pyaici.server.apis.answers import send
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.ollama.requests import ChatBody, GenerateRequest, ModelName
-from pyaici.server.apis.openai.answer import ChatAnswer
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.constraints import constraint
-from pyaici.server.apis.openai.grammar import Start
-from pyaici.server.apis.openai.reader import Call, Part
-from pyaici.server.apis.openai.requests import ChatRequest
 from pyaici.server.apis.sampling import sampling
-from pyaici.server.apis.thinking import THINK, limited_deltas, switches, takes_effort
 from pyaici.server.apis.tokens import Version, version
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import ApiError, bad_request
@@ -126,15 +125,14 @@ def _service(request: Request, name: str) -> Service:
     return service
 
 
-def _plan_chat(model: ServedModel, body: ChatBody, user: User) -> tuple[ChatPlan, ChatRequest]:
-    request = body.chat()
-    return plan_chat(model, request, user), request
+def _plan_chat(model: ServedModel, body: ChatBody, user: User) -> ChatPlan:
+    return plan_chat(model, body.chat(), user)
 
 
-def _plan_text(model: ServedModel, body: GenerateRequest, user: User) -> tuple[ChatPlan, ChatRequest]:
+def _plan_text(model: ServedModel, body: GenerateRequest, user: User) -> ChatPlan:
     request = body.chat()
     if not (body.raw or body.suffix) and model.chat_template:
-        return plan_chat(model, request, user), request
+        return plan_chat(model, request, user)
     prompt = body.prompt
     if body.suffix:
         marks = _fill_marks(model)
@@ -146,7 +144,7 @@ def _plan_text(model: ServedModel, body: GenerateRequest, user: User) -> tuple[C
         raise bad_request("a system message needs a chat template, and no raw", "system")
     call = constraint(request, request.response_format)
     job = Job(user, model.encode(prompt), call, sampling(request, model), request.max_tokens)
-    return ChatPlan(job, Start(), None), request
+    return ChatPlan(job, AnswerPlan(stop=tuple(request.stop_strings)))
 
 
 def _fill_marks(model: ServedModel) -> tuple[str, str, str] | None:
@@ -158,37 +156,36 @@ async def _answer(
     request: Request,
     response: Response,
     body: GenerateRequest | ChatBody,
-    read: Callable[[], tuple[ChatPlan, ChatRequest]],
+    read: Callable[[], ChatPlan],
     user: User,
 ) -> Response | dict[str, Any]:
     service: Service = request.app.state.service
-    plan, options = await while_connected(request, service.reading.read(user, read))
-    answer = _Answer(service, body, plan, options.stop_strings)
+    plan = await while_connected(request, service.reading.read(user, read))
+    answer = _Answer(service, body, plan)
     return await send(request, response, body, answer, stream=body.stream)
 
 
 class _Answer:
     """An answer, as lines of JSON."""
 
-    def __init__(
-        self, service: Service, body: GenerateRequest | ChatBody, plan: ChatPlan, stop: list[str]
-    ) -> None:
-        self._service, self._body, self._plan, self._stop = service, body, plan, stop
+    def __init__(self, service: Service, body: GenerateRequest | ChatBody, plan: ChatPlan) -> None:
+        self._service, self._body, self._plan = service, body, plan
         self._begun = time.perf_counter_ns()
 
     async def lines(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yields the lines of a stream; the first one is empty. Raises ApiError."""
-        plan, answer = self._plan, ChatAnswer(self._plan)
+        plan, reader = self._plan, open_reader(self._plan.answer)
         first, tokens = 0, 0
-        deltas = limited_deltas(self._service, plan.job, plan.limit, self._stop, plan.protected)
+        deltas = limited_deltas(self._service, plan.job, plan.limit, reader)
         try:
             async for delta in deltas:
                 tokens += delta.grown
                 if tokens and not first:
                     first = time.perf_counter_ns()
                 # nothing is retracted: the only controllers here are grammars, which never backtrack
-                for part in answer.take(delta).parts:
-                    yield self._line(self._fields(part), done=False)
+                for found in delta.events:
+                    if not isinstance(found, Stop):
+                        yield self._line(self._fields(found), done=False)
                 if delta.finish is not None:
                     now = time.perf_counter_ns()
                     first = first or now
@@ -205,13 +202,10 @@ class _Answer:
         finally:
             await deltas.aclose()
 
-    def _fields(self, part: Part) -> dict[str, Any]:
-        if isinstance(part, Call):
-            function = {"name": part.name, "arguments": json.loads(part.arguments)}
-            return {"tool_calls": [{"function": function}]}
-        if part.kind == "reasoning":
-            return {"thinking": part.text}
-        return {"content": part.text}
+    def _fields(self, found: Text | Reasoning | Call) -> dict[str, Any]:
+        if isinstance(found, Call):
+            return {"tool_calls": [{"function": {"name": found.name, "arguments": found.arguments}}]}
+        return {"thinking" if isinstance(found, Reasoning) else "content": found.text}
 
     def _line(self, fields: dict[str, Any], *, done: bool) -> dict[str, Any]:
         line: dict[str, Any] = {"model": self._body.model, "created_at": _now()}

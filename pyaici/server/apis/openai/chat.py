@@ -10,6 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from pyaici.server.answers.calls import Call
+from pyaici.server.answers.reader import Event, Reasoning, Text, open_reader
+from pyaici.server.answers.text import TextDelta, TextToken
+from pyaici.server.answers.thinking import limited_deltas
 from pyaici.server.apis.answers import send
 from pyaici.server.apis.fields import check_choices
 from pyaici.server.apis.json_bodies import JsonRoute
@@ -17,10 +21,7 @@ from pyaici.server.apis.openai.answer import ChatAnswer, MessageChange
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
 from pyaici.server.apis.openai.logprobs import chat_entries, chat_logprobs
-from pyaici.server.apis.openai.reader import Call, Part
 from pyaici.server.apis.openai.requests import ChatRequest
-from pyaici.server.apis.text import TextDelta, TextToken
-from pyaici.server.apis.thinking import limited_deltas
 from pyaici.server.http.access import Runner
 from pyaici.server.http.sse import STREAM_OR_JSON, event, while_connected
 from pyaici.server.service import Service
@@ -46,20 +47,19 @@ class _Chat:
         self._service, self._body, self._plan = service, body, plan
         count = body.n or 1
         self._jobs = copies(plan.job, count)
-        self._choices = [ChatAnswer(plan) for _ in range(count)]
+        self._choices = [ChatAnswer(open_reader(plan.answer)) for _ in range(count)]
         self._usage = Usage([plan.job.prompt], count)
         kind = "chat.completion.chunk" if body.stream else "chat.completion"
         self._head = answer_head(service.model, "chatcmpl", kind)
 
     async def _answers(self) -> AsyncIterator[tuple[int, TextDelta, MessageChange]]:
-        stop, protected = self._body.stop_strings, self._plan.protected
         limit = self._plan.limit
         limits = [
             limit and replace(limit, rest=replace(limit.rest, sampling=job.sampling)) for job in self._jobs
         ]
         answers = [
-            limited_deltas(self._service, job, limit, stop, protected)
-            for job, limit in zip(self._jobs, limits, strict=True)
+            limited_deltas(self._service, job, limit, choice.reader)
+            for job, limit, choice in zip(self._jobs, limits, self._choices, strict=True)
         ]
         async for index, text_delta in side_by_side(answers):
             self._usage.count(text_delta, index)
@@ -76,7 +76,7 @@ class _Chat:
                 begun.add(index)
                 yield self._chunk(index, {"role": "assistant", "content": ""})
             fields = self._fields(text_delta, change)
-            deltas = self._deltas(index, change.parts) or ([{}] if fields else [])
+            deltas = self._deltas(index, change.events) or ([{}] if fields else [])
             for delta in deltas:
                 yield self._chunk(index, delta, fields)
                 fields = {}
@@ -96,18 +96,18 @@ class _Chat:
             fields["logprobs"] = self._logprobs(text_delta.tokens)
         return fields
 
-    def _deltas(self, index: int, parts: list[Part]) -> list[dict[str, Any]]:
+    def _deltas(self, index: int, events: list[Event]) -> list[dict[str, Any]]:
         calls = self._choices[index].calls
-        number = len(calls) - sum(isinstance(part, Call) for part in parts)
+        number = len(calls) - sum(isinstance(found, Call) for found in events)
         deltas: list[dict[str, Any]] = []
-        for part in parts:
-            if isinstance(part, Call):
+        for found in events:
+            if isinstance(found, Call):
                 deltas.append({"tool_calls": [{"index": number, **calls[number]}]})
                 number += 1
-            elif part.kind == "content":
-                deltas.append({"content": part.text})
-            elif self._body.include_reasoning is not False:
-                deltas.append({"reasoning_content": part.text, "reasoning": part.text})
+            elif isinstance(found, Text):
+                deltas.append({"content": found.text})
+            elif isinstance(found, Reasoning) and self._body.include_reasoning is not False:
+                deltas.append({"reasoning_content": found.text, "reasoning": found.text})
         return deltas
 
     def _chunk(

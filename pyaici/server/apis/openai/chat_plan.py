@@ -7,23 +7,33 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyaici.server.answers.arguments import read_json
+from pyaici.server.answers.formats import CallFormat, Function
+from pyaici.server.answers.grammar import answer_grammar
+from pyaici.server.answers.known_formats import HERMES
+from pyaici.server.answers.plan import (
+    ANALYSIS,
+    CHANNEL,
+    END,
+    FINAL,
+    MESSAGE,
+    NEXT,
+    THINK,
+    AnswerPlan,
+    Marks,
+    Start,
+)
+from pyaici.server.answers.templates import TemplateTools, template_tools
+from pyaici.server.answers.thinking import ThinkingLimit, opens_thinking, switches, takes_effort
 from pyaici.server.apis.fields import argument_text
-from pyaici.server.apis.openai.channels import ANALYSIS, CHANNEL, END, FINAL, MESSAGE, NEXT, START
 from pyaici.server.apis.openai.constraints import constraint
-from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.apis.openai.requests import AllowedToolChoice, ToolChoice
-from pyaici.server.apis.openai.tool_formats import HERMES
-from pyaici.server.apis.openai.tools import TemplateTools, template_tools
 from pyaici.server.apis.sampling import sampling
-from pyaici.server.apis.stops import Protected
-from pyaici.server.apis.text import read_json
-from pyaici.server.apis.thinking import THINK, ThinkingLimit, opens_thinking, switches, takes_effort
 from pyaici.server.http.errors import bad_request
 from pyaici.server.service import ControllerCall, Job
 
 if TYPE_CHECKING:
-    from pyaici.server.apis.openai.requests import ChatRequest, Function, Message
-    from pyaici.server.apis.openai.tool_format import ToolFormat
+    from pyaici.server.apis.openai.requests import ChatRequest, Message
     from pyaici.server.http.users import User
     from pyaici.server.models import ServedModel
 
@@ -35,37 +45,15 @@ _AFTER_REASONING = (
 )
 
 
-#: Parts of answers in channels. Calls, and preambles before them, go on to the end of the answer.
-_HEADERS = ((f"{CHANNEL}analysis", FINAL), (f"{CHANNEL}final", MESSAGE), (CHANNEL, ""), (START, ""))
-
-
 @dataclass(frozen=True, slots=True)
 class ChatPlan:
-    """The plan for one chat. `form` is None if no tools may be called."""
+    """The plan for one chat."""
 
     job: Job
-    start: Start
-    form: ToolFormat | None
+    #: how the answer is read
+    answer: AnswerPlan
     #: ends reasoning by force; None = no limit
     limit: ThinkingLimit | None = None
-    #: names of the tools, if the answer is either calls or JSON of a schema
-    exclusive: frozenset[str] | None = None
-
-    @property
-    def protected(self) -> Protected:
-        """The parts in which no stop string counts: reasoning and tool calls."""
-        return _protected(self.start, self.form)
-
-
-def _protected(start: Start, form: ToolFormat | None) -> Protected:
-    if start.channels:
-        headers = () if start.open else _HEADERS
-        return Protected(headers)
-    first = [(start.reasoning.begin, start.reasoning.end)] if start.reasoning else []
-    if form is not None and not form.begin:
-        first.append((form.first, ""))
-    inner = (form.begin, form.end) if form is not None and form.begin else None
-    return Protected(tuple(first), start.open, inner)
 
 
 def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
@@ -74,14 +62,15 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     known = template_tools(model.tokenizer, model.chat_template)
     if not known.form.supports(functions):
         known = TemplateTools(HERMES, system=known.system)
+    known = replace(known, form=known.form.bound(functions))
     prompt = _prompt(model, request, functions, known)
     start = _start(model, prompt)
-    form = known.form.bound(functions) if functions else None
-    call, exclusive = _constraint(request, functions, form, start)
+    form = known.form if functions else None
+    call, answer = _constraint(request, functions, form, start)
     if start.channels and call is not None and not _reasons_first(call):
         # the constraint is for the whole answer, so the prompt has its header
         prompt = [*prompt, *model.tokenizer.encode(FINAL, add_special_tokens=False)]
-        start = Start(open=True, channels=True)
+        answer = replace(answer, start=Start(open=True, channels=True))
     job = Job(
         user,
         prompt,
@@ -92,14 +81,12 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
         top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,
     )
     limit = None
-    if (budget := _budget(request, call, start)) is not None:
-        begin = Start(channels=start.channels)
-        rest, _ = _constraint(request, functions, form, begin)
-        after = replace(job, controller=rest)
-        limit = ThinkingLimit(budget, start.open, after, _protected(begin, form))
+    if (budget := _budget(request, call, answer.start)) is not None:
+        rest, _ = _constraint(request, functions, form, Start(channels=start.channels))
+        limit = ThinkingLimit(budget, replace(job, controller=rest))
         if start.channels:
-            limit = replace(limit, begin=ANALYSIS, end=END, forced=END + NEXT)
-    return ChatPlan(job, start, form, limit, exclusive)
+            limit = replace(limit, forced=END + NEXT)
+    return ChatPlan(job, answer, limit)
 
 
 def _budget(request: ChatRequest, call: ControllerCall | None, start: Start) -> int | None:
@@ -115,26 +102,30 @@ def _budget(request: ChatRequest, call: ControllerCall | None, start: Start) -> 
 
 
 def _constraint(
-    request: ChatRequest, functions: Sequence[Function], form: ToolFormat | None, start: Start
-) -> tuple[ControllerCall | None, frozenset[str] | None]:
-    """Returns the controller of an answer, and `ChatPlan.exclusive`. Raises ApiError."""
+    request: ChatRequest, functions: Sequence[Function], form: CallFormat | None, start: Start
+) -> tuple[ControllerCall | None, AnswerPlan]:
+    """Returns the controller of an answer, and how the answer is read. Raises ApiError."""
     call = constraint(request, request.response_format, start)
-    exclusive = None
+    answer = AnswerPlan(start, stop=tuple(request.stop_strings))
     if form is not None:
         if call is not None and not _is_schema(call):
             raise bad_request("tools cannot be combined with this constraint: remove one of them", call.param)
         named = isinstance(request.tool_choice, ToolChoice)
-        required = named or _mode(request) == "required"
-        parallel = request.parallel_tool_calls is not False and not named
-        schema = None if call is None else call.arg
-        if schema is not None and not required:
-            exclusive = frozenset(function.name for function in functions)
-        grammar = tool_grammar(functions, form, start, required=required, parallel=parallel, schema=schema)
-        call = ControllerCall("lark", argument_text(grammar, "tools"), "tools", "tools")
+        answer = replace(
+            answer,
+            form=form,
+            functions=tuple(functions),
+            required=named or _mode(request) == "required",
+            parallel=request.parallel_tool_calls is not False and not named,
+            schema=None if call is None else call.arg,
+        )
+        argument = argument_text(answer_grammar(answer).argument, "tools")
+        call = ControllerCall("kbnf", argument, "tools", "tools")
     elif call is not None and start.reasoning is not None and _is_schema(call):
         # the model may reason before it answers
-        call = ControllerCall("lark", schema_grammar(call.arg, start), call.param, call.arg_param)
-    return call, exclusive
+        grammar = answer_grammar(replace(answer, schema=call.arg))
+        call = ControllerCall("kbnf", grammar.argument, call.param, call.arg_param)
+    return call, answer
 
 
 def _is_schema(call: ControllerCall) -> bool:
@@ -149,7 +140,8 @@ def _reasons_first(call: ControllerCall) -> bool:
 
 def _functions(request: ChatRequest) -> list[Function]:
     """Returns the functions that may be called. Raises ApiError."""
-    functions = [tool.function for tool in request.tools or ()]
+    tools = [tool.function for tool in request.tools or ()]
+    functions = [Function(tool.name, tool.parameters, tool.description) for tool in tools]
     choice = request.tool_choice
     if not functions:
         if choice not in (None, "none", "auto"):
@@ -186,9 +178,7 @@ def _prompt(
     messages = [_message(message, known) for message in request.messages]
     tools = None
     if functions and known.describes_tools:
-        tools = [
-            {"type": "function", "function": function.model_dump(exclude_none=True)} for function in functions
-        ]
+        tools = [function.described() for function in functions]
     elif functions:
         _put_in_front(messages, known.form.describe(functions), "system" if known.system else "user")
     arguments = {**_reasoning_arguments(model, request), **(request.chat_template_kwargs or {})}
@@ -262,8 +252,8 @@ def _start(model: ServedModel, prompt: list[int]) -> Start:
     The template may write that marker into the prompt.
     """
     if CHANNEL in model.chat_template and MESSAGE in model.chat_template:
-        return Start(Reasoning(ANALYSIS, END), channels=True)
-    reasoning = Reasoning()
+        return Start(Marks(ANALYSIS, END), channels=True)
+    reasoning = Marks()
     if reasoning.begin not in model.chat_template:
         return Start()
     return Start(reasoning, open=opens_thinking(model, prompt))

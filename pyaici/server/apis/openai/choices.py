@@ -17,8 +17,8 @@ from pyaici.server.http.sse import event
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
 
+    from pyaici.server.answers.text import TextDelta
     from pyaici.server.apis.openai.requests import StreamOptions
-    from pyaici.server.apis.text import TextDelta
     from pyaici.server.models import ServedModel
     from pyaici.server.service import Job
 

@@ -12,6 +12,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from pyaici.server.answers.stops import StopFinder
+from pyaici.server.answers.text import TextDelta, TextToken, answer_deltas
 from pyaici.server.apis.answers import send
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
@@ -20,7 +22,6 @@ from pyaici.server.apis.openai.logprobs import completion_columns
 from pyaici.server.apis.openai.prompt_scores import PromptScores
 from pyaici.server.apis.openai.requests import CompletionRequest
 from pyaici.server.apis.sampling import sampling
-from pyaici.server.apis.text import TextDelta, TextToken, answer_deltas
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import bad_request
 from pyaici.server.http.sse import STREAM_OR_JSON, event, while_connected
@@ -94,7 +95,7 @@ class _Completion:
                 yield index, TextDelta(finish="length")
             return
         stop = self._body.stop_strings
-        answers = side_by_side([answer_deltas(self._service, job, stop) for job in self._jobs])
+        answers = side_by_side([answer_deltas(self._service, job, StopFinder(stop)) for job in self._jobs])
         async with contextlib.aclosing(answers):
             async for item in answers:
                 yield item

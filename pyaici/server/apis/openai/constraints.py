@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from pyaici.server.answers.arguments import read_json
+from pyaici.server.answers.plan import Start
 from pyaici.server.apis.controllers import ARG_WITHOUT_CONTROLLER, script_call
 from pyaici.server.apis.fields import argument_text
-from pyaici.server.apis.openai.grammar import Start
 from pyaici.server.apis.openai.structural_tags import StructuralTag, structural_tag_grammar
-from pyaici.server.apis.text import read_json
 from pyaici.server.http.errors import bad_request
 from pyaici.server.service import ControllerCall
 
@@ -96,7 +96,7 @@ def constraint(
     for name, tag in tags.items():
         if tag is not None:
             written = structural_tag_grammar(_structural_tag(tag, name), start or Start(), name)
-            found[name] = _call("lark", written, name)
+            found[name] = _call("kbnf", written, name)
     if len(found) > 1:
         raise bad_request(f"only one of {' and '.join(found)} can constrain an answer", list(found)[1])
     return next(iter(found.values()), None)

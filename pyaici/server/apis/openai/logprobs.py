@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyaici.server.apis.text import TextToken
+    from pyaici.server.answers.text import TextToken
     from pyaici.server.models import ServedModel
 
 

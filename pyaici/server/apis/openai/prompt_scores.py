@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
 from pyaici.engines.record import TextTrail
+from pyaici.server.answers.text import TextToken
 from pyaici.server.apis.openai.logprobs import completion_logprobs
-from pyaici.server.apis.text import TextToken
 from pyaici.server.http.errors import bad_request, from_aici
 
 if TYPE_CHECKING:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from pyaici.server.answers.grammar import model_ends, with_reasoning
+from pyaici.server.answers.kbnf import ANY_TEXT, json_of, one_of, quoted, until, without
+from pyaici.server.answers.plan import Start
 from pyaici.server.apis.fields import StrictBody
-from pyaici.server.apis.openai.grammar import Start, with_reasoning
-from pyaici.server.apis.openai.lark import lark_regex, lark_text, literal_pattern
 from pyaici.server.http.errors import bad_request
 
 #: most nested formats, and most parts of one
 _MAX_DEPTH, _MAX_PARTS = 32, 256
-_TEXT = r"TEXT: /(.|\n)*/"
 
 
 class _Format(StrictBody):
@@ -121,7 +119,9 @@ for _model in (Elements, Tag, TriggeredTags, SeparatedTags, StructuralTag):
 
 
 def structural_tag_grammar(tag: StructuralTag, start: Start, param: str) -> str:
-    """Returns the grammar in Lark of texts with these tags. `param`: the request's field, for errors.
+    """Returns the argument of the controller `kbnf` for texts with these tags.
+
+    `param`: the request's field, for errors.
 
     Raises ApiError for formats whose end cannot be found in the text.
     """
@@ -141,19 +141,16 @@ def structural_tag_grammar(tag: StructuralTag, start: Start, param: str) -> str:
         ]
         older = TriggeredTags(type="triggered_tags", triggers=tag.triggers or [], tags=tags)
         answer = writer.format(older, last=True)
-    needs_text = writer.needs_text or bool(start.rules()[1])
-    return with_reasoning(start, answer or '""', [*writer.rules, *([_TEXT] if needs_text else [])])
+    return model_ends(with_reasoning(start, answer or "''", writer.rules))
 
 
 class _Writer:
-    """Writes expressions of Lark, and the rules that these need."""
+    """Writes expressions of KBNF, and the rules that these need."""
 
     def __init__(self, param: str) -> None:
         self._param = param
         self._depth = 0
         self.rules: list[str] = []
-        #: whether a rule has the terminal TEXT of any text
-        self.needs_text = False
 
     def format(self, form: Any, *, last: bool) -> str:
         """Returns the expression of a format. `last`: nothing follows it in the answer."""
@@ -165,18 +162,18 @@ class _Writer:
         return expression
 
     def _const_string(self, form: ConstString, last: bool) -> str:
-        return lark_text(form.value)
+        return quoted(form.value)
 
     def _json_schema(self, form: JsonSchema, last: bool) -> str:
-        return self._rule("json", f"%json {json.dumps(form.json_schema, ensure_ascii=False)}")
+        return self._rule("json", json_of(form.json_schema))
 
     def _regex(self, form: Regex, last: bool) -> str:
-        return self._rule("PATTERN", lark_regex(form.pattern))
+        return self._rule("pattern", "#" + quoted(form.pattern))
 
     def _any_text(self, form: AnyText, last: bool) -> str:
         if not last:
             raise self._refused("any_text", "it must be the content of a tag, or the last part of the answer")
-        return self._without(form.excludes) if form.excludes else self._text()
+        return f"({without(form.excludes)})?" if form.excludes else ANY_TEXT
 
     def _sequence(self, form: Elements, last: bool) -> str:
         final = len(form.elements) - 1
@@ -184,20 +181,18 @@ class _Writer:
         return " ".join(parts)
 
     def _or(self, form: Elements, last: bool) -> str:
-        return _one_of([self.format(part, last=last) for part in form.elements])
+        return one_of([self.format(part, last=last) for part in form.elements])
 
     def _tag(self, form: Tag, last: bool, after: str = "") -> str:
         """Returns the expression of a tag, or of what follows `after`, with which the tag begins."""
-        begin = lark_text(form.begin.removeprefix(after)) if form.begin != after else ""
+        begin = quoted(form.begin.removeprefix(after))
         if isinstance(form.content, AnyText):
             if not all(form.ends):
                 return f"{begin} {self.format(form.content, last=last)}"
             if form.content.excludes:
                 raise self._refused("any_text", "excludes cannot be used in a tag")
-            return (
-                f"{begin} {self._rule('text[lazy]', f'{self._text()} {_one_of(map(lark_text, form.ends))}')}"
-            )
-        return f"{begin} {self.format(form.content, last=False)} {_one_of(map(lark_text, form.ends))}"
+            return f"{begin} {until(*form.ends)}"
+        return f"{begin} {self.format(form.content, last=False)} {one_of(map(quoted, form.ends))}"
 
     def _triggered_tags(self, form: TriggeredTags, last: bool) -> str:
         if not last:
@@ -205,46 +200,29 @@ class _Writer:
         for tag in form.tags:
             if sum(tag.begin.startswith(trigger) for trigger in form.triggers) != 1:
                 raise self._refused(form.type, f"{tag.begin!r} must begin with exactly one of the triggers")
-        parts = []
+        parts, rest = [], f"({without(form.triggers)})?"
         for trigger in form.triggers:
             tags = [tag for tag in form.tags if tag.begin.startswith(trigger)]
             if tags:
-                before = self._rule("before[lazy]", f"{self._text()} {lark_text(trigger)}")
-                parts.append(
-                    f"{before} {_one_of([self._tag(tag, last=False, after=trigger) for tag in tags])}"
-                )
-        rest = self._without(form.triggers)
-        first = _one_of([self._tag(tag, last=False) for tag in form.tags]) if form.at_least_one else ""
+                inner = one_of([self._tag(tag, last=False, after=trigger) for tag in tags])
+                parts.append(f"{rest} {quoted(trigger)} {inner}")
+        first = one_of([self._tag(tag, last=False) for tag in form.tags]) if form.at_least_one else ""
         if form.stop_after_first:
-            return first or f"({_one_of(parts)} | {rest})"
-        return f"{first} {_one_of(parts)}* {rest}"
+            return first or f"({one_of(parts)} | {rest})"
+        return f"{first} {one_of(parts)}* {rest}"
 
     def _tags_with_separator(self, form: SeparatedTags, last: bool) -> str:
         # a rule, since it may be written twice, and have such tags in it
-        tags = self._rule("tags", _one_of([self._tag(tag, last=False) for tag in form.tags]))
-        between = lark_text(form.separator) if form.separator else ""
+        tags = self._rule("tags", one_of([self._tag(tag, last=False) for tag in form.tags]))
+        between = quoted(form.separator) if form.separator else ""
         several = tags if form.stop_after_first else f"{tags} ({between} {tags})*"
         return several if form.at_least_one else f"({several})?"
 
-    def _without(self, marks: Sequence[str]) -> str:
-        """Returns the name of a terminal for texts without these marks."""
-        marked = "|".join(map(literal_pattern, marks))
-        return self._rule("REST", rf"{self._text()} & ~/(.|\n)*({marked})(.|\n)*/")
-
-    def _text(self) -> str:
-        self.needs_text = True
-        return "TEXT"
-
     def _rule(self, name: str, expression: str) -> str:
-        """Adds a rule or a terminal, and returns its name. `name` may have an attribute."""
-        stem, bracket, attribute = name.partition("[")
-        numbered = f"{stem}_{len(self.rules)}"
-        self.rules.append(f"{numbered}{bracket}{attribute}: {expression}")
+        """Adds a rule, and returns its name."""
+        numbered = f"{name}_{len(self.rules)}"
+        self.rules.append(f"{numbered} ::= {expression};")
         return numbered
 
     def _refused(self, kind: str, reason: str) -> Exception:
         return bad_request(f"{self._param}: {kind} is not supported here: {reason}", self._param)
-
-
-def _one_of(expressions: Any) -> str:
-    return f"({' | '.join(expressions)})"

@@ -7,22 +7,22 @@ from collections.abc import Callable
 import pytest
 
 from lab.oracles.grammars.walk import Controller
-from pyaici.server.apis.messages import plan
+from pyaici.server.apis.messages import Plan, plan
 from tests.pyaici.server.messages.bodies import THINKING, TOOLS, request
 
-Make = Callable[[str], Controller]
+Make = Callable[[Plan], Controller]
 
 
-def wrapped(grammar: str, *, inside: bool = False) -> str:
+def wrapped(grammar: str, *, inside: bool = False) -> Plan:
     made = plan(request(bnf_schema=grammar, **THINKING), prompt_format="ai00" if inside else "template")
-    assert made.level == "none" and made.grammar is not None
-    return made.grammar
+    assert made.level == "none" and made.argument is not None
+    return made
 
 
 def test_grammar_without_thinking_is_used_unchanged() -> None:
     custom = "start::='yes' | 'no';"
     for fields in ({}, {"bnf_validation": "none"}, {"tools": TOOLS}):
-        assert (plan(request(bnf_schema=custom, **fields)).grammar or "").strip() == custom
+        assert plan(request(bnf_schema=custom, **fields)).argument == custom
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_errors_name_the_place_in_the_users_grammar(grammar: Make, custom: str, 
         plan(request(bnf_schema=custom)),
         plan(request(bnf_schema=custom, **THINKING)),
     ):
-        error = made.refused(grammar(made.grammar or "").refusal())
+        error = made.refused(grammar(made).refusal())
         assert error.status == 400 and error.param == "bnf_schema"
         if custom.startswith("begin"):
             assert "start" in error.message

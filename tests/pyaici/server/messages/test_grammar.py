@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lab.oracles.grammars.walk import Controller
-from pyaici.server.apis.messages import plan
+from pyaici.server.apis.messages import Plan, plan
 from tests.pyaici.server.messages.bodies import SEED, THINKING, TOOLS, call, calls, request, strings, tool
 
-Make = Callable[[str], Controller]
+Make = Callable[[Plan], Controller]
 
 END = "</ai00:assistant>"
 TOKYO = call("get_weather", ("location", "Tokyo"))
@@ -45,8 +45,8 @@ BROKEN = {
     "a call that is not closed": calls(TOKYO[: -len("  </invoke>\n")]),
     "a parameter that is not closed": calls(TOKYO.replace("</parameter>", "")),
     "no call": "<ai00:function_calls>\n</ai00:function_calls>",
-    "a text behind a call": calls(TOKYO + "  done\n"),
-    "an end behind calls": calls(TOKYO) + END,
+    "a text after a call": calls(TOKYO + "  done\n"),
+    "an end after calls": calls(TOKYO) + END,
     "bad indentation": calls(TOKYO.replace("    <parameter", "  <parameter")),
     "no new line": calls(TOKYO).replace("calls>\n", "calls>", 1),
     "no indentation": calls(TOKYO.replace("  <invoke", "<invoke")),
@@ -74,8 +74,7 @@ def rejected(made: Controller, texts: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize("prompt_format", ["ai00", "template"])
 def test_levels_decide_which_texts_are_accepted(grammar: Make, level: Any, prompt_format: Any) -> None:
     made = plan(request(tools=TOOLS, bnf_validation=level), prompt_format=prompt_format)
-    assert made.grammar is not None
-    controller = grammar(made.argument or "")
+    controller = grammar(made)
     assert rejected(controller, PATTERNS) == []
     assert rejected(controller, STRUCTURE) == []
     # a model with a chat template ends a text by a token
@@ -86,7 +85,7 @@ def test_levels_decide_which_texts_are_accepted(grammar: Make, level: Any, promp
 
 
 def test_answer_ends_after_a_complete_text(grammar: Make) -> None:
-    controller = grammar(plan(request(tools=TOOLS)).grammar or "")
+    controller = grammar(plan(request(tools=TOOLS)))
     for text in PATTERNS.values():
         state = controller.after(text)
         assert state is not None and state.over
@@ -94,7 +93,7 @@ def test_answer_ends_after_a_complete_text(grammar: Make) -> None:
 
 def test_seed_grammar_has_known_faults(grammar: Make) -> None:
     """The grammar refuses valid texts that begin with a marker, and accepts malformed calls."""
-    controller = grammar(plan(request(tools=TOOLS, **SEED)).grammar or "")
+    controller = grammar(plan(request(tools=TOOLS, **SEED)))
     assert rejected(controller, PATTERNS) == ["call", "calls"]
     assert controller.accepts("\n" + PATTERNS["call"])
     assert controller.accepts("a" + calls(TOKYO)[:-20] + END)
@@ -104,10 +103,10 @@ def test_seed_grammar_has_known_faults(grammar: Make) -> None:
 
 def test_seed_grammar_allows_calls_without_tools(grammar: Make) -> None:
     made = plan(request(**SEED))
-    assert made.may_call and not plan(request(bnf_validation="structural")).may_call
-    controller = grammar(made.grammar or "")
+    assert made.answer.form is not None and plan(request(bnf_validation="structural")).answer.form is None
+    controller = grammar(made)
     assert controller.accepts("\n" + PATTERNS["call"]) and controller.accepts(PATTERNS["text"])
-    thought = grammar(plan(request(**SEED), thought=True).grammar or "")
+    thought = grammar(plan(request(**SEED), thought=True))
     assert not thought.accepts(PATTERNS["thinking and text"].partition("\n")[0])
 
 
@@ -116,38 +115,36 @@ def test_answer_with_an_output_format_is_json(grammar: Make, prompt_format: Any)
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     config = {"format": {"type": "json_schema", "schema": schema}}
     made = plan(request(output_config=config), prompt_format=prompt_format)
-    assert made.level == "schema_aware" and list(made.stop) == []
-    controller = grammar(made.argument or "")
+    assert made.level == "schema_aware" and made.answer.stop == ()
+    controller = grammar(made)
     assert controller.accepts('{"a": 1}') and not controller.accepts('<think>so</think>\n{"a": 1}')
     enabled = plan(request(output_config=config, thinking={"type": "adaptive"}), prompt_format=prompt_format)
     begun = "" if enabled.inside else "<think>"
-    assert grammar(enabled.argument or "").accepts(begun + 'so</think>\n{"a": 1}')
+    assert grammar(enabled).accepts(begun + 'so</think>\n{"a": 1}')
     for text in ("Hello." + END, '{"a": "b"}', "{}", '{"a": 1}' + END, calls(TOKYO)):
         assert not controller.accepts(text), text
-    both = grammar(
-        plan(request(output_config=config, tools=TOOLS), prompt_format=prompt_format).argument or ""
-    )
+    both = grammar(plan(request(output_config=config, tools=TOOLS), prompt_format=prompt_format))
     assert both.accepts(calls(TOKYO)) and both.accepts('{"a": 1}')
     assert not both.accepts("Look: " + calls(TOKYO)) and not both.accepts("Hello." + END)
     thought = plan(request(output_config=config), prompt_format=prompt_format, thought=True)
-    assert not grammar(thought.argument or "").accepts('<think>so</think>{"a": 1}')
+    assert not grammar(thought).accepts('<think>so</think>{"a": 1}')
 
 
 def test_answer_begins_in_thinking_if_the_prompt_ends_there(grammar: Make) -> None:
     made = plan(request(tools=TOOLS, **THINKING))
     assert made.inside
-    controller = grammar(made.grammar or "")
+    controller = grammar(made)
     for text in PATTERNS.values():
         assert controller.accepts(text.removeprefix("<think>") if "<think>" in text else "</think>" + text)
     assert not controller.accepts(PATTERNS["text"])
     outside = plan(request(tools=TOOLS, **THINKING), prompt_format="template")
-    assert not outside.inside and rejected(grammar(outside.argument or ""), PATTERNS) == []
+    assert not outside.inside and rejected(grammar(outside), PATTERNS) == []
 
 
 @pytest.mark.parametrize("level", ["structural", "schema_aware"])
 def test_tool_choice_decides_which_texts_are_accepted(grammar: Make, level: str) -> None:
     def made(choice: Any) -> Controller:
-        return grammar(plan(request(tools=TOOLS, tool_choice=choice, bnf_validation=level)).grammar or "")
+        return grammar(plan(request(tools=TOOLS, tool_choice=choice, bnf_validation=level)))
 
     search = calls(call("web_search", ("query", "a")))
     always, never, this = made("any"), made("none"), made({"type": "tool", "name": "web_search"})
@@ -162,7 +159,7 @@ def test_tool_choice_decides_which_texts_are_accepted(grammar: Make, level: str)
 
 def test_without_tools_calls_are_refused(grammar: Make) -> None:
     for level in ("structural", "schema_aware"):
-        controller = grammar(plan(request(bnf_validation=level)).grammar or "")
+        controller = grammar(plan(request(bnf_validation=level)))
         assert rejected(controller, PATTERNS) == ["call", "thinking and call", "text and call", "calls"]
 
 
@@ -170,7 +167,7 @@ def test_without_tools_calls_are_refused(grammar: Make) -> None:
     "stops", [["'", "\\", "a.c"], ["\n\n"], ["\r\n\t"], ["[x]", "(", "$^"], ["|"], ["\x00", "é😀"], ["#'a'"]]
 )
 def test_stop_sequences_may_have_any_characters(grammar: Make, stops: list[str]) -> None:
-    controller = grammar(plan(request(stop_sequences=stops, bnf_validation="structural")).grammar or "")
+    controller = grammar(plan(request(stop_sequences=stops, bnf_validation="structural")))
     for stop in stops:
         assert controller.accepts("abc" + stop) and controller.accepts(stop)
         assert controller.after("abc" + stop + "d") is None
@@ -179,20 +176,18 @@ def test_stop_sequences_may_have_any_characters(grammar: Make, stops: list[str])
 
 def test_without_stop_sequences_a_blank_line_ends_a_text(grammar: Make) -> None:
     made = plan(request(stop_sequences=[], bnf_validation="structural"))
-    assert list(made.stop) == ["\n\n"] and grammar(made.grammar or "").accepts("a\nb\n\n")
-    assert list(plan(request(stop_sequences=[])).stop) == []
+    assert made.answer.stop == ("\n\n",) and grammar(made).accepts("a\nb\n\n")
+    assert plan(request(stop_sequences=[])).answer.stop == ()
 
 
 def test_optional_arguments_may_be_left_out(grammar: Make) -> None:
     schema = strings("a", "b", "c", required=["b"])
-    controller = grammar(
-        plan(request(tools=[tool("f", schema)], bnf_validation="schema_aware")).grammar or ""
-    )
+    controller = grammar(plan(request(tools=[tool("f", schema)], bnf_validation="schema_aware")))
     for names in ("b", "ab", "bc", "abc"):
         assert controller.accepts(calls(call("f", *((name, "x") for name in names))))
     for names in ("", "a", "c", "ac", "ba", "bb", "cb"):
         assert not controller.accepts(calls(call("f", *((name, "x") for name in names)))), names
-    none = grammar(plan(request(tools=[tool("f", {})], bnf_validation="schema_aware")).grammar or "")
+    none = grammar(plan(request(tools=[tool("f", {})], bnf_validation="schema_aware")))
     assert none.accepts(calls(call("f"))) and not none.accepts(calls(call("f", ("a", "x"))))
 
 
@@ -204,8 +199,8 @@ def test_fifty_optional_arguments(grammar: Make) -> None:
     }
     tools = [tool(f"tool-{i}", {"type": "object", "properties": properties}) for i in range(3)]
     made = plan(request(tools=tools, bnf_validation="schema_aware"))
-    assert made.grammar is not None and len(made.grammar) < 50_000
-    controller = grammar(made.grammar)
+    assert len(made.argument) < 50_000
+    controller = grammar(made)
     values = [("a", "5", "true", "[1]")[i % 4] for i in range(50)]
     pairs = list(zip(names, values, strict=True))
     for some in (pairs, pairs[::7], pairs[49:], []):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.oracles.grammars.walk import Controller
-from pyaici.server.apis.messages import parse_request, plan
+from pyaici.server.apis.messages import Plan, parse_request, plan
 from pyaici.server.apis.messages.prompt import ai00_prompt
 from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, tool
 
@@ -23,12 +23,12 @@ def squeezed(text: str) -> str:
     return re.sub(r" +", " ", text).strip()
 
 
-def test_example_request_and_its_calls(grammar: Callable[[str], Controller]) -> None:
+def test_example_request_and_its_calls(grammar: Callable[[Plan], Controller]) -> None:
     request_body, answer, failed = (json.loads(block) for block in blocks("json"))
     made = plan(parse_request(request_body))
     (use,) = [block for block in answer["content"] if block["type"] == "tool_use"]
     hours = json.dumps(use["input"]["hours"])
-    controller = grammar(made.grammar or "")
+    controller = grammar(made)
     assert controller.accepts(calls(call("forecast", ("place", "Oslo"), ("hours", hours))))
     assert controller.accepts(calls(call("forecast", ("place", "Oslo"), ("day", "2024-02-29"))))
     assert not controller.accepts(calls(call("forecast", ("place", "Oslo"), ("day", "tomorrow"))))
@@ -37,13 +37,13 @@ def test_example_request_and_its_calls(grammar: Callable[[str], Controller]) -> 
 
 def test_example_grammar() -> None:
     (shown,) = blocks("kbnf")
-    assert squeezed(shown) == squeezed(plan(request(tools=TOOLS)).grammar or "")
+    assert squeezed(shown) == squeezed(plan(request(tools=TOOLS)).argument)
 
 
-def test_example_error(grammar: Callable[[str], Controller]) -> None:
+def test_example_error(grammar: Callable[[Plan], Controller]) -> None:
     schema = {"properties": {"day": {"type": "string", "format": "date_time"}}}
     made = plan(request(tools=[tool("forecast", schema)], bnf_validation="schema_aware"))
-    assert made.refused(grammar(made.grammar or "").refusal()).message == blocks("text")[1].strip()
+    assert made.refused(grammar(made).refusal()).message == blocks("text")[1].strip()
 
 
 def test_example_prompt() -> None:

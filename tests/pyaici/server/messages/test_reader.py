@@ -9,42 +9,56 @@ from typing import Any
 
 import pytest
 
-from pyaici.server.apis.messages.grammar import CALLS
-from pyaici.server.apis.messages.reader import Delta, Reader, Stop, ToolUse
-from pyaici.server.apis.stops import MarkerScanner
+from pyaici.engines.engine import FinishReason
+from pyaici.server.answers.calls import Call
+from pyaici.server.answers.formats import Function
+from pyaici.server.answers.known_formats import AI00
+from pyaici.server.answers.plan import AnswerPlan, Marks, Start
+from pyaici.server.answers.reader import Reader, Text, open_reader
+from pyaici.server.answers.stops import MarkerScanner, Stop
+from pyaici.server.apis.messages import Answer, Usage, plan
 from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, strings, tool
 
 END = "</ai00:assistant>"
 TOKYO = calls(call("get_weather", ("location", "Tokyo")))
 
 
-def reader(**fields: Any) -> Reader:
-    tools = request(tools=fields.pop("tools", TOOLS)).tools
-    fields.setdefault("calls", bool(tools))
-    return Reader(tools={tool.name: tool for tool in tools}, stop=fields.pop("stop", [END]), **fields)
+def reader(
+    *,
+    tools: list[dict[str, Any]] = TOOLS,
+    stop: Sequence[str] = (END,),
+    inside: bool = False,
+    json: bool = False,
+    **fields: Any,
+) -> Reader:
+    functions = [Function(each["name"], each["input_schema"]) for each in tools]
+    return open_reader(
+        AnswerPlan(
+            Start(Marks(), open=inside),
+            AI00.bound(functions) if tools else None,
+            tuple(functions),
+            schema="{}" if json else None,
+            stop=tuple(stop),
+            reasons_again=True,
+            **{"checked": False, **fields},
+        )
+    )
 
 
 def read(made: Reader, pieces: Iterable[str]) -> list[tuple[str, Any]]:
     """Returns the parts of an answer: kinds with their texts, and tools with their arguments."""
-    events = [event for piece in pieces for event in made.feed(piece)]
-    events += made.finish()
-    parts: list[tuple[str, Any]] = []
-    open_kind = None
-    for event in events:
-        if isinstance(event, Delta):
-            assert event.text and open_kind in (None, event.kind)
-            if open_kind is None:
-                parts.append((event.kind, ""))
-            open_kind = event.kind
-            parts[-1] = (event.kind, parts[-1][1] + event.text)
-        elif isinstance(event, Stop):
-            assert open_kind == event.kind
-            open_kind = None
-        else:
-            assert isinstance(event, ToolUse) and open_kind is None
-            parts.append((event.name, event.input))
-    assert open_kind is None
-    return parts
+    answer = Answer(plan(request()), model="m")
+    answer.start(1)
+    for piece in pieces:
+        answer.add(made.feed(piece))
+    answer.add(made.end())
+    answer.finish(FinishReason.EOS, Usage(1, 1))
+    return [
+        (block["name"], block["input"])
+        if block["type"] == "tool_use"
+        else (block["type"], block[block["type"]])
+        for block in answer.message()["content"]
+    ]
 
 
 def cuts(text: str) -> Iterable[Sequence[str]]:
@@ -127,7 +141,7 @@ def test_answer_that_begins_within_thinking() -> None:
 
 
 def test_json_may_contain_markers() -> None:
-    for text in ('{"a": "<think>b</think>"}', f'\n{{"a": "{CALLS}{END}"}}', "1", '"<think>"'):
+    for text in ('{"a": "<think>b</think>"}', f'\n{{"a": "{AI00.begin}{END}"}}', "1", '"<think>"'):
         for pieces in cuts(text):
             assert read(reader(json=True, stop=[]), pieces) == [("text", text.strip())]
     for pieces in cuts('<think>a</think>\n{"a": "<think>"}'):
@@ -160,16 +174,16 @@ def test_first_stop_string_ends_the_text(stops: list[str], text: str, expected: 
     """The stop string that ends first counts; of several that end there, the longest."""
     for pieces in cuts(text):
         made = reader(stop=stops)
-        assert read(made, pieces) == [("text", expected)] and made.stopped_by == by
+        assert read(made, pieces) == [("text", expected)] and (made.stop and made.stop.mark) == by
 
 
 def test_blanks_after_thinking_are_not_stop_strings() -> None:
     for pieces in cuts("<think>a\n\nb</think>\n\n\n\nc\nd\n\ne"):
         made = reader(stop=["\n\n"])
-        assert read(made, pieces) == [("thinking", "a\n\nb"), ("text", "c\nd")] and made.stopped_by == "\n\n"
+        assert read(made, pieces) == [("thinking", "a\n\nb"), ("text", "c\nd")] and made.stop == Stop("\n\n")
     for pieces in cuts("<think>a</think>\n\nUser: b"):
         made = reader(stop=["\n\n", "\n\nUser:"])
-        assert read(made, pieces) == [("thinking", "a")] and made.stopped_by == "\n\nUser:"
+        assert read(made, pieces) == [("thinking", "a")] and made.stop == Stop("\n\nUser:")
 
 
 def test_answer_is_over_exactly_at_its_end() -> None:
@@ -177,16 +191,16 @@ def test_answer_is_over_exactly_at_its_end() -> None:
         made = reader()
         for i, c in enumerate(text):
             assert not made.over, text[:i]
-            list(made.feed(c))
-        assert made.over and list(made.feed("more")) == []
+            made.feed(c)
+        assert made.over and made.feed("more") == []
 
 
 def test_text_is_held_back_only_while_undecided() -> None:
     made = reader()
-    assert list(made.feed("Hello <t")) == [Delta("text", "Hello")]
-    assert list(made.feed("able>")) == [Delta("text", " <table>")]
-    assert list(made.feed("</ai00:assis")) == []
-    assert list(made.feed("tance>")) == [Delta("text", "</ai00:assistance>")]
+    assert made.feed("Hello <t") == [Text("Hello")]
+    assert made.feed("able>") == [Text(" <table>")]
+    assert made.feed("</ai00:assis") == []
+    assert made.feed("tance>") == [Text("</ai00:assistance>")]
 
 
 def test_checked_json_values_may_contain_the_end_marker() -> None:
@@ -201,8 +215,8 @@ def test_checked_json_values_may_contain_the_end_marker() -> None:
 def test_calls_are_reported_as_soon_as_they_end() -> None:
     made = reader()
     first = call("get_weather", ("city", "a"))
-    assert list(made.feed("<ai00:function_calls>\n" + first)) == [ToolUse("get_weather", {"city": "a"})]
-    assert list(made.feed(first[:-1])) == [ToolUse("get_weather", {"city": "a"})]
+    assert made.feed("<ai00:function_calls>\n" + first) == [Call("get_weather", {"city": "a"})]
+    assert made.feed(first[:-1]) == [Call("get_weather", {"city": "a"})]
 
 
 def test_long_values_in_small_pieces() -> None:
@@ -230,5 +244,5 @@ def test_markers_of_calls_cost_little_beside_a_large_schema() -> None:
     made = reader(tools=[large])
     start = thread_time()
     for _ in range(200):
-        list(made.feed("<ai00:function_calls>x "))
+        made.feed("<ai00:function_calls>x ")
     assert thread_time() - start < 1  # milliseconds; it took 4 s

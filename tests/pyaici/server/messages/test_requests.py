@@ -12,7 +12,7 @@ from anthropic.types.beta import message_create_params as beta_message_create_pa
 
 from pyaici.server.apis.messages import MessagesError, parse_request
 from pyaici.server.apis.messages.errors import STATUS
-from pyaici.server.apis.messages.grammar import level_of
+from pyaici.server.apis.messages.plan import level_of
 from pyaici.server.apis.messages.requests import _REFUSED, MessagesRequest
 from pyaici.server.apis.sampling import SamplingFields
 from tests.pyaici.server.messages.bodies import (

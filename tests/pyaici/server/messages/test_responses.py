@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyaici.engines.engine import FinishReason
+from pyaici.server.answers.reader import Text, open_reader
 from pyaici.server.apis.messages import Answer, MessagesError, Usage, fold, plan
 from pyaici.server.http import sse
 from tests.pyaici.server.messages.bodies import THINKING, TOOLS, call, calls, request
@@ -21,11 +22,13 @@ def answer(
     text: str, reason: FinishReason = FinishReason.STOP, **fields: Any
 ) -> tuple[Answer, list[dict[str, Any]]]:
     """Feeds the text in pieces of three characters; returns the answer and all events."""
-    made = Answer(plan(request(**fields), prompt_format="template"), model="m", id="msg_1")
+    planned = plan(request(**fields), prompt_format="template")
+    made, reader = Answer(planned, model="m", id="msg_1"), open_reader(planned.answer)
     events = made.start(7)
     for i in range(0, len(text), 3):
-        events += made.feed(text[i : i + 3])
-    return made, events + made.finish(reason, Usage(7, 5))
+        events += made.add(reader.feed(text[i : i + 3]))
+    reason = FinishReason.STOP if reader.over else reason
+    return made, [*events, *made.add(reader.end()), *made.finish(reason, Usage(7, 5))]
 
 
 def test_events_of_an_answer() -> None:
@@ -146,9 +149,10 @@ def test_ids_of_messages_and_calls_are_unique() -> None:
 
 
 def test_answer_begins_with_thinking_if_the_prompt_ends_in_it() -> None:
-    made = Answer(plan(request(**THINKING)), model="m")
+    planned = plan(request(**THINKING))
+    made, reader = Answer(planned, model="m"), open_reader(planned.answer)
     made.start(1)
-    made.feed("a</think>b")
+    made.add(reader.feed("a</think>b") + reader.end())
     made.finish(FinishReason.EOS, Usage(1, 1))
     assert [block["type"] for block in made.message()["content"]] == ["thinking", "text"]
 
@@ -157,7 +161,7 @@ def test_failed_answer_keeps_its_blocks_and_ends_with_an_error() -> None:
     made = Answer(plan(request()), model="m")
     events = [
         *made.start(1),
-        *made.feed("Hello"),
+        *made.add([Text("Hello")]),
         *made.fail(MessagesError("api_error", "the engine stopped")),
     ]
     assert [event["type"] for event in events[2:]] == [

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from lab.oracles.grammars.walk import Controller
 from pyaici.engines.engine import FinishReason
-from pyaici.server.apis.messages import Answer, Usage, plan
-from pyaici.server.apis.messages.prompt import calls_text
+from pyaici.server.answers.reader import open_reader
+from pyaici.server.apis.messages import Answer, Plan, Usage, plan
+from pyaici.server.apis.messages.plan import written_calls
 from pyaici.server.apis.messages.requests import ToolUseBlock
-from pyaici.server.apis.schemas import by_name
 from tests.pyaici.server.messages.bodies import request, tool
 
-Make = Callable[[str], Controller]
+Make = Callable[[Plan], Controller]
 
 #: pieces that resemble markers, or need escaping
 PIECES = [
@@ -128,20 +128,20 @@ def test_calls_are_accepted_and_read_again(
 ) -> None:
     tools, calls = case
     made = plan(request(tools=tools, bnf_validation="schema_aware"))
-    text = before + calls_text(calls, {tool.name: by_name(tool.input_schema) for tool in made.request.tools})
-    controller = grammar(made.grammar or "")
+    text = before + written_calls(made.request).write([(call.name, call.input) for call in calls])
+    controller = grammar(made)
     assert controller.accepts(text), text
     assert controller.after(text.replace("</ai00:function_calls>", "")) is not None
     assert not controller.accepts(text.replace("    <parameter", "   <parameter")) or "<parameter" not in text
 
-    answer = Answer(made, model="m")
+    answer, reader = Answer(made, model="m"), open_reader(made.answer)
     events = answer.start(1)
     at = 0
     while at < len(text):
         size = data.draw(st.integers(1, 40))
-        events += answer.feed(text[at : at + size])
+        events += answer.add(reader.feed(text[at : at + size]))
         at += size
-    assert answer.over
+    assert reader.over
     events += answer.finish(FinishReason.STOP, Usage(1, 2))
     message = answer.message()
     read = [(block["name"], block["input"]) for block in message["content"] if block["type"] == "tool_use"]

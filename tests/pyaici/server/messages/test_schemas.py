@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from lab.oracles.grammars.walk import Controller
-from pyaici.server.apis.messages import MessagesError, plan
-from pyaici.server.apis.openai.requests import Function
-from pyaici.server.apis.openai.tool_formats import GLM4, PYTHONIC
-from pyaici.server.apis.schemas import properties
+from pyaici.server.answers.arguments import properties
+from pyaici.server.answers.formats import Function
+from pyaici.server.answers.known_formats import GLM4, PYTHONIC
+from pyaici.server.apis.messages import MessagesError, Plan, plan
 from pyaici.server.http.errors import ApiError
 from tests.pyaici.server.messages.bodies import call, calls, request, strings, tool
 
-Make = Callable[[str], Controller]
+Make = Callable[[Plan], Controller]
 
 DEFS = {
     "$defs": {
@@ -32,10 +32,8 @@ DEFS = {
 }
 
 
-def with_schema(schema: dict[str, Any], **fields: Any) -> str:
-    made = plan(request(tools=[tool("f", schema)], bnf_validation="schema_aware", **fields))
-    assert made.grammar is not None
-    return made.grammar
+def with_schema(schema: dict[str, Any], **fields: Any) -> Plan:
+    return plan(request(tools=[tool("f", schema)], bnf_validation="schema_aware", **fields))
 
 
 def one(schema: Any, **around: Any) -> dict[str, Any]:
@@ -183,7 +181,7 @@ def test_refused_schema_is_named_with_its_place(grammar: Make, schema: dict[str,
     """The error has the tool's name and the place in its schema, not a place in the generated grammar."""
     tools = [tool("first", strings("a")), tool("second", schema)]
     made = plan(request(tools=tools, bnf_validation="schema_aware"))
-    error = made.refused(grammar(made.grammar or "").refusal())
+    error = made.refused(grammar(made).refusal())
     assert error.status == 400 and error.param == "tools.1.input_schema"
     assert error.message.startswith("the input_schema of the tool second is refused: ")
     assert reason in error.message and "line" not in error.message and "definitions" not in error.message
@@ -241,7 +239,7 @@ WIDE = {"anyOf": [{"type": "string"}] * 1000}
 def test_a_schema_does_not_become_a_huge_grammar() -> None:
     """Each of these thousand arguments has the whole schema in its rule: 50 MB."""
     start = thread_time()
-    with pytest.raises(MessagesError, match="more than 1048576 characters"):
+    with pytest.raises(ApiError, match="more than 1048576 characters"):
         with_schema(shared(WIDE))
     function = Function(name="f", parameters=shared({"type": "integer", "title": "long " * 10_000}))
     for form in (GLM4, PYTHONIC):

@@ -209,7 +209,7 @@ def test_models_that_fill_in_get_their_marks() -> None:
     with pytest.raises(ApiError, match="does not fill in"):
         _plan_text(byte_model("x"), body, user)
     model = byte_model("x", ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"])
-    plan, _ = _plan_text(model, body, user)
+    plan = _plan_text(model, body, user)
     text = "<|fim_prefix|>def f(<|fim_suffix|>return x<|fim_middle|>"
     assert model.tokenizer.decode(plan.job.prompt) == text
     assert [token for token in plan.job.prompt if token >= 256 or model.token_text(token)[0] == "<"]

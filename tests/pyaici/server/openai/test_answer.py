@@ -3,124 +3,19 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyaici.server.apis.openai.answer import ChatAnswer
-from pyaici.server.apis.openai.grammar import Reasoning, Start
-from pyaici.server.apis.openai.reader import Call, TextChunk
-from pyaici.server.apis.openai.requests import Function
-from pyaici.server.apis.openai.tool_format import ToolFormat
-from pyaici.server.apis.openai.tool_formats import FORMATS, HERMES
-from pyaici.server.apis.text import TextDelta, TextToken
-
-
-def _answer(
-    start: Start, form: ToolFormat | None = None, exclusive: frozenset[str] | None = None
-) -> ChatAnswer:
-    # the other fields of a plan are about the prompt
-    plan: Any = SimpleNamespace(start=start, form=form, exclusive=exclusive)
-    return ChatAnswer(plan)
-
-
-def _assemble(answer: ChatAnswer, deltas: list[TextDelta]) -> dict[str, str]:
-    """Returns the texts that a client has at the end of a stream."""
-    texts = {"reasoning": "", "content": ""}
-    for delta in deltas:
-        change = answer.take(delta)
-        for kind, count in (("reasoning", change.retracted_reasoning), ("content", change.retracted)):
-            assert count <= len(texts[kind])
-            texts[kind] = texts[kind][: len(texts[kind]) - count]
-        for part in change.parts:
-            texts[part.kind] += part.text  # type: ignore[union-attr]
-    return texts
-
-
-@pytest.mark.parametrize(
-    ("start", "deltas", "reasoning", "content"),
-    [
-        (Start(), [TextDelta("one"), TextDelta("wo", retracted=2), TextDelta(finish="stop")], "", "owo"),
-        # content becomes reasoning, and reasoning becomes content
-        (
-            Start(Reasoning()),
-            [
-                TextDelta("<think>a</think>b"),
-                TextDelta(" c", retracted=9),
-                TextDelta("</think>d", finish="stop"),
-            ],
-            "a c",
-            "d",
-        ),
-        (
-            Start(Reasoning()),
-            [TextDelta("<think>ab"), TextDelta("x", retracted=9), TextDelta(finish="stop")],
-            "",
-            "x",
-        ),
-        (
-            Start(Reasoning(), open=True),
-            [TextDelta("a</think>b"), TextDelta("c", retracted=10, finish="stop")],
-            "c",
-            "",
-        ),
-        (
-            Start(Reasoning()),
-            [TextDelta("x"), TextDelta("<think>y</think>z", retracted=1, finish="stop")],
-            "y",
-            "z",
-        ),
-        # only text that was held back is retracted
-        (
-            Start(Reasoning()),
-            [TextDelta("<think>a</thi"), TextDelta("b", retracted=5), TextDelta(finish="stop")],
-            "ab",
-            "",
-        ),
-    ],
-)
-def test_backtracked_answer_is_read_again(
-    start: Start, deltas: list[TextDelta], reasoning: str, content: str
-) -> None:
-    answer = _answer(start)
-    assert _assemble(answer, deltas) == {"reasoning": reasoning, "content": content}
-    assert (answer.reasoning, answer.content, answer.finish) == (reasoning, content, "stop")
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.text("a<>/think ", max_size=9)), max_size=8), st.booleans())
-def test_stream_adds_up_to_the_whole_answer(steps: list[tuple[int, str]], opened: bool) -> None:
-    answer, raw, deltas = _answer(Start(Reasoning(), open=opened)), "", []
-    for count, text in steps:
-        count = min(count, len(raw))
-        raw = raw[: len(raw) - count] + text
-        deltas.append(TextDelta(text, retracted=count))
-    found = _assemble(answer, [*deltas, TextDelta(finish="stop")])
-    whole = _answer(Start(Reasoning(), open=opened))
-    whole.take(TextDelta(raw, finish="stop"))
-    assert found == {"reasoning": answer.reasoning, "content": answer.content}
-    assert (answer.reasoning, answer.content) == (whole.reasoning, whole.content)
-
-
-def test_backtracked_tokens_are_removed() -> None:
-    answer = _answer(Start(Reasoning()))
-    tokens = [TextToken(number, number) for number in range(5)]
-    answer.take(TextDelta("<think>ab", tokens=tokens[:3]))
-    answer.take(TextDelta("", retracted=1, tokens=tokens[3:], retracted_tokens=2))
-    assert [token.token for token in answer.tokens] == [0, 3, 4]
-
-
-@pytest.mark.parametrize(("finish", "expected"), [("stop", "tool_calls"), ("length", "length")])
-def test_cut_off_calls_have_finish_reason_length(finish: str, expected: str) -> None:
-    answer = _answer(Start(), HERMES)
-    answer.take(
-        TextDelta(HERMES.write([("now", {})]) + "\n<tool_call>\n{"[: None if finish == "length" else -13])
-    )
-    answer.take(TextDelta(finish=finish))
-    assert len(answer.calls) == 1 and answer.finish == expected
-
+from pyaici.server.answers.calls import Call
+from pyaici.server.answers.formats import CallFormat, Function
+from pyaici.server.answers.known_formats import FORMATS, HERMES
+from pyaici.server.answers.plan import AnswerPlan, Marks, Start
+from pyaici.server.answers.reader import Reasoning, Text, open_reader
+from pyaici.server.answers.text import TextDelta, TextToken
+from pyaici.server.apis.openai.answer import ChatAnswer, MessageChange
 
 _FUNCTIONS = [
     Function(name="now"),
@@ -131,6 +26,123 @@ _FUNCTIONS = [
 _CALLS: list[tuple[str, Any]] = [("weather", {"city": "Oslo", "days": 12}), ("now", {})]
 
 
+class _Streamed:
+    """An answer, and what its reader finds in the pieces of its text."""
+
+    def __init__(self, start: Start, form: CallFormat | None = None, schema: str | None = None) -> None:
+        functions = tuple(_FUNCTIONS) if form else ()
+        self.reader = open_reader(AnswerPlan(start, form, functions, schema=schema))
+        self.answer = ChatAnswer(self.reader)
+
+    def take(
+        self, text: str, *, retracted: int = 0, finish: str | None = None, **fields: Any
+    ) -> MessageChange:
+        """Adds a step as `AnswerText` reports it: `retracted` characters are gone, then comes `text`."""
+        events = (self.reader.cut(retracted) if retracted else []) + self.reader.feed(text)
+        events += self.reader.end() if finish else []
+        delta = TextDelta(text, retracted, events, bool(retracted), finish=finish, **fields)
+        return self.answer.take(delta)
+
+
+#: a step: how many characters go, which come, and whether the answer ends then
+_Step = tuple[int, str] | tuple[int, str, str]
+
+
+def _assemble(streamed: _Streamed, steps: list[_Step]) -> dict[str, str]:
+    """Returns the texts that a client has at the end of a stream."""
+    texts = {"reasoning": "", "content": ""}
+    for count, text, *finish in steps:
+        change = streamed.take(text, retracted=count, finish=finish[0] if finish else None)
+        for kind, gone in (("reasoning", change.retracted_reasoning), ("content", change.retracted)):
+            assert gone <= len(texts[kind])
+            texts[kind] = texts[kind][: len(texts[kind]) - gone]
+        for event in change.events:
+            assert isinstance(event, Text | Reasoning)
+            texts["content" if isinstance(event, Text) else "reasoning"] += event.text
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("start", "steps", "reasoning", "content"),
+    [
+        (Start(), [(0, "one"), (2, "wo"), (0, "", "stop")], "", "owo"),
+        # content becomes reasoning, and reasoning becomes content
+        (
+            Start(Marks()),
+            [
+                (0, "<think>a</think>b"),
+                (9, " c"),
+                (0, "</think>d", "stop"),
+            ],
+            "a c",
+            "d",
+        ),
+        (
+            Start(Marks()),
+            [(0, "<think>ab"), (9, "x"), (0, "", "stop")],
+            "",
+            "x",
+        ),
+        (
+            Start(Marks(), open=True),
+            [(0, "a</think>b"), (10, "c", "stop")],
+            "c",
+            "",
+        ),
+        (
+            Start(Marks()),
+            [(0, "x"), (1, "<think>y</think>z", "stop")],
+            "y",
+            "z",
+        ),
+        # only text that was held back is retracted
+        (
+            Start(Marks()),
+            [(0, "<think>a</thi"), (5, "b"), (0, "", "stop")],
+            "ab",
+            "",
+        ),
+    ],
+)
+def test_backtracked_answer_is_read_again(
+    start: Start, steps: list[_Step], reasoning: str, content: str
+) -> None:
+    streamed = _Streamed(start)
+    assert _assemble(streamed, steps) == {"reasoning": reasoning, "content": content}
+    answer = streamed.answer
+    assert (answer.reasoning, answer.content, answer.finish) == (reasoning, content, "stop")
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.text("a<>/think ", max_size=9)), max_size=8), st.booleans())
+def test_stream_adds_up_to_the_whole_answer(changes: list[tuple[int, str]], opened: bool) -> None:
+    streamed, raw, steps = _Streamed(Start(Marks(), open=opened)), "", list[_Step]()
+    for count, text in changes:
+        count = min(count, len(raw))
+        raw = raw[: len(raw) - count] + text
+        steps.append((count, text))
+    found = _assemble(streamed, [*steps, (0, "", "stop")])
+    whole = _Streamed(Start(Marks(), open=opened))
+    whole.take(raw, finish="stop")
+    assert found == {"reasoning": streamed.answer.reasoning, "content": streamed.answer.content}
+    assert found == {"reasoning": whole.answer.reasoning, "content": whole.answer.content}
+
+
+def test_backtracked_tokens_are_removed() -> None:
+    streamed = _Streamed(Start(Marks()))
+    tokens = [TextToken(number, number) for number in range(5)]
+    streamed.take("<think>ab", tokens=tokens[:3])
+    streamed.take("", retracted=1, tokens=tokens[3:], retracted_tokens=2)
+    assert [token.token for token in streamed.answer.tokens] == [0, 3, 4]
+
+
+@pytest.mark.parametrize(("finish", "expected"), [("stop", "tool_calls"), ("length", "length")])
+def test_cut_off_calls_have_finish_reason_length(finish: str, expected: str) -> None:
+    streamed = _Streamed(Start(), HERMES)
+    streamed.take(HERMES.write([("now", {})]) + "\n<tool_call>\n{"[: None if finish == "length" else -13])
+    streamed.take("", finish=finish)
+    assert len(streamed.answer.calls) == 1 and streamed.answer.finish == expected
+
+
 def _called(answer: ChatAnswer) -> list[tuple[str, Any]]:
     return [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in answer.calls]
 
@@ -138,22 +150,22 @@ def _called(answer: ChatAnswer) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("with_schema", [False, True])
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_cut_off_answer_has_whole_calls_only_and_equals_its_stream(
-    form: ToolFormat, with_schema: bool
+    form: CallFormat, with_schema: bool
 ) -> None:
-    """`with_schema`: the answer is calls or JSON of a schema, see `ChatPlan.exclusive`."""
+    """`with_schema`: the answer is calls or JSON of a schema, see `AnswerPlan.exclusive`."""
     form = form.bound(_FUNCTIONS)
     calls = _CALLS[:1] if form.name in ("llama3", "harmony") else _CALLS
     start = Start(channels=form.name == "harmony")
-    exclusive = frozenset(name for name, _ in _CALLS) if with_schema else None
+    schema = "{}" if with_schema else None
     text = form.write(calls)
     for end in range(len(text) + 1):
-        whole, streamed = _answer(start, form, exclusive), _answer(start, form, exclusive)
-        whole.take(TextDelta(text[:end], finish="length"))
-        deltas = [*map(TextDelta, text[:end]), TextDelta(finish="length")]
-        parts = [part for delta in deltas for part in streamed.take(delta).parts]
-        assert whole.finish == streamed.finish == "length"
-        assert _called(whole) == _called(streamed) == calls[: len(whole.calls)]
-        assert len(whole.calls) == sum(isinstance(part, Call) for part in parts)
-        texts = "".join(part.text for part in parts if isinstance(part, TextChunk))
-        assert texts == whole.content == streamed.content
-    assert _called(whole) == calls and not whole.content
+        whole, streamed = _Streamed(start, form, schema), _Streamed(start, form, schema)
+        whole.take(text[:end], finish="length")
+        events = [event for char in text[:end] for event in streamed.take(char).events]
+        events += streamed.take("", finish="length").events
+        assert whole.answer.finish == streamed.answer.finish == "length"
+        assert _called(whole.answer) == _called(streamed.answer) == calls[: len(whole.answer.calls)]
+        assert len(whole.answer.calls) == sum(isinstance(event, Call) for event in events)
+        texts = "".join(event.text for event in events if isinstance(event, Text))
+        assert texts == whole.answer.content == streamed.answer.content
+    assert _called(whole.answer) == calls and not whole.answer.content

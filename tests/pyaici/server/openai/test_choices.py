@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from pyaici.server.answers.text import TextDelta, TextToken
 from pyaici.server.apis.openai.choices import Usage, side_by_side
-from pyaici.server.apis.text import TextDelta, TextToken
 from pyaici.server.http.errors import ApiError
 
 

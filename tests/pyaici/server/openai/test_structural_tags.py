@@ -68,10 +68,10 @@ FORMATS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def lark() -> Iterator[Callable[[str], Controller]]:
-    """Returns a function that starts the controller lark with a grammar."""
+def kbnf() -> Iterator[Callable[[str], Controller]]:
+    """Returns a function that starts the controller kbnf with an argument."""
     with Host() as host:
-        program, vocab = host.compile(find_controller("lark").read_bytes()), byte_vocab()
+        program, vocab = host.compile(find_controller("kbnf").read_bytes()), byte_vocab()
         yield lambda grammar: Controller(program, vocab, grammar)
 
 
@@ -79,21 +79,21 @@ def _grammar(tag: Any) -> str:
     body = {"messages": [{"role": "user", "content": "x"}], "response_format": tag}
     request = ChatRequest.model_validate(body)
     call = constraint(request, request.response_format)
-    assert call is not None and call.controller == "lark"
+    assert call is not None and call.controller == "kbnf"
     return call.arg
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_texts_are_those_of_xgrammar(name: str, lark: Callable[[str], Controller]) -> None:
+def test_texts_are_those_of_xgrammar(name: str, kbnf: Callable[[str], Controller]) -> None:
     form, texts = FORMATS[name]
     tag = {"type": "structural_tag", "format": form}
-    controller, peer = lark(_grammar(tag)), xgrammar.Grammar.from_structural_tag(tag)
+    controller, peer = kbnf(_grammar(tag)), xgrammar.Grammar.from_structural_tag(tag)
     allowed = [text for text in texts if controller.accepts(text)]
     assert allowed == [text for text in texts if _is_grammar_accept_string(peer, text)]
     assert 0 < len(allowed) < len(texts) and controller.log() == ""
 
 
-def test_older_form_is_the_same(lark: Callable[[str], Controller]) -> None:
+def test_older_form_is_the_same(kbnf: Callable[[str], Controller]) -> None:
     structures = [{"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"}]
     older = {"type": "structural_tag", "structures": structures, "triggers": ["<f="]}
     triggered = {"type": "triggered_tags", "triggers": ["<f="], "tags": [F]}
@@ -103,7 +103,7 @@ def test_older_form_is_the_same(lark: Callable[[str], Controller]) -> None:
         body = {"prompt": "x", "structured_outputs": {"structural_tag": value}}
         call = constraint(CompletionRequest.model_validate(body))
         assert call is not None and call.arg == written
-    assert lark(written).accepts("Look: <f=a>3</f>.") and not lark(written).accepts("Look: <f=b>")
+    assert kbnf(written).accepts("Look: <f=a>3</f>.") and not kbnf(written).accepts("Look: <f=b>")
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,15 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyaici.server.apis.text import TextDelta, TextToken, answer_deltas
+from pyaici.server.answers.plan import END_OF_THINKING, THINK
+from pyaici.server.answers.text import TextDelta, TextToken, answer_deltas
 
 if TYPE_CHECKING:
-    from pyaici.server.apis.stops import Protected
+    from pyaici.server.answers.reader import Reader
     from pyaici.server.models import ServedModel
     from pyaici.server.service import Job, Service
 
 
-THINK, END_OF_THINKING = "<think>", "</think>"
-#: what the server writes to end thinking
-_FORCED = f"\n{END_OF_THINKING}\n\n"
 #: variables of chat templates that turn thinking on and off
 _SWITCHES = ("enable_thinking", "thinking")
 #: tokens at the end of a prompt that are searched for the beginning of thinking
@@ -63,29 +61,14 @@ class ThinkingLimit:
     """Ends thinking by force after so many tokens of the answer."""
 
     tokens: int
-    #: the prompt ends within thinking
-    inside: bool
     #: what follows thinking; its prompt is replaced
     rest: Job
-    #: the parts of the rest in which no stop string counts
-    protected: Protected | None = None
-    #: the marks of thinking, and what the server writes to end it
-    begin: str = THINK
-    end: str = END_OF_THINKING
-    forced: str = _FORCED
-
-    def exceeded(self, text: str, tokens: int) -> bool:
-        """Returns whether an answer of so many tokens still thinks."""
-        thinks = self.inside or text.lstrip().startswith(self.begin)
-        return tokens >= self.tokens and thinks and self.end not in text
+    #: what the server writes to end thinking
+    forced: str = f"\n{END_OF_THINKING}\n\n"
 
 
 async def limited_deltas(
-    service: Service,
-    job: Job,
-    limit: ThinkingLimit | None,
-    stop: Sequence[str] = (),
-    protected: Protected | None = None,
+    service: Service, job: Job, limit: ThinkingLimit | None, reader: Reader
 ) -> AsyncGenerator[TextDelta, None]:
     """Does what `answer_deltas` does, with a limit on thinking.
 
@@ -93,35 +76,36 @@ async def limited_deltas(
     on with a new sequence for the rest. The cache has the tokens before.
     """
     if limit is None:
-        async with contextlib.aclosing(answer_deltas(service, job, stop, protected)) as deltas:
+        async with contextlib.aclosing(answer_deltas(service, job, reader)) as deltas:
             async for delta in deltas:
                 yield delta
         return
     async with service.turn(job.user):
-        text, count, tokens = "", 0, list[int]()
-        if not (limit.inside and limit.tokens == 0):
-            first = answer_deltas(service, job, stop, protected, in_turn=True)
+        length, count, tokens = 0, 0, list[int]()
+        if limit.tokens or not reader.reasons:
+            first = answer_deltas(service, job, reader, in_turn=True)
             async with contextlib.aclosing(first) as deltas:
                 async for delta in deltas:
                     yield delta
                     if delta.finish is not None:
                         return
-                    text = text[: len(text) - delta.retracted] + delta.text
+                    length += len(delta.text) - delta.retracted
                     del tokens[len(tokens) - delta.retracted_tokens :]
                     tokens += [token.token for token in delta.tokens]
                     count += delta.grown
-                    if limit.exceeded(text, count):
+                    if count >= limit.tokens and reader.reasons:
                         break
         forced = list(service.model.tokenizer.encode(limit.forced, add_special_tokens=False))
-        written = [TextToken(token, len(text)) for token in forced]
-        yield TextDelta(limit.forced, tokens=written, grown=len(forced))
+        written = [TextToken(token, length) for token in forced]
+        events = reader.feed(limit.forced)
+        yield TextDelta(limit.forced, events=events, tokens=written, grown=len(forced))
         left = None if job.max_tokens is None else job.max_tokens - count - len(forced)
         prompt = [*job.prompt, *tokens, *forced]
         if (left is not None and left <= 0) or len(prompt) >= service.model.max_context:
-            yield TextDelta(finish="length")
+            yield TextDelta(events=reader.end(), finish="length")
             return
         rest = replace(limit.rest, prompt=prompt, max_tokens=left)
-        last = answer_deltas(service, rest, stop, limit.protected, in_turn=True)
+        last = answer_deltas(service, rest, reader, in_turn=True)
         async with contextlib.aclosing(last) as deltas:
             async for delta in deltas:
                 # the first sequence has put the prompt into the cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,11 +15,10 @@ from lab.oracles.grammars.vocabularies import byte_vocab
 from lab.oracles.grammars.walk import Controller
 from lab.runners.host import Host
 from pyaici.bundled import find_controller
-from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
-from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
-from pyaici.server.apis.openai.requests import Function
-from pyaici.server.apis.openai.tool_format import ToolFormat
-from pyaici.server.apis.openai.tool_formats import (
+from pyaici.server.answers.calls import Call
+from pyaici.server.answers.formats import CallFormat, Function
+from pyaici.server.answers.grammar import answer_grammar
+from pyaici.server.answers.known_formats import (
     COMMAND_R,
     COMMAND_R7B,
     DEEPSEEK_V3,
@@ -34,6 +33,9 @@ from pyaici.server.apis.openai.tool_formats import (
     QWEN3_CODER,
     SMOLLM2,
 )
+from pyaici.server.answers.plan import AnswerPlan, Marks, Start
+from pyaici.server.answers.reader import Event, Reasoning, Text, open_reader
+from tests.pyaici.server.answers.events import joined
 
 CITY = {
     "type": "object",
@@ -42,33 +44,33 @@ CITY = {
     "additionalProperties": False,
 }
 FUNCTIONS = [Function(name="weather", parameters=CITY), Function(name="now")]
-FREE, THINKS, OPEN = Start(), Start(Reasoning()), Start(Reasoning(), open=True)
+FREE, THINKS, OPEN = Start(), Start(Marks()), Start(Marks(), open=True)
 
 
 @pytest.fixture(scope="module")
-def lark() -> Iterator[Callable[[str], Controller]]:
-    """Returns a function that starts the controller lark with a grammar."""
+def kbnf() -> Iterator[Callable[[str], Controller]]:
+    """Returns a function that starts the controller kbnf with an argument."""
     with Host() as host:
-        program, vocab = host.compile(find_controller("lark").read_bytes()), byte_vocab()
+        program, vocab = host.compile(find_controller("kbnf").read_bytes()), byte_vocab()
         yield lambda grammar: Controller(program, vocab, grammar)
 
 
-def _read(
-    form: ToolFormat | None, start: Start, pieces: list[str], exclusive: frozenset[str] | None = None
-) -> list[Part]:
-    """Returns all parts, with consecutive texts of one kind joined."""
-    reader = AnswerReader(start, form, exclusive)
-    parts: list[Part] = []
-    for part in [part for piece in pieces for part in reader.feed(piece)] + reader.end():
-        last = parts[-1] if parts else None
-        if isinstance(part, TextChunk) and isinstance(last, TextChunk) and part.kind == last.kind:
-            parts[-1] = TextChunk(part.kind, last.text + part.text)
-        else:
-            parts.append(part)
-    return parts
+def _call(name: str, arguments: str) -> Call:
+    return Call(name, json.loads(arguments))
 
 
-def _texts(form: ToolFormat) -> dict[str, str]:
+def _argument(functions: Sequence[Function], form: CallFormat, start: Start = FREE, **options: Any) -> str:
+    plan = AnswerPlan(start, form.bound(functions), tuple(functions), **options)
+    return answer_grammar(plan).argument
+
+
+def _read(form: CallFormat | None, start: Start, pieces: list[str], schema: str | None = None) -> list[Event]:
+    """Returns all events, with consecutive texts of one kind joined."""
+    reader = open_reader(AnswerPlan(start, form, tuple(FUNCTIONS), schema=schema))
+    return joined([event for piece in pieces for event in reader.feed(piece)] + reader.end())
+
+
+def _texts(form: CallFormat) -> dict[str, str]:
     one = form.write([("weather", {"city": "Oslo"})])
     return {
         "words": "Hello.",
@@ -111,25 +113,25 @@ _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
 @pytest.mark.parametrize("required", [False, True], ids=["auto", "required"])
 @pytest.mark.parametrize("parallel", [False, True], ids=["one", "several"])
 def test_grammar_allows_exactly_the_calls_of_its_tools(
-    form: ToolFormat, required: bool, parallel: bool, lark: Callable[[str], Controller]
+    form: CallFormat, required: bool, parallel: bool, kbnf: Callable[[str], Controller]
 ) -> None:
     allowed = set(_BY_FORMAT[form.name][required])
     if not parallel:
         allowed -= {"two"}
-    controller = lark(tool_grammar(FUNCTIONS, form, FREE, required=required, parallel=parallel))
+    controller = kbnf(_argument(FUNCTIONS, form, FREE, required=required, parallel=parallel))
     found = {name for name, text in _texts(form).items() if controller.accepts(text)}
     assert found == allowed
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_reasoning_may_precede_a_call(form: ToolFormat, lark: Callable[[str], Controller]) -> None:
+def test_reasoning_may_precede_a_call(form: CallFormat, kbnf: Callable[[str], Controller]) -> None:
     written = _texts(form)
-    controller = lark(tool_grammar(FUNCTIONS, form, THINKS, required=True, parallel=False))
+    controller = kbnf(_argument(FUNCTIONS, form, THINKS, required=True, parallel=False))
     assert controller.accepts(written["thought and call"])
     assert controller.accepts(written["call"])
     assert not controller.accepts(written["end of thought and call"])
     assert not controller.accepts("<think>where?</think>\nHello.")
-    controller = lark(tool_grammar(FUNCTIONS, form, OPEN, required=True, parallel=False))
+    controller = kbnf(_argument(FUNCTIONS, form, OPEN, required=True, parallel=False))
     assert controller.accepts(written["end of thought and call"])
     assert not controller.accepts(written["call"])
 
@@ -137,11 +139,11 @@ def test_reasoning_may_precede_a_call(form: ToolFormat, lark: Callable[[str], Co
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("start", [FREE, THINKS], ids=["plain", "reasons"])
 def test_answer_is_calls_or_json_of_a_schema(
-    form: ToolFormat, start: Start, lark: Callable[[str], Controller]
+    form: CallFormat, start: Start, kbnf: Callable[[str], Controller]
 ) -> None:
     schema = json.dumps({"type": "object", "properties": {"say": {"type": "string"}}, "required": ["say"]})
     options: dict[str, Any] = {"required": False, "parallel": True, "schema": schema}
-    controller = lark(tool_grammar(FUNCTIONS, form, start, **options))
+    controller = kbnf(_argument(FUNCTIONS, form, start, **options))
     written = _texts(form)
     say = '{"say": "<tool_call>"}'
     allowed = {
@@ -152,14 +154,13 @@ def test_answer_is_calls_or_json_of_a_schema(
     assert {name for name, text in written.items() if controller.accepts(text)} == allowed
     assert controller.accepts(say) and not controller.accepts(say + written["call"])
     assert not controller.accepts(written["call"] + say)
-    names = frozenset(function.name for function in FUNCTIONS)
-    call = Call("weather", '{"city": "Oslo"}')
-    for text, parts in ((say, [TextChunk("content", say)]), (written["call"], [call])):
-        assert _read(form, start, [text], names) == _read(form, start, list(text), names) == parts
+    call = _call("weather", '{"city": "Oslo"}')
+    for text, parts in ((say, [Text(say)]), (written["call"], [call])):
+        assert _read(form, start, [text], schema) == _read(form, start, list(text), schema) == parts
 
 
-def test_reasoning_may_precede_an_answer_with_a_schema(lark: Callable[[str], Controller]) -> None:
-    controller = lark(schema_grammar(json.dumps(CITY), THINKS))
+def test_reasoning_may_precede_an_answer_with_a_schema(kbnf: Callable[[str], Controller]) -> None:
+    controller = kbnf(answer_grammar(AnswerPlan(THINKS, schema=json.dumps(CITY))).argument)
     for text, good in (
         ('{"city": "Oslo"}', True),
         ('<think>{"town"}</think>\n\n{"city": "Oslo"}', True),
@@ -184,10 +185,10 @@ TYPED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_arguments_follow_their_schemas(form: ToolFormat, lark: Callable[[str], Controller]) -> None:
+def test_arguments_follow_their_schemas(form: CallFormat, kbnf: Callable[[str], Controller]) -> None:
     functions = [Function(name="weather", parameters=TYPED), Function(name="now")]
     assert form.supports(functions)
-    controller = lark(tool_grammar(functions, form, FREE, required=True, parallel=False))
+    controller = kbnf(_argument(functions, form, FREE, required=True, parallel=False))
     for values, good in (
         ({"city": "Oslo"}, True),
         ({"city": "1"}, True),
@@ -203,13 +204,13 @@ def test_arguments_follow_their_schemas(form: ToolFormat, lark: Callable[[str], 
         text = form.write([("weather", values)])
         assert controller.accepts(text) == good, text
         if good:
-            call = Call("weather", json.dumps(values, ensure_ascii=False))
+            call = Call("weather", values)
             assert _read(form.bound(functions), FREE, list(text)) == [call]
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_schemas_of_tools_keep_their_drafts_and_names(
-    form: ToolFormat, lark: Callable[[str], Controller]
+    form: CallFormat, kbnf: Callable[[str], Controller]
 ) -> None:
     """Each is a document of its own: identifiers and anchors of several tools may be equal."""
     four, seven = ({"$schema": f"http://json-schema.org/draft-0{number}/schema#"} for number in (4, 7))
@@ -235,34 +236,34 @@ def test_schemas_of_tools_keep_their_drafts_and_names(
             for number, name in enumerate(("first", "second"))
         ]
         chosen = form if form.supports(functions) else HERMES
-        controller = lark(tool_grammar(functions, chosen, FREE, required=True, parallel=False))
+        controller = kbnf(_argument(functions, chosen, FREE, required=True, parallel=False))
         for name, number in itertools.product(("first", "second"), (0, 1)):
             text = chosen.write([(name, {"a": number})])
             assert controller.accepts(text) == (name == ("first", "second")[number]), (text, draft)
 
 
-def test_schema_whose_root_is_a_reference_is_one_of_arguments(lark: Callable[[str], Controller]) -> None:
+def test_schema_whose_root_is_a_reference_is_one_of_arguments(kbnf: Callable[[str], Controller]) -> None:
     """In draft 7, everything beside a reference is ignored, but `definitions` can be referred to."""
     root = {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/T"}
     functions = [Function(name="f", parameters={**root, "definitions": {"T": {**CITY, "title": "T"}}})]
-    controller = lark(tool_grammar(functions, HERMES, FREE, required=True, parallel=False))
+    controller = kbnf(_argument(functions, HERMES, FREE, required=True, parallel=False))
     assert controller.accepts(HERMES.write([("f", {"city": "Oslo"})]))
     assert not controller.accepts(HERMES.write([("f", {"town": "Oslo"})]))
 
 
 @pytest.mark.parametrize("form", [QWEN3_CODER, GLM4, PYTHONIC], ids=["qwen3_coder", "glm4", "pythonic"])
-def test_arguments_on_their_own_need_schemas_of_their_own(form: ToolFormat) -> None:
+def test_arguments_on_their_own_need_schemas_of_their_own(form: CallFormat) -> None:
     assert not form.supports([Function(name="f", parameters={"anyOf": [TYPED]})])
     assert not form.supports([Function(name="f", parameters={"type": "object", "required": ["a"]})])
     for keyword in ({"pattern": "a"}, {"maxLength": 3}, {"format": "date"}):
         schema = {"type": "object", "properties": {"a": {"type": "string", **keyword}}}
-        assert form.supports([Function(name="f", parameters=schema)]) == (form is PYTHONIC)
+        assert form.supports([Function(name="f", parameters=schema)])
     for name, key in (("get-time", "a"), ("f", "no name")):
         function = Function(name=name, parameters={"type": "object", "properties": {key: {}}})
         assert form.supports([function]) == (form is not PYTHONIC)
 
 
-def test_optional_arguments_and_words_of_python(lark: Callable[[str], Controller]) -> None:
+def test_optional_arguments_and_words_of_python(kbnf: Callable[[str], Controller]) -> None:
     values: dict[str, Any] = {
         "a": {"type": ["integer", "null"]},
         "b": {"type": "boolean"},
@@ -273,7 +274,7 @@ def test_optional_arguments_and_words_of_python(lark: Callable[[str], Controller
     schema = {"type": "object", "properties": values, "required": ["d"]}
     loose = {"type": "object", "properties": values}
     functions = [Function(name="f", parameters=schema), Function(name="g.h", parameters=loose)]
-    controller = lark(tool_grammar(functions, PYTHONIC, FREE, required=True, parallel=True))
+    controller = kbnf(_argument(functions, PYTHONIC, FREE, required=True, parallel=True))
     for text, found in (
         ("[f(d=1)]", [("f", {"d": 1})]),
         ("[f(a=None, d=1)]", [("f", {"a": None, "d": 1})]),
@@ -293,7 +294,7 @@ def test_optional_arguments_and_words_of_python(lark: Callable[[str], Controller
     ):  # fmt: skip
         assert controller.accepts(text) == (found is not None), text
         if found is not None:
-            assert PYTHONIC.read(text) == found
+            assert _read(PYTHONIC, FREE, list(text)) == [Call(*call) for call in found]
 
 
 @settings(max_examples=60, deadline=None)
@@ -305,7 +306,7 @@ def test_optional_arguments_and_words_of_python(lark: Callable[[str], Controller
     cuts=st.lists(st.integers(0, 200), max_size=8),
 )
 def test_reading_does_not_depend_on_the_pieces(
-    form: ToolFormat, city: str, before: str, thought: str | None, cuts: list[int]
+    form: CallFormat, city: str, before: str, thought: str | None, cuts: list[int]
 ) -> None:
     if not form.begin:
         before = ""
@@ -313,59 +314,59 @@ def test_reading_does_not_depend_on_the_pieces(
     text = (f"<think>{thought}</think>\n\n" if thought is not None else "") + before + call
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     pieces = [text[a:b] for a, b in itertools.pairwise(places)]
-    expected: list[Part] = [TextChunk("reasoning", thought)] if thought is not None else []
-    expected += [TextChunk("content", before)] if before else []
-    expected.append(Call("weather", json.dumps({"city": city}, ensure_ascii=False)))
+    expected: list[Event] = [Reasoning(thought)] if thought is not None else []
+    expected += [Text(before)] if before else []
+    expected.append(Call("weather", {"city": city}))
     assert _read(form.bound(FUNCTIONS), THINKS, pieces) == expected
 
 
 @pytest.mark.parametrize(
     ("form", "start", "text", "parts"),
     [
-        (None, FREE, "<think>a</think>b", [TextChunk("content", "<think>a</think>b")]),
-        (None, THINKS, "<think>a</think>b", [TextChunk("reasoning", "a"), TextChunk("content", "b")]),
-        (None, THINKS, "a<think>b</think>", [TextChunk("content", "a<think>b</think>")]),
-        (None, OPEN, " a </think> b ", [TextChunk("reasoning", " a"), TextChunk("content", "b ")]),
-        (None, THINKS, "<think>a", [TextChunk("reasoning", "a")]),
-        (None, THINKS, "<thi", [TextChunk("content", "<thi")]),
+        (None, FREE, "<think>a</think>b", [Text("<think>a</think>b")]),
+        (None, THINKS, "<think>a</think>b", [Reasoning("a"), Text("b")]),
+        (None, THINKS, "a<think>b</think>", [Text("a<think>b</think>")]),
+        (None, OPEN, " a </think> b ", [Reasoning(" a"), Text("b ")]),
+        (None, THINKS, "<think>a", [Reasoning("a")]),
+        (None, THINKS, "<thi", [Text("<thi")]),
         (HERMES, FREE, "<tool_call>\nx\n</tool_call>",
-         [TextChunk("content", "<tool_call>\nx\n</tool_call>")]),
-        (HERMES, FREE, '<tool_call>\n{"name": "now"', [TextChunk("content", '<tool_call>\n{"name": "now"')]),
+         [Text("<tool_call>\nx\n</tool_call>")]),
+        (HERMES, FREE, '<tool_call>\n{"name": "now"', [Text('<tool_call>\n{"name": "now"')]),
         (SMOLLM2, FREE, "<tool_call>[]</tool_call>", []),
-        (LLAMA3, FREE, "Hello {", [TextChunk("content", "Hello {")]),
-        (MISTRAL, FREE, "[", [TextChunk("content", "[")]),
+        (LLAMA3, FREE, "Hello {", [Text("Hello {")]),
+        (MISTRAL, FREE, "[", [Text("[")]),
         (MISTRAL, FREE, 'x[TOOL_CALLS] [{"name": "now", "arguments": {}, "id": "123456789"}]',
-         [TextChunk("content", "x"), Call("now", "{}")]),
+         [Text("x"), Call("now", {})]),
         (MISTRAL_ARGS, FREE, '[TOOL_CALLS]now[ARGS]{"a": "[ARGS]"}[TOOL_CALLS]now[ARGS]{}',
-         [Call("now", '{"a": "[ARGS]"}'), Call("now", "{}")]),
-        (MISTRAL_ARGS, FREE, "[TOOL_CALLS]now[ARGS]{}x", [TextChunk("content", "[TOOL_CALLS]now[ARGS]{}x")]),
-        (MISTRAL_ARGS, FREE, '[TOOL_CALLS]now[ARGS]{"a', [TextChunk("content", '[TOOL_CALLS]now[ARGS]{"a')]),
+         [_call("now", '{"a": "[ARGS]"}'), Call("now", {})]),
+        (MISTRAL_ARGS, FREE, "[TOOL_CALLS]now[ARGS]{}x", [Call("now", {}), Text("x")]),
+        (MISTRAL_ARGS, FREE, '[TOOL_CALLS]now[ARGS]{"a', [Text('[TOOL_CALLS]now[ARGS]{"a')]),
         (COMMAND_R7B, FREE, '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "now", '
-         '"parameters": {}}\n]<|END_ACTION|>', [Call("now", "{}")]),
+         '"parameters": {}}\n]<|END_ACTION|>', [Call("now", {})]),
         (COMMAND_R, FREE, 'I look.\nAction:\n```json\n[\n    {\n        "tool_name": "now",\n'
          '        "parameters": {"a": "```"}\n    }\n]```\n',
-         [TextChunk("content", "I look."), Call("now", '{"a": "```"}')]),
+         [Text("I look."), _call("now", '{"a": "```"}')]),
         (DEEPSEEK_V3, FREE, DEEPSEEK_V3.write([("now", {}), ("now", {"a": "\n```<｜tool▁calls▁end｜>"})]),
-         [Call("now", "{}"), Call("now", '{"a": "\\n```<｜tool▁calls▁end｜>"}')]),
+         [Call("now", {}), _call("now", '{"a": "\\n```<｜tool▁calls▁end｜>"}')]),
         (DEEPSEEK_V31, FREE,
          "a<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
-         [TextChunk("content", "a"), Call("now", "{}")]),
+         [Text("a"), Call("now", {})]),
         (DEEPSEEK_V31, FREE, "<｜tool▁calls▁begin｜>now{}<｜tool▁calls▁end｜>",
-         [TextChunk("content", "<｜tool▁calls▁begin｜>now{}<｜tool▁calls▁end｜>")]),
-        (PYTHONIC, FREE, "[now(), f(a=1)]", [Call("now", "{}"), Call("f", '{"a": 1}')]),
-        (PYTHONIC, FREE, "[now()] x", [TextChunk("content", "[now()] x")]),
-        (PYTHONIC, FREE, "[now(a=)]", [TextChunk("content", "[now(a=)]")]),
+         [Text("<｜tool▁calls▁begin｜>now{}<｜tool▁calls▁end｜>")]),
+        (PYTHONIC, FREE, "[now(), f(a=1)]", [Call("now", {}), _call("f", '{"a": 1}')]),
+        (PYTHONIC, FREE, "[now()] x", [Text("[now()] x")]),
+        (PYTHONIC, FREE, "[now(a=)]", [Text("[now(a=)]")]),
         (SMOLLM2, FREE, SMOLLM2.write([("now", {"a": "</tool_call>"})]) + " b",
-         [Call("now", '{"a": "</tool_call>"}'), TextChunk("content", "b")]),
+         [_call("now", '{"a": "</tool_call>"}'), Text("b")]),
         (HERMES, FREE, '<tool_call>\n{"name": "now", "arguments": {"a": "\\ud800"}}\n</tool_call>',
-         [Call("now", '{"a": "\ufffd"}')]),
+         [_call("now", '{"a": "\ufffd"}')]),
         (HERMES, FREE, '<tool_call>\n{"name": "now", "arguments": {"a": 1e999}}\n</tool_call>',
-         [TextChunk("content", '<tool_call>\n{"name": "now", "arguments": {"a": 1e999}}\n</tool_call>')]),
-        (LLAMA3, FREE, '{"name": 1}', [TextChunk("content", '{"name": 1}')]),
+         [Text('<tool_call>\n{"name": "now", "arguments": {"a": 1e999}}\n</tool_call>')]),
+        (LLAMA3, FREE, '{"name": 1}', [Text('{"name": 1}')]),
     ],
 )  # fmt: skip
 def test_answers_are_split_into_parts(
-    form: ToolFormat | None, start: Start, text: str, parts: list[Any]
+    form: CallFormat | None, start: Start, text: str, parts: list[Any]
 ) -> None:
     assert _read(form, start, [text]) == parts
     assert _read(form, start, list(text)) == parts

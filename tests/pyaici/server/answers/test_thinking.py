@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pyaici.engines.engine import Sampling
-from pyaici.server.apis.messages.routes import _read
-from pyaici.server.apis.thinking import (
+from pyaici.server.answers.plan import AnswerPlan, Marks, Start
+from pyaici.server.answers.reader import open_reader
+from pyaici.server.answers.thinking import (
     ThinkingLimit,
     limited_deltas,
     opens_thinking,
@@ -18,6 +19,7 @@ from pyaici.server.apis.thinking import (
     takes_effort,
     template_variables,
 )
+from pyaici.server.apis.messages.routes import _read
 from pyaici.server.service import Service
 from tests.pyaici.server.messages.bodies import THINKING, request
 from tests.pyaici.server.openai.byte_model import byte_model
@@ -29,9 +31,10 @@ FORCED = "\n</think>\n\n"
 async def _read_limited(service: Service, inside: bool, tokens: int, max_tokens: int) -> tuple[str, int, Any]:
     """Returns the text, the number of tokens and the finish reason of an answer with a limit on thinking."""
     begun = replace(job(20, max_tokens), sampling=Sampling(0.0, ignore_eos=True))
-    limit = ThinkingLimit(tokens, inside, begun)
+    limit = ThinkingLimit(tokens, begun)
+    reader = open_reader(AnswerPlan(Start(Marks(), open=inside)))
     text, count, finish = "", 0, None
-    async for delta in limited_deltas(service, begun, limit):
+    async for delta in limited_deltas(service, begun, limit, reader):
         text, count, finish = text + delta.text, count + delta.grown, delta.finish
     return text, count, finish
 

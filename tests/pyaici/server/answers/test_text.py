@@ -11,17 +11,24 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import MemoryLimitError
 from pyaici.engines.engine import BackTracked, Event, Finished, FinishReason, Origin, Started, TokensAppended
 from pyaici.engines.record import TextTrail
-from pyaici.server.apis.stops import Protected
-from pyaici.server.apis.text import AnswerText, TextDelta, TextToken
+from pyaici.server.answers.calls import Call
+from pyaici.server.answers.formats import CallFormat
+from pyaici.server.answers.plan import AnswerPlan, Marks, Start
+from pyaici.server.answers.reader import Event as AnswerEvent
+from pyaici.server.answers.reader import Reasoning, Text, open_reader
+from pyaici.server.answers.stops import Stop, StopFinder
+from pyaici.server.answers.text import AnswerText, TextDelta, TextToken
 from pyaici.server.http.errors import ApiError
+from tests.pyaici.server.answers.events import joined
 
 #: tokens by id: two letters, the two halves of é, a special token, and a longer token
 _BYTES = [b"a", b"b", b"\xc3", b"\xa9", b"", b"ab!"]
 
 
-def _answer(stop: list[str] | None = None, protected: Protected | None = None) -> AnswerText:
+def _answer(stop: list[str] | None = None, plan: AnswerPlan | None = None) -> AnswerText:
     """Returns an answer; its vocabulary matters only for events with several tokens."""
-    return AnswerText(lambda token: _BYTES[token % len(_BYTES)], stop or [], protected)
+    reader = StopFinder(stop or []) if plan is None else open_reader(plan)
+    return AnswerText(lambda token: _BYTES[token % len(_BYTES)], reader)
 
 
 def _follow(answer: AnswerText, steps: list[list[Event]]) -> tuple[str, list[TextDelta]]:
@@ -204,52 +211,66 @@ def test_deltas_add_up_to_the_final_text_and_tokens(
     assert all(token.start < len(text) or deltas[-1].stop is None for token in _tokens(deltas))
 
 
-def test_stop_strings_do_not_count_in_protected_parts() -> None:
-    protected = Protected((("<t>", "</t>"),), inner=("[", "]"))
+CALL, FOUND = '{"name": "f.", "arguments": "\\n\\n <al"}', Call("f.", "\n\n <al")
+DOT, LINES = Stop("."), Stop("\n\n")
+
+
+def _found(plan: AnswerPlan, text: str) -> list[AnswerEvent]:
+    """Returns what the plan's reader finds in a text, which does not depend on how it is cut."""
+    results = []
+    for pieces in ([text], list(text)):
+        deltas = _follow(_answer(plan=plan), [_START, *([_append(piece)] for piece in pieces), list(_END)])[1]
+        results.append(joined(event for delta in deltas for event in delta.events))
+    assert results[0] == results[1], text
+    return results[0]
+
+
+def test_stop_strings_do_not_count_in_reasoning_and_calls() -> None:
+    stop = (".", "\n\n", "\n\nU:")
+    plan = AnswerPlan(Start(Marks("<t>", "</t>")), CallFormat("brackets", "[", "]"), stop=stop)
     for text, expected in (
-        ("<t>a.b</t>c.d", "<t>a.b</t>c"),
-        ("a<t>b.c</t>", "a<t>b"),  # not protected: the part is not at the beginning
-        ("a[b.c]d.e", "a[b.c]d"),
-        ("[.][.] x.", "[.][.] x"),
-        ("a[b.c", "a[b.c"),
-        (" <t", " <t"),
-        (" <t.", " <t"),
-        ("<t>a</t>\n\nb\n\nc", "<t>a</t>\n\nb"),  # blanks after such a part are not searched
-        ("[a]\n\n[b]\n\n", "[a]\n\n[b]\n\n"),
-        ("a\n\n[b]", "a"),
-        ("[a]\n\nU:b", "[a]"),
+        ("<t>a.b</t>c.d", [Reasoning("a.b"), Text("c"), DOT]),
+        ("a<t>b.c</t>", [Text("a<t>b"), DOT]),  # not at the beginning
+        (f"a[{CALL}]d.e", [Text("a"), FOUND, Text("d"), DOT]),
+        (f"[{CALL}][{CALL}] x.", [FOUND, FOUND, Text("x"), DOT]),
+        ("a[b.c", [Text("a[b"), DOT]),
+        (" <t", [Text(" <t")]),
+        (" <t.", [Text(" <t"), DOT]),
+        ("<t>a</t>\n\nb\n\nc", [Reasoning("a"), Text("b"), LINES]),  # not in blanks after such a part
+        (f"[{CALL}]\n\n[{CALL}]\n\n", [FOUND, FOUND]),
+        (f"a\n\n[{CALL}]", [Text("a"), LINES]),
+        (f"[{CALL}]\n\nU:b", [FOUND, Stop("\n\nU:")]),
     ):
-        steps: list[list[Event]] = [_START, *([_append(char)] for char in text), list(_END)]
-        assert _follow(_answer([".", "\n\n", "\n\nU:"], protected), steps)[0] == expected, text
-    steps = [_START, *([_append(char)] for char in "a.b</t>c.d"), list(_END)]
-    opened = Protected((("<t>", "</t>"),), open=True)
-    assert _follow(_answer(["."], opened), steps)[0] == "a.b</t>c"
-    whole = Protected((("<t>", "</t>"), ("{", "")))
-    for text, expected in (("{a.b", "{a.b"), ("<t>.</t> {.}", "<t>.</t> {.}"), ("a{.", "a{")):
-        steps = [_START, *([_append(char)] for char in text), list(_END)]
-        assert _follow(_answer(["."], whole), steps)[0] == expected, text
-
-
-def test_begin_markers_of_protected_parts_contain_no_stop_string() -> None:
-    protected = Protected(inner=("<call>", "</call>"))
+        assert _found(plan, text) == expected, text
+    opened = AnswerPlan(Start(Marks("<t>", "</t>"), open=True), stop=stop)
+    assert _found(opened, "a.b</t>c.d") == [Reasoning("a.b"), Text("c"), DOT]
+    whole = AnswerPlan(Start(Marks("<t>", "</t>")), CallFormat("whole", "", ""), stop=stop)
     for text, expected in (
-        ("<call>a<</call>b<c", "<call>a<</call>b"),
-        ("x<call>a</call>", "x<call>a</call>"),
-        ("x<calm>", "x"),
-        ("x <ca", "x "),
-        ("x<<call>a", "x"),
-        ("al", ""),
-        ("<call>1</call> all", "<call>1</call> "),
-        ("l<call>x", "l<call>x"),
+        (CALL, [FOUND]),
+        (f"<t>.</t> {CALL}", [Reasoning("."), FOUND]),
+        ("a{.", [Text("a{"), DOT]),
     ):
-        for stops in (["<", "al"], ["<", "al", "<call"]):
-            for pieces in ([text], list(text)):
-                steps: list[list[Event]] = [_START, *([_append(piece)] for piece in pieces), list(_END)]
-                assert _follow(_answer(stops, protected), steps)[0] == expected, text
+        assert _found(whole, text) == expected, text
 
 
-def test_protected_part_can_be_backtracked() -> None:
-    answer = _answer(["."], Protected((("<t>", "</t>"),)))
+def test_marks_before_calls_contain_no_stop_string() -> None:
+    for stop in (("<", "al"), ("<", "al", "<call")):
+        plan = AnswerPlan(form=CallFormat("marked", "<call>", "</call>"), stop=stop)
+        for text, expected in (
+            (f"<call>{CALL}</call>b<c", [FOUND, Text("b"), Stop("<")]),
+            (f"x<call>{CALL}</call>", [Text("x"), FOUND]),
+            ("x<calm>", [Text("x"), Stop("<")]),
+            ("x <ca", [Text("x "), Stop("<")]),
+            (f"x<<call>{CALL}", [Text("x"), Stop("<")]),
+            ("al", [Stop("al")]),
+            (f"<call>{CALL}</call> all", [FOUND, Stop("al")]),
+            ("l<call>x", [Text("l"), Stop("<")]),  # no call
+        ):
+            assert _found(plan, text) == expected, text
+
+
+def test_reasoning_can_be_backtracked() -> None:
+    answer = _answer(plan=AnswerPlan(Start(Marks("<t>", "</t>")), stop=(".",)))
     steps: list[list[Event]] = [
         _START,
         [_append("<t>")],
@@ -260,6 +281,7 @@ def test_protected_part_can_be_backtracked() -> None:
     ]
     text, deltas = _follow(answer, steps)
     assert text == "y" and deltas[-1].stop == "."
+    assert [delta.reread for delta in deltas] == [False, False, False, True, False, False]
 
 
 def test_memory_of_stop_strings_is_bounded_by_their_length() -> None:
@@ -279,7 +301,7 @@ def test_memory_of_stop_strings_is_bounded_by_their_length() -> None:
 
 
 def test_error_names_the_field_with_the_controller() -> None:
-    answer = AnswerText(lambda token: b"", param="script")
+    answer = AnswerText(lambda token: b"", StopFinder(), "script")
     with pytest.raises(ApiError, match="out of memory") as caught:
         answer.follow([*_START, Finished(0, 0, FinishReason.ERROR, MemoryLimitError("out of memory"))])
     assert (caught.value.code, caught.value.param) == ("memory_limit", "script")

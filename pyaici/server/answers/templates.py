@@ -6,11 +6,11 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyaici.engines.chat_template import chat_text
-from pyaici.server.apis.openai.tool_format import as_object
-from pyaici.server.apis.openai.tool_formats import (
+from pyaici.server.answers.formats import CallFormat, as_object
+from pyaici.server.answers.known_formats import (
     COMMAND_R,
     FORMATS,
     HERMES,
@@ -19,9 +19,6 @@ from pyaici.server.apis.openai.tool_formats import (
     PYTHONIC,
     SMOLLM2,
 )
-
-if TYPE_CHECKING:
-    from pyaici.server.apis.openai.tool_format import ToolFormat
 
 _NAME, _ARGUMENTS, _RESULT = "probe_tool", {"probe_key": "probe value"}, "probe result"
 #: arguments that are not JSON
@@ -54,7 +51,7 @@ _ANSWER = {"role": "tool", "tool_call_id": "probe0000", "name": _NAME, "content"
 class TemplateTools:
     """The tool format of a model, and what its chat template already does."""
 
-    form: ToolFormat
+    form: CallFormat
     #: the template presents the tools to the model, and asks for calls in this format
     describes_tools: bool = False
     #: the template writes calls of earlier turns in this format, and their results

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyaici.engines.engine import (
     BackTracked,
@@ -19,52 +17,14 @@ from pyaici.engines.engine import (
     TokensAppended,
 )
 from pyaici.engines.record import TextTrail, shared_length
-from pyaici.server.apis.stops import Protected, Stops
 from pyaici.server.http.errors import busy, from_aici
 
 if TYPE_CHECKING:
     from pyaici.engines.engine import Event
+    from pyaici.server.answers.reader import Event as AnswerEvent
+    from pyaici.server.answers.reader import Reader
+    from pyaici.server.answers.stops import StopFinder
     from pyaici.server.service import Job, Service
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def read_json(text: str) -> Any:
-    """Parses JSON in a model's or client's text into a value that can be written again as UTF-8.
-
-    Half of a surrogate pair is not a character: an escaped one, such as ``"\\ud800"``, becomes U+FFFD. Raises
-    ValueError for invalid JSON, and for values that are nested too deeply or too large.
-    """
-    try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        if "\\u" in text:
-            written = json.dumps(value, ensure_ascii=False)
-            whole = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", written)
-            value = value if whole == written else json.loads(whole)
-        return value
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def split_json(text: str) -> tuple[Any, str]:
-    """Returns the JSON value that a text begins with, as `read_json` does, and what follows it and blanks."""
-    bare = text.lstrip()
-    try:
-        _, end = json.JSONDecoder().raw_decode(bare)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return read_json(bare[:end]), bare[end:].lstrip()
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    if (value := float(text)) in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is too large")
-    return value
 
 
 #: finish reasons that cut a text off
@@ -93,6 +53,9 @@ class TextDelta:
     text: str = ""
     #: characters at the end of the text sent before that are no longer valid
     retracted: int = 0
+    #: what the reader has found since the previous delta; if it has read the whole text again, all of that
+    events: list[AnswerEvent] = field(default_factory=list)
+    reread: bool = False
     #: tokens whose text has begun to be sent; a token without text comes with the next token that has text
     tokens: list[TextToken] = field(default_factory=list)
     #: tokens at the end of those sent before that are no longer valid
@@ -104,8 +67,6 @@ class TextDelta:
     cached: int = 0
     #: "stop" or "length" in the last delta
     finish: str | None = None
-    #: the controller ended the sequence, so what it describes is complete
-    complete: bool = False
     #: the stop string that ended the answer, which is no part of the text
     stop: str | None = None
     #: what the controller printed, such as which parts of a schema it does not enforce
@@ -118,17 +79,18 @@ class AnswerText:
     def __init__(
         self,
         token_bytes: Callable[[int], bytes],
-        stop: Sequence[str] = (),
-        protected: Protected | None = None,
+        reader: Reader | StopFinder,
         param: str | None = None,
     ) -> None:
         """Starts with an empty answer.
 
-        `token_bytes`: of the model's vocabulary. `protected`: parts in which no stop string counts. `param`:
-        the request's field that names the controller, for errors.
+        `token_bytes`: of the model's vocabulary. `reader`: reads the text, and finds its end. `param`: the
+        request's field that names the controller, for errors.
         """
         self._param = param
-        self._stops = Stops(stop, protected)
+        self._reader = reader
+        #: text of this step that the reader does not know, and how much it knows that is no longer valid
+        self._new, self._gone = "", 0
         #: finds which part of the text belongs to each token
         self._trail = TextTrail(token_bytes)
         self._root = -1
@@ -179,39 +141,54 @@ class AnswerText:
             self._tokens.append(TextToken(token, start, logprob, top))
             start += len(self._trail.append([token]))
         self._text += event.text
+        self._new += event.text
 
     def _take_back(self, event: BackTracked) -> None:
         """Removes backtracked tokens, which may include a part of the prompt."""
-        self._text = self._text[: max(0, len(self._text) - len(event.text))]
-        self._stops.cut(len(self._text))
+        count = min(len(event.text), len(self._text))
+        self._text = self._text[: len(self._text) - count]
+        kept = max(0, len(self._new) - count)
+        self._gone += count - (len(self._new) - kept)
+        self._new = self._new[:kept]
         self._trail.backtrack(event.count)
         del self._tokens[max(0, len(self._tokens) - event.count) :]
         self._valid_tokens = min(self._valid_tokens, len(self._tokens))
 
     def _delta(self) -> TextDelta:
-        found = self._stops.find(self._text, last=self._reason is not None)
-        over = found is not None or self._reason is not None
-        end, stop = found or (len(self._text), None)
-        if not over:
-            end -= self._stops.held(self._text)
+        reader, reread = self._reader, self._gone > 0
+        events = (reader.cut(self._gone) if reread else []) + reader.feed(self._new)
+        self._new, self._gone = "", 0
+        if self._reason is not None:
+            events += reader.end()
+        over = reader.over or self._reason is not None
+        # the rest may begin in the text of an earlier sequence
+        end, stop = max(0, len(self._text) - reader.rest), reader.stop
         kept = self._sent_text[: shared_length(self._sent_text, self._text[:end])]
         retracted, new = len(self._sent_text) - len(kept), self._text[len(kept) : end]
         self._sent_text = kept + new
         # a token whose text is in both parts belongs to the first
-        ready = len(self._tokens) if over and stop is None else self._begun(end)
+        ready = self._begun(end) if stop is not None or not over else len(self._tokens)
         left = min(self._valid_tokens, ready)
         tokens, retracted_tokens = self._tokens[left:ready], self._sent_tokens - left
         self._sent_tokens = self._valid_tokens = ready
-        counted = len(self._tokens) if stop is None else self._begun(end + len(stop))
+        counted = len(self._tokens) if stop is None else self._begun(end + len(stop.mark))
         grown, self._counted = counted - self._counted, counted
         finish = None
         if over:
-            finish = "length" if stop is None and self._reason in _CUT else "stop"
-        complete = self._reason is FinishReason.STOP
+            finish = "length" if not reader.over and self._reason in _CUT else "stop"
         cached, self._cached = self._cached, 0
-        logs = self._logs
         return TextDelta(
-            new, retracted, tokens, retracted_tokens, grown, cached, finish, complete, stop, logs
+            new,
+            retracted,
+            events,
+            reread,
+            tokens,
+            retracted_tokens,
+            grown,
+            cached,
+            finish,
+            stop=stop.mark if stop else None,
+            logs=self._logs,
         )
 
     def _begun(self, end: int) -> int:
@@ -222,8 +199,7 @@ class AnswerText:
 async def answer_deltas(
     service: Service,
     job: Job,
-    stop: Sequence[str] = (),
-    protected: Protected | None = None,
+    reader: Reader | StopFinder,
     *,
     in_turn: bool = False,
 ) -> AsyncGenerator[TextDelta, None]:
@@ -232,7 +208,7 @@ async def answer_deltas(
     The first delta is empty: it reports that the request has been accepted. `in_turn`: see `Service.run`.
     """
     param = None if job.controller is None else job.controller.param
-    answer = AnswerText(service.model.vocabulary.token_bytes, stop, protected, param)
+    answer = AnswerText(service.model.vocabulary.token_bytes, reader, param)
     async with service.run(job, in_turn=in_turn) as stream:
         yield TextDelta()
         async for events in stream:

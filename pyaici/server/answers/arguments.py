@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-from pyaici.server.apis.text import read_json
-
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
     bool: ("boolean",),
@@ -24,6 +24,41 @@ _ALL = frozenset(name for names in _TYPES.values() for name in names)
 #: most work to find the types of all arguments of a tool, and more for each argument: a schema visited, a
 #: value listed in it and a character of a reference count one each
 _BASE_WORK, _WORK_EACH = 1 << 12, 1 << 5
+
+
+def read_json(text: str) -> Any:
+    """Parses JSON in a model's or client's text into a value that can be written again as UTF-8.
+
+    Half of a surrogate pair is not a character: an escaped one, such as ``"\\ud800"``, becomes U+FFFD. Raises
+    ValueError for invalid JSON, and for values that are nested too deeply or too large.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        if "\\u" in text:
+            written = json.dumps(value, ensure_ascii=False)
+            whole = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", written)
+            value = value if whole == written else json.loads(whole)
+        return value
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def guess_json(text: str) -> Any:
+    """Returns the value of a text of unknown type: JSON, or the text itself."""
+    try:
+        return read_json(text)
+    except ValueError:
+        return text
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    if (value := float(text)) in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is too large")
+    return value
 
 
 class _Work:
