@@ -54,6 +54,7 @@ from aicirt.wasm.imports import host_functions
 from aicirt.wasm.module.check import check
 from aicirt.worker import client as worker_client
 from aicirt.worker import loop, memory, owners, scheduling, steps, templates
+from aicirt.worker.control import Controls
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
 from lab.runners.compiled import code_of
@@ -500,9 +501,11 @@ class LocalWorker:
         self._bell = bell
         self._listener = _Listener(bell, self.engine.interrupt_slice)
         self._control = FrameSocket(ours)
-        parts: list[Any] = [self._control, bell, self._listener, self.engine, self._linker, _Ticker()]
+        parts: list[Any] = [bell, self._listener, self.engine, _Ticker()]
         self.worker = Worker(*parts, config.request, config.worker)
-        programs = self.worker._controls._programs
+        controls = Controls(self.worker, self._control, self._linker)
+        self.worker.serve_supervisor = controls.serve
+        programs = controls._programs
         load_code = programs.get
         # a real worker's working directory is the folder of compiled modules
         programs.get = lambda module, path: load_code(module, str(Path(config.code, path)))  # type: ignore[method-assign]

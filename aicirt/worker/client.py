@@ -17,10 +17,9 @@ from aicirt.worker.results import RowWriter
 
 if TYPE_CHECKING:
     from aicirt.worker.findings import Findings
+    from aicirt.worker.hostapi import LoadedVocabulary
     from aicirt.worker.owners import Written
-    from aicirt.worker.sequence import Sequence
-    from aicirt.worker.steps import StepWork
-    from aicirt.worker.templates import LoadedVocabulary
+    from aicirt.worker.sequence import Sequence, Step
 
 
 _CHILD_BIT = 1 << 31
@@ -67,7 +66,7 @@ class Client:
         #: sequences that were put off in the last step; they come first, in this order, in the next one
         self.put_off: list[int] = []
         #: steps without a second answer yet
-        self.steps: list[StepWork] = []
+        self.steps: list[Step] = []
         #: error after which the client is unusable; the worker then drops it
         self.broken: AiciError | None = None
         #: counts of late steps, of forks, and of sequences that ended with an error, by its code

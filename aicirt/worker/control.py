@@ -15,10 +15,12 @@ from aicirt.ipc.segment import Layout
 from aicirt.wasm.program import Program
 from aicirt.wasm.snapshot import from_wire, to_wire
 from aicirt.worker.client import Client
+from aicirt.worker.hostapi import LoadedVocabulary
 from aicirt.worker.sequence import check_arg_address
-from aicirt.worker.templates import Build, LoadedVocabulary, Programs, Template, Warmed, Warming
+from aicirt.worker.templates import Build, Programs, Template, Warmed, Warming
 
 if TYPE_CHECKING:
+    from aicirt.wasm.host import Linker
     from aicirt.worker.loop import Worker
 
 _log = logging.getLogger("aicirt.worker")
@@ -29,10 +31,15 @@ _LATER = object()
 class Controls:
     """Serves the control socket of a worker."""
 
-    def __init__(self, worker: Worker, socket: FrameSocket) -> None:
+    def __init__(
+        self, worker: Worker, socket: FrameSocket, linker: Linker, walls: dict[str, Any] | None = None
+    ) -> None:
+        """`walls`: the sandbox of this process, for `health`."""
         self._worker = worker
         self._socket = socket
-        self._programs = Programs(worker.linker, worker.settings.max_programs)
+        self._walls = walls or {}
+        self._programs = Programs(linker, worker.settings.max_programs)
+        self._vocabularies: dict[int, LoadedVocabulary] = {}
         self._num_built = 0
         #: builds in progress, by the supervisor's numbers
         self._builds: dict[int, Build] = {}
@@ -103,20 +110,20 @@ class Controls:
             "snapshot_bytes": worker.templates.nbytes,
             "templates_given_up": worker.templates.given_up,
             "built": self._num_built,
-            "walls": worker.walls,
+            "walls": self._walls,
             "memory": worker.memory.stats(),
             "found": len(worker.findings),
         }
 
     def _vocabulary(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
         image_fd, tokenizer_fd = _take(fds), _take(fds)
-        self._worker.vocabularies[args["id"]] = LoadedVocabulary(
+        self._vocabularies[args["id"]] = LoadedVocabulary(
             image_fd, args["image_bytes"], tokenizer_fd, args["tokenizer_bytes"], args["tokenizer_kind"]
         )
 
     def _forget_vocabulary(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         """Forgets a vocabulary; its users keep it."""
-        self._worker.vocabularies.pop(args["id"], None)
+        self._vocabularies.pop(args["id"], None)
         self._worker.engine.spares.clear()
 
     def _build(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
@@ -128,7 +135,7 @@ class Controls:
         worker = self._worker
         self._num_built += 1
         arg = _argument(args, fds)
-        vocabulary = worker.vocabularies[args["vocabulary"]]
+        vocabulary = self._vocabularies[args["vocabulary"]]
         capabilities = worker.guest_capabilities(args["capabilities"], vocabulary)
 
         def done(result: Template | AiciError) -> None:
@@ -195,7 +202,7 @@ class Controls:
     def _template(self, args: dict[str, Any], fds: list[int]) -> Template:
         """Rebuilds a template from another process. Raises ProtocolError if its description is invalid."""
         arg = _argument(args, fds)
-        vocabulary = self._worker.vocabularies[args["vocabulary"]]
+        vocabulary = self._vocabularies[args["vocabulary"]]
         built = args["built"]
         file = _take(fds) if fds else -1
         snapshot = from_wire(self._program(args), built["snapshot"], file, vocabulary.file)
@@ -218,19 +225,13 @@ class Controls:
             fds[0],
             args["bell"],
             Layout.from_wire(args["layout"]),
-            worker.vocabularies[args["vocabulary"]],
+            self._vocabularies[args["vocabulary"]],
             worker.settings.max_outbox,
             args["owner"],
         )
 
     def _detach(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         self._worker.detach(args["client"])
-
-    def _client(self, args: dict[str, Any]) -> Client:
-        client = self._worker.clients.get(args["client"])
-        if client is None:
-            raise RuntimeFailure("the client has disconnected")
-        return client
 
     def _stop(self, _: int, __: dict[str, Any], ___: list[int]) -> None:
         self._worker.running = False

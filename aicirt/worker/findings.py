@@ -11,7 +11,6 @@ from aicirt.contract.errors import AiciError, ResultError
 from aicirt.settings import MOST_FINDINGS, MOST_FOUND_BYTES
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
-from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.results import check_span, too_small
 
 if TYPE_CHECKING:
@@ -53,17 +52,7 @@ class Findings:
         template = self._templates.find(seq.request.template)
         if template is None or template.asked:
             return False
-        old = seq.context
-        # neither the prompt nor variables; its output is dropped
-        instance.owner = context = GuestContext(
-            vocabulary=old.vocabulary,
-            capabilities=old.capabilities,
-            limits=old.limits,
-            arg=b"",
-            variables=None,
-            seed=0,
-        )
-        instance.log = context.write_log
+        seq.context.without_request().bind(instance)  # its output is dropped
         template.asked = True
         self._asking += 1
         question = _Question(template, instance, self._answered)

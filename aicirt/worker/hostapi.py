@@ -1,10 +1,14 @@
-"""The imports of module "aici", as aici.h declares them, and the sequence state that they access."""
+"""The imports of module "aici", as aici.h declares them, and what they access: vocabulary, output, state."""
 
 from __future__ import annotations
 
+import mmap
+import os
 from array import array
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from aicirt.contract.abi import (
     ANY_VERSION,
@@ -22,18 +26,20 @@ from aicirt.contract.abi import (
 )
 from aicirt.contract.errors import (
     ControllerFailed,
+    ProtocolError,
     ResultError,
     TimeLimitError,
     VocabularyError,
 )
 from aicirt.settings import RequestLimits
+from aicirt.system.files import Descriptor
+from aicirt.vocab.reader import VocabularyImage
+from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm.host import GuestExit, HostCallable
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
-    from aicirt.worker.owners import Owner, Variables
-    from aicirt.worker.sequence import Sequence
-    from aicirt.worker.templates import LoadedVocabulary
+    from aicirt.worker.owners import Owner, Request
 
 
 _FLAGS = STEP_ARG.offsets["flags"]
@@ -99,6 +105,52 @@ class Log:
         self.waiting = False
 
 
+class LoadedVocabulary:
+    """A registered vocabulary: its image and its tokenizer."""
+
+    __slots__ = ("_file", "_size", "_tokenize", "exact", "image", "vocab_size")
+
+    def __init__(
+        self, image_fd: int, image_bytes: int, tokenizer_fd: int, tokenizer_bytes: int, tokenizer_kind: str
+    ) -> None:
+        """Takes over the descriptors. Raises VocabularyError if the tokenizer cannot be loaded."""
+        try:
+            try:
+                data = os.pread(tokenizer_fd, tokenizer_bytes, 0) if tokenizer_bytes else b""
+            finally:
+                os.close(tokenizer_fd)
+            if len(data) != tokenizer_bytes:
+                raise ProtocolError(
+                    f"the tokenizer has {len(data)} bytes, but {tokenizer_bytes} were expected"
+                )
+            self._size = image_bytes
+            self.image = VocabularyImage(memoryview(mmap.mmap(image_fd, image_bytes, prot=mmap.PROT_READ)))
+            self.vocab_size = self.image.vocab_size
+            tokens = [self.image.token(token) for token in range(self.vocab_size)]
+            self._tokenize = load_tokenizer(tokenizer_kind, data, tokens)
+        except BaseException:
+            os.close(image_fd)
+            raise
+        self._file = Descriptor(image_fd)
+        #: whether this is the model's own tokenizer, not a substitute
+        self.exact = self._tokenize.exact
+
+    def map_into(self, instance: Instance) -> int:
+        """Maps the image into a guest at the first call; returns its address there."""
+        for mapping in instance.mappings:  # only the image is ever mapped
+            return mapping.address
+        return instance.map_readonly(self._file.fd, self._size)
+
+    @property
+    def file(self) -> tuple[int, int]:
+        """Descriptor and size of the image."""
+        return self._file.fd, self._size
+
+    def tokenize(self, text: bytes) -> bytes:
+        """Returns the tokens of `text` as little-endian uint32."""
+        return np.asarray(self._tokenize(text), dtype="<u4").tobytes()
+
+
 class GuestContext:
     """State of one instance that the imports read and change."""
 
@@ -106,25 +158,24 @@ class GuestContext:
         "arg_address",
         "asked",
         "capabilities",
+        "group",
         "limits",
         "log",
+        "request",
         "seed",
-        "sequence",
         "sources",
-        "variables",
+        "tokens",
         "vocabulary",
     )
 
     def __init__(
         self,
-        *,
         vocabulary: LoadedVocabulary,
         capabilities: dict[int, int],
         limits: RequestLimits,
         arg: bytes,
-        variables: Variables | None,
-        seed: int,
-        owner: Owner | None = None,
+        request: Request | None = None,
+        seed: int = 0,
     ) -> None:
         self.vocabulary = vocabulary
         #: of the guest's aici_step_arg; 0 = not known yet
@@ -135,13 +186,33 @@ class GuestContext:
         self.capabilities = capabilities
         self.limits = limits
         #: None while `aici_init` runs, as its result serves many requests
-        self.variables = variables
+        self.request = request
         self.seed = seed
-        self.log = Log(limits.log_bytes, owner)
+        self.log = Log(limits.log_bytes, None if request is None else request.owner)
         self.sources: list[bytes] = [b""] * NUM_SOURCES
         self.sources[ARG] = arg
-        #: holds the sources TOKENS and GROUP, which guests seldom read: the step's argument has both inline
-        self.sequence: Sequence | None = None
+        # guests seldom read these as sources: the step's argument has both inline
+        #: tokens that were added in this step
+        self.tokens: Sequence[int] = ()
+        #: the fork group that mid_process sees
+        self.group: Sequence[int] = ()
+
+    def bind(self, instance: Instance) -> None:
+        """Makes this the state of an instance, in place of any other."""
+        instance.owner = self
+        instance.log = self.write_log
+        instance.seed = self.seed
+
+    def fork(self, seed: int) -> GuestContext:
+        """Returns the state of a fork or clone, which belongs to the same request."""
+        context = GuestContext(self.vocabulary, self.capabilities, self.limits, b"", self.request, seed)
+        context.sources = list(self.sources)
+        context.arg_address, context.tokens = self.arg_address, self.tokens
+        return context
+
+    def without_request(self) -> GuestContext:
+        """Returns the state for a call that concerns no request: without prompt, variables and argument."""
+        return GuestContext(self.vocabulary, self.capabilities, self.limits, b"", seed=self.seed)
 
     def write_log(self, _fd: int, data: bytes) -> None:
         """Adds output of the guest, stdout and stderr alike, to the log."""
@@ -150,21 +221,23 @@ class GuestContext:
     def source(self, number: int) -> bytes:
         """Returns the bytes of a source. Raises ResultError if the number is unknown."""
         if number == TOKENS:
-            return array("I", self.sequence.tokens if self.sequence else ()).tobytes()
+            return array("I", self.tokens).tobytes()
         if number == GROUP:
-            return array("I", self.sequence.group if self.sequence else ()).tobytes()
+            return array("I", self.group).tobytes()
         if number >= len(self.sources):
             raise ResultError(f"aici_read: there is no source {number}")
         return self.sources[number]
 
 
-def _context(instance: Instance) -> GuestContext:
-    return cast(GuestContext, instance.owner)
+def context_of(instance: Instance) -> GuestContext:
+    """Returns the state that `GuestContext.bind` has given to an instance."""
+    context: GuestContext = instance.owner
+    return context
 
 
 def _asking(instance: Instance) -> GuestContext:
     """Returns the context for an import whose answer depends on the request."""
-    context = _context(instance)
+    context = context_of(instance)
     context.asked = True
     return context
 
@@ -179,7 +252,7 @@ def read(instance: Instance, source: int, offset: int, dst: int, length: int) ->
 
 def vocabulary(instance: Instance) -> int:
     """Maps the vocabulary image, unless it is mapped already; returns its address."""
-    return _context(instance).vocabulary.map_into(instance)
+    return context_of(instance).vocabulary.map_into(instance)
 
 
 def tokenize(instance: Instance, src: int, length: int) -> int:
@@ -200,8 +273,8 @@ def tokenize(instance: Instance, src: int, length: int) -> int:
 def var_get(instance: Instance, name: int, name_len: int, length_out: int) -> int:
     """Puts a variable's value into the VALUE source; returns its version, 0 if it is missing."""
     context = _asking(instance)
-    variables = context.variables
-    version, value = variables.get(_name(instance, name, name_len)) if variables is not None else (0, b"")
+    request = context.request
+    version, value = (0, b"") if request is None else request.variables.get(_name(instance, name, name_len))
     context.sources[VALUE] = value
     if length_out:
         instance.write(length_out, len(value).to_bytes(4, "little"))
@@ -213,15 +286,14 @@ def var_write(
 ) -> int:
     """Sets or appends to a variable; returns its new version, 0 if `when_version` differs."""
     context = _asking(instance)
-    variables = context.variables
-    if variables is None:
+    if context.request is None:
         raise ControllerFailed(
             "aici_init cannot write variables, because many requests share its result: use aici_init_prompt"
         )
     if value_len > context.limits.max_variable_bytes:
         limit = context.limits.max_variable_bytes
         raise ResultError(f"aici_var_write: a value of {value_len} bytes is over the limit of {limit}")
-    key = _name(instance, name, name_len)
+    variables, key = context.request.variables, _name(instance, name, name_len)
     data = instance.read(value, value_len)
     condition = None if when_version == ANY_VERSION else when_version
     if op == SET:
@@ -233,7 +305,7 @@ def var_write(
 
 def capability(instance: Instance, number: int) -> int:
     """Returns the value of a capability, 0 if it is unknown."""
-    return _context(instance).capabilities.get(number, 0)
+    return context_of(instance).capabilities.get(number, 0)
 
 
 def stop(instance: Instance) -> None:
@@ -255,7 +327,7 @@ def fail(instance: Instance, message: int, length: int) -> None:
 
 def warn(instance: Instance) -> None:
     """Tells the guest in its aici_step_arg that the running call has nearly used its time."""
-    if address := _context(instance).arg_address:
+    if address := context_of(instance).arg_address:
         instance.view[address + _FLAGS] |= ARG_HURRY
 
 

@@ -7,6 +7,7 @@ import logging
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,6 @@ from aicirt.contract.errors import (
     ControllerFailed,
     ProtocolError,
     RuntimeFailure,
-    SpaceError,
 )
 from aicirt.contract.messages import (
     CLONE,
@@ -37,23 +37,21 @@ from aicirt.contract.messages import (
 )
 from aicirt.ipc.cpu import SAMPLING_SECONDS, Placement, spin
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import IDLE_WAIT_SECONDS, MOST_SPARES, RequestLimits, WorkerSettings
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
 from aicirt.wasm.engine import Engine, Ticker
 from aicirt.wasm.fiber import Fiber
-from aicirt.wasm.host import GuestExit, Linker
+from aicirt.wasm.host import GuestExit
 from aicirt.worker.client import Client
-from aicirt.worker.control import Controls
 from aicirt.worker.findings import Findings
-from aicirt.worker.hostapi import GuestContext, warn
+from aicirt.worker.hostapi import GuestContext, LoadedVocabulary, warn
 from aicirt.worker.memory import GuestMemory
-from aicirt.worker.owners import Owner, Owners, Request
+from aicirt.worker.owners import Owners, Request
 from aicirt.worker.scheduling import Agenda, Listener, Meter, Work
 from aicirt.worker.sequence import Sequence
-from aicirt.worker.steps import StepWork, make_child
-from aicirt.worker.templates import LoadedVocabulary, Templates
+from aicirt.worker.steps import Resources, StepWork
+from aicirt.worker.templates import Templates
 
 _log = logging.getLogger("aicirt.worker")
 #: new objects after which garbage is collected: between rounds, not at Python's own thresholds
@@ -67,24 +65,22 @@ class Worker:
 
     def __init__(
         self,
-        control: FrameSocket,
         bell: Doorbell,
         listener: Listener,
         engine: Engine,
-        linker: Linker,
         ticker: Ticker,
         limits: RequestLimits,
         settings: WorkerSettings,
     ) -> None:
         self.engine = engine
-        self.linker = linker
         self.limits = limits
         self.settings = settings
         self.clients: dict[int, Client] = {}
-        self.vocabularies: dict[int, LoadedVocabulary] = {}
         self.agenda = Agenda()
         self.templates = Templates(settings)
         self.running = True
+        #: serves one call of the supervisor, if there is one; returns False if there is none
+        self.serve_supervisor: Callable[[], bool] = lambda: False
         self.meter = Meter()
         self.steps = 0
         #: number of sequences that clients have asked to start
@@ -92,17 +88,17 @@ class Worker:
         #: counters of clients that have gone, and of events without a client
         self.past: Counter[str] = Counter()
         self.owners = Owners(settings, self.past)
-        self.memory = GuestMemory(settings, self.clients, engine.reaper)
+        self.memory = GuestMemory(settings, self._sequences, engine.reaper)
         self.findings = Findings(self.templates, self.memory, self.agenda)
-        #: the sandbox of this process, for `health`
-        self.walls: dict[str, Any] = {}
+        self._resources = Resources(
+            *(settings, limits, engine, ticker, self.agenda, self.owners, self.memory, self.findings)
+        )
         #: engine, whether the tokenizer is exact, and result of the last `guest_capabilities`
         self._capabilities: tuple[list[list[int]] | None, bool, dict[int, int]] = None, False, {}
         self._bell = bell
         self._listener = listener
         self._placement = Placement()
-        self.ticker = ticker
-        self._controls = Controls(self, control)
+        self._ticker = ticker
         engine.wanted = self._wanted
         engine.warn = warn
         engine.spares.limit = MOST_SPARES
@@ -112,18 +108,8 @@ class Worker:
         """Live sequences of all clients."""
         return sum(len(client.sequences) for client in self.clients.values())
 
-    def check_room(self, owner: Owner | None, count: int, others: int = 0) -> None:
-        """Raises SpaceError or OwnerLimitError if there is no room for `count` more sequences of the owner.
-
-        `others`: number of other owners' sequences that are about to be made.
-        """
-        live, limit = self.num_sequences, self.settings.max_sequences
-        if live + count + others > limit:
-            raise SpaceError(
-                f"this worker has {live} sequences; the limit is {limit} (max_sequences)", limit=limit
-            )
-        if owner is not None:
-            owner.check_sequences(count)
+    def _sequences(self) -> Iterator[Sequence]:
+        return (seq for client in self.clients.values() for seq in client.sequences.values())
 
     def run(self) -> None:
         """Serves until the supervisor stops the worker or has gone."""
@@ -143,7 +129,7 @@ class Worker:
         called = self._bell.wait(self._timeout()) and called
         self._placement.restore()
         # armed during all work, because guests may run in any part of it
-        with self.ticker:
+        with self._ticker:
             busy = self._serve()
             if called and not busy:
                 busy = self._expect_step()
@@ -209,7 +195,7 @@ class Worker:
         busy = False
         for client in list(self.clients.values()):
             busy = self._read(client) or busy
-        if self._controls.serve():
+        if self.serve_supervisor():
             busy = True
         if self.agenda:
             self._listener.listen()
@@ -264,7 +250,7 @@ class Worker:
         op = message[OPERATION]
         if op == STEP:
             self.steps += 1
-            StepWork(self, client, StepRequest(*message)).run()
+            StepWork(self._resources, client, StepRequest(*message)).run()
         elif op == START:
             self.asked += 1
             self._start(client, Start(*message))
@@ -327,7 +313,7 @@ class Worker:
         if start.seq in client.sequences:
             raise ProtocolError(f"sequence {start.seq} exists already")
         owner = self.owners.get(template.owner)
-        self.check_room(owner, 1)
+        self.owners.check_room(owner, 1)
         if len(start.prompt) > 4 * self.limits.max_prompt_tokens:
             raise RuntimeFailure(
                 f"the prompt has {len(start.prompt) // 4} tokens; the limit is "
@@ -335,18 +321,13 @@ class Worker:
             )
         request = Request(self.limits, owner, client.written)
         request.template = start.template
+        capabilities = self.guest_capabilities(start.capabilities, template.vocabulary)
         context = GuestContext(
-            vocabulary=template.vocabulary,
-            capabilities=self.guest_capabilities(start.capabilities, template.vocabulary),
-            limits=self.limits,
-            arg=template.arg,
-            variables=request.variables,
-            seed=start.seed,
-            owner=request.owner,
+            template.vocabulary, capabilities, self.limits, template.arg, request, start.seed
         )
-        context.sources[PROMPT] = start.prompt
+        context.arg_address, context.sources[PROMPT] = template.arg_address, start.prompt
         instance = self.memory.start(owner.name, template.snapshot, start.prompt)
-        seq = Sequence(start.seq, instance, context, request, template.arg_address)
+        seq = Sequence(start.seq, instance, context)
         if template.log:  # written last: closing the sequence releases the log's bytes
             context.log.write(template.log)
         client.sequences[start.seq] = seq
@@ -375,7 +356,7 @@ class Worker:
             if parent is None:
                 raise ProtocolError(f"there is no sequence {clone.parent} to clone")
             if parent.copies is not None:
-                self.check_room(parent.request.owner, len(parent.copies) + 1)
+                self.owners.check_room(parent.request.owner, len(parent.copies) + 1)
                 parent.copies.append(clone)
                 return
             if parent.mid is not None:
@@ -384,9 +365,9 @@ class Worker:
                 )
             if clone.child in client.sequences:
                 raise ProtocolError(f"sequence {clone.child} exists already")
-            self.check_room(parent.request.owner, 1)
+            self.owners.check_room(parent.request.owner, 1)
             (instance,) = self.memory.fork(parent, 1)
-            child = make_child(parent, clone.child, instance)
+            child = parent.child(clone.child, instance)
             child.outcome = parent.outcome
             child.by_engine = True
             parent.request.clones += 1

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aicirt.wasm.memory import Reaper
     from aicirt.wasm.program import Program
     from aicirt.wasm.snapshot import Snapshot
-    from aicirt.worker.client import Client
     from aicirt.worker.sequence import Sequence
 
 #: memory that a sequence takes besides its pages and its instance: page tables, Python objects
@@ -58,13 +57,19 @@ class GuestMemory:
     """Counts the memory of guests by owner, and ends the largest guests beyond a limit."""
 
     def __init__(
-        self, settings: WorkerSettings, clients: dict[int, Client], reaper: Reaper | None = None
+        self,
+        settings: WorkerSettings,
+        sequences: Callable[[], Iterator[Sequence]],
+        reaper: Reaper | None = None,
     ) -> None:
-        """`reaper`: memory that it has not freed yet counts for the worker, but for no owner."""
+        """`sequences` yields those of all clients.
+
+        `reaper`: memory that it has not freed yet counts for the worker, but for no owner.
+        """
         # the daemon replaces 0 by a share of the free memory; a worker without a daemon has no limit
         self._owner_limit = settings.owner_memory_bytes or sys.maxsize
         self._worker_limit = settings.worker_memory_bytes or sys.maxsize
-        self._clients = clients
+        self._sequences = sequences
         self._reaper = reaper
         #: guests that belong to no sequence
         self._others: list[Holder] = []
@@ -138,7 +143,7 @@ class GuestMemory:
 
     def fork(self, seq: Sequence, count: int) -> list[Instance]:
         """Forks the guest of a sequence. Raises as `check` does, or the error that has ended the sequence."""
-        owner, instance = _owner(seq), seq.instance
+        owner, instance = seq.request.owner_name, seq.instance
         besides = _besides(instance.program)
         if instance.store:
             instance.refresh()
@@ -174,7 +179,7 @@ class GuestMemory:
         return (page_faults() - self._faults) * PAGE + self._added
 
     def _num_guests(self) -> int:
-        return len(self._others) + sum(len(client.sequences) for client in self._clients.values())
+        return len(self._others) + sum(1 for _ in self._sequences())
 
     def _fits(self, owner: str, more: int) -> bool:
         growth = self._growth() + more
@@ -191,10 +196,9 @@ class GuestMemory:
 
     def _holders(self) -> Iterator[Holder]:
         """Yields all guests that have not been closed."""
-        for client in self._clients.values():
-            for seq in client.sequences.values():
-                if seq.instance.store:
-                    yield Holder(seq.instance, seq.context, _owner(seq), seq.request, seq.end)
+        for seq in self._sequences():
+            if seq.instance.store:
+                yield Holder(seq.instance, seq.context, seq.request.owner_name, seq.request, seq.end)
         self._others = [holder for holder in self._others if holder.instance.store]
         yield from self._others
 
@@ -268,11 +272,6 @@ class GuestMemory:
             limit=self._worker_limit,
             bytes=total,
         )
-
-
-def _owner(seq: Sequence) -> str:
-    owner = seq.request.owner
-    return "" if owner is None else owner.name
 
 
 def _own_bytes(holder: Holder) -> int:

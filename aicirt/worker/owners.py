@@ -12,6 +12,7 @@ from aicirt.contract.errors import (
     DeadlockError,
     LivelockError,
     OwnerLimitError,
+    SpaceError,
     VariableLimitError,
 )
 from aicirt.settings import TICK_MS, RequestLimits, WorkerSettings
@@ -107,7 +108,7 @@ class Variables:
 
 
 class Owner:
-    """An owner's use of this worker; exists as long as one of the owner's requests."""
+    """An owner's use of this worker; exists at least as long as one of the owner's requests."""
 
     __slots__ = (
         "__weakref__",
@@ -189,7 +190,9 @@ class Owners:
         self._settings = settings
         self._counters = counters
         self._owners: WeakValueDictionary[str, Owner] = WeakValueDictionary()
-        #: owners with sequences; of the others, it depends on the garbage collection how long they exist
+        #: kept, since the next request is often of the same owner
+        self._last: Owner | None = None
+        #: owners with sequences
         self.active: set[Owner] = set()
         #: owners that have used more than their share of the last step
         self.in_debt: list[Owner] = []
@@ -199,7 +202,21 @@ class Owners:
         owner = self._owners.get(name)
         if owner is None:
             owner = self._owners[name] = Owner(name, self._settings, self._counters, self.active)
+        self._last = owner
         return owner
+
+    def check_room(self, owner: Owner | None, count: int, others: int = 0) -> None:
+        """Raises SpaceError or OwnerLimitError if there is no room for `count` more sequences of the owner.
+
+        `others`: number of other owners' sequences that are about to be made.
+        """
+        live, limit = sum(one.sequences for one in self.active), self._settings.max_sequences
+        if live + count + others > limit:
+            raise SpaceError(
+                f"this worker has {live} sequences; the limit is {limit} (max_sequences)", limit=limit
+            )
+        if owner is not None:
+            owner.check_sequences(count)
 
 
 def _all(count: int) -> str:

@@ -23,6 +23,7 @@ from aicirt.wasm.engine import Engine, Ticker
 from aicirt.wasm.host import Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.memory import Reaper
+from aicirt.worker.control import Controls
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
 from aicirt.worker.scheduling import Listener
@@ -80,6 +81,6 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list
     listener = Listener(bell, engine.interrupt_slice)
     listener.start()
     take_short_turns(_TURN_SECONDS)
-    worker = Worker(control, bell, listener, engine, linker, ticker, config.request, config.worker)
-    worker.walls = walls.to_wire()
+    worker = Worker(bell, listener, engine, ticker, config.request, config.worker)
+    worker.serve_supervisor = Controls(worker, control, linker, walls.to_wire()).serve
     return worker, [listener.stop, reaper.stop, ticker.close]

@@ -39,13 +39,16 @@ from aicirt.contract.abi import (
     SPLICE,
     STOP,
 )
-from aicirt.contract.errors import CapabilityError, EmptyMaskError, LivelockError, ResultError
+from aicirt.contract.errors import CapabilityError, EmptyMaskError, ResultError
 from aicirt.contract.messages import Bare, Sample, Splice
+from aicirt.worker.hostapi import capability, context_of
 
 if TYPE_CHECKING:
     from aicirt.ipc.segment import Layout, RowPool
     from aicirt.wasm.instance import Instance
-    from aicirt.worker.sequence import Sequence
+
+#: number (-1: none) and generation of a row
+Row = tuple[int, int]
 
 _PRE = PRE_RESULT.packer("size", "num_forks")
 _POST = POST_RESULT.packer("size", "verb")
@@ -122,12 +125,16 @@ class RowWriter:
         self._nothing = bytes(min(_LOOK_BYTES, self._mask_bytes))
         self._look = slice(0, len(self._nothing))
 
-    def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
-        """Reads an aici_mid_result, and sets the sequence's `flags` to those of the result.
+    def read_mid(
+        self, instance: Instance, address: int, seq: int, length: int, last_row: Row | None
+    ) -> tuple[Bare | Sample | Splice, int, Row | None]:
+        """Reads the aici_mid_result of sequence number `seq`, which has `length` tokens.
 
-        Raises ResultError, EmptyMaskError, LivelockError, CapabilityError or SpaceError.
+        `last_row`: the row to which AICI_ROW_SAME refers. Returns the message for the client, AICI_MID_*,
+        and the row to which AICI_ROW_SAME refers in the next result.
+
+        Raises ResultError, EmptyMaskError, CapabilityError or SpaceError.
         """
-        instance = seq.instance
         try:
             fields = _MID.unpack_from(instance.view, address)
         except struct.error:
@@ -139,23 +146,32 @@ class RowWriter:
             if size < _OLD_MID_SIZE:
                 raise too_small("aici_mid_result", size, _OLD_MID_SIZE)
             flags = 0
-        seq.flags = _known(flags, seq) if flags else 0
+        if flags:
+            flags = _known(flags, instance)
         if verb == SAMPLE:
             if top_k:
-                top_k = min(top_k, seq.context.capabilities.get(CAP_TOP_K, 0))
+                top_k = min(top_k, capability(instance, CAP_TOP_K))
             wanted = _temperature(temperature) if temperature else None
             if kind == ROW_BITMASK:
-                seq.last_row = row, generation = self._copied(instance, row, row_len)
+                last_row = row, generation = self._copied(instance, row, row_len)
                 count = 0
+            elif kind == ROW_SAME:
+                if last_row is None:
+                    raise ResultError("aici_mid_result: AICI_ROW_SAME, but this sequence had no row before")
+                (row, generation), count = last_row, 0
             else:
-                row, generation, count = self._other_row(seq, kind, row, row_len, default)
-                if kind != ROW_SAME:
-                    seq.last_row = (row if kind in (ROW_SPARSE, ROW_DENSE) else -1), generation
-            return _sample((seq.id, SAMPLE, kind, row, generation, count, default, wanted, top_k))
+                row, generation, count = self._other_row(instance, kind, row, row_len, default)
+                last_row = (row if kind in (ROW_SPARSE, ROW_DENSE) else -1), generation
+            return (
+                _sample((seq, SAMPLE, kind, row, generation, count, default, wanted, top_k)),
+                flags,
+                last_row,
+            )
         if verb == STOP:
-            return Bare(seq.id, STOP)
+            return Bare(seq, STOP), flags, last_row
         if verb == SPLICE:
-            return self._splice(seq, backtrack, ff_tokens, num_ff)
+            tokens = self._ff_tokens(instance, ff_tokens, num_ff, backtrack, length)
+            return Splice(seq, SPLICE, backtrack, tokens), flags, last_row
         raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE or SPLICE")
 
     def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
@@ -184,7 +200,7 @@ class RowWriter:
         return first < len(mask)
 
     def _other_row(
-        self, seq: Sequence, kind: int, row: int, row_len: int, default: float
+        self, instance: Instance, kind: int, row: int, row_len: int, default: float
     ) -> tuple[int, int, int]:
         if kind == ROW_ALL:
             return 0, 0, 0
@@ -192,21 +208,15 @@ class RowWriter:
             if row >= self._layout.vocab_size:
                 raise ResultError(f"aici_mid_result: token {row} is not below {self._layout.vocab_size}")
             return row, 0, 0
-        if kind == ROW_SAME:
-            if seq.last_row is None:
-                raise ResultError("aici_mid_result: AICI_ROW_SAME, but this sequence had no row before")
-            return (*seq.last_row, 0)
         if kind not in (ROW_SPARSE, ROW_DENSE):
             raise ResultError(f"aici_mid_result: there is no row kind {kind}")
-        if not seq.context.capabilities.get(CAP_DENSE, 0):
+        if not capability(instance, CAP_DENSE):
             raise CapabilityError("this engine does not support SPARSE or DENSE rows (AICI_CAP_DENSE)")
-        return (
-            self._sparse(seq, row, row_len, default)
-            if kind == ROW_SPARSE
-            else self._dense_row(seq, row, row_len)
-        )
+        if kind == ROW_SPARSE:
+            return self._sparse(instance, row, row_len, default)
+        return self._dense_row(instance, row, row_len)
 
-    def _sparse(self, seq: Sequence, row: int, count: int, default: float) -> tuple[int, int, int]:
+    def _sparse(self, instance: Instance, row: int, count: int, default: float) -> tuple[int, int, int]:
         layout = self._layout
         if default not in (0.0, _NEG_INF):
             raise ResultError(f"aici_mid_result: row_default is {default}, but must be 0 or -inf")
@@ -215,8 +225,8 @@ class RowWriter:
                 f"aici_mid_result: {count} sparse entries; the limit is {layout.row_bytes // _BIAS_SIZE}. "
                 "Use AICI_ROW_DENSE for more"
             )
-        check_span(seq.instance, row, count * _BIAS_SIZE, "row")
-        data = seq.instance.read(row, count * _BIAS_SIZE)
+        check_span(instance, row, count * _BIAS_SIZE, "row")
+        data = instance.read(row, count * _BIAS_SIZE)
         pairs = np.frombuffer(data, dtype=np.uint32).reshape(count, 2)
         bias = pairs[:, 1].view(np.float32) if count else np.empty(0, np.float32)
         if count and int(pairs[:, 0].max()) >= layout.vocab_size:
@@ -231,12 +241,12 @@ class RowWriter:
         target[: len(data)] = data
         return number, generation, count
 
-    def _dense_row(self, seq: Sequence, row: int, row_len: int) -> tuple[int, int, int]:
+    def _dense_row(self, instance: Instance, row: int, row_len: int) -> tuple[int, int, int]:
         size = self._layout.vocab_size
         if row_len < size:
             raise ResultError(f"aici_mid_result: row_len is {row_len}; a dense row has {size} entries")
-        check_span(seq.instance, row, size * 4, "row")
-        data = seq.instance.read(row, size * 4)
+        check_span(instance, row, size * 4, "row")
+        data = instance.read(row, size * 4)
         bias = np.frombuffer(data, dtype=np.float32)
         if not (bias < math.inf).all():
             raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
@@ -246,28 +256,28 @@ class RowWriter:
         target[: len(data)] = data
         return number, generation, size
 
-    def _splice(self, seq: Sequence, backtrack: int, address: int, count: int) -> Splice:
-        capabilities = seq.context.capabilities
-        if backtrack and not capabilities.get(CAP_BACKTRACK, 0):
+    def _ff_tokens(
+        self, instance: Instance, address: int, count: int, backtrack: int, length: int
+    ) -> list[int]:
+        """Returns the tokens of a splice, after all of it was checked."""
+        if backtrack and not capability(instance, CAP_BACKTRACK):
             raise CapabilityError("this engine cannot backtrack (AICI_CAP_BACKTRACK)")
-        if count and not capabilities.get(CAP_FF_TOKENS, 0):
+        if count and not capability(instance, CAP_FF_TOKENS):
             raise CapabilityError("this engine does not support forced tokens (AICI_CAP_FF_TOKENS)")
-        if backtrack > seq.length:
+        if backtrack > length:
             raise ResultError(
-                f"aici_mid_result: backtrack is {backtrack}, but the sequence has {seq.length} tokens"
+                f"aici_mid_result: backtrack is {backtrack}, but the sequence has {length} tokens"
             )
-        if not (backtrack or count):
-            _count_empty(seq)
-        limit = seq.context.limits.max_ff_tokens
+        limit = context_of(instance).limits.max_ff_tokens
         if count > limit:
             raise ResultError(f"aici_mid_result: {count} ff_tokens; at most {limit} fit into one splice")
-        check_span(seq.instance, address, count * 4, "ff_tokens")
-        tokens = np.frombuffer(seq.instance.read(address, count * 4), dtype=np.uint32).tolist()
+        check_span(instance, address, count * 4, "ff_tokens")
+        tokens: list[int] = np.frombuffer(instance.read(address, count * 4), dtype=np.uint32).tolist()
         if count and max(tokens) >= self._layout.vocab_size:
             raise ResultError(
                 f"aici_mid_result: ff_token {max(tokens)} is not below {self._layout.vocab_size}"
             )
-        return Splice(seq.id, SPLICE, backtrack, tokens)
+        return tokens
 
 
 def _at_the_end(instance: Instance, address: int) -> bytes:
@@ -281,11 +291,11 @@ def _at_the_end(instance: Instance, address: int) -> bytes:
     return instance.read(address, length).ljust(_MID_SIZE, b"\0")
 
 
-def _known(flags: int, seq: Sequence) -> int:
+def _known(flags: int, instance: Instance) -> int:
     """Returns the flags without HOLD_END if the engine cannot do it. Raises ResultError if unknown."""
     if flags > MID_FLAGS:
         raise ResultError(f"aici_mid_result: flags are {flags:#x}, but version 1 has only {MID_FLAGS:#x}")
-    if flags & MID_HOLD_END and not seq.context.capabilities.get(CAP_HOLD_END, 0):
+    if flags & MID_HOLD_END and not capability(instance, CAP_HOLD_END):
         return flags & ~MID_HOLD_END
     return flags
 
@@ -303,20 +313,6 @@ def check_span(instance: Instance, address: int, length: int, what: str) -> None
 def too_small(what: str, size: int, least: int) -> ResultError:
     """Returns the error for a result whose own size leaves out fields."""
     return ResultError(f"{what}: size is {size}, at least {least} needed")
-
-
-def _count_empty(seq: Sequence) -> None:
-    """Counts a splice that changes nothing, with which a sequence may wait, but not forever.
-
-    Raises LivelockError beyond the limit.
-    """
-    seq.empty_splices = 1 if seq.changed else seq.empty_splices + 1
-    limit = seq.context.limits.max_idle_steps
-    if seq.empty_splices > limit:
-        raise LivelockError(
-            f"mid_process spliced nothing for {limit} rounds in which no token was added or removed",
-            limit=limit,
-        )
 
 
 def _temperature(value: float) -> float:

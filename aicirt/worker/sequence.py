@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aicirt.contract.abi import (
     ARG_HAS_LOGPROB,
@@ -28,6 +28,7 @@ from aicirt.contract.errors import (
     AiciError,
     CapabilityError,
     ForkLimitError,
+    LivelockError,
     ProtocolError,
     ResultError,
     TimeLimitError,
@@ -37,13 +38,9 @@ from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.results import check_span, read_post, read_pre
 
 if TYPE_CHECKING:
-    import collections.abc
-
-    from aicirt.contract.messages import Clone, StepInput
+    from aicirt.contract.messages import Clone, Splice, StepInput
     from aicirt.wasm.instance import Instance
-    from aicirt.worker.owners import Request
     from aicirt.worker.scheduling import Work
-    from aicirt.worker.steps import StepWork
 
 
 #: all fields after `size`, up to the first token
@@ -53,6 +50,28 @@ _ARG_SIZE, _SEQ_ID, _NUM_GROUP = STEP_ARG.size, STEP_ARG.offsets["seq_id"], STEP
 _TOKENS, _GROUP = STEP_ARG.offsets["tokens"], STEP_ARG.offsets["group"]
 # plain numbers: looking up a member of an Enum costs as much as calling a guest
 _POST, _PRE = int(Export.POST), int(Export.PRE)
+
+
+class Step(Protocol):
+    """A step that waits for the mid_process of sequences (`aicirt.worker.steps.StepWork`)."""
+
+    number: int
+    deadline: float
+
+    def finish(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
+        """Records the end of a mid_process that this step waits for."""
+
+    def put_off(self, seq: Sequence) -> None:
+        """Reports a sequence as late."""
+
+    def leave(self, seq: Sequence) -> None:
+        """Stops waiting for a sequence that has ended or waits in a later step."""
+
+    def due(self, ready: bool) -> None:
+        """Shortens the deadline, because the engine has nothing left to do."""
+
+    def expire(self) -> None:
+        """Reports all sequences without a result as late when the deadline has passed."""
 
 
 class Sequence:
@@ -73,7 +92,6 @@ class Sequence:
         "empty_splices",
         "final",
         "flags",
-        "group",
         "has_critical",
         "has_group",
         "id",
@@ -86,18 +104,18 @@ class Sequence:
         "put_off",
         "request",
         "step",
-        "tokens",
         "waits_in",
     )
 
-    def __init__(
-        self, number: int, instance: Instance, context: GuestContext, request: Request, arg_address: int
-    ) -> None:
+    def __init__(self, number: int, instance: Instance, context: GuestContext) -> None:
+        """`context` must have a request, and the address of the guest's aici_step_arg."""
+        request = context.request
+        assert request is not None
         self.id = number
         self.instance = instance
         self.context = context
         self.request = request
-        self.arg_address = arg_address
+        self.arg_address = arg_address = context.arg_address
         #: number of tokens, the prompt included
         self.length = len(context.sources[PROMPT]) // 4
         self.step = 0
@@ -121,7 +139,7 @@ class Sequence:
         #: the engine has ended the sequence: its results are ignored
         self.final = False
         #: the step that waits for mid_process
-        self.waits_in: StepWork | None = None
+        self.waits_in: Step | None = None
         has = instance.program.has
         self._has_pre, self._has_post = has[_PRE], has[_POST]
         #: whether `critical` calls anything
@@ -134,17 +152,10 @@ class Sequence:
         #: the owner had used its share of the last step: the input is delivered, but post_process and
         #: pre_process have not been called yet
         self.put_off = False
-        context.arg_address = arg_address
-        instance.owner = context
-        instance.log = context.write_log
-        instance.seed = context.seed
-        #: tokens that were added in this step
-        self.tokens: collections.abc.Sequence[int] = ()
-        #: the fork group that mid_process sees
-        self.group = [number]
-        #: it consists of more than this sequence
+        context.bind(instance)
+        context.group = [number]
+        #: the fork group that mid_process sees consists of more than this sequence
         self.has_group = False
-        context.sequence = self
         if request.owner is not None:
             request.owner.add_sequence()
         _WORD.pack_into(instance.view, arg_address + _SEQ_ID, number)
@@ -163,7 +174,7 @@ class Sequence:
         self.length += count - backtrack
         self.changed = count > 0 or backtrack > 0
         self.step = step = self.step + 1
-        self.tokens = tokens
+        self.context.tokens = tokens
         if top:
             self.context.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
         _ARG.pack_into(
@@ -194,7 +205,7 @@ class Sequence:
 
     def set_group(self, group: list[int]) -> None:
         """Sets the fork group that mid_process sees."""
-        self.group = group
+        self.context.group = group
         self.has_group = len(group) > 1
         view, address = self.instance.view, self.arg_address
         _WORD.pack_into(view, address + _NUM_GROUP, len(group))
@@ -214,9 +225,8 @@ class Sequence:
 
         Returns (verb, number of forks). Raises any ControllerError.
         """
-        instance = self.instance
-        flags, self.flags = self.flags, 0
-        self.critical_ns = 0
+        instance, flags = self.instance, self.flags
+        self.flags = self.critical_ns = 0
         left = self.allowance_ns + self._refill_ns
         if left > self._saved_ns:
             left = self._saved_ns
@@ -243,15 +253,13 @@ class Sequence:
         except TimeLimitError as error:
             self.critical_ns += instance.used_ns
             raise TimeLimitError(f"{error.message}: {self._time_allowed()}", **error.detail) from None
-        if verb != SUSPEND:  # not every sequence of the request is suspended in this round
-            self.request.suspended_rounds = 0
-        if verb in (CONTINUE, STOP):
+        if verb == SUSPEND:
+            if not self.context.capabilities.get(CAP_SUSPEND, 0):
+                raise CapabilityError("this engine cannot suspend sequences (AICI_CAP_SUSPEND)")
             return verb, forks
-        capabilities = self.context.capabilities
-        if verb == SUSPEND and not capabilities.get(CAP_SUSPEND, 0):
-            raise CapabilityError("this engine cannot suspend sequences (AICI_CAP_SUSPEND)")
+        self.request.suspended_rounds = 0  # not every sequence of the request is suspended in this round
         if verb == FORK:
-            self._check_fork(forks, capabilities.get(CAP_FORK, 0))
+            self._check_fork(forks)
         return verb, forks
 
     def conclude(self) -> bool:
@@ -269,6 +277,31 @@ class Sequence:
         except GuestExit:
             pass
         return True
+
+    def count_splice(self, splice: Splice) -> None:
+        """Counts a splice that changes nothing, with which a sequence may wait, but not forever.
+
+        Raises LivelockError beyond the limit.
+        """
+        if splice.backtrack or splice.ff_tokens:
+            return
+        self.empty_splices = 1 if self.changed else self.empty_splices + 1
+        limit = self.request.limits.max_idle_steps
+        if self.empty_splices > limit:
+            raise LivelockError(
+                f"mid_process spliced nothing for {limit} rounds in which no token was added or removed",
+                limit=limit,
+            )
+
+    def child(self, number: int, instance: Instance) -> Sequence:
+        """Makes a sequence that continues from the state of this one, in the same request."""
+        child = Sequence(number, instance, self.context.fork(instance.seed))
+        child.length, child.step, child.last_row = self.length, self.step, self.last_row
+        child.changed, child.put_off = self.changed, self.put_off
+        child.empty_splices, child.flags = self.empty_splices, self.flags
+        child.allowance_ns = self.allowance_ns  # not the allowance of a new sequence
+        self.request.live += 1
+        return child
 
     def fail(self, error: AiciError) -> list[Any]:
         """Returns the error in wire form for the client, with the guest's output."""
@@ -298,8 +331,8 @@ class Sequence:
             self.request.owner.remove_sequence()
         self.request.left(self.by_engine)
 
-    def _check_fork(self, forks: int, can_fork: int) -> None:
-        if not can_fork:
+    def _check_fork(self, forks: int) -> None:
+        if not self.context.capabilities.get(CAP_FORK, 0):
             raise CapabilityError("this engine cannot fork (AICI_CAP_FORK)")
         request = self.request
         allowed = request.limits.max_forks + request.clones

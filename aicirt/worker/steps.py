@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +27,28 @@ from aicirt.contract.messages import (
     Bare,
     Mid,
     Pre,
+    Splice,
     StepInput,
     StepRequest,
 )
 from aicirt.settings import MOST_LAST_BYTES, MOST_REPORTED_BYTES
 from aicirt.wasm.fiber import Fiber, begin
 from aicirt.wasm.host import GuestExit
-from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.memory import LOOK_SECONDS
 from aicirt.worker.owners import LOOKED_AT_NS, StepShares, used_time
 from aicirt.worker.scheduling import Work
 from aicirt.worker.sequence import Sequence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aicirt.settings import RequestLimits, WorkerSettings
+    from aicirt.wasm.engine import Engine, Ticker
     from aicirt.worker.client import Client
-    from aicirt.worker.loop import Worker
-    from aicirt.worker.owners import Request, Variables
+    from aicirt.worker.findings import Findings
+    from aicirt.worker.memory import GuestMemory
+    from aicirt.worker.owners import Owners, Request, Variables
+    from aicirt.worker.scheduling import Agenda
 
 _MID = int(Export.MID)
 _MID_NAME = EXPORTS[Export.MID][0]
@@ -49,8 +56,22 @@ _LOOK_NS = int(LOOK_SECONDS * 1e9)
 #: multiple of `step_grace_ms` for a worker without results, which may not have had a core yet
 _WITHOUT_RESULTS = 10
 
-#: what `Sequence.deliver` raises for invalid tokens or numbers
-_NO_INPUT = (TypeError, ValueError, LookupError, OverflowError, struct.error)
+#: what `Sequence.critical` raises, and `Sequence.deliver` for invalid tokens or numbers
+_FAILURES = (AiciError, TypeError, ValueError, LookupError, OverflowError, struct.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Objects that all steps of a worker use."""
+
+    settings: WorkerSettings
+    limits: RequestLimits
+    engine: Engine
+    ticker: Ticker
+    agenda: Agenda
+    owners: Owners
+    memory: GuestMemory
+    findings: Findings
 
 
 class StepWork:
@@ -60,24 +81,28 @@ class StepWork:
         "_client",
         "_due",
         "_flags",
+        "_forks",
         "_going",
         "_grace",
         "_late_already",
         "_logs",
-        "_pressed",
+        "_read_mid",
         "_reported",
         "_reported_bytes",
         "_request",
+        "_resources",
         "_results",
+        "_suspended",
+        "_verdicts",
         "_waiting",
-        "_worker",
         "deadline",
         "number",
     )
 
-    def __init__(self, worker: Worker, client: Client, request: StepRequest) -> None:
+    def __init__(self, resources: Resources, client: Client, request: StepRequest) -> None:
         self._client = client
-        self._worker = worker
+        self._read_mid = client.writer.read_mid
+        self._resources = resources
         self.number = request.step
         self._results: list[Any] = []
         self._logs: list[list[Any]] = []
@@ -93,9 +118,12 @@ class StepWork:
         self.deadline = 0.0
         #: the engine has nothing left to do but wait for the results
         self._due = False
-        #: a client has sent a message: calls that have not begun wait for their turn on the agenda
-        self._pressed = False
         self._grace = 0.0
+        #: [sequence, verb, payload] of the first answer
+        self._verdicts: list[list[Any]] = []
+        #: sequences that have forked, with the numbers of their children
+        self._forks: list[tuple[Sequence, list[int]]] = []
+        self._suspended: list[Sequence] = []
         #: sequences that take part in mid_process
         self._going: list[Sequence] = []
 
@@ -105,10 +133,16 @@ class StepWork:
         Raises ProtocolError, TypeError, ValueError or struct.error if the message is not a valid step.
         """
         client, request = self._client, self._request
-        client.stepped = self._going = self._critical()
+        self._call_in_turn()
+        if self._suspended:
+            self._end_stuck()
+        self._answer()
+        if self._forks:
+            self._make_forks()
+        client.stepped = self._going
         client.rows.give_back(request.released_rows)
         client.dense.give_back(request.released_dense)
-        self._begin_mids(self._going)
+        self._begin_mids()
         if self._waiting:
             client.steps.append(self)
             limits = next(iter(self._waiting.values())).request.limits
@@ -119,191 +153,191 @@ class StepWork:
 
     # -- critical part ---------------------------------------------------------------------------
 
-    def _critical(self) -> list[Sequence]:
-        """Runs post_process and pre_process of all sequences, sends the first answer, then makes the forks.
-
-        Returns the sequences that take part in mid_process.
-        """
-        sequences = self._client.sequences
-        verdicts: list[list[Any]] = []
-        going: list[Sequence] = []
-        forks: list[tuple[Sequence, list[int]]] = []
-        suspended: list[Sequence] = []
-        worker, client = self._worker, self._client
-        memory, owners = worker.memory, worker.owners
-        shares = StepShares(owners, worker.settings.owner_critical_ms, worker.limits.step_deadline_ms)
-        shared, over_at, clock = shares.shared, shares.over_at, time.monotonic_ns
-        owing = shared or bool(owners.in_debt)  # debts fall in all steps
-        if owing:
+    def _call_in_turn(self) -> None:
+        """Delivers all inputs, and runs post_process and pre_process of owners that have time left."""
+        resources, sequences, going = self._resources, self._client.sequences, self._going
+        memory, owners, clock = resources.memory, resources.owners, time.monotonic_ns
+        shares = StepShares(owners, resources.settings.owner_critical_ms, resources.limits.step_deadline_ms)
+        shared, over_at = shares.shared, shares.over_at
+        if owners.in_debt:  # debts fall in all steps
             shares.take_debts(owners)
-        inputs = self._request.inputs
-        if client.put_off:  # these come first, in the same order
-            places = {number: place for place, number in enumerate(client.put_off)}
-            inputs = sorted(inputs, key=lambda op: places.get(op[INPUT_SEQ], len(places)))
-            client.put_off = []
         at = look_at = clock()
-        for op in inputs:
+        for op in self._in_order():
             if at >= look_at:
                 memory.look()
                 at = clock()
                 look_at = at + _LOOK_NS
             seq = sequences.get(op[INPUT_SEQ])
             if seq is None:
-                error = UnknownSequenceError(f"this worker has no sequence {op[INPUT_SEQ]}")
-                verdicts.append([op[INPUT_SEQ], ERROR, error.to_wire()])
+                self._refuse(op)
                 continue
             if op[INPUT_FINAL]:
-                owner = seq.request.owner
-                has_time = at < over_at and (not shared or shares.has_time(owner))
-                if not self._concluded(seq, op, has_time):
-                    going.append(seq)
-                begun, at = at, clock()
-                if shared:
-                    shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
+                at = self._conclude(seq, op, shares, at)
                 continue
             if seq.mid is not None or seq.outcome is not None:
                 going.append(seq)  # a late mid_process: the sequence has no input since
                 continue
             try:
-                if not seq.put_off:  # else the input was delivered in an earlier step
+                if seq.put_off:  # the input was delivered in an earlier step
+                    seq.put_off = False
+                else:
                     seq.deliver(op)
                 if not seq.has_critical:
                     seq.flags = 0
                     going.append(seq)
                     continue
                 if at >= over_at or (shared and not shares.has_time(seq.request.owner)):
-                    seq.put_off = True
-                    client.put_off.append(seq.id)
-                    client.counters["late"] += 1
-                    self._results.append(Bare(seq.id, LATE))
+                    self._put_off(seq)
                     continue
-                seq.put_off = False
                 try:
                     verb, count = seq.critical()
                 finally:
-                    begun, at = at, clock()
-                    used = at - begun
+                    now = clock()
+                    used = now - at
                     if used >= LOOKED_AT_NS:
-                        used = used_time(begun, at, seq.critical_ns)
+                        used = used_time(at, now, seq.critical_ns)
+                    at = now
                     # not below 0: on a busy machine the call may have seemed long
                     seq.allowance_ns = seq.allowance_ns - used if seq.allowance_ns > used else 0
                     if shared:
                         shares.charge(seq.request.owner, used)
-            except AiciError as error:
-                verdicts.append([seq.id, ERROR, self._end(seq, error)])
-                continue
-            except _NO_INPUT as error:
-                problem = ProtocolError(f"the sequence has an invalid input: {error!r}")
-                verdicts.append([seq.id, ERROR, self._end(seq, problem)])
-                continue
-            if verb == CONTINUE:
-                going.append(seq)
-            elif verb == STOP:
-                verdicts.append([seq.id, STOP, None])
-                self._end(seq, None)
-            elif verb == SUSPEND:
-                verdicts.append([seq.id, SUSPEND, None])
-                suspended.append(seq)
-            else:
-                try:
-                    self._check_fork(seq, count - 1, forks)
-                except RuntimeFailure as error:
-                    verdicts.append([seq.id, ERROR, self._end(seq, error)])
-                    continue
-                children = [self._client.new_child() for _ in range(count - 1)]
-                seq.request.live += count - 1
-                seq.request.forked += count - 1
-                verdicts.append([seq.id, FORK, children])
-                forks.append((seq, children))
-                going.append(seq)
-        if owing:
+                if verb == CONTINUE:
+                    going.append(seq)
+                else:
+                    self._follow(seq, verb, count)
+            except _FAILURES as error:
+                self._fail(seq, error)
+        if shared or owners.in_debt:
             shares.leave_debts(owners)
-        if suspended:
-            self._check_waiting(suspended, going, verdicts)
-        if self._request.critical:
-            self._client.send(Pre(PRE, self.number, verdicts))
-        else:  # no first answer was requested: errors and stops come with the second
-            self._results += [
-                [seq, verb, payload] for seq, verb, payload in verdicts if verb in (STOP, ERROR)
-            ]
-        for seq, children in forks:
-            going += self._fork(seq, children)
-        return going
 
-    def _check_fork(self, seq: Sequence, count: int, forks: list[tuple[Sequence, list[int]]]) -> None:
-        """Raises as `Worker.check_room` does if `count` children beside those of `forks` do not fit."""
-        owner = seq.request.owner
-        own = sum(len(children) for parent, children in forks if parent.request.owner is owner)
-        others = sum(len(children) for _, children in forks) - own
-        self._worker.check_room(owner, count + own, others)
+    def _in_order(self) -> Iterable[StepInput]:
+        """Returns the inputs; those of sequences that were put off come first, in the same order."""
+        inputs, first = self._request.inputs, self._client.put_off
+        if not first:
+            return inputs
+        self._client.put_off = []
+        places = {number: place for place, number in enumerate(first)}
+        return sorted(inputs, key=lambda op: places.get(op[INPUT_SEQ], len(places)))
 
-    def _concluded(self, seq: Sequence, op: StepInput, has_time: bool) -> bool:
+    def _refuse(self, op: StepInput) -> None:
+        error = UnknownSequenceError(f"this worker has no sequence {op[INPUT_SEQ]}")
+        self._verdicts.append([op[INPUT_SEQ], ERROR, error.to_wire()])
+
+    def _conclude(self, seq: Sequence, op: StepInput, shares: StepShares, at: int) -> int:
         """Ends a sequence that the engine has ended; its controller gets the last input and may print.
 
-        The controller is not called if it is late or its owner has used its share (not `has_time`). Returns
-        False if mid_process must run before the end.
+        The controller is not called if it is late or its owner has used its share. The end waits for
+        mid_process if that must run before. Returns `time.monotonic_ns`, which was `at` before the call.
         """
-        error: AiciError | None = None
+        owner, over, error = seq.request.owner, True, None
+        has_time = at < shares.over_at and (not shares.shared or shares.has_time(owner))
         if has_time and seq.mid is None and seq.outcome is None and not seq.put_off:
             try:
                 seq.deliver(op)
-                if not seq.conclude():
-                    return False
+                over = seq.conclude()
             except AiciError as problem:
                 error = problem
-        self._results.append(Bare(seq.id, STOP if error is None else ERROR, self._end(seq, error)))
-        return True
+        if over:
+            self._results.append(Bare(seq.id, STOP if error is None else ERROR, self._end(seq, error)))
+        else:
+            self._going.append(seq)
+        now = time.monotonic_ns()
+        if shares.shared:
+            shares.charge(owner, used_time(at, now, seq.instance.used_ns))
+        return now
 
-    def _check_waiting(
-        self, suspended: list[Sequence], going: list[Sequence], verdicts: list[list[Any]]
-    ) -> None:
+    def _put_off(self, seq: Sequence) -> None:
+        """Leaves the callbacks of a sequence, whose input was delivered, to the next step."""
+        seq.put_off = True
+        self._client.put_off.append(seq.id)
+        self._client.counters["late"] += 1
+        self._results.append(Bare(seq.id, LATE))
+
+    def _fail(self, seq: Sequence, error: Exception) -> None:
+        """Ends a sequence whose input is invalid, or whose callback has failed."""
+        if not isinstance(error, AiciError):
+            error = ProtocolError(f"the sequence has an invalid input: {error!r}")
+        self._verdicts.append([seq.id, ERROR, self._end(seq, error)])
+
+    def _follow(self, seq: Sequence, verb: int, count: int) -> None:
+        """Carries out another verb of a controller than CONTINUE. Raises as `Owners.check_room` does."""
+        if verb == FORK:
+            self._plan_fork(seq, count - 1)
+            return
+        self._verdicts.append([seq.id, verb, None])
+        if verb == SUSPEND:
+            self._suspended.append(seq)
+        else:
+            self._end(seq, None)
+
+    def _plan_fork(self, seq: Sequence, count: int) -> None:
+        """Announces `count` children, if they fit beside all others of this step."""
+        owner = seq.request.owner
+        own = sum(len(children) for parent, children in self._forks if parent.request.owner is owner)
+        others = sum(len(children) for _, children in self._forks) - own
+        self._resources.owners.check_room(owner, count + own, others)
+        children = [self._client.new_child() for _ in range(count)]
+        seq.request.live += count
+        seq.request.forked += count
+        self._verdicts.append([seq.id, FORK, children])
+        self._forks.append((seq, children))
+        self._going.append(seq)
+
+    def _end_stuck(self) -> None:
         """Ends suspended sequences that wait for something that can no longer happen."""
         by_request: dict[Request, list[Sequence]] = {}
-        for seq in suspended:
+        for seq in self._suspended:
             by_request.setdefault(seq.request, []).append(seq)
-        active = [seq for seq in going if seq.request in by_request]
         for request, members in by_request.items():
-            others = [seq for seq in active if seq.request is request]
+            others = [seq for seq in self._going if seq.request is request]
             changed = any(seq.changed for seq in (*members, *others))
             error = request.round_over(len(members), len(others), changed)
             if error is None:
                 continue
             for seq in members:
-                verdict = next(v for v in verdicts if v[VERDICT_SEQ] == seq.id)
+                verdict = next(v for v in self._verdicts if v[VERDICT_SEQ] == seq.id)
                 verdict[VERDICT_VERB:] = [ERROR, self._end(seq, type(error)(error.message))]
 
-    def _fork(self, parent: Sequence, children: list[int]) -> list[Sequence]:
-        """Clones the parent and returns the children; the second answer reports children that failed."""
-        parent.request.live -= len(children)  # children count once they exist
-        made: list[Sequence] = []
-        try:
-            instances = self._worker.memory.fork(parent, len(children))
-        except (AiciError, OSError, MemoryError) as error:
-            problem = error if isinstance(error, AiciError) else RuntimeFailure(f"the fork failed: {error}")
-            self._results += [Bare(child, ERROR, problem.to_wire()) for child in children]
-            return made
-        for number, instance in zip(children, instances, strict=True):
-            child = make_child(parent, number, instance)
-            self._client.sequences[number] = child
-            made.append(child)
-        self._client.counters["forks"] += len(made)
-        group = [parent.id, *children]
-        for seq in (parent, *made):
-            seq.set_group(group)
-        return made
+    def _answer(self) -> None:
+        """Sends the first answer; if none was requested, errors and stops come with the second."""
+        if self._request.critical:
+            self._client.send(Pre(PRE, self.number, self._verdicts))
+        else:
+            self._results += [verdict for verdict in self._verdicts if verdict[VERDICT_VERB] in (STOP, ERROR)]
+
+    def _make_forks(self) -> None:
+        """Clones parents, now that the engine can begin; the second answer reports children that failed."""
+        for parent, children in self._forks:
+            parent.request.live -= len(children)  # children count once they exist
+            try:
+                instances = self._resources.memory.fork(parent, len(children))
+            except (AiciError, OSError, MemoryError) as error:
+                problem = (
+                    error if isinstance(error, AiciError) else RuntimeFailure(f"the fork failed: {error}")
+                )
+                self._results += [Bare(child, ERROR, problem.to_wire()) for child in children]
+                continue
+            made = list(map(parent.child, children, instances))
+            self._client.sequences.update(zip(children, made, strict=True))
+            self._client.counters["forks"] += len(made)
+            group = [parent.id, *children]
+            for seq in (parent, *made):
+                seq.set_group(group)
+            self._going += made
 
     # -- mid_process -------------------------------------------------------------------------------
 
-    def _begin_mids(self, seqs: list[Sequence]) -> None:
+    def _begin_mids(self) -> None:
         """Begins every mid_process; calls of an owner that has used its share of first slices take turns."""
-        worker = self._worker
-        shares = StepShares(worker.owners, worker.settings.owner_critical_ms, worker.limits.step_deadline_ms)
+        resources = self._resources
+        memory, engine, arrived = resources.memory, resources.engine, self._arrived
+        settings, limits = resources.settings, resources.limits
+        shares = StepShares(resources.owners, settings.owner_critical_ms, limits.step_deadline_ms)
         shared, over_at, clock = shares.shared, shares.over_at, time.monotonic_ns
-        memory, engine, arrived = worker.memory, worker.engine, self._arrived
         # a call beyond its time for one step is late, which is allowed for some steps in a row
-        limit_ns = int(engine.limits.mid_ms * (worker.limits.max_late_steps + 1) * 1e6)
+        limit_ns = int(engine.limits.mid_ms * (limits.max_late_steps + 1) * 1e6)
         at = look_at = clock()
-        for seq in seqs:
+        for seq in self._going:
             if at >= look_at:
                 memory.look()
                 at = clock()
@@ -317,25 +351,27 @@ class StepWork:
                 self._wait_for(seq)
             else:
                 try:
-                    if self._pressed or at >= over_at or (shared and not shares.has_time(seq.request.owner)):
+                    if at >= over_at or (shared and not shares.has_time(seq.request.owner)):
                         self._go_on(seq, Fiber(seq.instance, _MID, (), limit_ns / 1e6))
                     else:  # runs the first slice at once, as most calls need no other
                         call = begin(seq.instance, _MID, limit_ns)
                         if isinstance(call, int):
                             arrived(seq, call)
                         else:
-                            self._pressed = engine.wanted()
                             self._go_on(seq, call)
+                            if engine.wanted():  # calls that have not begun wait for their turn
+                                over_at = at
                 except Exception as error:
                     self._ended(seq, None, error)
-            begun, at = at, clock()
+            now = clock()
             if shared:
-                shares.charge(seq.request.owner, used_time(begun, at, seq.instance.used_ns))
+                shares.charge(seq.request.owner, used_time(at, now, seq.instance.used_ns))
+            at = now
 
     def _go_on(self, seq: Sequence, fiber: Fiber) -> None:
         """Leaves the rest of a mid_process to the agenda."""
         seq.mid = Work(seq.request.owner_name, fiber, partial(_finished, seq), partial(_sliced, seq))
-        self._worker.agenda.add(seq.mid)
+        self._resources.agenda.add(seq.mid)
         self._wait_for(seq)
 
     def _wait_for(self, seq: Sequence) -> None:
@@ -351,11 +387,14 @@ class StepWork:
             self._stopped(seq)
             return
         try:
-            result = self._client.writer.read_mid(seq, address)
+            result, seq.flags, seq.last_row = self._read_mid(
+                seq.instance, address, seq.id, seq.length, seq.last_row
+            )
+            if isinstance(result, Splice):
+                seq.count_splice(result)
         except AiciError as error:
             self._ended(seq, None, error)
             return
-        seq.late_steps = 0
         self._results.append(result)
         if seq.flags:
             self._flags.append([seq.id, seq.flags])
@@ -372,6 +411,7 @@ class StepWork:
         """Records the result of a mid_process that has returned or failed."""
         if error is None:
             assert value is not None
+            seq.late_steps = 0
             self._arrived(seq, value)
             return
         if isinstance(error, GuestExit):
@@ -393,7 +433,7 @@ class StepWork:
         self._send_if_done()
 
     def put_off(self, seq: Sequence) -> None:
-        """Reports a sequence as late whose aici_init_prompt has ended during the step."""
+        """Reports a sequence as late."""
         self._late(seq)
         self._send_if_done()
 
@@ -415,7 +455,7 @@ class StepWork:
         if self._waiting:
             grace = times * self._grace
             self.deadline = min(self.deadline, time.monotonic() + grace)
-            self._worker.ticker.hasten(grace)
+            self._resources.ticker.hasten(grace)
 
     def _late(self, seq: Sequence) -> None:
         """Reports the sequence as late."""
@@ -490,7 +530,7 @@ class StepWork:
             elif seq.request.live == 1:
                 self._client.counters["variables_untold"] += 1
         waiting, seq.waits_in = seq.waits_in, None
-        self._client.drop(seq, self._worker.findings if error is None else None)
+        self._client.drop(seq, self._resources.findings if error is None else None)
         if waiting is not None:  # an earlier step, which need not wait until its deadline
             waiting.leave(seq)
         return None if error is None else error.to_wire()
@@ -519,34 +559,10 @@ def _sliced(seq: Sequence) -> None:
         and seq.instance.used_ns >= 1e6 * limits.mid_ms * (seq.late_steps + 1)
     ):
         seq.late_steps += 1
-        step._late(seq)
-        step._send_if_done()
+        step.put_off(seq)
 
 
 def _time_allowed(seq: Sequence) -> str:
     """Describes the time that a mid_process may use, for an error message."""
     each, late = seq.instance.engine.limits.mid_ms, seq.request.limits.max_late_steps
     return f"it has {each:g} ms per step, and may be late in {late} steps in a row (mid_ms, max_late_steps)"
-
-
-def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
-    """Makes a sequence that continues from its parent's state, in the same request."""
-    old, request = parent.context, parent.request
-    context = GuestContext(
-        vocabulary=old.vocabulary,
-        capabilities=old.capabilities,
-        limits=old.limits,
-        arg=b"",
-        variables=request.variables,
-        seed=instance.seed,
-        owner=request.owner,
-    )
-    context.sources = list(old.sources)
-    child = Sequence(number, instance, context, request, parent.arg_address)
-    child.length, child.step, child.last_row = parent.length, parent.step, parent.last_row
-    child.tokens, child.changed = parent.tokens, parent.changed
-    child.empty_splices, child.flags = parent.empty_splices, parent.flags
-    child.put_off = parent.put_off
-    child.allowance_ns = parent.allowance_ns  # not the allowance of a new sequence
-    request.live += 1
-    return child

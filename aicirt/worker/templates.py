@@ -5,36 +5,28 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import mmap
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from aicirt.contract.abi import FOUND, Export
 from aicirt.contract.errors import (
     AiciError,
     ArgumentError,
     ControllerFailed,
-    ProtocolError,
     RuntimeFailure,
     SpaceError,
     TemplateGoneError,
 )
 from aicirt.contract.eviction import to_evict
 from aicirt.settings import RequestLimits, WorkerSettings
-from aicirt.system.files import Descriptor
-from aicirt.vocab.reader import VocabularyImage
-from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, Linker
 from aicirt.wasm.instance import Instance
 from aicirt.wasm.program import Program, Started
-from aicirt.worker.hostapi import GuestContext
+from aicirt.worker.hostapi import GuestContext, LoadedVocabulary
 from aicirt.worker.sequence import check_arg
 
 if TYPE_CHECKING:
@@ -67,52 +59,6 @@ class Programs:
                 self.given_up += 1
         self._programs.move_to_end(module)
         return program
-
-
-class LoadedVocabulary:
-    """A registered vocabulary: its image and its tokenizer."""
-
-    __slots__ = ("_file", "_size", "_tokenize", "exact", "image", "vocab_size")
-
-    def __init__(
-        self, image_fd: int, image_bytes: int, tokenizer_fd: int, tokenizer_bytes: int, tokenizer_kind: str
-    ) -> None:
-        """Takes over the descriptors. Raises VocabularyError if the tokenizer cannot be loaded."""
-        try:
-            try:
-                data = os.pread(tokenizer_fd, tokenizer_bytes, 0) if tokenizer_bytes else b""
-            finally:
-                os.close(tokenizer_fd)
-            if len(data) != tokenizer_bytes:
-                raise ProtocolError(
-                    f"the tokenizer has {len(data)} bytes, but {tokenizer_bytes} were expected"
-                )
-            self._size = image_bytes
-            self.image = VocabularyImage(memoryview(mmap.mmap(image_fd, image_bytes, prot=mmap.PROT_READ)))
-            self.vocab_size = self.image.vocab_size
-            tokens = [self.image.token(token) for token in range(self.vocab_size)]
-            self._tokenize = load_tokenizer(tokenizer_kind, data, tokens)
-        except BaseException:
-            os.close(image_fd)
-            raise
-        self._file = Descriptor(image_fd)
-        #: whether this is the model's own tokenizer, not a substitute
-        self.exact = self._tokenize.exact
-
-    def map_into(self, instance: Instance) -> int:
-        """Maps the image into a guest at the first call; returns its address there."""
-        for mapping in instance.mappings:  # only the image is ever mapped
-            return mapping.address
-        return instance.map_readonly(self._file.fd, self._size)
-
-    @property
-    def file(self) -> tuple[int, int]:
-        """Descriptor and size of the image."""
-        return self._file.fd, self._size
-
-    def tokenize(self, text: bytes) -> bytes:
-        """Returns the tokens of `text` as little-endian uint32."""
-        return np.asarray(self._tokenize(text), dtype="<u4").tobytes()
 
 
 @dataclass(slots=True)
@@ -227,9 +173,7 @@ class Build:
         self._load = load
         self._arg = arg
         self._done = done
-        self._context = GuestContext(
-            vocabulary=vocabulary, capabilities=capabilities, limits=limits, arg=arg, variables=None, seed=0
-        )
+        self._context = GuestContext(vocabulary, capabilities, limits, arg)
         self._instance: Instance | None = None
         self._slices = self._run()
         self._ended = False
@@ -284,8 +228,7 @@ class Build:
         if known and (known.vocabulary is not vocabulary or known.capabilities != capabilities):
             known = None
         self._instance = instance = Instance.from_snapshot(known.snapshot) if known else Instance(program)
-        instance.owner = context
-        instance.log = context.write_log
+        context.bind(instance)
         self._memory.watch(instance, self.owner, self.fail)
         yield
         if not known:
@@ -373,16 +316,10 @@ class Warming:
         self._spent_ns = 0
         self._over = False
         self.instance = instance = Instance.from_snapshot(template.snapshot)
-        # its output is dropped: logs must not depend on whether a template is warm
-        instance.owner = GuestContext(
-            vocabulary=template.vocabulary,
-            capabilities=capabilities,
-            limits=limits,
-            arg=template.arg,
-            variables=None,
-            seed=0,
-        )
-        instance.owner.sources[FOUND] = found
+        # its output is dropped with it: logs must not depend on whether a template is warm
+        context = GuestContext(template.vocabulary, capabilities, limits, template.arg)
+        context.sources[FOUND] = found
+        context.bind(instance)
         self._fiber = Fiber(instance, Export.WARM)
 
     def run(self) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from llguidance import LLMatcher
 
 from aicirt.wasm import Program
-from aicirt.worker.templates import LoadedVocabulary
+from aicirt.worker.hostapi import LoadedVocabulary
 from lab import ROOT
 from lab.contestants import Contestant
 from lab.contestants.aici import Aici

@@ -10,7 +10,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
-from aicirt.worker.templates import LoadedVocabulary
+from aicirt.worker.hostapi import LoadedVocabulary
 from lab.inputs.constraints import Constraint
 from pyaici.tokens import Vocabulary
 

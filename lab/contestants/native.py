@@ -13,7 +13,7 @@ import outlines_core
 import xgrammar
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from aicirt.worker.templates import LoadedVocabulary
+from aicirt.worker.hostapi import LoadedVocabulary
 from lab.contestants import Contestant, Refused
 from lab.contestants.llguidance import llguidance_tokenizer
 from pyaici.tokens import Vocabulary

@@ -18,7 +18,7 @@ from aicirt.vocab.image import build_image
 from lab import ROOT
 
 if TYPE_CHECKING:
-    from aicirt.worker.templates import LoadedVocabulary
+    from aicirt.worker.hostapi import LoadedVocabulary
 
 #: bytes; larger inputs make a run slow
 _LONGEST = 8192

@@ -37,11 +37,12 @@ from aicirt.vocab.image import build_image
 from aicirt.wasm import Engine, Export, Linker, Program, Ticker, host_functions
 from aicirt.wasm.fiber import begin
 from aicirt.worker.client import Client
-from aicirt.worker.hostapi import CALLS, TIMED
+from aicirt.worker.control import Controls
+from aicirt.worker.hostapi import CALLS, TIMED, LoadedVocabulary
 from aicirt.worker.loop import Worker
 from aicirt.worker.scheduling import Listener
 from aicirt.worker.sequence import Sequence as Guest
-from aicirt.worker.templates import Build, LoadedVocabulary, Template, Warmed, Warming
+from aicirt.worker.templates import Build, Template, Warmed, Warming
 from pyaici.client.capabilities import ALL
 from pyaici.tokens import Vocabulary
 
@@ -84,13 +85,14 @@ class LocalWorker:
         self.ticker = Ticker(self.engine)
         self._sockets = socket.socketpair()
         self._bells = Doorbell.create(), Doorbell.create()
-        control = FrameSocket(self._sockets[0])
         self._listener = Listener(self._bells[0], self.engine.interrupt_slice)
         self._listener.start()
         self.worker = Worker(
-            *(control, self._bells[0], self._listener, self.engine, self.linker, self.ticker),
+            *(self._bells[0], self._listener, self.engine, self.ticker),
             *(config.request, config.worker),
         )
+        controls = Controls(self.worker, FrameSocket(self._sockets[0]), self.linker)
+        self.worker.serve_supervisor = controls.serve
         self.vocabulary = vocabulary
         self.layout = Layout(vocabulary.vocab_size, num_rows=num_rows, num_dense=0)
         self._segment = Segment.create(self.layout)
@@ -245,7 +247,10 @@ class LocalWorker:
         before = time.perf_counter()
         seq.deliver(step)
         call = begin(seq.instance, _MID, seq.instance.program.limit_ns[_MID])
-        result = self.client.writer.read_mid(seq, call if isinstance(call, int) else call.run())
+        address = call if isinstance(call, int) else call.run()
+        result, seq.flags, seq.last_row = self.client.writer.read_mid(
+            seq.instance, address, seq.id, seq.length, seq.last_row
+        )
         seconds = time.perf_counter() - before
         if isinstance(result, Sample):
             return Mask(seconds, result)

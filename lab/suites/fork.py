@@ -12,7 +12,6 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from aicirt.vocab.tokenizer import Speller
 from aicirt.worker.sequence import Sequence as Guest
-from aicirt.worker.steps import make_child
 from aicirt.worker.templates import Template
 from lab import ROOT
 from lab.inputs.constraints import CONSTRAINTS
@@ -84,7 +83,7 @@ def _fork(parent: Guest, count: int) -> float:
     def turn() -> float:
         start = time.perf_counter()
         instances = parent.instance.fork_many(count)
-        children = [make_child(parent, number, instance) for number, instance in enumerate(instances)]
+        children = [parent.child(number, instance) for number, instance in enumerate(instances)]
         taken = time.perf_counter() - start
         for child in children:
             child.leave()

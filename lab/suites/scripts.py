@@ -11,7 +11,6 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from aicirt.vocab.tokenizer import Speller
 from aicirt.worker.sequence import Sequence as Guest
-from aicirt.worker.steps import make_child
 from aicirt.worker.templates import Template
 from lab.inputs.constraints import CONSTRAINTS, Constraint
 from lab.inputs.vocabularies import vocabulary
@@ -139,7 +138,7 @@ def _fork(parent: Guest) -> float:
     def turn() -> float:
         start = time.perf_counter()
         (instance,) = parent.instance.fork_many(1)
-        child = make_child(parent, 1, instance)
+        child = parent.child(1, instance)
         taken = time.perf_counter() - start
         child.leave()
         child.instance.close()

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import Sample
 from aicirt.settings import WorkerConfig
+from aicirt.worker.hostapi import LoadedVocabulary
 from aicirt.worker.sequence import Sequence as Guest
-from aicirt.worker.templates import LoadedVocabulary
 from lab.contestants.grammar_cases import Controllers
 from lab.contestants.llguidance import llguidance_tokenizer
 from lab.inputs.vocabularies import vocabulary

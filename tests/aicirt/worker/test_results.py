@@ -49,7 +49,8 @@ def read(
     """Writes an aici_mid_result, cut off at the end of the memory, and reads it as the worker does."""
     data = struct.pack("<5I2f5I", size, verb, ROW_ALL, 0, 0, 0.0, 0.0, 0, 0, 0, 0, flags)
     seq.instance.write(address, data[: seq.instance.size - address])
-    return worker.client.writer.read_mid(seq, address)
+    result, seq.flags, _ = worker.client.writer.read_mid(seq.instance, address, seq.id, seq.length, None)
+    return result
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -95,7 +96,7 @@ def read_mask(worker: LocalWorker, seq: Sequence, tokens: set[int]) -> bytes:
     seq.instance.write(131072, bits)
     data = struct.pack("<5I2f5I", NEW, SAMPLE, ROW_BITMASK, 131072, words, 0.0, 0.0, 0, 0, 0, 0, 0)
     seq.instance.write(65536, data)
-    sample = worker.client.writer.read_mid(seq, 65536)
+    sample, _, _ = worker.client.writer.read_mid(seq.instance, 65536, seq.id, seq.length, None)
     assert isinstance(sample, Sample)
     return worker.row(sample)
 

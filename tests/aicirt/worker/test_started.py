@@ -12,7 +12,8 @@ from wasmtime import wat2wasm
 from aicirt.contract.errors import AiciError
 from aicirt.wasm.instance import Instance
 from aicirt.wasm.program import Program
-from aicirt.worker.templates import _MOST_STARTED, LoadedVocabulary, Template
+from aicirt.worker.hostapi import LoadedVocabulary
+from aicirt.worker.templates import _MOST_STARTED, Template
 from lab.measurement.local_worker import LocalWorker, load_for_guests
 from tests.pyaici.client.conftest import VOCABULARY
 
