@@ -6,10 +6,10 @@ The interface exposes neither wasmtime nor ctypes. The life of a guest, in calls
     ticker = Ticker(engine)                        # time limits; run guests inside ``with ticker:``
     linker = Linker(engine, host_functions({"read": read, ...}))   # callables (instance, *ints)
     program = Program.from_file(linker, artifact)  # once per module
-    guest = Instance(program); guest.start()       # fresh; or Instance.from_snapshot(snapshot)
+    guest = Instance(program); guest.start()       # fresh; or start_from(snapshot)
     guest.call(Export.PRE)                         # runs to the end, on this thread's stack
     fiber = Fiber(guest, Export.MID); fiber.poll() # runs in slices of about 1 ms
-    children = guest.fork_many(3); snapshot = guest.snapshot()
+    children = fork(guest, 3); snapshot = take_snapshot(guest)
     guest.close()
 
 Rules:
@@ -23,7 +23,7 @@ Rules:
 
 Two points that may surprise:
 
-* `Instance.map_readonly` makes private copy-on-write mappings. With a read-only page, a guest's store would
+* `map_readonly` makes private copy-on-write mappings. With a read-only page, a guest's store would
   trap. Its memory.fill or memory.copy, or a host function that writes to an address from the guest, would
   crash the process.
 * Synchronous and asynchronous calls of one guest may follow each other. `Instance.view` covers the memory as
@@ -42,8 +42,8 @@ from aicirt.wasm.instance import Instance
 from aicirt.wasm.module.check import ModuleReport, check
 from aicirt.wasm.module.reader import inspect
 from aicirt.wasm.module.rewrite import rewrite
-from aicirt.wasm.program import Program
-from aicirt.wasm.snapshot import Snapshot
+from aicirt.wasm.program import Program, Snapshot
+from aicirt.wasm.snapshot import fork, map_readonly, start_from, take_snapshot
 
 __all__ = [
     "ABI_VERSION",
@@ -60,8 +60,12 @@ __all__ = [
     "Snapshot",
     "Ticker",
     "check",
+    "fork",
     "host_functions",
     "inspect",
     "known_imports",
+    "map_readonly",
     "rewrite",
+    "start_from",
+    "take_snapshot",
 ]

@@ -13,18 +13,17 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import wasmtime
 
 from aicirt.contract.errors import RuntimeFailure, TimeLimitError
 from aicirt.settings import FIBER_STACK, STACK_MARGIN, TICK_MS, WASM_STACK, Limits
 from aicirt.wasm import raw
+from aicirt.wasm.image import Spares
 from aicirt.wasm.memory import change_finder
-from aicirt.wasm.spares import Spares
 
 if TYPE_CHECKING:
-    from aicirt.wasm.instance import Instance
     from aicirt.wasm.memory import Reaper
 
 
@@ -249,8 +248,26 @@ def _never() -> bool:
     return False
 
 
-def _ignore(_guest: Instance) -> None:
+def _ignore(_guest: Running) -> None:
     pass
+
+
+class Running(Protocol):
+    """A guest during a call, as far as its time is concerned (`aicirt.wasm.instance.Instance`)."""
+
+    limit_ns: int
+    used_ns: int
+    host_ns: int
+    host_work: int
+    pending: BaseException | None
+
+    @property
+    def callback(self) -> str:
+        """The name of the function, for errors."""
+
+    @property
+    def fiber(self) -> object | None:
+        """The call if it is asynchronous."""
 
 
 class Engine:
@@ -303,7 +320,7 @@ class Engine:
         #: ended guests from which others can start again; none are kept unless their limit is raised
         self.spares = Spares()
         #: the guest that runs now, for callbacks
-        self.running: Instance | None = None
+        self.running: Running | None = None
         #: thread CPU time (ns) up to which the running call has been charged; -1 = charging has not begun
         self.clock_start = -1
         #: thread CPU time (ns) since `clock_start` that slow host functions have used
@@ -313,7 +330,7 @@ class Engine:
         #: returns whether other work waits; a fiber whose charging has not begun yields at a tick only then
         self.wanted: Callable[[], bool] = _never
         #: is told, perhaps repeatedly, that the running call has nearly used its limit
-        self.warn: Callable[[Instance], None] = _ignore
+        self.warn: Callable[[Any], None] = _ignore
         #: SIGINT arrived while a guest ran
         self.interrupted = False
         main = threading.current_thread() is threading.main_thread()
@@ -352,7 +369,7 @@ class Engine:
         self.frame = raw.Frame()  # the call may have left a trap in the old one
         raise KeyboardInterrupt
 
-    def charge(self, guest: Instance) -> None:
+    def charge(self, guest: Running) -> None:
         """Charges the running call for the CPU time since the last reading of the clock."""
         now = time.thread_time_ns()
         if self.clock_start >= 0:
@@ -360,7 +377,7 @@ class Engine:
         self.clock_start = now
         self.excluded_ns = 0
 
-    def check_time(self, guest: Instance) -> bool:
+    def check_time(self, guest: Running) -> bool:
         """Charges the running call; returns whether charging had begun before.
 
         Reading the thread's CPU clock costs a system call. So charging begins at the first tick or at the
@@ -375,11 +392,11 @@ class Engine:
             self.warn(guest)
         return counted
 
-    def is_nearly_over(self, guest: Instance) -> bool:
+    def is_nearly_over(self, guest: Running) -> bool:
         """Returns whether the running call has used nearly all of its limit, as far as it was charged."""
         return guest.used_ns * 100 >= guest.limit_ns * _WARNED_PERCENT
 
-    def time_limit_error(self, guest: Instance) -> TimeLimitError:
+    def time_limit_error(self, guest: Running) -> TimeLimitError:
         """Returns the error of a call that has used its limit."""
         used, limit, host = guest.used_ns / 1e6, guest.limit_ns / 1e6, guest.host_ns / 1e6
         of_host = f", {host:.1f} ms of it in host functions" if host > 0 else ""
@@ -390,7 +407,7 @@ class Engine:
             used_ms=used,
         )
 
-    def look(self, guest: Instance) -> None:
+    def look(self, guest: Running) -> None:
         """Checks the time limit in a host function, at or after the time `look_at`.
 
         Wasm code checks the limit only in loops and at the start of functions. It does not check during a
@@ -409,7 +426,7 @@ class Engine:
             self.excluded_ns = 0
         return now
 
-    def charge_host(self, guest: Instance, work: int, spent_ns: int) -> None:
+    def charge_host(self, guest: Running, work: int, spent_ns: int) -> None:
         """Charges the CPU time of a slow host function to the guest, unless its work is free of charge.
 
         Raises `TimeLimitError`.

@@ -5,31 +5,47 @@ from __future__ import annotations
 import ctypes
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aicirt.contract.abi import Export
-from aicirt.contract.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure
+from aicirt.contract.errors import (
+    AiciError,
+    MemoryLimitError,
+    ModuleError,
+    ResultError,
+    RuntimeFailure,
+    TrapError,
+)
 from aicirt.settings import WASM_PAGE
-from aicirt.wasm import failure, raw, snapshot, spares
+from aicirt.wasm import raw
 from aicirt.wasm.memory import LEAST_BYTES, PAGE, page_faults
-from aicirt.wasm.module.rewrite import MEMORY
-from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
+from aicirt.wasm.module.rewrite import MEMORY, REFUSED
+from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT, REFUSED_SLOT
 from aicirt.wasm.raw import ARG, RESULT, TRAP
 
 if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine
-    from aicirt.wasm.fiber import Fiber
+    from aicirt.wasm.image import Image, Mapping, Runs, Shell
     from aicirt.wasm.program import Program
-    from aicirt.wasm.snapshot import Image, Mapping, Runs, Snapshot
-    from aicirt.wasm.spares import Shell
 
 
 #: bytes of address space that are reserved for a memory; pages beyond the memory's size do not exist
 _ADDRESSES = 4 << 30
+#: characters. Every sequence of a request may end with the same trap, so the text of each is bounded
+_MAX_BACKTRACE = 4000
+#: wasmtime's message, which comes without a trap code, and from a fiber as an error instead of a trap
+_UNCAUGHT = "thrown Wasm exception"
+
+
+class _Call(Protocol):
+    """An asynchronous call (`aicirt.wasm.fiber.Fiber`)."""
+
+    def cancel(self) -> None:
+        """Abandons the call."""
 
 
 class Instance:
-    """A guest of `program`, fresh or in the state of the snapshot `base`.
+    """A guest of `program`, fresh or in the state of a snapshot (`aicirt.wasm.snapshot.start_from`).
 
     A fresh instance needs `start()` before its first call. After a call has raised, the guest is in an
     unknown state and can only be closed.
@@ -41,7 +57,6 @@ class Instance:
         "_externs",
         "_handles",
         "_memory",
-        "_origin",
         "again",
         "base",
         "base_image",
@@ -58,6 +73,7 @@ class Instance:
         "limit_ns",
         "log",
         "mappings",
+        "on_close",
         "owner",
         "pending",
         "program",
@@ -71,8 +87,12 @@ class Instance:
         "view",
     )
 
-    def __init__(self, program: Program, *, base: Snapshot | None = None, shell: Shell | None = None) -> None:
-        """Raises `MemoryLimitError` if the initial memory is over the limit.
+    def __init__(
+        self, program: Program, *, mappings: tuple[Mapping, ...] = (), shell: Shell | None = None
+    ) -> None:
+        """`mappings`: those that the memory will have. `shell`: has the memory of a new guest.
+
+        Raises `MemoryLimitError` if the initial memory is over the limit.
 
         Raises `RuntimeFailure` if this process or thread cannot run guests or has no address space left.
         """
@@ -94,7 +114,7 @@ class Instance:
         self.pending: BaseException | None = None
         self.failed = False
         #: the unfinished asynchronous call, if any
-        self.fiber: Fiber | None = None
+        self.fiber: _Call | None = None
         #: function, CPU limit and CPU use of the current call, the part of it that slow host functions have
         #: used, and the work that these may still do without using it
         self.export = -1
@@ -107,34 +127,21 @@ class Instance:
         self._changed_bytes = 0
         #: the image that the memory is a private copy of; None = the module's own data
         self.base_image: Image | None = None
-        self.mappings: tuple[Mapping, ...] = base.mappings if base else ()
-        self.shared_bytes = sum(m.pages * WASM_PAGE for m in self.mappings)
+        self.mappings = mappings
+        self.shared_bytes = sum(m.pages * WASM_PAGE for m in mappings)
         self._handles = [0] * len(Export)
         #: addresses of the handles of the mutable globals
         self.globals: list[int] = []
         #: address of the memory in this process (which never moves), and its size at the last `refresh`
         self.base = self.size = 0
-        #: the snapshot to which a spare guest may be left
-        self._origin: Snapshot | None = None
+        #: takes (guest, runs, reserved) of `close`; returns whether it has taken over the memory
+        self.on_close: Callable[[Instance, Runs | None, bool], bool] | None = None
         #: the memory is that of a spare guest
         self.again = shell is not None
         if shell is None:
             self._instantiate()
         else:
             self._adopt(shell)
-        if base:
-            try:
-                base.restore(self, shell)
-            except BaseException:
-                self.close()
-                raise
-
-    @classmethod
-    def from_snapshot(cls, base: Snapshot) -> Instance:
-        """Makes a guest in the state of `base`; both share each page until the guest changes it."""
-        guest = cls(base.program, base=base, shell=spares.take(base))
-        guest._origin = base
-        return guest
 
     def part(self) -> tuple[int, tuple[Any, ...]]:
         """Closes the guest, but leaves what wasmtime has of it to the caller: its store, and the rest."""
@@ -245,15 +252,6 @@ class Instance:
         self.refresh()
         return previous.value * WASM_PAGE
 
-    def map_readonly(self, fd: int, nbytes: int) -> int:
-        """Maps a sealed memory file at the end of the memory and returns its address there.
-
-        The guest sees `nbytes` of the file; they count against `Limits.shared_bytes`, not against its memory.
-        A guest should not write there: its writes stay private, and forks do not see them. Raises
-        `RuntimeFailure` if the file is not sealed or too short, `MemoryLimitError` over the limit.
-        """
-        return snapshot.map_readonly(self, fd, nbytes)
-
     # -- calls ----------------------------------------------------------------------------------
 
     def handle(self, export: int) -> int:
@@ -346,25 +344,9 @@ class Instance:
         """Frees the wasmtime error or trap that ended a call, and returns the exception for it."""
         self.failed = True
         pending, self.pending = self.pending, None
-        return failure.translate(self, error, trap, pending)
+        return _translate(self, error, trap, pending)
 
-    # -- clones -------------------------------------------------------------------------------------
-
-    def changes(self) -> Runs:
-        """Returns runs (address, bytes) of the pages that `changed_bytes` counts, but for exceptions."""
-        self.refresh()
-        return snapshot.changed(self)
-
-    def snapshot(self, runs: Runs | None = None) -> Snapshot:
-        """Returns the state of the guest between two calls, from which other guests can start.
-
-        `runs`: what `changes` has returned since the guest ran; None = not known.
-        """
-        return snapshot.take(self, runs)
-
-    def grown_bytes(self) -> int:
-        """Returns how many bytes larger a snapshot of this guest would be than the one it started from."""
-        return snapshot.grown(self)
+    # -- size and end -------------------------------------------------------------------------------
 
     def changed_bytes(self) -> int:
         """Returns the bytes of memory that only this guest uses, also in the middle of an asynchronous call.
@@ -390,18 +372,6 @@ class Instance:
         """Returns whether wasmtime has allocated memory for exceptions, which it keeps."""
         return self._exception_heap()[1] > 0
 
-    def fork_bytes(self, count: int) -> int:
-        """Returns the bytes of memory that `count` forks take when they are made."""
-        return snapshot.fork_bytes(self, count)
-
-    def fork(self) -> Instance:
-        """Makes a guest in the same state, with the same owner, log and clock."""
-        return snapshot.fork(self, 1)[0]
-
-    def fork_many(self, count: int) -> list[Instance]:
-        """Makes `count` forks, and searches for changed pages only once."""
-        return snapshot.fork(self, count)
-
     def check_idle(self) -> None:
         """Raises `RuntimeFailure` during a call of any guest, or after a failed call of this one."""
         if self.failed or self.fiber is not None or self.engine.running is not None:
@@ -410,13 +380,11 @@ class Instance:
     def close(self, runs: Runs | None = None, *, reserved: bool = False) -> None:
         """Cancels an unfinished call and frees the guest, or makes it a spare one. Idempotent.
 
-        `runs`: as for `snapshot`. `reserved`: as for `Spares.keep`.
+        `runs`: as for `take_snapshot`. `reserved`: as for `aicirt.wasm.spares.keep`.
         """
         if self.fiber is not None:
             self.fiber.cancel()
-        if self.store and (
-            self._origin is None or not self.engine.spares.keep(self, self._origin, runs, reserved=reserved)
-        ):
+        if self.store and (self.on_close is None or not self.on_close(self, runs, reserved)):
             self._free()
 
     def _free(self) -> None:
@@ -432,11 +400,75 @@ class Instance:
         self.failed = True
         self.view = memoryview(b"")
         self.store = self.size = self._changed_bytes = 0
-        self.base_image = self._origin = None
+        self.base_image = self.on_close = None
         self.mappings = ()
         self.owner = self.log = None
 
     def __del__(self) -> None:
         if getattr(self, "store", 0):
-            self._origin = None
+            self.on_close = None
             self.close()
+
+
+def _translate(
+    guest: Instance, error: int | None, trap: int | None, pending: BaseException | None
+) -> BaseException:
+    """Returns the exception for a call that ended with an error or a trap (addresses), and frees both.
+
+    `pending` is the exception of a callback that ended the call; it takes precedence.
+    """
+    message, code = raw.take_trap(trap) if trap else ("", None)
+    if error:
+        message = raw.take_error(error)
+    if pending is not None:
+        return pending
+    if trap or _cause(message) == _UNCAUGHT:
+        refused = _refused_pages(guest)
+        return _out_of_memory(guest, message, refused) if refused else _trap(guest, message, code)
+    if "exceeds memory limits" in message:
+        limit = guest.program.limits.memory_bytes
+        return MemoryLimitError(
+            f"the initial memory is over the limit of {limit} bytes: {message}", limit=limit
+        )
+    return RuntimeFailure(f"{guest.callback} failed: {message}")
+
+
+def _refused_pages(guest: Instance) -> int:
+    """Returns the pages that the last memory.grow was refused; 0 if it succeeded."""
+    if not guest.program.watches_growth or not guest.base:  # no base: instantiation trapped
+        return 0
+    value = ctypes.create_string_buffer(raw.VAL_SIZE)
+    handle = guest.extern(REFUSED_SLOT, REFUSED.encode())
+    raw.global_get(guest.context, handle, ctypes.addressof(value))
+    return int.from_bytes(value.raw[raw.VAL_OF : raw.VAL_OF + 4], "little")
+
+
+def _trap(guest: Instance, message: str, code: int | None) -> AiciError:
+    cause = _cause(message)
+    kind = raw.TRAP_NAMES.get(code, "other") if code is not None else "other"
+    return TrapError(
+        f"{guest.callback} trapped: {cause}",
+        trap="uncaught_exception" if cause == _UNCAUGHT else kind,
+        callback=guest.callback,
+        backtrace=message[:_MAX_BACKTRACE],
+    )
+
+
+def _out_of_memory(guest: Instance, message: str, pages: int) -> AiciError:
+    guest.refresh()
+    limit = guest.program.limits.memory_bytes
+    size, asked = guest.size - guest.shared_bytes, pages * WASM_PAGE
+    return MemoryLimitError(
+        f"{guest.callback} has {size} bytes of memory, requested {asked} more, which is over the limit of "
+        f"{limit}, and then trapped: {_cause(message)}",
+        callback=guest.callback,
+        limit=limit,
+        size=size,
+        asked=asked,
+        backtrace=message[:_MAX_BACKTRACE],
+    )
+
+
+def _cause(message: str) -> str:
+    """Returns the cause, which wasmtime writes below the backtrace."""
+    return message.strip().rpartition("Caused by:")[2].strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import wasmtime
@@ -19,13 +20,30 @@ if TYPE_CHECKING:
 
     from aicirt.wasm.engine import Engine
     from aicirt.wasm.host import Linker
-    from aicirt.wasm.snapshot import Snapshot
-    from aicirt.wasm.spares import Shell
+    from aicirt.wasm.image import Image, Mapping, Shell
 
 #: slots of an instance's export handles: functions by `Export`, then these
 MEMORY_SLOT, REFUSED_SLOT, FIRST_GLOBAL_SLOT = range(len(Export), len(Export) + 3)
 #: number of instances whose memory is measured; later ones take as much
 MEASURED_INSTANCES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a guest between two calls."""
+
+    program: Program
+    #: None = the memory of a fresh instance
+    image: Image | None
+    #: bytes of memory, mappings included
+    size: int
+    globals: bytes
+    mappings: tuple[Mapping, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that only the snapshot takes, for a cache with a limit."""
+        return self.image.stored if self.image else 0
 
 
 class Started(NamedTuple):

@@ -14,21 +14,21 @@ import ctypes
 import hashlib
 import itertools
 import os
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import MemoryLimitError, ProtocolError, RuntimeFailure
 from aicirt.settings import WASM_PAGE
 from aicirt.system.files import Descriptor, check_sealed, sealed
-from aicirt.wasm import raw
-from aicirt.wasm.memory import PAGE, copy_runs, map_private, map_zeros, nonzero
+from aicirt.wasm import raw, spares
+from aicirt.wasm.image import Image, Mapping, own_runs, replace_memory
+from aicirt.wasm.instance import Instance
+from aicirt.wasm.memory import PAGE, copy_runs, map_private, nonzero
+from aicirt.wasm.program import Snapshot
 
 if TYPE_CHECKING:
-    from aicirt.wasm.instance import Instance
+    from aicirt.wasm.image import Runs, Shell
     from aicirt.wasm.program import Program
-    from aicirt.wasm.spares import Shell
-
-Runs = list[tuple[int, int]]
 
 #: kinds of wasmtime_val_t that are plain numbers: i32, i64, f32, f64, v128. Other kinds are pointers.
 _NUMBERS = range(5)
@@ -57,121 +57,61 @@ def write_globals(guest: Instance, values: bytes) -> None:
             raise RuntimeFailure(f"a global cannot be restored: {raw.take_error(error)}")
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Image:
-    """Contents of a memory from address 0 on; immutable, and shared by all guests that start from it."""
-
-    file: Descriptor
-    nbytes: int
-    #: (offset, bytes) of the pages in the file; all others are zero
-    runs: Runs
-    #: bytes of those pages
-    stored: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stored", _nbytes(self.runs))
-
-
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    """A shared read-only file in guest memory."""
-
-    file: Descriptor
-    address: int
-    nbytes: int
-
-    @property
-    def pages(self) -> int:
-        """Wasm pages that the mapping occupies."""
-        return -(-self.nbytes // WASM_PAGE)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The state of a guest between two calls."""
-
-    program: Program
-    #: None = the memory of a fresh instance
-    image: Image | None
-    #: bytes of memory, mappings included
-    size: int
-    globals: bytes
-    mappings: tuple[Mapping, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that only the snapshot takes, for a cache with a limit."""
-        return self.image.stored if self.image else 0
-
-    def restore(self, guest: Instance, shell: Shell | None = None) -> None:
-        """Sets memory and globals of a new instance, or of one that has just adopted `shell`."""
-        if self.size > guest.size:
-            guest.grow((self.size - guest.size) // WASM_PAGE)
-        if shell is None:
-            self.map_into(guest)
-        elif shell.image is not self.image:
-            replace_memory(guest.base, shell.nbytes, self.mappings, self.image)
-        guest.base_image = self.image
-        write_globals(guest, self.globals)
-
-    def map_into(self, guest: Instance) -> None:
-        """Replaces the guest's memory by this one; the guest's must be at least as large."""
-        if self.image:
-            map_private(guest.base, self.image.nbytes, self.image.file.fd)
-        for mapping in self.mappings:
-            map_private(guest.base + mapping.address, _whole_pages(mapping.nbytes), mapping.file.fd)
-
-
-def replace_memory(base: int, nbytes: int, mappings: tuple[Mapping, ...], image: Image | None) -> None:
-    """Replaces memory, but not the mappings, by the contents of `image`, and by zeros up to `nbytes`.
-
-    Raises `RuntimeFailure` if the kernel refuses.
-    """
-    filled = image.nbytes if image else 0
-    start = 0
-    for mapping in (*mappings, None):
-        end = mapping.address if mapping else max(filled, nbytes)
-        middle = max(start, min(end, filled))
-        if image and start < middle:
-            map_private(base + start, middle - start, image.file.fd, start)
-        if middle < min(end, nbytes):
-            map_zeros(base + middle, min(end, nbytes) - middle)
-        if mapping:
-            start = mapping.address + mapping.pages * WASM_PAGE
-
-
-def same_mappings(these: tuple[Mapping, ...], others: tuple[Mapping, ...]) -> bool:
-    """Returns whether two guests have the same files at the same addresses."""
-    return these is others or (
-        len(these) == len(others)
-        and all(
-            (one.address, one.nbytes) == (other.address, other.nbytes)
-            and os.path.sameopenfile(one.file.fd, other.file.fd)
-            for one, other in zip(these, others, strict=True)
-        )
-    )
-
-
 def _whole_pages(nbytes: int) -> int:
     return -(-nbytes // PAGE) * PAGE
 
 
-def take(guest: Instance, runs: Runs | None = None) -> Snapshot:
-    """Takes a snapshot of `guest`, which stays unchanged. Raises `RuntimeFailure` if no memory is left.
+def start_from(state: Snapshot) -> Instance:
+    """Makes a guest in the state of a snapshot; both share each page until the guest changes it."""
+    guest = _clone(state, spares.take(state))
+    guest.on_close = partial(spares.keep, state)
+    return guest
+
+
+def _clone(state: Snapshot, shell: Shell | None = None) -> Instance:
+    """Makes a guest, new or from a spare one, and sets its memory and globals."""
+    guest = Instance(state.program, mappings=state.mappings, shell=shell)
+    try:
+        if state.size > guest.size:
+            guest.grow((state.size - guest.size) // WASM_PAGE)
+        if shell is None:
+            _map_into(guest, state)
+        elif shell.image is not state.image:
+            replace_memory(guest.base, shell.nbytes, state.mappings, state.image)
+        guest.base_image = state.image
+        write_globals(guest, state.globals)
+    except BaseException:
+        guest.close()
+        raise
+    return guest
+
+
+def _map_into(guest: Instance, state: Snapshot) -> None:
+    """Replaces a guest's memory by that of a snapshot; the guest's must be at least as large."""
+    if state.image:
+        map_private(guest.base, state.image.nbytes, state.image.file.fd)
+    for mapping in state.mappings:
+        map_private(guest.base + mapping.address, _whole_pages(mapping.nbytes), mapping.file.fd)
+
+
+def take_snapshot(guest: Instance, runs: Runs | None = None) -> Snapshot:
+    """Returns the state of a guest between two calls. Raises `RuntimeFailure` if no memory is left.
 
     `runs`: what `changed` has returned since the guest ran; None = not known.
     """
     guest.check_idle()
-    guest.refresh()
-    return _take(guest, own_runs(guest, changed(guest) if runs is None else runs))
+    if runs is None:
+        runs = changed(guest)
+    else:
+        guest.refresh()
+    return _take(guest, own_runs(guest.base, guest.mappings, runs))
 
 
-def grown(guest: Instance) -> int:
-    """Returns the bytes that a snapshot of `guest` would have beyond those of its base."""
+def grown_bytes(guest: Instance) -> int:
+    """Returns how many bytes larger a snapshot of `guest` would be than the one it started from."""
     guest.check_idle()
-    guest.refresh()
     base = _base_runs(guest)
-    own = [(address - guest.base, length) for address, length in own_runs(guest, changed(guest))]
+    own = [(address - guest.base, length) for address, length in _own_changes(guest)]
     return _nbytes(_union(base, own)) - _nbytes(base)
 
 
@@ -186,18 +126,17 @@ def _take(guest: Instance, runs: Runs) -> Snapshot:
     return Snapshot(guest.program, image, guest.size, read_globals(guest), guest.mappings)
 
 
-def fork(parent: Instance, count: int) -> list[Instance]:
-    """Makes `count` guests in the state of `parent`.
+def fork(parent: Instance, count: int = 1) -> list[Instance]:
+    """Makes `count` guests in the state of `parent`, with the same owner, log and clock.
 
     If the pages that the parent has changed outweigh those of its base, the parent gets a new base. That
     costs about as much as two forks, keeps repeated forks cheap, and lets the children share pages.
     """
     parent.check_idle()
-    parent.refresh()
-    runs = own_runs(parent, changed(parent))
+    runs = _own_changes(parent)
     if _rebases(parent, _nbytes(runs)):
         state = _take(parent, runs)
-        state.map_into(parent)
+        _map_into(parent, state)
         parent.base_image = state.image
         runs = []
     else:
@@ -207,7 +146,7 @@ def fork(parent: Instance, count: int) -> list[Instance]:
     children: list[Instance] = []
     try:
         for _ in range(count):
-            child = type(parent)(parent.program, base=state)
+            child = _clone(state)
             children.append(child)
             copy_runs(runs, child.base - parent.base)
             parent.forks += 1
@@ -221,10 +160,9 @@ def fork(parent: Instance, count: int) -> list[Instance]:
 
 
 def fork_bytes(parent: Instance, count: int) -> int:
-    """Returns the bytes of memory that `fork` takes: a copy for each child, or a new base."""
+    """Returns the bytes of memory that `count` forks take: a copy for each child, or a new base."""
     parent.check_idle()
-    parent.refresh()
-    nbytes = _nbytes(own_runs(parent, changed(parent)))
+    nbytes = _nbytes(_own_changes(parent))
     return nbytes + _nbytes(_base_runs(parent)) if _rebases(parent, nbytes) else nbytes * count
 
 
@@ -241,18 +179,12 @@ def _child_seed(seed: int, number: int) -> int:
 
 def changed(guest: Instance) -> Runs:
     """Returns runs (address, bytes) of pages that differ from the guest's base and from its mappings."""
+    guest.refresh()
     return guest.engine.changes.changed(guest.base, guest.base + guest.size)
 
 
-def own_runs(guest: Instance, runs: Runs) -> Runs:
-    """Returns runs without the parts in mappings, where writes are not kept."""
-    for mapping in guest.mappings:
-        start = guest.base + mapping.address
-        end = start + mapping.pages * WASM_PAGE
-        parts = [(at, min(at + length, start)) for at, length in runs if at < start]
-        parts += [(max(at, end), at + length) for at, length in runs if at + length > end]
-        runs = [(at, stop - at) for at, stop in parts]
-    return runs
+def _own_changes(guest: Instance) -> Runs:
+    return own_runs(guest.base, guest.mappings, changed(guest))
 
 
 def _base_runs(guest: Instance) -> Runs:
@@ -261,7 +193,7 @@ def _base_runs(guest: Instance) -> Runs:
         return guest.base_image.runs
     program = guest.program
     if program.initial_runs is None:
-        fresh = type(guest)(program)
+        fresh = Instance(program)
         try:
             runs = nonzero(fresh.base, fresh.size)
             program.initial_runs = [(address - fresh.base, length) for address, length in runs]
@@ -303,7 +235,11 @@ def _union(first: Runs, second: Runs) -> Runs:
 
 
 def map_readonly(guest: Instance, fd: int, nbytes: int) -> int:
-    """Maps a sealed file into a guest; see `Instance.map_readonly`.
+    """Maps a sealed memory file at the end of a guest's memory and returns its address there.
+
+    The guest sees `nbytes` of the file; they count against `Limits.shared_bytes`, not against its memory. A
+    guest should not write there: its writes stay private, and forks do not see them. Raises `RuntimeFailure`
+    if the file is not sealed or too short, `MemoryLimitError` over the limit.
 
     The mapping is private and writable, not PROT_READ. Written pages become private copies. memory.fill and
     memory.copy write from wasmtime's own code, where a write to a read-only page kills the process instead

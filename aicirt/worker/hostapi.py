@@ -36,6 +36,7 @@ from aicirt.system.files import Descriptor
 from aicirt.vocab.reader import VocabularyImage
 from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm.host import GuestExit, HostCallable
+from aicirt.wasm.snapshot import map_readonly
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
@@ -139,7 +140,7 @@ class LoadedVocabulary:
         """Maps the image into a guest at the first call; returns its address there."""
         for mapping in instance.mappings:  # only the image is ever mapped
             return mapping.address
-        return instance.map_readonly(self._file.fd, self._size)
+        return map_readonly(instance, self._file.fd, self._size)
 
     @property
     def file(self) -> tuple[int, int]:

@@ -18,12 +18,12 @@ from aicirt.contract.errors import AiciError, OwnerLimitError, SpaceError
 from aicirt.settings import WASM_STACK, WorkerSettings
 from aicirt.wasm.instance import Instance
 from aicirt.wasm.memory import PAGE, page_faults
+from aicirt.wasm.snapshot import fork, fork_bytes, start_from
 from aicirt.worker.hostapi import GuestContext
 
 if TYPE_CHECKING:
     from aicirt.wasm.memory import Reaper
-    from aicirt.wasm.program import Program
-    from aicirt.wasm.snapshot import Snapshot
+    from aicirt.wasm.program import Program, Snapshot
     from aicirt.worker.sequence import Sequence
 
 #: memory that a sequence takes besides its pages and its instance: page tables, Python objects
@@ -137,7 +137,7 @@ class GuestMemory:
         image, more = snapshot.image, _besides(snapshot.program) + len(prompt)
         new = 0 if image is None or id(image) in self._seen else image.stored
         self.check(owner, more + new)
-        instance = Instance.from_snapshot(snapshot)
+        instance = start_from(snapshot)
         self._added += new + len(prompt)
         return instance
 
@@ -148,11 +148,11 @@ class GuestMemory:
         if instance.store:
             instance.refresh()
             if not self._fits(owner, count * (instance.size + besides)):
-                self.check(owner, instance.fork_bytes(count) + count * besides)
+                self.check(owner, fork_bytes(instance, count) + count * besides)
         if seq.outcome is not None and seq.outcome[1] is not None:
             raise seq.outcome[1]
         before = instance.base_image
-        children = instance.fork_many(count)
+        children = fork(instance, count)
         after = instance.base_image
         if after is not None and after is not before:
             self._added += after.stored

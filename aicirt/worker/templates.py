@@ -26,11 +26,12 @@ from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, Linker
 from aicirt.wasm.instance import Instance
 from aicirt.wasm.program import Program, Started
+from aicirt.wasm.snapshot import changed, grown_bytes, start_from, take_snapshot
 from aicirt.worker.hostapi import GuestContext, LoadedVocabulary
 from aicirt.worker.sequence import check_arg
 
 if TYPE_CHECKING:
-    from aicirt.wasm.snapshot import Snapshot
+    from aicirt.wasm.program import Snapshot
     from aicirt.worker.memory import GuestMemory
 
 
@@ -227,7 +228,7 @@ class Build:
         known = program.started
         if known and (known.vocabulary is not vocabulary or known.capabilities != capabilities):
             known = None
-        self._instance = instance = Instance.from_snapshot(known.snapshot) if known else Instance(program)
+        self._instance = instance = start_from(known.snapshot) if known else Instance(program)
         context.bind(instance)
         self._memory.watch(instance, self.owner, self.fail)
         yield
@@ -236,7 +237,7 @@ class Build:
                 if program.has[export]:
                     yield from _call(instance, export)
             if self._starts_alike(instance):
-                program.started = Started(vocabulary, capabilities, instance.snapshot())
+                program.started = Started(vocabulary, capabilities, take_snapshot(instance))
         address = yield from _call(instance, Export.ARG)
         check_arg(instance, address)
         context.arg_address = address
@@ -250,10 +251,10 @@ class Build:
             if value:
                 raise ArgumentError(f"the controller refused its argument (aici_init returned {value})")
         yield  # a snapshot of a large memory takes some milliseconds
-        runs = instance.changes()
+        runs = changed(instance)
         self._memory.check(self.owner, sum(length for _, length in runs))
         log = context.log.take().encode()
-        template = Template(instance.snapshot(runs), self._arg, address, vocabulary, log)
+        template = Template(take_snapshot(instance, runs), self._arg, address, vocabulary, log)
         instance.close(runs, reserved=True)
         return template
 
@@ -315,7 +316,7 @@ class Warming:
         self._done = done
         self._spent_ns = 0
         self._over = False
-        self.instance = instance = Instance.from_snapshot(template.snapshot)
+        self.instance = instance = start_from(template.snapshot)
         # its output is dropped with it: logs must not depend on whether a template is warm
         context = GuestContext(template.vocabulary, capabilities, limits, template.arg)
         context.sources[FOUND] = found
@@ -332,7 +333,7 @@ class Warming:
                 self._spent_ns += time.thread_time_ns() - begin
                 return False
             self._spent_ns += time.thread_time_ns() - begin
-            more = _more(self._fiber.result) and self.instance.grown_bytes() < self._most_bytes // 2
+            more = _more(self._fiber.result) and grown_bytes(self.instance) < self._most_bytes // 2
             if more and self._spent_ns < self._budget_ns:
                 self._fiber = Fiber(self.instance, Export.WARM)
                 return False
@@ -353,13 +354,15 @@ class Warming:
         self._done(outcome)
 
     def _take(self) -> Template:
-        grown = self.instance.grown_bytes()
+        grown = grown_bytes(self.instance)
         if grown > self._most_bytes:
             raise SpaceError(
                 f"aici_warm made the snapshot {grown} bytes larger; the limit is {self._most_bytes}",
                 limit=self._most_bytes,
             )
-        return dataclasses.replace(self._template, snapshot=self.instance.snapshot(), number=0, asked=False)
+        return dataclasses.replace(
+            self._template, snapshot=take_snapshot(self.instance), number=0, asked=False
+        )
 
 
 def _more(result: int) -> bool:

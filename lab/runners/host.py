@@ -54,6 +54,7 @@ from aicirt.wasm import (
     Ticker,
     host_functions,
 )
+from aicirt.wasm.snapshot import fork
 from lab.runners.calls import CALLS
 from lab.runners.compiled import code_of
 
@@ -334,7 +335,7 @@ class Guest:
         child.seq_id = seq_id
         child.output = bytearray()
         child.sources = list(self.sources)
-        child._adopt(self.instance.fork())
+        child._adopt(fork(self.instance)[0])
         child.instance.write(child.arg_address + 4, struct.pack("<I", seq_id))
         return child
 

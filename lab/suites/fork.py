@@ -11,6 +11,7 @@ from pathlib import Path
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from aicirt.vocab.tokenizer import Speller
+from aicirt.wasm.snapshot import fork
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
 from lab import ROOT
@@ -82,7 +83,7 @@ def _fork(parent: Guest, count: int) -> float:
 
     def turn() -> float:
         start = time.perf_counter()
-        instances = parent.instance.fork_many(count)
+        instances = fork(parent.instance, count)
         children = [parent.child(number, instance) for number, instance in enumerate(instances)]
         taken = time.perf_counter() - start
         for child in children:

@@ -11,6 +11,7 @@ from wasmtime import wat2wasm
 from aicirt.contract.abi import FuncType
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Linker, Program, Snapshot, Ticker
 from aicirt.wasm.memory import PAGE
+from aicirt.wasm.snapshot import fork, start_from, take_snapshot
 from lab.measurement.timing import alternate, summarise
 from lab.report import Report
 
@@ -77,12 +78,12 @@ def clones(report: Report, linker: Linker, prefix: str = "guests") -> None:
             base = Instance(program)
             for at in range(0, base.size, PAGE):
                 base.view[at] = 1
-            snapshot = base.snapshot()
-            guest = Instance.from_snapshot(snapshot)
+            snapshot = take_snapshot(base)
+            guest = start_from(snapshot)
             for page in range(_CHANGED_PAGES):
                 guest.view[page * stride * PAGE] = 2
             targets[f"fork.{mib}mb{layout}"] = target
-            forks[f"fork.{mib}mb{layout}"] = partial(_timed, partial(guest.fork_many, 1))
+            forks[f"fork.{mib}mb{layout}"] = partial(_timed, partial(fork, guest, 1))
             starts[f"next_child{layout}"] = partial(_next_child, guest)  # keeps the largest guest
             opened += [base, guest]
         starts["start"] = partial(_timed, partial(_start, snapshot))
@@ -127,17 +128,17 @@ def _timed(make: Callable[[], Iterable[Instance]]) -> float:
 
 
 def _start(snapshot: Snapshot) -> list[Instance]:
-    return [Instance.from_snapshot(snapshot)]
+    return [start_from(snapshot)]
 
 
 def _next_child(guest: Instance) -> float:
     """Returns the microseconds that each child after the first adds."""
-    return (_timed(partial(guest.fork_many, 5)) - _timed(partial(guest.fork_many, 1))) / 4
+    return (_timed(partial(fork, guest, 5)) - _timed(partial(fork, guest, 1))) / 4
 
 
 def _timed_snapshot(guest: Instance) -> float:
     start = time.perf_counter()
-    snapshot = guest.snapshot()
+    snapshot = take_snapshot(guest)
     taken = time.perf_counter() - start
     del snapshot
     return taken * 1e6

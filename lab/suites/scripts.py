@@ -10,6 +10,7 @@ from functools import partial
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from aicirt.vocab.tokenizer import Speller
+from aicirt.wasm.snapshot import fork
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
 from lab.inputs.constraints import CONSTRAINTS, Constraint
@@ -137,7 +138,7 @@ def _fork(parent: Guest) -> float:
 
     def turn() -> float:
         start = time.perf_counter()
-        (instance,) = parent.instance.fork_many(1)
+        (instance,) = fork(parent.instance, 1)
         child = parent.child(1, instance)
         taken = time.perf_counter() - start
         child.leave()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.contract.errors import RuntimeFailure, TimeLimitError, TrapError
-from aicirt.wasm import Export, Fiber, Instance
+from aicirt.wasm import Export, Fiber, Instance, fork, take_snapshot
 from lab.runners.wat import IMPORTS
 
 Make = Callable[..., Instance]
@@ -125,8 +125,8 @@ def test_guest_with_an_unfinished_call_refuses_other_uses(make: Make) -> None:
     for use in (
         lambda: guest.call(Export.MID),
         lambda: Fiber(guest, Export.MID),
-        guest.snapshot,
-        guest.fork,
+        lambda: take_snapshot(guest),
+        lambda: fork(guest),
     ):
         with pytest.raises(RuntimeFailure, match="asynchronous"):
             use()

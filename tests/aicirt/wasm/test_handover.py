@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
 from aicirt.system.files import sealed
 from aicirt.wasm import Export, Instance
-from aicirt.wasm.snapshot import Snapshot, from_wire, to_wire
+from aicirt.wasm.program import Snapshot
+from aicirt.wasm.snapshot import fork, from_wire, map_readonly, start_from, take_snapshot, to_wire
 from lab.system.processes import open_files
 
 Make = Callable[..., Instance]
@@ -47,21 +48,21 @@ def sent(snapshot: Snapshot) -> tuple[list[Any], int]:
 def test_received_snapshot_continues_where_its_guest_stood(make: Make, shared: tuple[int, int]) -> None:
     parent = make(COUNTER)
     assert [parent.call(Export.PRE) for _ in range(2)] == [11, 22]
-    address = parent.map_readonly(*shared)  # after the memory that has grown
+    address = map_readonly(parent, *shared)  # after the memory that has grown
     assert parent.call(Export.PRE) == 33
-    snapshot = from_wire(parent.program, *sent(parent.snapshot()), shared)
+    snapshot = from_wire(parent.program, *sent(take_snapshot(parent)), shared)
     assert parent.call(Export.PRE) == 44
-    child = Instance.from_snapshot(snapshot)
+    child = start_from(snapshot)
     assert bytes(child.view[address : address + 21]) == SHARED[:21]
     assert [child.call(Export.PRE) for _ in range(2)] == [44, 55]
-    assert child.fork().call(Export.PRE) == 66
+    assert fork(child)[0].call(Export.PRE) == 66
     child.close()
 
 
 def test_snapshot_of_an_unchanged_guest_can_be_sent(make: Make, shared: tuple[int, int]) -> None:
     parent = make(COUNTER)
-    wire, fd = sent(parent.snapshot())
-    child = Instance.from_snapshot(from_wire(parent.program, wire, fd, shared))
+    wire, fd = sent(take_snapshot(parent))
+    child = start_from(from_wire(parent.program, wire, fd, shared))
     assert child.call(Export.PRE) == 11
     child.close()
 
@@ -69,7 +70,7 @@ def test_snapshot_of_an_unchanged_guest_can_be_sent(make: Make, shared: tuple[in
 def test_snapshot_file_that_is_not_sealed_is_refused(make: Make, shared: tuple[int, int]) -> None:
     parent = make(COUNTER)
     parent.call(Export.PRE)
-    wire, fd = sent(parent.snapshot())
+    wire, fd = sent(take_snapshot(parent))
     os.close(fd)
     before = open_files()
     loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
@@ -113,9 +114,9 @@ def test_invalid_descriptions_are_refused(
     make: Make, shared: tuple[int, int], place: int, value: Any, words: str
 ) -> None:
     parent = make(COUNTER)
-    parent.map_readonly(*shared)
+    map_readonly(parent, *shared)
     parent.call(Export.PRE)
-    wire, fd = sent(parent.snapshot())
+    wire, fd = sent(take_snapshot(parent))
     wire[place] = value
     with pytest.raises(ProtocolError, match=words):
         from_wire(parent.program, wire, fd, shared)
@@ -135,9 +136,9 @@ def test_random_descriptions_are_refused_or_stay_in_their_memory(
 ) -> None:
     """A description is refused, or gives a guest that stays in its own memory."""
     parent = make(COUNTER)
-    parent.map_readonly(*shared)
+    map_readonly(parent, *shared)
     parent.call(Export.PRE)
-    wire, fd = sent(parent.snapshot())
+    wire, fd = sent(take_snapshot(parent))
     for _ in range(data.draw(st.integers(1, 2))):
         place = data.draw(st.integers(0, 4))
         if isinstance(wire[place], list) and wire[place] and data.draw(st.booleans()):
@@ -146,7 +147,7 @@ def test_random_descriptions_are_refused_or_stay_in_their_memory(
         else:
             wire[place] = data.draw(_ANYTHING | st.integers(0, 64).map(lambda n: n * 65536))
     try:
-        child = Instance.from_snapshot(from_wire(parent.program, wire, fd, shared))
+        child = start_from(from_wire(parent.program, wire, fd, shared))
     except AiciError:
         return
     assert child.size <= 5000 * 65536

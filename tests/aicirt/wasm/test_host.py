@@ -8,6 +8,7 @@ from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Linker, Program, Ticker, host_functions
 from aicirt.wasm.host import HostCallable
+from aicirt.wasm.snapshot import fork, take_snapshot
 from lab.runners.wat import CALLS, controller
 
 PRE = '(func (export "aici_pre_process") (result i32) {})'
@@ -118,7 +119,13 @@ def test_host_function_cannot_use_guests(make: Make) -> None:
     unfinished = Fiber(other, Export.PRE)
 
     def call(guest: Instance) -> int:
-        for use in (guest.snapshot, guest.fork, lambda: guest.call(Export.MID), unfinished.poll, idle.fork):
+        for use in (
+            lambda: take_snapshot(guest),
+            lambda: fork(guest),
+            lambda: fork(idle),
+            lambda: guest.call(Export.MID),
+            unfinished.poll,
+        ):
             with pytest.raises(RuntimeFailure, match="is running"):
                 use()
         return 5

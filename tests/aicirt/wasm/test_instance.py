@@ -13,6 +13,7 @@ from aicirt.contract.errors import (
     TrapError,
 )
 from aicirt.wasm import Export, Fiber, GuestExit, Instance
+from aicirt.wasm.snapshot import fork, map_readonly, take_snapshot
 from lab.runners.wat import IMPORTS
 
 Make = Callable[..., Instance]
@@ -46,7 +47,7 @@ def test_start_function_and_initialize_run_once_in_order(make: Make) -> None:
         mid='(func (export "aici_mid_process") (result i32) (global.get $n))',
     )
     assert guest.call(Export.MID) == 15
-    assert guest.fork().call(Export.MID) == 15
+    assert fork(guest)[0].call(Export.MID) == 15
 
 
 @pytest.mark.parametrize(
@@ -147,10 +148,10 @@ def test_closed_guests_can_only_be_closed_again(make: Make) -> None:
         lambda: guest.read(0, 1),
         lambda: guest.write(0, b"x"),
         lambda: guest.grow(1),
-        lambda: guest.map_readonly(0, 1),
+        lambda: map_readonly(guest, 0, 1),
         lambda: Fiber(guest, Export.MID),
-        guest.fork,
-        guest.snapshot,
+        lambda: fork(guest),
+        lambda: take_snapshot(guest),
         guest.refresh,
     ):
         with pytest.raises(RuntimeFailure, match="closed"):

@@ -13,6 +13,7 @@ from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import MemoryLimitError, RuntimeFailure
 from aicirt.system.files import SEALS
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
+from aicirt.wasm.snapshot import fork, map_readonly, start_from, take_snapshot
 from lab.runners.wat import controller
 from pyaici.build import build_controller
 
@@ -32,7 +33,7 @@ def shared_file() -> Iterator[int]:
 
 def test_file_is_mapped_after_the_guests_memory(make: Make, shared_file: int) -> None:
     guest = make()
-    address = guest.map_readonly(shared_file, NBYTES)
+    address = map_readonly(guest, shared_file, NBYTES)
     assert address == 65536 and guest.size == 65536 + 4 * 65536
     assert guest.read(address, NBYTES) == CONTENT
     assert guest.read(address + NBYTES, guest.size - address - NBYTES) == bytes(4 * 65536 - NBYTES)
@@ -40,23 +41,23 @@ def test_file_is_mapped_after_the_guests_memory(make: Make, shared_file: int) ->
 
 def test_mappings_do_not_count_as_memory_of_the_guest(make: Make, shared_file: int) -> None:
     guest = make('(func (export "aici_init") (param i32) (result i32) (memory.grow (local.get 0)))')
-    guest.map_readonly(shared_file, NBYTES)
-    guest.map_readonly(shared_file, NBYTES)
+    map_readonly(guest, shared_file, NBYTES)
+    map_readonly(guest, shared_file, NBYTES)
     assert guest.call(Export.INIT, 1024) == 0xFFFFFFFF
     assert guest.call(Export.INIT, 1023) == 9
-    child = guest.fork()
+    child = fork(guest)[0]
     assert child.call(Export.INIT, 1) == 0xFFFFFFFF
     child.close()
 
 
 def test_clones_share_the_mapped_file_without_a_copy(make: Make, shared_file: int) -> None:
     guest = make()
-    address = guest.map_readonly(shared_file, NBYTES)
+    address = map_readonly(guest, shared_file, NBYTES)
     guest.grow(1)
     guest.write(guest.size - 4, b"tail")
-    snapshot = guest.snapshot()
+    snapshot = take_snapshot(guest)
     assert snapshot.nbytes == 4096
-    for clone in (guest.fork(), Instance.from_snapshot(snapshot), Instance.from_snapshot(snapshot).fork()):
+    for clone in (fork(guest)[0], start_from(snapshot), fork(start_from(snapshot))[0]):
         assert clone.read(address, NBYTES) == CONTENT
         assert clone.read(clone.size - 4, 4) == b"tail"
         assert clone.mappings == guest.mappings
@@ -77,14 +78,14 @@ def test_writing_to_a_mapped_file_changes_only_the_guests_own_view(
     """With read-only pages, fill and copy would kill the process, since wasmtime does these writes."""
     guest = make(f'(func (export "aici_pre_process") (result i32) {WRITES[write]} (i32.const 7))')
     sibling = make()
-    address = guest.map_readonly(shared_file, NBYTES)
-    sibling.map_readonly(shared_file, NBYTES)
+    address = map_readonly(guest, shared_file, NBYTES)
+    map_readonly(sibling, shared_file, NBYTES)
     assert guest.call(Export.PRE) == 7
     assert guest.read(address, NBYTES) != CONTENT
     guest.write(address, b"host")
     assert sibling.read(address, NBYTES) == CONTENT
     assert os.pread(shared_file, NBYTES, 0) == CONTENT
-    for clone in (guest.fork(), Instance.from_snapshot(guest.snapshot())):
+    for clone in (fork(guest)[0], start_from(take_snapshot(guest))):
         assert clone.read(address, NBYTES) == CONTENT
         clone.close()
 
@@ -96,17 +97,17 @@ def test_files_that_could_change_are_refused(make: Make, tmp_path: Path) -> None
         os.write(fd, b"x" * 100)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
         with pytest.raises(RuntimeFailure, match="not sealed"):
-            guest.map_readonly(fd, 100)
+            map_readonly(guest, fd, 100)
         os.close(fd)
     (tmp_path / "file").write_bytes(b"x")
     with open(tmp_path / "file", "rb") as file, pytest.raises(RuntimeFailure, match="not a memory file"):
-        guest.map_readonly(file.fileno(), 1)
+        map_readonly(guest, file.fileno(), 1)
     assert guest.size == 65536
 
 
 def test_mapping_more_bytes_than_the_file_has_is_refused(make: Make, shared_file: int) -> None:
     with pytest.raises(RuntimeFailure, match=f"has {NBYTES} bytes"):
-        make().map_readonly(shared_file, NBYTES + 1)
+        map_readonly(make(), shared_file, NBYTES + 1)
 
 
 def test_mappings_have_their_own_limit(shared_file: int) -> None:
@@ -114,10 +115,10 @@ def test_mappings_have_their_own_limit(shared_file: int) -> None:
     linker = Linker(engine, [])
     program = Program.compile(linker, controller())
     guest = Instance(program)
-    guest.map_readonly(shared_file, NBYTES)
+    map_readonly(guest, shared_file, NBYTES)
     with pytest.raises(MemoryLimitError, match="shared mappings"):
-        guest.map_readonly(shared_file, NBYTES)
-    assert guest.map_readonly(shared_file, 65536) == 5 * 65536
+        map_readonly(guest, shared_file, NBYTES)
+    assert map_readonly(guest, shared_file, 65536) == 5 * 65536
     for part in (guest, program, linker, engine):
         part.close()
 
@@ -126,7 +127,7 @@ def test_host_function_can_map_a_file_while_the_guest_runs(
     engine: Engine, ticker: Ticker, shared_file: int
 ) -> None:
     kind = FuncType((), ("i32",))
-    linker = Linker(engine, [HostFunction("t", "map", kind, lambda g: g.map_readonly(shared_file, NBYTES))])
+    linker = Linker(engine, [HostFunction("t", "map", kind, lambda g: map_readonly(g, shared_file, NBYTES))])
     code = """(func (export "aici_pre_process") (result i32) (local $at i32)
       (i32.store (i32.const 0) (memory.size))
       (local.set $at (call $map))
@@ -183,7 +184,7 @@ def test_malloc_works_after_a_mapping_has_grown_the_memory(
 
     def vocabulary(guest: Instance) -> int:
         if not guest.mappings:
-            guest.map_readonly(shared_file, NBYTES)
+            map_readonly(guest, shared_file, NBYTES)
         return guest.mappings[0].address
 
     linker = Linker(engine, [HostFunction("aici", "vocabulary", FuncType((), ("i32",)), vocabulary)])
@@ -195,7 +196,7 @@ def test_malloc_works_after_a_mapping_has_grown_the_memory(
             guest = guests[turn % len(guests)]
             assert Fiber(guest, Export.MID, limit_ms=1000).run() == 0
             if turn in (3, 9):
-                guests.append(guest.fork())
+                guests.append(fork(guest)[0])
     assert all(guest.size > 1 << 20 for guest in guests)
     for guest in guests:
         guest.close()

@@ -21,6 +21,7 @@ from aicirt.wasm import snapshot as snapshot_module
 from aicirt.wasm.engine import stack_size
 from aicirt.wasm.module.rewrite import rewrite
 from aicirt.wasm.program import compile_module
+from aicirt.wasm.snapshot import fork, start_from, take_snapshot
 from lab.runners.wat import controller
 from lab.system.processes import open_files
 from lab.system.waiting import PATIENCE
@@ -152,8 +153,8 @@ def test_process_can_exit_with_all_parts_open() -> None:
     first, second = guest(engine), guest(engine)
     fiber = Fiber(first, Export.POST, limit_ms=10_000)
     print([fiber.poll(), fiber.poll()])
-    children = second.fork_many(3)
-    snapshot = second.snapshot()
+    children = fork(second, 3)
+    snapshot = take_snapshot(second)
     """
     assert _run(code) == "[False, False]"
 
@@ -231,7 +232,7 @@ def test_clones_work_in_a_process_made_undumpable() -> None:
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     parent = guest(engine)
     parent.write(100, b"state")
-    print(parent.fork().read(100, 5))
+    print(fork(parent)[0].read(100, 5))
     """
     assert _run(code) == "b'state'"
 
@@ -249,11 +250,11 @@ def test_lack_of_descriptors_is_an_error_of_one_guest() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
     try:
         while True:
-            kept.append(parent.snapshot())
+            kept.append(take_snapshot(parent))
     except RuntimeFailure as error:
         print(len(kept) > 5, error.message.partition(":")[0])
     kept.clear()
-    print(Instance.from_snapshot(parent.snapshot()).read(100, 5))
+    print(start_from(take_snapshot(parent)).read(100, 5))
     """
     assert _run(code) == "True a memory file of 4096 bytes cannot be created\nb'state'"
 
@@ -267,11 +268,11 @@ def test_lack_of_address_space_is_an_error_of_one_guest() -> None:
     kept = []
     try:
         while True:
-            kept.append(parent.fork())
+            kept.append(fork(parent)[0])
     except RuntimeFailure as error:
         print(2 <= len(kept) <= 5)
     kept.pop().close()
-    print(parent.fork().read(0, 1))
+    print(fork(parent)[0].read(0, 1))
     """
     assert _run(code) == "True\nb'\\x00'"
 
@@ -336,9 +337,9 @@ def test_thousands_of_guests_leave_no_descriptors_or_mappings(make: Make) -> Non
 
     def churn(rounds: int) -> None:
         for _ in range(rounds):
-            snapshot = parent.snapshot()
-            guests = [Instance.from_snapshot(snapshot), *parent.fork_many(2), Instance(parent.program)]
-            guests.append(guests[0].fork())
+            snapshot = take_snapshot(parent)
+            guests = [start_from(snapshot), *fork(parent, 2), Instance(parent.program)]
+            guests.append(fork(guests[0])[0])
             fiber_guest = guests.pop()
             fiber = Fiber(fiber_guest, Export.MID)
             fiber.poll()
@@ -359,7 +360,7 @@ def test_thousands_of_guests_leave_no_descriptors_or_mappings(make: Make) -> Non
 def test_failed_forks_leave_no_descriptors_or_mappings(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = make()
     parent.write(5000, b"state")
-    parent.fork().close()
+    fork(parent)[0].close()
     before = _used()
     calls = 0
 
@@ -372,11 +373,11 @@ def test_failed_forks_leave_no_descriptors_or_mappings(make: Make, monkeypatch: 
     monkeypatch.setattr(snapshot_module, "copy_runs", fail)
     for _ in range(30):
         with pytest.raises(OSError, match="no more mappings"):
-            parent.fork_many(5)
+            fork(parent, 5)
     assert _used()[0] == before[0]
     assert abs(_used()[1] - before[1]) <= 8
     monkeypatch.undo()
-    parent.fork().close()
+    fork(parent)[0].close()
 
 
 def test_closing_parts_in_the_wrong_order_does_not_crash() -> None:
@@ -385,12 +386,12 @@ def test_closing_parts_in_the_wrong_order_does_not_crash() -> None:
     linker = Linker(engine, [])
     program = Program.compile(linker, WASM)
     first, second = Instance(program), Instance(program)
-    snapshot = first.snapshot()
+    snapshot = take_snapshot(first)
     linker.close()
     print(first.call(Export.ARG))
     program.close()
     print(first.call(Export.ARG), trap(second, Export.PRE))
-    for make in (lambda: Instance.from_snapshot(snapshot), first.fork, lambda: Program.compile(linker, WASM)):
+    for make in (lambda: start_from(snapshot), lambda: fork(first), lambda: Program.compile(linker, WASM)):
         try:
             make()
         except (RuntimeFailure, ValueError) as error:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import RuntimeFailure, TrapError
 from aicirt.wasm import Engine, Export, Instance, Linker, Program, Ticker
 from aicirt.wasm.memory import PAGE, PagemapReader, PageScanner, change_finder, nonzero
-from aicirt.wasm.snapshot import _union
+from aicirt.wasm.snapshot import _union, fork, fork_bytes, start_from, take_snapshot
 from lab.runners.wat import controller
 
 Make = Callable[..., Instance]
@@ -46,7 +46,7 @@ def test_fork_inherits_the_state_and_then_changes_independently(counter: Instanc
     counter.call(Export.MID)
     counter.call(Export.PRE)
     counter.write(100, b"parent")
-    child = counter.fork()
+    child = fork(counter)[0]
     assert child.read(100, 6) == b"parent" and child.read(5000, 7) == b"initial"
     assert child.call(Export.MID) == 2 and child.call(Export.MID) == 3
     assert counter.call(Export.MID) == 2
@@ -65,12 +65,12 @@ def test_changed_bytes_count_the_pages_that_differ(counter: Instance) -> None:
     assert counter.changed_bytes() == before, "writes of the host count once the guest has run"
     counter.call(Export.MID)
     assert counter.changed_bytes() - before in range(5 * PAGE, 8 * PAGE)
-    child = counter.fork()
+    child = fork(counter)[0]
     assert not scans or child.changed_bytes() == counter.changed_bytes()
     child.close()
     assert child.changed_bytes() == 0
-    snapshot = counter.snapshot()
-    again = Instance.from_snapshot(snapshot)
+    snapshot = take_snapshot(counter)
+    again = start_from(snapshot)
     assert not scans or again.changed_bytes() == 0
     assert snapshot.nbytes >= 6 * PAGE
     again.close()
@@ -94,7 +94,7 @@ def test_kept_exceptions_count_as_changed_bytes(make: Make) -> None:
     before = guest.changed_bytes()
     guest.call(Export.MID)
     assert guest.changed_bytes() - before in range(2000 * 800, 2000 * 2000)
-    child = guest.fork()
+    child = fork(guest)[0]
     assert child.changed_bytes() <= before + 4 * PAGE
     child.close()
 
@@ -104,7 +104,7 @@ def test_large_tables_count_in_instance_bytes(make: Make) -> None:
     large = make("(table 20000 funcref) (table 20000 funcref)" + COUNTER, mid=COUNT)
     for guest in (small, large):
         ctypes.CDLL(None).malloc_trim(0)  # reusing freed memory would cause no page faults
-        for child in guest.fork_many(5):
+        for child in fork(guest, 5):
             child.close()
     assert large.program.instance_bytes - small.program.instance_bytes > 200_000
 
@@ -113,11 +113,11 @@ def test_fork_bytes_predicts_the_memory_that_forks_take(make: Make) -> None:
     guest = make(COUNTER, mid=COUNT)
     guest.call(Export.INIT, 16)
     guest.write(0, b"x" * (200 << 10))
-    assert guest.fork_bytes(8) in range(8 * (200 << 10), 8 * (220 << 10)), "each child gets a copy"
+    assert fork_bytes(guest, 8) in range(8 * (200 << 10), 8 * (220 << 10)), "each child gets a copy"
     guest.write(0, b"x" * (800 << 10))
-    nbytes = guest.fork_bytes(8)
+    nbytes = fork_bytes(guest, 8)
     assert nbytes in range(800 << 10, 820 << 10), "all children share a snapshot"
-    children = guest.fork_many(8)
+    children = fork(guest, 8)
     assert guest.base_image is not None and guest.base_image.stored <= nbytes
     for child in children:
         child.close()
@@ -125,12 +125,12 @@ def test_fork_bytes_predicts_the_memory_that_forks_take(make: Make) -> None:
 
 def test_forks_of_forks_of_a_snapshot_see_their_ancestors_state(counter: Instance) -> None:
     counter.write(8192, b"base")
-    snapshot = counter.snapshot()
+    snapshot = take_snapshot(counter)
     counter.write(8192, b"gone")
-    guests = [Instance.from_snapshot(snapshot)]
+    guests = [start_from(snapshot)]
     for depth in range(5):
         guests[-1].write(12288 + depth * PAGE, bytes([depth + 1]))
-        guests.append(guests[-1].fork())
+        guests.append(fork(guests[-1])[0])
     assert all(g.read(8192, 4) == b"base" for g in guests)
     for depth, guest in enumerate(guests):
         seen = [guest.read(12288 + i * PAGE, 1)[0] for i in range(5)]
@@ -143,11 +143,11 @@ def test_forks_of_forks_of_a_snapshot_see_their_ancestors_state(counter: Instanc
 
 def test_data_that_was_zeroed_stays_zero(counter: Instance) -> None:
     counter.write(5000, bytes(7))
-    child, again = counter.fork(), Instance.from_snapshot(counter.snapshot())
+    child, again = fork(counter)[0], start_from(take_snapshot(counter))
     assert child.read(5000, 7) == again.read(5000, 7) == bytes(7)
     child.write(5000, b"x" * 7)
     child.write(5000, bytes(7))
-    grandchild = child.fork()
+    grandchild = fork(child)[0]
     assert grandchild.read(5000, 7) == bytes(7)
     for guest in (child, again, grandchild):
         guest.close()
@@ -156,19 +156,19 @@ def test_data_that_was_zeroed_stays_zero(counter: Instance) -> None:
 def test_growth_is_inherited(counter: Instance) -> None:
     counter.call(Export.INIT, 2)
     counter.write(3 * 65536 - 4, b"last")
-    child = counter.fork()
-    snapshot = child.snapshot()
+    child = fork(counter)[0]
+    snapshot = take_snapshot(child)
     child.call(Export.INIT, 1)
-    fresh = Instance.from_snapshot(snapshot)
+    fresh = start_from(snapshot)
     assert (counter.size, snapshot.size, fresh.size) == (3 * 65536, 3 * 65536, 3 * 65536)
-    assert child.fork().size == 4 * 65536
+    assert fork(child)[0].size == 4 * 65536
     assert fresh.read(3 * 65536 - 4, 4) == b"last"
     assert fresh.call(Export.INIT, 1) == 3
     fresh.write(4 * 65536 - 4, b"more")
 
 
 def test_traps_work_in_a_clone(counter: Instance) -> None:
-    for clone in (counter.fork(), Instance.from_snapshot(counter.snapshot())):
+    for clone in (fork(counter)[0], start_from(take_snapshot(counter))):
         with pytest.raises(TrapError) as caught:
             clone.call(Export.POST)
         assert caught.value.detail["trap"] == "out_of_bounds"
@@ -178,13 +178,13 @@ def test_traps_work_in_a_clone(counter: Instance) -> None:
 
 def test_snapshot_does_not_change_when_its_guests_do(counter: Instance) -> None:
     counter.write(0, b"A" * 65536)
-    snapshot = counter.snapshot()
+    snapshot = take_snapshot(counter)
     assert snapshot.nbytes == 65536
     counter.write(0, b"B" * 65536)
-    one = Instance.from_snapshot(snapshot)
+    one = start_from(snapshot)
     one.write(0, b"C" * 65536)
     counter.close()
-    two = Instance.from_snapshot(snapshot)
+    two = start_from(snapshot)
     assert two.read(0, 65536) == b"A" * 65536
     assert one.read(0, 65536) == b"C" * 65536
     one.close()
@@ -193,7 +193,7 @@ def test_snapshot_does_not_change_when_its_guests_do(counter: Instance) -> None:
 
 def test_file_of_a_snapshot_is_sealed(counter: Instance) -> None:
     counter.write(0, b"x")
-    image = counter.snapshot().image
+    image = take_snapshot(counter).image
     assert image is not None
     for change in (
         lambda fd: os.pwrite(fd, b"y", 0),
@@ -207,16 +207,16 @@ def test_file_of_a_snapshot_is_sealed(counter: Instance) -> None:
 def test_forking_a_much_changed_parent_gives_it_a_new_base(counter: Instance) -> None:
     counter.call(Export.INIT, 15)
     assert counter.base_image is None
-    few = counter.fork()
+    few = fork(counter)[0]
     assert counter.base_image is None
     counter.view[: 1 << 20] = bytes(range(1, 129)) * 8192
-    child = counter.fork()
+    child = fork(counter)[0]
     assert counter.base_image is not None and child.base_image is counter.base_image
     assert counter.read(0, 1 << 20) == child.read(0, 1 << 20) == bytes(range(1, 129)) * 8192
     assert counter.engine.changes.changed(counter.base, counter.base + counter.size) == []
     counter.write(700_000, b"parent")
     child.write(700_000, b"child!")
-    grandchild = child.fork()
+    grandchild = fork(child)[0]
     assert grandchild.base_image is counter.base_image
     assert (counter.read(700_000, 6), grandchild.read(700_000, 6)) == (b"parent", b"child!")
     assert few.read(0, 1 << 20) == bytes(5000) + b"initial" + bytes((1 << 20) - 5007)
@@ -227,7 +227,7 @@ def test_forking_a_much_changed_parent_gives_it_a_new_base(counter: Instance) ->
 
 def test_many_children_at_once_are_independent(counter: Instance) -> None:
     counter.write(100, b"same")
-    children = counter.fork_many(5)
+    children = fork(counter, 5)
     for number, child in enumerate(children):
         child.write(200, bytes([number]))
         for _ in range(number):
@@ -243,18 +243,18 @@ def test_many_children_at_once_are_independent(counter: Instance) -> None:
 def test_forks_inherit_owner_log_and_clock(counter: Instance) -> None:
     counter.owner, counter.clock_ns = object(), 55
     counter.log = lambda fd, data: None
-    child = counter.fork()
+    child = fork(counter)[0]
     assert (child.owner, child.log, child.clock_ns) == (counter.owner, counter.log, 55)
-    assert Instance.from_snapshot(counter.snapshot()).owner is None
+    assert start_from(take_snapshot(counter)).owner is None
     child.close()
 
 
 def test_a_failed_guest_cannot_be_cloned(counter: Instance) -> None:
     with pytest.raises(TrapError):
         counter.call(Export.POST)
-    for clone in (counter.fork, counter.snapshot):
+    for clone in (fork, take_snapshot):
         with pytest.raises(RuntimeFailure):
-            clone()
+            clone(counter)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -284,7 +284,7 @@ def test_random_histories_give_the_same_memory_as_plain_copies(
             guest.grow(1)
             model += bytes(65536)
         else:
-            child = guest.fork() if what == "fork" else Instance.from_snapshot(guest.snapshot())
+            child = fork(guest)[0] if what == "fork" else start_from(take_snapshot(guest))
             left.append((guest, bytes(model)))
             guest = child
     for old, expected in [*left, (guest, bytes(model))]:
@@ -324,6 +324,6 @@ def test_more_changed_runs_than_one_kernel_call_returns(make: Make) -> None:
         runs = finder.changed(guest.base, guest.base + guest.size)
         assert [(a - guest.base, n) for a, n in runs] == [(at, PAGE) for at in expected]
         finder.close()
-    child = guest.fork()
+    child = fork(guest)[0]
     assert all(child.view[at] == 1 for at in expected)
     child.close()

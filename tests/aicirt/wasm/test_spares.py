@@ -14,9 +14,11 @@ from aicirt.contract.errors import TrapError
 from aicirt.settings import WASM_PAGE
 from aicirt.system.files import SEALS
 from aicirt.wasm import Engine, Export, Fiber, Instance
+from aicirt.wasm.image import Shell
 from aicirt.wasm.memory import PAGE, PageScanner, change_finder, page_faults
-from aicirt.wasm.snapshot import Snapshot
-from aicirt.wasm.spares import _MOST_CHANGED, _MOST_COPIED, Shell
+from aicirt.wasm.program import Snapshot
+from aicirt.wasm.snapshot import fork, map_readonly, start_from, take_snapshot
+from aicirt.wasm.spares import _MOST_CHANGED, _MOST_COPIED
 
 Make = Callable[..., Instance]
 #: `aici_pre_process` counts in a global, `aici_post_process` traps, `aici_init` grows the memory
@@ -58,8 +60,8 @@ def base(make: Make, words: int) -> Snapshot:
     guest = make(BODY)
     guest.call(Export.INIT, OWN_PAGES - 1)
     guest.write(DATA, b"from init")
-    guest.map_readonly(words, len(WORDS))
-    return guest.snapshot()
+    map_readonly(guest, words, len(WORDS))
+    return take_snapshot(guest)
 
 
 def live(state: Snapshot) -> list[Shell]:
@@ -71,7 +73,7 @@ def contents(guest: Instance) -> bytes:
 
 
 def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
-    new, ended = Instance.from_snapshot(base), Instance.from_snapshot(base)
+    new, ended = start_from(base), start_from(base)
     store, (vocabulary,) = ended.store, base.mappings
     ended.owner, ended.clock_ns, ended.forks = object(), 7, 3
     assert ended.call(Export.PRE) == 6
@@ -79,7 +81,7 @@ def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
         ended.write(address, b"x")
     ended.close()
     assert ended.store == 0 and len(ended.view) == 0
-    again = Instance.from_snapshot(base)
+    again = start_from(base)
     assert again.store == store
     assert contents(again) == contents(new) and WORDS in contents(again)
     if isinstance(
@@ -88,7 +90,7 @@ def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
         assert again.changed_bytes() == 0
     assert (again.owner, again.clock_ns, again.forks) == (None, 0, 0)
     assert again.call(Export.PRE) == new.call(Export.PRE) == 6
-    child = again.fork()
+    child = fork(again)[0]
     assert child.call(Export.PRE) == 7 and child.read(DATA, 9) == b"from init"
     for guest in (child, new, again):
         guest.close()
@@ -100,13 +102,13 @@ def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
 def test_few_pages_are_copied_so_that_the_next_guest_can_change_them_without_faults(
     base: Snapshot, pages: int, copied: bool
 ) -> None:
-    new, ended = Instance.from_snapshot(base), Instance.from_snapshot(base)
+    new, ended = start_from(base), start_from(base)
     assert base.image is not None
     first = (base.image.nbytes // PAGE - 2) * PAGE  # some pages of the image, and some after it
     for number in range(pages):
         ended.write(first + number * PAGE, b"x")
     ended.close()
-    again = Instance.from_snapshot(base)
+    again = start_from(base)
     assert contents(again) == contents(new)
     faults = page_faults()
     for number in range(pages):
@@ -125,12 +127,12 @@ def test_a_spare_guest_has_all_of_the_vocabulary_mapped(base: Snapshot, engine: 
         assert view[at] == WORDS[0]
         return page_faults() - before
 
-    new = Instance.from_snapshot(base)
+    new = start_from(base)
     assert faults(new) == 1
     new.close()
     engine.spares.clear()
-    Instance.from_snapshot(base).close()
-    again = Instance.from_snapshot(base)
+    start_from(base).close()
+    again = start_from(base)
     assert faults(again) == 0
     again.close()
 
@@ -139,12 +141,12 @@ def test_a_snapshot_of_a_spare_guest_has_no_pages_that_only_earlier_guests_used(
     """Arguments are compiled one after the other in the same memory, more of which is kept than usually."""
     sizes = []
     for pages in (100, 1, 1):
-        guest = Instance.from_snapshot(base)
+        guest = start_from(base)
         for number in range(pages):
             guest.write((OWN_PAGES - 8) * WASM_PAGE + number * PAGE, b"x")
-        taken = guest.snapshot()
+        taken = take_snapshot(guest)
         sizes.append(taken.nbytes)
-        again = Instance.from_snapshot(taken)
+        again = start_from(taken)
         assert contents(again) == contents(guest)
         again.close()
         guest.close(reserved=True)
@@ -154,12 +156,12 @@ def test_a_snapshot_of_a_spare_guest_has_no_pages_that_only_earlier_guests_used(
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, OWN_PAGES * WASM_PAGE + len(WORDS) - 1), st.binary(max_size=40))))
 def test_no_write_of_the_ended_guest_is_seen(base: Snapshot, writes: list[tuple[int, bytes]]) -> None:
-    ended = Instance.from_snapshot(base)
+    ended = start_from(base)
     before, store = contents(ended), ended.store
     for address, data in writes:
         ended.write(address, data)
     ended.close()
-    again = Instance.from_snapshot(base)
+    again = start_from(base)
     assert again.store == store and contents(again) == before
     again.close()
 
@@ -184,7 +186,7 @@ def changes_much(guest: Instance) -> None:
 
 @pytest.mark.parametrize("do", [grows, traps, is_cancelled, changes_much])
 def test_guest_that_cannot_have_this_state_again_is_freed(base: Snapshot, do: Callable[..., None]) -> None:
-    guest = Instance.from_snapshot(base)
+    guest = start_from(base)
     do(guest)
     guest.close()
     assert not live(base)
@@ -193,12 +195,12 @@ def test_guest_that_cannot_have_this_state_again_is_freed(base: Snapshot, do: Ca
 def test_guest_with_a_mapping_or_a_base_of_its_own_is_freed(make: Make, words: int) -> None:
     guest = make(BODY)
     guest.write(DATA % WASM_PAGE, b"x")
-    base = guest.snapshot()
-    mapped, forked = Instance.from_snapshot(base), Instance.from_snapshot(base)
-    mapped.map_readonly(words, len(WORDS))
+    base = take_snapshot(guest)
+    mapped, forked = start_from(base), start_from(base)
+    map_readonly(mapped, words, len(WORDS))
     mapped.close()
     assert not live(base)
-    forked.base_image = guest.snapshot().image
+    forked.base_image = take_snapshot(guest).image
     forked.close()
     assert not live(base)
 
@@ -218,9 +220,9 @@ THROWS = """(tag $t (param i64))
 def test_guest_with_state_besides_memory_and_globals_is_freed(make: Make, module: str) -> None:
     guest = make(module)
     guest.write(0, b"x")
-    base = guest.snapshot()
+    base = take_snapshot(guest)
     for _ in range(2):
-        ended = Instance.from_snapshot(base)
+        ended = start_from(base)
         assert ended.call(Export.POST) == 0
         ended.close()
         assert not live(base)
@@ -229,19 +231,19 @@ def test_guest_with_state_besides_memory_and_globals_is_freed(make: Make, module
 def test_number_of_spare_guests_is_limited(base: Snapshot, make: Make) -> None:
     other = make(BODY)
     other.write(0, b"x")
-    second = other.snapshot()
+    second = take_snapshot(other)
     for snapshot in (base, second, second):
-        guests = [Instance.from_snapshot(snapshot) for _ in range(2)]
+        guests = [start_from(snapshot) for _ in range(2)]
         for guest in guests:
             guest.close()
     assert len(live(base)) + len(live(second)) <= 2
-    assert Instance.from_snapshot(second).read(0, 1) == b"x"
-    assert Instance.from_snapshot(base).read(DATA, 9) == b"from init", "its spare guests have been freed"
+    assert start_from(second).read(0, 1) == b"x"
+    assert start_from(base).read(DATA, 9) == b"from init", "its spare guests have been freed"
 
 
 def test_none_are_kept_without_a_limit(base: Snapshot, engine: Engine) -> None:
     engine.spares.limit = 0
-    Instance.from_snapshot(base).close()
+    start_from(base).close()
     assert not live(base)
 
 
@@ -256,12 +258,12 @@ def state(make: Make, words: int) -> Callable[..., Snapshot]:
         guest = Instance(program)
         guest.start()
         guest.call(Export.INIT, own)
-        guest.map_readonly(fd, len(WORDS))
+        map_readonly(guest, fd, len(WORDS))
         guest.call(Export.INIT, more)
         for address, data in writes:
             if not OWN <= address % (OWN + VOCABULARY + WASM_PAGE) < OWN + VOCABULARY:
                 guest.write(address % (guest.size - len(data)), data)
-        return guest.snapshot()
+        return take_snapshot(guest)
 
     return snapshot_of
 
@@ -288,7 +290,7 @@ def test_spare_guest_of_another_snapshot_gets_its_state(
     """Also if the other snapshot is gone: a spare guest does not keep its memory."""
     engine.spares.clear()
     other, wanted = state([(0, b"x"), *first], more=size), state([(1, b"y"), *second], more=size + growth)
-    new, ended = Instance.from_snapshot(wanted), Instance.from_snapshot(other)
+    new, ended = start_from(wanted), start_from(other)
     store = ended.store
     for address, data in later:
         ended.write(address % (ended.size - len(data)), data)
@@ -296,13 +298,13 @@ def test_spare_guest_of_another_snapshot_gets_its_state(
     if forget:
         del other, ended
         assert [shell.image for shell in live(wanted)] == [None]
-    again = Instance.from_snapshot(wanted)
+    again = start_from(wanted)
     assert again.store == store
     assert contents(again) == contents(new)
     assert again.call(Export.PRE) == 6
-    child = again.fork()
+    child = fork(again)[0]
     assert contents(child) == contents(new) and child.call(Export.PRE) == 7
-    assert contents(Instance.from_snapshot(again.snapshot())) == contents(new)
+    assert contents(start_from(take_snapshot(again))) == contents(new)
     for guest in (again, child, new):
         guest.close()
     assert [shell.image for shell in live(wanted)].count(wanted.image) > 0
@@ -317,14 +319,14 @@ def test_spare_guest_of_another_program_vocabulary_or_size_is_not_used(
     other = make(BODY)
     other.write(0, b"x")
     kept = state([(0, b"x")], more=1)
-    Instance.from_snapshot(kept).close()
+    start_from(kept).close()
     for wanted in (
-        other.snapshot(),
+        take_snapshot(other),
         state([(0, b"x")], own=2),
         state([(0, b"x")]),
         state([(0, b"x")], more=1, fd=fd),
     ):
-        guest = Instance.from_snapshot(wanted)
+        guest = start_from(wanted)
         assert [shell.image for shell in live(kept)] == [kept.image]
         guest._free()
     os.close(fd)

@@ -10,6 +10,7 @@ from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Export, GuestExit, Instance, Linker, Program, Ticker
 from aicirt.wasm.imports import EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE
 from aicirt.wasm.module.check import check
+from aicirt.wasm.snapshot import fork
 from pyaici.build import build_controller
 
 Make = Callable[..., Instance]
@@ -119,7 +120,7 @@ def test_random_bytes_depend_on_the_seed_and_differ_in_forks(make: Make) -> None
     one.seed = two.seed = 42
     first = draw(one)
     assert first == draw(two) and first != bytes(16)
-    children, others = one.fork_many(2), two.fork_many(2)
+    children, others = fork(one, 2), fork(two, 2)
     drawn = [draw(child) for child in children]
     assert drawn == [draw(other) for other in others]
     assert len({first, *drawn, draw(one)}) == 4

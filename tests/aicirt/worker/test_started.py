@@ -12,6 +12,7 @@ from wasmtime import wat2wasm
 from aicirt.contract.errors import AiciError
 from aicirt.wasm.instance import Instance
 from aicirt.wasm.program import Program
+from aicirt.wasm.snapshot import start_from
 from aicirt.worker.hostapi import LoadedVocabulary
 from aicirt.worker.templates import _MOST_STARTED, Template
 from lab.measurement.local_worker import LocalWorker, load_for_guests
@@ -60,7 +61,7 @@ def loaded(worker: LocalWorker, folder: Path, begin: str) -> Program:
 
 @contextmanager
 def begun(template: Template) -> Iterator[Instance]:
-    guest = Instance.from_snapshot(template.snapshot)
+    guest = start_from(template.snapshot)
     try:
         yield guest
     finally:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
-from aicirt.wasm import Instance, Program
+from aicirt.wasm import Program
 from aicirt.wasm.snapshot import changed as changed_pages
+from aicirt.wasm.snapshot import start_from, take_snapshot
 from lab.oracles.patterns import Pattern, patterns
 from lab.runners.host import BITMASK, Guest, Mid, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton, automata, vocabularies
@@ -258,7 +259,7 @@ def own_memory(program: Program, vocab: Vocab, pattern: str, *, is_warm: bool) -
     if is_warm:
         first.warm()
     guest = first.fork(2)
-    guest._adopt(Instance.from_snapshot(first.instance.snapshot()))
+    guest._adopt(start_from(take_snapshot(first.instance)))
     guest.tokenized.clear()
     rng, tokens = random.Random(4), []
     for _ in range(30):
