@@ -41,7 +41,7 @@ from aicirt.ipc.ring import Ring
 from aicirt.modules import compiler, store
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits, WorkerConfig
-from aicirt.supervisor import load, server, session, vocabularies, workers
+from aicirt.supervisor import load, server, vocabularies, workers
 from aicirt.system import silence
 from aicirt.system.child import Start
 from aicirt.system.files import Descriptor
@@ -135,7 +135,7 @@ class World:
         yield runtime, "Daemon", LocalDaemon
         for module in (channel, loop):
             yield module, "spin", _spin
-        yield session, "usage", self._usage
+        yield server, "usage", self._usage
         yield silence, "progress", self._progress
         for module in (vocabularies, store):
             yield module, "in_thread", _in_thread

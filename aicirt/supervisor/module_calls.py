@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ from aicirt.system.logs import fields
 from aicirt.system.threads import Result
 
 if TYPE_CHECKING:
-    from aicirt.supervisor.server import Supervisor
-    from aicirt.supervisor.session import Session
+    from aicirt.modules.store import ModuleStore
+    from aicirt.supervisor.fair_queue import FairQueue
 
 _MAX_OWNER = 64
 
@@ -69,13 +70,40 @@ class Uploads:
 _log = logging.getLogger("aicirt.supervisor")
 
 
+@dataclass(slots=True)
+class Caller:
+    """The client of a connection."""
+
+    number: int
+    #: the process id that `hello` reports; 0 before
+    pid: int = 0
+    #: whose tags, snapshots and limits count if a call names no owner; clients may share an owner
+    owner: str = DEFAULT_OWNER
+
+    def about(self, **more: Any) -> dict[str, Any]:
+        """Returns the fields that describe the client in log calls."""
+        return fields(**{"client": self.number, "pid": self.pid, "owner": self.owner, **more})
+
+
 class ModuleCalls:
     """The calls of one connection that concern the store; each may name another owner."""
 
-    def __init__(self, supervisor: Supervisor, session: Session) -> None:
-        self._supervisor = supervisor
-        self._store = supervisor.store
-        self._session = session
+    def __init__(
+        self,
+        caller: Caller,
+        store: ModuleStore,
+        uploads: Uploads,
+        changes: FairQueue,
+        owner_tags: int,
+        forget: Callable[[str], None],
+    ) -> None:
+        """`owner_tags`: limit of each owner. `forget` receives each module that is no longer stored."""
+        self._caller = caller
+        self._store = store
+        self._uploads = uploads
+        self._changes = changes
+        self._owner_tags = owner_tags
+        self._forget = forget
         self.calls: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "upload": self._upload,
             "upload_script": self._upload_script,
@@ -89,7 +117,7 @@ class ModuleCalls:
     async def _upload(self, args: dict[str, Any]) -> dict[str, Any]:
         store, owner, wasm = self._store, self._owner(args), args["wasm"]
         known = await store.apart(partial(store.knows, wasm))
-        async with self._supervisor.uploads.counted(owner, 0 if known else len(wasm)):
+        async with self._uploads.counted(owner, 0 if known else len(wasm)):
             info = await store.add_async(wasm, owner)
         self._log_change("client %d has uploaded %s", owner, info.id)
         return info.to_wire()
@@ -104,21 +132,21 @@ class ModuleCalls:
             return store.has(script.id), len(script.pack())
 
         known, nbytes = await store.apart(check)
-        async with self._supervisor.uploads.counted(owner, 0 if known else nbytes):
+        async with self._uploads.counted(owner, 0 if known else nbytes):
             info = await self._change(owner, partial(store.add_script, script, owner), nbytes)
         self._log_change("client %d has uploaded the script %s", owner, info.id)
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:
-        owner, limit = self._owner(args), self._supervisor.config.daemon.owner_tags
-        self._forget(
+        owner, limit = self._owner(args), self._owner_tags
+        self._forget_all(
             owner,
             await self._change(owner, partial(self._store.tag, args["tag"], args["module"], owner, limit)),
         )
 
     async def _untag(self, args: dict[str, Any]) -> None:
         owner, force = self._owner(args), args.get("force") is True
-        self._forget(
+        self._forget_all(
             owner, await self._change(owner, partial(self._store.untag, args["tag"], owner, force=force))
         )
 
@@ -126,18 +154,18 @@ class ModuleCalls:
         """Removes an owner's claim; returns whether the module is gone too."""
         owner, force = self._owner(args), args.get("force") is True
         gone = await self._change(owner, partial(self._store.remove, args["module"], owner, force=force))
-        self._forget(owner, gone)
+        self._forget_all(owner, gone)
         return bool(gone)
 
     async def _change(self, owner: str, change: Callable[[], Result], nbytes: int = 0) -> Result:
         """Changes the store in a thread, in the owner's turn."""
-        async with self._supervisor.changes.turn(owner, nbytes):
+        async with self._changes.turn(owner, nbytes):
             return await self._store.apart(change)
 
-    def _forget(self, owner: str, gone: list[str]) -> None:
+    def _forget_all(self, owner: str, gone: list[str]) -> None:
         """Forgets and logs modules that are no longer stored."""
         for module in gone:
-            self._supervisor.templates.forget_module(module)
+            self._forget(module)
         if gone:  # an interpreter that went with its last script is not the caller's
             self._log_change("client %d has removed %s", owner, gone[0])
 
@@ -158,9 +186,8 @@ class ModuleCalls:
         return [info.to_wire() for info in page]
 
     def _owner(self, args: dict[str, Any]) -> str:
-        return owner_of(args, self._session.owner)
+        return owner_of(args, self._caller.owner)
 
     def _log_change(self, what: str, owner: str, module: str) -> None:
-        session = self._session
-        about = fields(client=session.number, pid=session.pid, owner=owner, module=module)
-        _log.info(what, session.number, module, extra=about)
+        caller = self._caller
+        _log.info(what, caller.number, module, extra=caller.about(owner=owner, module=module))

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure, WorkerDiedError
 from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.modules.store import ModuleStore
@@ -25,11 +25,11 @@ from aicirt.supervisor.fair_queue import builds, changes, compilations
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.module_calls import Uploads
 from aicirt.supervisor.pool import TenantPool, WorkerPool
-from aicirt.supervisor.session import Session
+from aicirt.supervisor.session import Services, Session
 from aicirt.supervisor.templates import Templates
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
 from aicirt.supervisor.warming import Warming
-from aicirt.supervisor.workers import WorkerProcess
+from aicirt.supervisor.workers import WorkerProcess, usage
 from aicirt.system.logs import fields
 from aicirt.system.resources import free_bytes
 from aicirt.system.shortage import describe
@@ -37,6 +37,8 @@ from aicirt.system.shortage import describe
 _log = logging.getLogger("aicirt.supervisor")
 #: sun_path of sockaddr_un has 108 bytes, with a zero at the end
 _MOST_PATH_BYTES = 107
+#: how long a process may be silent before a report says so
+_HEALTH_SECONDS = 2.0
 
 
 class Supervisor:
@@ -142,8 +144,57 @@ class Supervisor:
         for process in self.pool.all:
             process.tell("forget_vocabulary", {"id": vocabulary.id})
 
-    @property
-    def all_counters(self) -> Counter[str]:
+    async def _health(self) -> dict[str, Any]:
+        """Returns the state of all processes, for `health`."""
+        pool = self.pool
+
+        async def one(worker: WorkerProcess) -> dict[str, Any]:
+            owner = pool.owner_of(worker)  # asked first: it may have no owner after the ping
+            try:
+                stats = await worker.ask("ping", _HEALTH_SECONDS)
+            except (WorkerDiedError, TimeoutError) as error:
+                stats = {"error": str(error), "clients": {}}
+            who: dict[str, Any] = {
+                "index": worker.index,
+                "generation": worker.generation,
+                "pid": worker.pid,
+                "load": worker.load.score,
+                "walls": worker.walls,
+            }
+            if owner is not None:
+                who["owner"] = owner
+            return {**stats, **who, **usage(worker.pid)}
+
+        processes = await asyncio.gather(*(one(process) for process in (*pool.workers, *pool.builders)))
+        workers = [process for process in processes if process["index"] >= 0]
+        builders = [process for process in processes if process["index"] < 0]
+        return {
+            "pid": os.getpid(),
+            "pace": self.config.pace,
+            **usage(os.getpid()),
+            # the builder that all owners share
+            "builder": next((found for found in builders if "owner" not in found), None),
+            "builders": builders,
+            "workers": workers,
+            "restarts": pool.restarts,
+            "clients": [
+                {
+                    "pid": session.caller.pid,
+                    "owner": session.caller.owner,
+                    "sequences": sum(worker["clients"].get(number, 0) for worker in workers),
+                }
+                for number, session in self.clients.items()
+            ],
+            "modules": await self.store.apart(self.store.count),
+            "counters": dict(self._all_counters()),
+            "compilations": self.compilations.stats(),
+            "builds": self.builds.stats(),
+            "vocabularies": self.vocabularies.stats(),
+            "templates": self.templates.stats(),
+            "warm_failures": dict(self.warming.failures),
+        }
+
+    def _all_counters(self) -> Counter[str]:
         """Returns the counters of this process; workers have counters of their own."""
         queues = self.compilations.counters + self.builds.counters
         return self.counters + self.pool.counters + self.templates.counters + queues
@@ -222,7 +273,11 @@ class Supervisor:
             self._sessions.add(task)
             task.add_done_callback(self._sessions.discard)
         number = self._clients
-        session = self.clients[number] = Session(number, pid, self, frames, writer)
+        services = Services(
+            *(self.config, self.store, self.pool, self.templates, self.vocabularies, self.uploads),
+            *(self.changes, self.counters, self._health, self.stop),
+        )
+        session = self.clients[number] = Session(number, pid, services, frames, writer)
         try:
             await session.run()
         finally:

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,32 +18,50 @@ from aicirt.contract.errors import (
     ProtocolError,
     RuntimeFailure,
     SpaceError,
-    WorkerDiedError,
 )
 from aicirt.contract.messages import PROTOCOL_VERSION, Reply
-from aicirt.contract.owners import DEFAULT_OWNER
 from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, frame
-from aicirt.supervisor.module_calls import ModuleCalls, owner_of
-from aicirt.supervisor.workers import usage
+from aicirt.supervisor.module_calls import Caller, ModuleCalls, owner_of
 from aicirt.system.files import Descriptor
-from aicirt.system.logs import fields
 from aicirt.system.shortage import describe, is_shortage
 
 if TYPE_CHECKING:
-    from aicirt.supervisor.server import Supervisor
-    from aicirt.supervisor.templates import Built
+    from collections import Counter
+
+    from aicirt.modules.store import ModuleStore
+    from aicirt.settings import WorkerConfig
+    from aicirt.supervisor.fair_queue import FairQueue
+    from aicirt.supervisor.module_calls import Uploads
+    from aicirt.supervisor.pool import WorkerPool
+    from aicirt.supervisor.templates import Built, Templates
+    from aicirt.supervisor.vocabularies import Vocabularies
     from aicirt.supervisor.workers import WorkerProcess
 
 _log = logging.getLogger("aicirt.supervisor")
 #: the most in a call: aici.h defines a dozen
 _MAX_CAPABILITIES = 64
-#: how long a process may be silent before a report says so
-_HEALTH_SECONDS = 2.0
 #: how long the end of a session waits for a worker, which frees the client's sequences in any case
 _DETACH_SECONDS = 5.0
 #: slow calls that leave nothing behind when they are cancelled
 _CANCELLABLE = ("upload", "prepare", "instantiate")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of the daemon that its connections use."""
+
+    config: WorkerConfig
+    store: ModuleStore
+    pool: WorkerPool
+    templates: Templates
+    vocabularies: Vocabularies
+    uploads: Uploads
+    changes: FairQueue
+    #: refused calls by error code
+    counters: Counter[str]
+    health: Callable[[], Awaitable[dict[str, Any]]]
+    stop: Callable[[], None]
 
 
 class Session:
@@ -52,7 +71,7 @@ class Session:
         self,
         number: int,
         pid: int,
-        supervisor: Supervisor,
+        services: Services,
         reader: FrameSocket,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -60,13 +79,9 @@ class Session:
 
         `reader`: the same connection, since streams of asyncio receive no file descriptors.
         """
-        self.number = number
-        #: whose tags, snapshots and limits count if a call names no owner; clients may share an owner
-        self.owner = DEFAULT_OWNER
-        #: the process id that `hello` reports; 0 before
-        self.pid = 0
+        self.caller = caller = Caller(number)
         self._peer_pid = pid
-        self._supervisor = supervisor
+        self._services = services
         self._reader = reader
         self._writer = writer
         self._pidfd = -1
@@ -75,6 +90,10 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         #: calls under way that can be cancelled, by their numbers
         self._under_way: dict[int, asyncio.Task[None]] = {}
+        modules = ModuleCalls(
+            *(caller, services.store, services.uploads, services.changes),
+            *(services.config.daemon.owner_tags, services.templates.forget_module),
+        )
         self._calls: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "hello": self._hello,
             "cancel": self._cancel,
@@ -85,7 +104,7 @@ class Session:
             "instantiate": self._instantiate,
             "health": self._health,
             "shutdown": self._shutdown,
-            **ModuleCalls(supervisor, self).calls,
+            **modules.calls,
         }
 
     async def run(self) -> None:
@@ -105,7 +124,8 @@ class Session:
             # only the code: the error's message quotes the client
             what = error.code if isinstance(error, AiciError) else type(error).__name__
             problem = "client %d (pid %d) broke the protocol: %s"
-            _log.warning(problem, self.number, self.pid, what, extra=self._about(code=what))
+            caller = self.caller
+            _log.warning(problem, caller.number, caller.pid, what, extra=caller.about(code=what))
         finally:
             await self._close()
 
@@ -137,7 +157,7 @@ class Session:
             call = self._calls.get(name)
             if call is None:
                 raise ProtocolError(f"unknown call {name!r}")
-            if self.pid == 0 and name != "hello":
+            if self.caller.pid == 0 and name != "hello":
                 raise ProtocolError("the first call must be hello")
             reply = Reply(number, None, await call({**args, "files": files}))
         except asyncio.CancelledError:
@@ -146,10 +166,10 @@ class Session:
             reply = Reply(number, RuntimeFailure(f"call {name!r} was cancelled").to_wire(), None)
         except AiciError as error:
             if not isinstance(error, ControllerError):  # these are counted where they happened
-                self._supervisor.counters[error.code] += 1
+                self._services.counters[error.code] += 1
             # only the code: the message may be the controller's
-            about = self._about(call=name if name in self._calls else "", code=error.code)
-            _log.info("client %d got an error: %s", self.number, error.code, extra=about)
+            about = self.caller.about(call=name if name in self._calls else "", code=error.code)
+            _log.info("client %d got an error: %s", self.caller.number, error.code, extra=about)
             reply = Reply(number, error.to_wire(), None)
         except (KeyError, TypeError, ValueError) as error:
             reply = Reply(
@@ -159,16 +179,13 @@ class Session:
             if isinstance(error, OSError) and is_shortage(error):
                 problem = f"call {name!r} cannot be served now: {describe(error)}"
             else:  # a bug in the supervisor must not go unnoticed
-                _log.exception("call %r of client %d failed", name, self.number, extra=self._about(call=name))
+                about = self.caller.about(call=name)
+                _log.exception("call %r of client %d failed", name, self.caller.number, extra=about)
                 problem = f"internal error in call {name!r}: {error!r}"
             reply = Reply(number, RuntimeFailure(problem).to_wire(), None)
         with contextlib.suppress(ConnectionError):
             self._writer.write(frame(reply))
             await self._writer.drain()
-
-    def _about(self, **more: Any) -> dict[str, Any]:
-        """Returns the fields that describe the client in log calls."""
-        return fields(client=self.number, pid=self.pid, owner=self.owner, **more)
 
     def _watch_peer(self) -> None:
         """Ends the connection when the process ends: children that it has forked may hold it open."""
@@ -178,7 +195,7 @@ class Session:
             self._abort()
         except OSError as error:
             problem = "cannot watch the process of client %d, only its connection: %s"
-            _log.warning(problem, self.number, error.strerror, extra=self._about())
+            _log.warning(problem, self.caller.number, error.strerror, extra=self.caller.about())
         else:
             asyncio.get_running_loop().add_reader(self._pidfd, self._peer_died)
 
@@ -198,18 +215,20 @@ class Session:
             self._reader.socket.shutdown(socket.SHUT_RDWR)
 
     async def _close(self) -> None:
+        caller = self.caller
         self._unwatch_peer()
         for task in self._tasks:
             task.cancel()
-        self._supervisor.vocabularies.leave(self.number)
+        self._services.vocabularies.leave(caller.number)
         for index, generation in self._attached:
             with contextlib.suppress(AiciError, TimeoutError):
-                worker = self._supervisor.pool.find(index, generation)
-                await worker.call("detach", {"client": self.number}, timeout=_DETACH_SECONDS)
+                worker = self._services.pool.find(index, generation)
+                await worker.call("detach", {"client": caller.number}, timeout=_DETACH_SECONDS)
         self._writer.close()
         self._reader.close()
-        if self.pid:
-            _log.info("client %d (pid %d) has disconnected", self.number, self.pid, extra=self._about())
+        if caller.pid:
+            what = "client %d (pid %d) has disconnected"
+            _log.info(what, caller.number, caller.pid, extra=caller.about())
             # unlinks what a killed client has left behind
             names.sweep_orphans()
 
@@ -229,23 +248,23 @@ class Session:
                 f"the client uses protocol version {args['protocol']}, and aicirt uses {PROTOCOL_VERSION}: "
                 "install the same version of aici on both sides"
             )
-        self.owner = owner_of(args)
-        self.pid = int(args["pid"])
-        _log.info("client %d (pid %d) has connected", self.number, self.pid, extra=self._about())
+        caller = self.caller
+        caller.owner, caller.pid = owner_of(args), int(args["pid"])
+        _log.info("client %d (pid %d) has connected", caller.number, caller.pid, extra=caller.about())
         return {
             "pid": os.getpid(),
             "protocol": PROTOCOL_VERSION,
-            "workers": len(self._supervisor.pool.workers),
+            "workers": len(self._services.pool.workers),
         }
 
     async def _vocabulary(self, args: dict[str, Any]) -> dict[str, Any] | None:
         """Registers a vocabulary; without `spec` looks it up and returns None if it is unknown."""
-        vocabularies = self._supervisor.vocabularies
+        vocabularies = self._services.vocabularies
         spec = args.get("spec")
         entry = (
-            vocabularies.find(args["fingerprint"], self.number)
+            vocabularies.find(args["fingerprint"], self.caller.number)
             if spec is None
-            else await vocabularies.register(args["fingerprint"], spec, self.owner, self.number)
+            else await vocabularies.register(args["fingerprint"], spec, self.caller.owner, self.caller.number)
         )
         return None if entry is None else {"id": entry.id, "vocab_size": entry.vocab_size}
 
@@ -254,24 +273,24 @@ class Session:
 
         The only file is the segment, which the worker checks.
         """
-        pool, owner = self._supervisor.pool, owner_of(args, self.owner)
+        pool, owner = self._services.pool, owner_of(args, self.caller.owner)
         worker = pool.find(args["worker"], args["generation"])
         if pool.owner_of(worker) not in (None, owner):
             raise RuntimeFailure(f"worker {worker.index} serves another owner than {owner!r}")
-        vocabulary = self._supervisor.vocabularies.get(args["vocabulary"])
-        await self._supervisor.templates.ensure_vocabulary(worker, vocabulary)
+        vocabulary = self._services.vocabularies.get(args["vocabulary"])
+        await self._services.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id
-        if (user := self._supervisor.config.user) is not None:
+        if (user := self._services.config.user) is not None:
             names.share_semaphore(args["bell"], user.gid)
         await worker.call(
             "attach",
             {
-                "client": self.number,
+                "client": self.caller.number,
                 "link": args["link"],
                 "bell": args["bell"],
                 "layout": args["layout"],
                 "vocabulary": vocabulary.id,
-                "owner": self.owner,
+                "owner": self.caller.owner,
             },
             fds=[file.fd for file in args["files"][:1]],
         )
@@ -282,7 +301,7 @@ class Session:
 
     async def _instantiate(self, args: dict[str, Any]) -> dict[str, Any]:
         """Chooses a worker and makes sure that it has the template."""
-        pool, templates = self._supervisor.pool, self._supervisor.templates
+        pool, templates = self._services.pool, self._services.templates
         if gone := args.get("gone"):  # the worker has evicted this template
             templates.forget(pool.find(gone[0], gone[1]), gone[2])
         built = await self._build(args)
@@ -293,66 +312,20 @@ class Session:
         return {**_address(worker), "template": template, **kind}
 
     async def _build(self, args: dict[str, Any]) -> Built:
-        supervisor = self._supervisor
-        store = supervisor.store
+        services = self._services
+        store = services.store
         module, arg = await store.apart(partial(store.find_call, args["module"], args["arg"]))
-        vocabulary = supervisor.vocabularies.get(args["vocabulary"])
+        vocabulary = services.vocabularies.get(args["vocabulary"])
         capabilities = [[int(number), int(value)] for number, value in args["capabilities"]]
-        return await supervisor.templates.build(
-            module, arg, vocabulary, capabilities[:_MAX_CAPABILITIES], owner_of(args, self.owner)
+        return await services.templates.build(
+            module, arg, vocabulary, capabilities[:_MAX_CAPABILITIES], owner_of(args, self.caller.owner)
         )
 
     async def _health(self, _: dict[str, Any]) -> dict[str, Any]:
-        pool, clients = self._supervisor.pool, self._supervisor.clients
-
-        async def one(worker: WorkerProcess) -> dict[str, Any]:
-            owner = pool.owner_of(worker)  # asked first: it may have no owner after the ping
-            try:
-                stats = await worker.ask("ping", _HEALTH_SECONDS)
-            except (WorkerDiedError, TimeoutError) as error:
-                stats = {"error": str(error), "clients": {}}
-            who: dict[str, Any] = {
-                "index": worker.index,
-                "generation": worker.generation,
-                "pid": worker.pid,
-                "load": worker.load.score,
-                "walls": worker.walls,
-            }
-            if owner is not None:
-                who["owner"] = owner
-            return {**stats, **who, **usage(worker.pid)}
-
-        processes = await asyncio.gather(*(one(process) for process in (*pool.workers, *pool.builders)))
-        workers = [process for process in processes if process["index"] >= 0]
-        builders = [process for process in processes if process["index"] < 0]
-        return {
-            "pid": os.getpid(),
-            "pace": self._supervisor.config.pace,
-            **usage(os.getpid()),
-            # the builder that all owners share
-            "builder": next((found for found in builders if "owner" not in found), None),
-            "builders": builders,
-            "workers": workers,
-            "restarts": pool.restarts,
-            "clients": [
-                {
-                    "pid": session.pid,
-                    "owner": session.owner,
-                    "sequences": sum(worker["clients"].get(number, 0) for worker in workers),
-                }
-                for number, session in clients.items()
-            ],
-            "modules": await self._supervisor.store.apart(self._supervisor.store.count),
-            "counters": dict(self._supervisor.all_counters),
-            "compilations": self._supervisor.compilations.stats(),
-            "builds": self._supervisor.builds.stats(),
-            "vocabularies": self._supervisor.vocabularies.stats(),
-            "templates": self._supervisor.templates.stats(),
-            "warm_failures": dict(self._supervisor.warming.failures),
-        }
+        return await self._services.health()
 
     async def _shutdown(self, _: dict[str, Any]) -> None:
-        self._supervisor.stop()
+        self._services.stop()
 
 
 def _address(worker: WorkerProcess) -> dict[str, Any]:
