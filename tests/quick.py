@@ -25,7 +25,7 @@ MAIN_JOBS = {
 #: rules that each changed file has to follow
 RULES = ("tests/test_structure.py", "tests/test_quality.py", "tests/test_plain_english.py")
 #: modules that a program in a file of tests runs, which no import or name shows
-OTHERS = {"aicirt/wasm/selfcheck.py": "tests/aicirt/doctor/test_machine.py"}
+OTHERS = {"aicirt/wasm/selfcheck.py": "tests/aicirt/test_doctor.py"}
 #: files whose tests run wholly for a module if they take fewer seconds than this
 _WHOLE_S = 1.0
 

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from aicirt.contract.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
-from aicirt.contract.eviction import to_evict
 from aicirt.contract.modules import ModuleInfo
-from aicirt.contract.owners import DEFAULT_OWNER, is_one_person
+from aicirt.contract.owners import DEFAULT_OWNER, is_one_person, to_evict
 from aicirt.modules.store import FairTurns, ModuleStore
 from aicirt.settings import WorkerSettings
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file

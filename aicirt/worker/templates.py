@@ -20,7 +20,7 @@ from aicirt.contract.errors import (
     SpaceError,
     TemplateGoneError,
 )
-from aicirt.contract.eviction import to_evict
+from aicirt.contract.owners import to_evict
 from aicirt.settings import RequestLimits, WorkerSettings
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, Linker

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.contract.errors import ControllerError, UnknownModuleError
-from aicirt.contract.eviction import to_evict
+from aicirt.contract.owners import to_evict
 from aicirt.system.logs import fields
 from pyaici.bundled import DESCRIPTIONS, LANGUAGES
 from pyaici.scripting.checker import is_syntax_error

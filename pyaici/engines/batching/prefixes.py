@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from aicirt.contract.errors import SpaceError
-from aicirt.contract.eviction import to_evict
+from aicirt.contract.owners import to_evict
 from pyaici.engines.record import shared_length
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicirt.contract.eviction import to_evict
+from aicirt.contract.owners import to_evict
 
 
 def test_owner_with_the_most_loses_the_oldest_entry() -> None:

@@ -1,7 +1,12 @@
-"""All checks of the runtime's requirements; each can also run alone."""
+"""Checks of this machine: which features are missing, what that costs, and how to get them.
+
+Each check can also run alone. Checks that need a guest or a sandbox run in a child process, to keep
+wasmtime's signal handlers and the walls out of the caller.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import resource
@@ -9,24 +14,52 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, SpaceError
-from aicirt.doctor import guests, walls
-from aicirt.doctor.finding import Finding, State
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.modules.store import default_directory
 from aicirt.settings import LEAST_WORKER_MEMORY, WorkerSettings, share_memory
+from aicirt.system.environment import child_environment
 from aicirt.system.files import private_directory
 from aicirt.system.pace import pace
 from aicirt.system.resources import cgroup_quota, default_worker_count, free_bytes, usable_cpus
+from aicirt.system.silence import finish
 from aicirt.system.user import CURE, User
 
 #: vocabulary and rows of a typical engine, for which shared memory must suffice
 _SEGMENT = Layout(131_072, num_rows=256, num_dense=4)
 _MEMORY_FILES = 1024
 _MAPPINGS = 65_530
+_GUESTS = [sys.executable, "-P", "-m", "aicirt.wasm.selfcheck"]
+_WALLS = [sys.executable, "-P", "-m", "aicirt.sandbox"]
+_WHO = "a guest that breaks out of WebAssembly"
+
+
+class State(Enum):
+    """Severity of a finding."""
+
+    OK = "ok"
+    #: works, but less well or less safely
+    NOTE = "note"
+    #: nothing works without it
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check. `cost` and `cure` are empty if they do not apply."""
+
+    name: str
+    state: State
+    found: str
+    cost: str = ""
+    cure: str = ""
 
 
 def examine() -> list[Finding]:
@@ -34,7 +67,7 @@ def examine() -> list[Finding]:
     checks: tuple[Callable[[], Finding], ...] = (
         system,
         python,
-        guests.run_guests,
+        run_guests,
         shared_memory,
         semaphores,
         memory_files,
@@ -44,11 +77,11 @@ def examine() -> list[Finding]:
         mappings,
         overcommit,
         memory,
-        guests.changed_pages,
-        walls.landlock,
-        walls.seccomp,
-        walls.namespaces,
-        walls.out_of_memory,
+        changed_pages,
+        landlock,
+        seccomp,
+        namespaces,
+        out_of_memory,
         worker_user,
         store,
     )
@@ -225,3 +258,87 @@ def store(folder: Path | None = None) -> Finding:
     if free < 100 << 20:
         return Finding("module store", State.NOTE, f"{free >> 20} MB free in {folder}", "uploads may fail")
     return Finding("module store", State.OK, f"{folder}, {free / 1e9:.0f} GB free")
+
+
+@lru_cache(1)
+def _guests() -> tuple[dict[str, str], str]:
+    """Runs the child process; returns its answers and its last line of errors."""
+    child = finish(_GUESTS, env=child_environment())
+    answers = dict(line.partition(" ")[::2] for line in child.stdout.splitlines())
+    errors = child.stderr.strip().splitlines()[-1:] or [f"the check ended with status {child.returncode}"]
+    return answers, errors[0]
+
+
+def run_guests() -> Finding:
+    """Checks that guests can be compiled, run, trap, and are interrupted by time limits."""
+    answers, error = _guests()
+    if "guests" not in answers or "changes" not in answers:
+        cure = "reinstall wasmtime; if no thread can be created, raise ulimit -u"
+        return Finding("guests", State.MISSING, error, "no controller can run", cure)
+    return Finding("guests", State.OK, "run, trap and are interrupted by time limits")
+
+
+def changed_pages() -> Finding:
+    """Checks for PAGEMAP_SCAN, with which forks find the pages to copy."""
+    answers, error = _guests()
+    if answers.get("changes") == "PageScanner":
+        return Finding("PAGEMAP_SCAN", State.OK, "available")
+    if "changes" not in answers:
+        return Finding("PAGEMAP_SCAN", State.MISSING, error, "forks do not work", "mount /proc")
+    cost = "a fork checks every page of a guest's memory: about 50 us more for 16 MB"
+    return Finding("PAGEMAP_SCAN", State.NOTE, "not available", cost, "use Linux 6.7 or newer")
+
+
+@lru_cache(1)
+def _walls() -> dict[str, Any]:
+    """Returns the walls of a worker, which `python -m aicirt.sandbox` prints."""
+    child = finish(_WALLS, env=child_environment())
+    child.check_returncode()
+    walls: dict[str, Any] = json.loads(child.stdout)
+    return walls
+
+
+def landlock() -> Finding:
+    """Checks Landlock, under which workers cannot open the user's files."""
+    version = _walls()["landlock"]
+    if version == 0:
+        cure = "use Linux 5.13 or newer with Landlock, booted with lsm=landlock,..."
+        cost = f"{_WHO} can read every file that the user can read"
+        return Finding("Landlock", State.NOTE, "not available", cost, cure)
+    if version < 6 and not _walls()["seccomp"]:
+        weak = "reach TCP and signal other processes" if version < 4 else "signal other processes"
+        cure = "use Linux 6.12 or newer, which has version 6"
+        return Finding("Landlock", State.NOTE, f"version {version}", f"{_WHO} can {weak}", cure)
+    return Finding("Landlock", State.OK, f"version {version}")
+
+
+def seccomp() -> Finding:
+    """Checks the filter that allows only the system calls that workers need."""
+    if not _walls()["seccomp"]:
+        cost = f"{_WHO} can make every system call, including one with a kernel vulnerability"
+        cure = "use a kernel with CONFIG_SECCOMP_FILTER, on x86-64 or 64-bit ARM"
+        return Finding("seccomp", State.NOTE, "not available", cost, cure)
+    return Finding("seccomp", State.OK, "system calls are filtered")
+
+
+def namespaces() -> Finding:
+    """Checks namespaces, in which there is no network."""
+    found = _walls()["namespaces"]
+    if "network" not in found:
+        cost = f"one wall fewer confines {_WHO}"
+        if not _walls()["seccomp"]:
+            cost = f"{_WHO} can reach the network"
+        cure = "allow user namespaces: sysctl user.max_user_namespaces, or a container's seccomp profile"
+        return Finding("namespaces", State.NOTE, "not allowed", cost, cure)
+    return Finding("namespaces", State.OK, ", ".join(found))
+
+
+def out_of_memory() -> Finding:
+    """Checks which process the kernel ends first when memory runs out."""
+    score = _walls()["oom_score_adj"]
+    if score == 0:
+        cost = "when memory runs out, the kernel may end the engine instead of a worker"
+        return Finding("memory shortage", State.NOTE, "oom_score_adj cannot be set", cost, "mount /proc")
+    return Finding(
+        "memory shortage", State.OK, f"the kernel ends workers before the engine (oom_score_adj {score})"
+    )
