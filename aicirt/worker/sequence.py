@@ -162,11 +162,14 @@ class Sequence:
         _WORD.pack_into(instance.view, arg_address + _GROUP, number)
 
     def deliver(self, op: StepInput) -> None:
-        """Writes a step's input into the guest's step argument.
+        """Writes a step's input into the guest's step argument, unless an earlier step has done so.
 
         `op` comes unchecked from the client: invalid fields raise TypeError, ValueError, LookupError,
         OverflowError or struct.error. Raises ResultError if `op` backtracks more tokens than there are.
         """
+        if self.put_off:
+            self.put_off = False
+            return
         _, tokens, backtrack, sampled, logprob, mass, top, _ = op
         count = len(tokens)
         if backtrack > self.length:

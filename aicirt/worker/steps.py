@@ -178,10 +178,7 @@ class StepWork:
                 going.append(seq)  # a late mid_process: the sequence has no input since
                 continue
             try:
-                if seq.put_off:  # the input was delivered in an earlier step
-                    seq.put_off = False
-                else:
-                    seq.deliver(op)
+                seq.deliver(op)
                 if not seq.has_critical:
                     seq.flags = 0
                     going.append(seq)
