@@ -14,8 +14,8 @@ _OUTSIDE = re.compile(r'[^"\[\]{}]*')
 _IN_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 #: a number or a word of JSON, perhaps not a valid one
 _WORD = re.compile(r"[-+.\w]*")
-#: the longest name of a tool or an argument that is waited for
-_MAX_NAME = 1024
+#: the longest name of a tool or an argument that is waited for, and the longest number
+_MAX_NAME, _MAX_WORD = 1024, 8192
 
 
 class NoCall(Exception):
@@ -105,6 +105,8 @@ class Cursor:
         while True:
             found = characters.match(self.text, self.at)
             assert found
+            if len(found[0]) > _MAX_WORD:
+                raise NoCall
             if self.last or found.end() < len(self.text):
                 self.at = found.end()
                 return found[0]

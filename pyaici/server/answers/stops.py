@@ -32,7 +32,7 @@ class MarkerScanner:
 
         `after`: the marker must end after this place.
         """
-        found = self._end.search(text, after + 1) if after < len(text) else None
+        found = self._end.search(text, after + 1) if self._marks and after < len(text) else None
         if not found:
             return None
         mark = next(mark for mark in self._marks if text.endswith(mark, 0, found.end()))
