@@ -98,7 +98,7 @@ def test_the_values_with_drafts(llm: Any, expected: Any) -> None:
     """The measured token comes after some accepted drafts. The draft model is the model itself."""
     before = counter(llm, "spec_decode_num_accepted_tokens")
     assert run(llm, COLD) == expected[:COLD]
-    assert counter(llm, "spec_decode_num_accepted_tokens") > before + 20
+    assert counter(llm, "spec_decode_num_accepted_tokens") > before
 
 
 @pytest.mark.parametrize("configuration", ["v2-async", *thorough("v2-sync")])

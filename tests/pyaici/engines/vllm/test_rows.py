@@ -243,7 +243,7 @@ def test_an_engine_without_drafts_accepts_none(counted: tuple[list[list[int]], i
 @pytest.mark.configuration("drafts")
 def test_drafts_change_no_text(counted: tuple[list[list[int]], int], llm: Any) -> None:
     found, accepted = count(llm)
-    assert found == counted[0] and accepted > 20
+    assert found == counted[0] and accepted > 0
 
 
 @pytest.mark.configuration("v2-drafts")
@@ -251,4 +251,4 @@ def test_drafts_with_the_v2_runner_change_no_text(
     counted: tuple[list[list[int]], int], on_v2: Callable[..., Any]
 ) -> None:
     found, accepted = on_v2(count)
-    assert found == counted[0] and accepted > 20
+    assert found == counted[0] and accepted > 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from lab.system.waiting import PATIENCE
 from tests.pyaici.server.playground.browser import Watch, chromium
 from tests.pyaici.server.playground.page import Open
 from tests.pyaici.server.serving import Serving
@@ -39,6 +40,7 @@ def open_page(browser: Browser, server: Serving) -> Iterator[Open]:
         **options: Any,
     ) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(1000 * PATIENCE)  # on a busy machine a page takes long to load
         contexts.append(context)
         page = context.new_page()
         watch = Watch(page, server.url)
