@@ -29,6 +29,10 @@ from lab.runners.fuel import MeteredGuest, metered_host, used
 from lab.runners.host import EVERYTHING, Host, Vocab
 from pyaici.build import build_controller
 from pyaici.bundled import find_grammar
+from pyaici.server.answers.formats import Function
+from pyaici.server.answers.grammar import answer_grammar
+from pyaici.server.answers.known_formats import HERMES
+from pyaici.server.answers.plan import AnswerPlan, Marks, Start
 from tests.controllers.conftest import CONTROLLERS
 from tests.counts import Counts
 
@@ -117,6 +121,11 @@ def _grammar(name: str) -> str:
     return path.read_text()
 
 
+#: chats with tools, as the server constrains them
+_TOOLS = AnswerPlan(Start(Marks()), HERMES, (Function("person", _PERSON), Function("now")))
+_CALL = ("person", _PERSON_TEXT)
+
+
 def _schema(schema: Any, text: Any) -> Case:
     return Case("json_schema", json.dumps(schema), json.dumps(text))
 
@@ -133,6 +142,7 @@ def cases() -> dict[str, Case]:
         **patterns,
         "kbnf json": Case("kbnf", kbnf_grammars.JSON, '{"a": [1, "b", null]}'),
         "kbnf calls": Case("kbnf", kbnf_grammars.STRUCTURAL, "<think>Look.</think>\n<ai00:function_calls>\n"),
+        "kbnf tools": Case("kbnf", answer_grammar(_TOOLS).argument, "Look.\n" + HERMES.write([_CALL])),
         "lr1 c": Case("lr1", _grammar("c.y"), "static int add(int a, int b) { return a + b; }\n"),
         "lark c": Case("lark", lark_of_yacc(_grammar("c.y")), "int add(int a) { return a + 1; }\n"),
         "lark": Case("lark", _LARK, "area = (width + 2) * 3.5;\n"),
