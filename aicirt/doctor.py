@@ -24,7 +24,7 @@ from aicirt.contract.errors import RuntimeFailure, SpaceError
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.modules.store import default_directory
-from aicirt.settings import LEAST_WORKER_MEMORY, WorkerSettings, share_memory
+from aicirt.settings import MIN_WORKER_MEMORY, WorkerSettings, share_memory
 from aicirt.system.environment import child_environment
 from aicirt.system.files import private_directory
 from aicirt.system.pace import pace
@@ -220,7 +220,7 @@ def memory(free: int | None = None) -> Finding:
     processes = default_worker_count() + 1
     share = share_memory(WorkerSettings(), processes, free).worker_memory_bytes
     found = f"{free >> 20} MiB free: {share >> 20} MiB for the controllers of each worker"
-    if share <= LEAST_WORKER_MEMORY:
+    if share <= MIN_WORKER_MEMORY:
         cost = "one controller may use all of it (memory_bytes), and all workers may use more than is free"
         cure = (
             "add memory, or start aici runtime with --limit memory_bytes=... --limit worker_memory_bytes=..."

@@ -197,7 +197,7 @@ class DaemonSettings:
     #: with --isolate-owners: how long an owner's worker without sequences is kept. Starting one takes 0.1 s
     worker_idle_s: float = limit(300.0, "s", "with --isolate-owners, an idle worker is ended")
     #: bytes of stored modules and scripts charged to one owner, also after a restart: those that the
-    #: owner was the first to upload and has not removed. Each is charged at least `LEAST_UPLOAD`
+    #: owner was the first to upload and has not removed. Each is charged at least `MIN_UPLOAD`
     owner_upload_bytes: int = limit(1 << 30, "bytes", "further uploads are refused: owner_limit")
     #: tags that one owner may have: all tags are in one file, which every change rewrites
     owner_tags: int = limit(1000, "tags", "further tags are refused: owner_limit")
@@ -234,7 +234,7 @@ def share_memory(settings: WorkerSettings, processes: int, free: int) -> WorkerS
 
     Reserves one more share for memoised snapshots, which the processes of a daemon share.
     """
-    share = max(LEAST_WORKER_MEMORY, int(free * GUESTS_SHARE) // (processes + 1))
+    share = max(MIN_WORKER_MEMORY, int(free * GUESTS_SHARE) // (processes + 1))
     worker = settings.worker_memory_bytes or share
     owner = settings.owner_memory_bytes or worker // 2
     found = replace(settings, worker_memory_bytes=worker, owner_memory_bytes=owner)
@@ -251,11 +251,11 @@ def share_memory(settings: WorkerSettings, processes: int, free: int) -> WorkerS
 #: the engine, which may load its model later, and to other programs
 GUESTS_SHARE = 0.5
 #: the least memory that a worker's guests get: enough for one guest at its limit
-LEAST_WORKER_MEMORY = 64 << 20
+MIN_WORKER_MEMORY = 64 << 20
 #: minimum bytes charged for an upload: each has a file, a description, and a row in the table of claims
-LEAST_UPLOAD = 1 << 16
+MIN_UPLOAD = 1 << 16
 #: maximum bytes of a description file: a larger file is not a description
-MOST_DESCRIPTION = 1 << 18
+MAX_DESCRIPTION = 1 << 18
 #: descriptions in one page of a list, and bytes after which the page ends: a few milliseconds of the
 #: supervisor, which does nothing else meanwhile
 LIST_PAGE, LIST_PAGE_BYTES = 256, 1 << 20
@@ -265,11 +265,11 @@ WARM_STAGES = (1 / 30, 1 / 5, 1.0)
 LEARN_PART = 1 / 5
 #: what a sequence has found: bytes, guests and answers that wait in a worker, and answers that wait for the
 #: builder for each owner
-MOST_FOUND_BYTES, MOST_FINDINGS, MOST_LEARNING = 32 << 10, 8, 16
+MAX_FOUND_BYTES, MAX_FINDINGS, MAX_LEARNING = 32 << 10, 8, 16
 #: bytes of variables that one answer reports: a millisecond of copying, for which the whole step waits. The
 #: rest follows with the next step. A sequence that has ended has no next step: its limit, the second, is
 #: larger, and the rest is not reported. A message of more than 64 MiB could not be read
-MOST_REPORTED_BYTES, MOST_LAST_BYTES = 1 << 20, 16 << 20
+MAX_REPORTED_BYTES, MAX_LAST_BYTES = 1 << 20, 16 << 20
 #: how often a waiting process checks that its peer is alive; deaths are reported within 100 ms
 PEER_CHECK_SECONDS = 0.05
 #: pause before the second attempt to replace a process that has died; it doubles with each failed attempt
@@ -277,7 +277,7 @@ RESPAWN_SECONDS = 0.1
 #: the longest such pause. A process that has lived for longer than this is replaced at once when it dies
 RESPAWN_MAX_SECONDS = 10.0
 #: ended guests of a worker that wait for others with the same argument; each takes less than 0.5 MiB
-MOST_SPARES = 32
+MAX_SPARES = 32
 #: interval at which an idle worker wakes
 IDLE_WAIT_SECONDS = 0.5
 #: how long the supervisor waits for a worker to read a message

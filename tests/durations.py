@@ -36,7 +36,7 @@ _USED_BESIDE = 0.9
 #: bytes of memory that both need
 _BESIDE_BYTES = 12e9
 #: processes of pytest in each environment: scripts/test.sh has the same numbers
-_MOST_WORKERS = {False: 4, True: 2}
+_MAX_WORKERS = {False: 4, True: 2}
 #: seconds of a good machine that create an environment, with its downloads: .venv and all tools, .venv-vllm
 _SET_UP_S = {False: 300.0, True: 120.0}
 
@@ -158,11 +158,11 @@ class Machine:
         has = {False: self.has_main, True: self.has_vllm}
         set_up = sum(_SET_UP_S[where] for where in seconds if seconds[where] and not has[where])
         if self.beside and all(seconds.values()):
-            workers = min(self.processors, _MOST_WORKERS[False] + 1)
+            workers = min(self.processors, _MAX_WORKERS[False] + 1)
             work = max(sum(seconds.values()) / workers / _USED_BESIDE, seconds[True])
         else:
             workers = max(self.processors, 0.1)
-            work = sum(seconds[where] / min(workers, _MOST_WORKERS[where]) / _USED for where in seconds)
+            work = sum(seconds[where] / min(workers, _MAX_WORKERS[where]) / _USED for where in seconds)
         return (work + set_up) * self.slower / 60
 
 

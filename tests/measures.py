@@ -21,7 +21,7 @@ LIMITS = {
     "files in circles": 10,
     "functions over 60 lines": 6,
     "names defined more than five times": 59,
-    "names with MOST or LEAST": 108,
+    "names with MOST or LEAST": 61,
 }
 #: lines from which a file, or a function, counts as long
 _LINES = 60

@@ -73,7 +73,7 @@ _ALL_FUEL = (1 << 63) - 1
 #: open files after which garbage is collected
 _MANY_FILES = 200
 #: rounds without an event after which a simulation must hang
-_MOST_ROUNDS = 2_000_000
+_MAX_ROUNDS = 2_000_000
 
 
 class World:
@@ -153,7 +153,7 @@ class World:
     def until(self, condition: Callable[[], bool], seconds: float = 1e9) -> bool:
         """Runs the world until the condition holds, which returns True, or for so many seconds."""
         end = self.time.now_ns + int(seconds * 1e9)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             if condition():
                 return True
             if self.time.now_ns >= end:

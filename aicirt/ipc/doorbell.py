@@ -67,7 +67,7 @@ class Semaphore(posix_ipc.Semaphore):  # type: ignore[misc]  # it has no types
 
 
 #: rings that one `wait` consumes at most: more would only wake the waiter once more
-_MOST_RINGS = 1 << 16
+_MAX_RINGS = 1 << 16
 
 
 class Doorbell:
@@ -120,7 +120,7 @@ class Doorbell:
             semaphore.acquire(timeout)
         except (posix_ipc.BusyError, posix_ipc.SignalError):
             return False
-        for _ in range(_MOST_RINGS):  # bounded: a process may ring endlessly
+        for _ in range(_MAX_RINGS):  # bounded: a process may ring endlessly
             if not semaphore.value:  # costs nothing, whereas a failed attempt would raise
                 break
             semaphore.acquire(0)

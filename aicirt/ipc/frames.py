@@ -58,7 +58,7 @@ _LENGTH = struct.Struct("<I")
 #: room for 16 descriptors
 _ANCILLARY = socket.CMSG_SPACE(16 * 4)
 #: descriptors arrive with the first byte of their message, so these are of the current and the next message
-_MOST_ARRIVED = 2
+_MAX_ARRIVED = 2
 #: maximum bytes of a frame. An upload is one frame; the largest accepted module is well below this
 MAX_FRAME = 256 << 20
 
@@ -201,7 +201,7 @@ class FrameSocket:
                 # the kernel may put data sent earlier in front of this message, but none that was sent later
                 last_byte = self._position + len(self._buffer) + len(data) - 1
                 self._arrived.append((last_byte, list(array("i", payload[: len(payload) // 4 * 4]))))
-        if len(self._arrived) > _MOST_ARRIVED:
+        if len(self._arrived) > _MAX_ARRIVED:
             raise ProtocolError("descriptors arrived that belong to no message")
         self._buffer += data
         self.closed = self.closed or not data

@@ -42,7 +42,7 @@ class CompileLimits:
 
 _COMPILER = "aicirt.modules.compiler"
 #: bytes read of the child's answer and of its last error output, which hostile code may control
-_MOST_ANSWER, _MOST_OUTPUT = 4 << 20, 500
+_MAX_ANSWER, _MAX_OUTPUT = 4 << 20, 500
 
 
 def compile_in_child(
@@ -176,7 +176,7 @@ class _Compilation:
                 output=output,
             )
         try:
-            answer = json.loads(os.pread(self._out.fd, _MOST_ANSWER, 0))
+            answer = json.loads(os.pread(self._out.fd, _MAX_ANSWER, 0))
             if not isinstance(answer, dict):
                 raise ValueError("not an object")
             if "error" in answer:
@@ -196,4 +196,4 @@ class _Compilation:
 
 def _end_of(file: Descriptor) -> str:
     size = os.fstat(file.fd).st_size
-    return os.pread(file.fd, _MOST_OUTPUT, max(0, size - _MOST_OUTPUT)).decode(errors="replace").strip()
+    return os.pread(file.fd, _MAX_OUTPUT, max(0, size - _MAX_OUTPUT)).decode(errors="replace").strip()

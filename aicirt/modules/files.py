@@ -16,7 +16,7 @@ from aicirt.system.shortage import describe, is_shortage
 
 _MODULE, _SCRIPT = ".wasm", ".script"
 #: maximum bytes of a script's file: JSON may need six bytes for a one-byte character, and the name is short
-_MOST_SCRIPT = 8 * MAX_SOURCE
+_MAX_SCRIPT = 8 * MAX_SOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ModuleFiles:
         """
         if not self.is_script(module_id):  # without opening a file, which needs a free descriptor
             return None
-        data = self._read(module_id, _SCRIPT, _MOST_SCRIPT + 1)
+        data = self._read(module_id, _SCRIPT, _MAX_SCRIPT + 1)
         if data is None:
             if not self.is_script(module_id):  # it has just been removed
                 return None

@@ -19,7 +19,7 @@ from aicirt.contract.errors import (
     UnknownModuleError,
 )
 from aicirt.contract.modules import SHORTEST_ID, looks_like_id
-from aicirt.settings import LEAST_UPLOAD
+from aicirt.settings import MIN_UPLOAD
 from aicirt.system.files import private_directory
 
 if TYPE_CHECKING:
@@ -180,13 +180,13 @@ class Ownership:
     # -- questions ---------------------------------------------------------------------------
 
     def bytes_of(self, owner: str) -> int:
-        """Returns the bytes of all files charged to an owner; small files are charged `LEAST_UPLOAD`.
+        """Returns the bytes of all files charged to an owner; small files are charged `MIN_UPLOAD`.
 
         A module that several owners have uploaded is charged to the first of them. A module without claims is
         charged to the owner of a tag on it, or of a script that needs it.
         """
         question = "SELECT total(max(nbytes, ?)) FROM modules WHERE payer = ?"
-        ((nbytes,),) = self._ask(question, LEAST_UPLOAD, owner)
+        ((nbytes,),) = self._ask(question, MIN_UPLOAD, owner)
         return int(nbytes)
 
     def tagged(self, name: str) -> str | None:

@@ -20,7 +20,7 @@ from aicirt.contract.modules import ModuleInfo, StoredScript, resolve_name
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.files import ModuleFiles, ScriptNote
 from aicirt.modules.ownership import Ownership
-from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MOST_DESCRIPTION, Limits
+from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MAX_DESCRIPTION, Limits
 from aicirt.system.child import Start
 from aicirt.system.files import (
     is_private_file,
@@ -377,8 +377,8 @@ class ModuleStore:
 
     def _described(self, module_id: str) -> ModuleInfo | None:
         try:
-            data = read_regular(self._info_path(module_id), MOST_DESCRIPTION + 1, ours=True)
-            if data is None or len(data) > MOST_DESCRIPTION:
+            data = read_regular(self._info_path(module_id), MAX_DESCRIPTION + 1, ours=True)
+            if data is None or len(data) > MAX_DESCRIPTION:
                 return None
             info = ModuleInfo.from_wire(json.loads(data))
         except (OSError, ValueError, ProtocolError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.errors import OwnerLimitError, ProtocolError
 from aicirt.contract.modules import StoredScript
 from aicirt.contract.owners import DEFAULT_OWNER
-from aicirt.settings import LEAST_UPLOAD, LIST_PAGE
+from aicirt.settings import LIST_PAGE, MIN_UPLOAD
 from aicirt.system.logs import fields
 from aicirt.system.threads import Result
 
@@ -50,7 +50,7 @@ class Uploads:
         if not size:
             yield
             return
-        nbytes = max(LEAST_UPLOAD, size)
+        nbytes = max(MIN_UPLOAD, size)
         coming = self._coming[owner]  # those that are stored while we ask count twice
         self._coming[owner] += nbytes
         try:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aicirt.contract.errors import AiciError, ProtocolError, worker_error_from_wire
-from aicirt.settings import MOST_FINDINGS, MOST_FOUND_BYTES
+from aicirt.settings import MAX_FINDINGS, MAX_FOUND_BYTES
 
 _Check = Callable[[Any], bool]
 #: calls that cannot fail
@@ -17,7 +17,7 @@ _SAFE = ("ping", "found", "stop")
 _WITH_FILE = ("build", "warm")
 _NAME = re.compile("[a-z_]{1,64}")
 #: names of counters or walls, and clients, in an answer; there are some dozens
-_MOST_NAMES = 1 << 12
+_MAX_NAMES = 1 << 12
 #: bytes of memory in a run of pages, at least, and the numbers that describe it
 _RUN_BYTES, _RUN_NUMBERS = 4096, 2
 
@@ -69,7 +69,7 @@ def _table(key: _Check, value: _Check) -> _Check:
     def check(found: Any) -> bool:
         return (
             type(found) is dict
-            and len(found) <= _MOST_NAMES
+            and len(found) <= _MAX_NAMES
             and all(key(name) and value(number) for name, number in found.items())
         )
 
@@ -106,7 +106,7 @@ def _list(item: _Check, most: float = math.inf) -> _Check:
 
 
 def _found(value: Any) -> bool:
-    return _bytes(value) and 0 < len(value) <= MOST_FOUND_BYTES
+    return _bytes(value) and 0 < len(value) <= MAX_FOUND_BYTES
 
 
 #: see `aicirt.wasm.snapshot.to_wire`. Workers check it against the module
@@ -147,7 +147,7 @@ _VALUES: dict[str, _Check] = {
         memory=_fields(bytes=_count, limit=_count, owner_bytes=_count, owner_limit=_count, ended=_count),
         found=_count,
     ),
-    "found": _list(_items(_count, _found), MOST_FINDINGS),
+    "found": _list(_items(_count, _found), MAX_FINDINGS),
     "build": lambda value: _built(value) or _refused(value),
     "warm": _described(_fields(**_DESCRIPTION, more=_bool)),
     "adopt": _count,

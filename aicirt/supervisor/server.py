@@ -36,7 +36,7 @@ from aicirt.system.shortage import describe
 
 _log = logging.getLogger("aicirt.supervisor")
 #: sun_path of sockaddr_un has 108 bytes, with a zero at the end
-_MOST_PATH_BYTES = 107
+_MAX_PATH_BYTES = 107
 #: how long a process may be silent before a report says so
 _HEALTH_SECONDS = 2.0
 
@@ -243,8 +243,8 @@ class Supervisor:
             sock.bind(str(self._path))
         except OSError as error:
             hint = ""
-            if len(os.fsencode(self._path)) > _MOST_PATH_BYTES:
-                hint = f"; it has more than {_MOST_PATH_BYTES} bytes: choose a shorter --socket, or TMPDIR"
+            if len(os.fsencode(self._path)) > _MAX_PATH_BYTES:
+                hint = f"; it has more than {_MAX_PATH_BYTES} bytes: choose a shorter --socket, or TMPDIR"
             raise RuntimeFailure(f"cannot listen on {self._path}: {error}{hint}") from error
         finally:
             os.umask(previous)

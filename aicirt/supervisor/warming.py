@@ -15,7 +15,7 @@ from aicirt.contract.abi import EXPORTS, Export
 from aicirt.contract.errors import AiciError, SpaceError, WorkerDiedError
 from aicirt.settings import (
     LEARN_PART,
-    MOST_LEARNING,
+    MAX_LEARNING,
     RESPAWN_SECONDS,
     WARM_STAGES,
     WorkerSettings,
@@ -92,7 +92,7 @@ class Warming:
 
     def _add_found(self, built: Built, found: bytes) -> None:
         known = [job.digest for job in self._waiting.get(built.owner, ()) if job.found]
-        if len(known) < MOST_LEARNING and built.digest not in known:
+        if len(known) < MAX_LEARNING and built.digest not in known:
             self._push(built.owner, _Job(1, next(self._arrivals), built.digest, found))
 
     async def _run(self) -> None:

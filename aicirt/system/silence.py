@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.1
 #: how long a check in another process may be silent
 CHECK_SECONDS = 60.0
 #: the most that counts between two questions: a caller that was itself kept from running cannot tell
-_MOST_BETWEEN = 5 * LOOK_SECONDS
+_MAX_BETWEEN = 5 * LOOK_SECONDS
 
 
 class Progress(NamedTuple):
@@ -54,7 +54,7 @@ class Silence:
         now, new = time.monotonic(), progress(self._pid, family=self._family)
         if self._last is _NONE:
             self._before, self._last = now, new
-        old, passed = self._last, min(now - self._before, _MOST_BETWEEN)
+        old, passed = self._last, min(now - self._before, _MAX_BETWEEN)
         used = min(max(0.0, new.used - old.used), passed)
         idle = 0.0 if new.runnable else passed - max(0.0, new.waited - old.waited)
         self._seconds += max(used, idle)

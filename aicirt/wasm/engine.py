@@ -165,7 +165,7 @@ _WARNED_PERCENT = 95
 _LOOK_SECONDS = 0.0005
 #: most CPU time that is charged between two readings of the clock. A guest needs at most one tick and the
 #: code between two checkpoints. More means that the virtual machine was paused, which charges running threads
-_MOST_BETWEEN_LOOKS_NS = 2_000_000
+_MAX_BETWEEN_LOOKS_NS = 2_000_000
 _SIGSEGV = 11
 _PR_SET_THP_DISABLE = 41
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -373,7 +373,7 @@ class Engine:
         """Charges the running call for the CPU time since the last reading of the clock."""
         now = time.thread_time_ns()
         if self.clock_start >= 0:
-            guest.used_ns += min(now - self.clock_start - self.excluded_ns, _MOST_BETWEEN_LOOKS_NS)
+            guest.used_ns += min(now - self.clock_start - self.excluded_ns, _MAX_BETWEEN_LOOKS_NS)
         self.clock_start = now
         self.excluded_ns = 0
 

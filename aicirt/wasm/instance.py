@@ -18,7 +18,7 @@ from aicirt.contract.errors import (
 )
 from aicirt.settings import WASM_PAGE
 from aicirt.wasm import raw
-from aicirt.wasm.memory import LEAST_BYTES, PAGE, page_faults
+from aicirt.wasm.memory import MIN_BYTES, PAGE, page_faults
 from aicirt.wasm.module.rewrite import MEMORY, REFUSED
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT, REFUSED_SLOT
 from aicirt.wasm.raw import ARG, RESULT, TRAP
@@ -390,7 +390,7 @@ class Instance:
     def _free(self) -> None:
         store, reaper, own = self.store, self.engine.reaper, self.size - self.shared_bytes
         self._leave()
-        if reaper is None or own < LEAST_BYTES:
+        if reaper is None or own < MIN_BYTES:
             raw.store_delete(store)
         else:
             reaper.free(store, own)

@@ -219,7 +219,7 @@ def _runs(start: int, marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 #: A guest with less memory is freed at once, in less than 0.2 ms; handing it to the thread takes 0.02 ms.
-LEAST_BYTES = 4 << 20
+MIN_BYTES = 4 << 20
 
 
 class Reaper:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 #: the most memory that is dropped, as unmapping costs less than dropping more; and the most bytes of tables
 #: and functions that a spare guest may keep
-_MOST_CHANGED, _MOST_KEPT = 1 << 20, 256 << 10
+_MAX_CHANGED, _MAX_KEPT = 1 << 20, 256 << 10
 #: the most memory that is copied: a spare guest keeps it, and it counts for the next guest from its start on.
 #: More for a reserved one
-_MOST_COPIED, _MOST_RESERVED = 128 << 10, 512 << 10
+_MAX_COPIED, _MAX_RESERVED = 128 << 10, 512 << 10
 #: bytes between two changed pages up to which those between them are dropped, too: one call of the kernel
 #: costs as much as mapping so many again
 _GAP = 128 << 10
@@ -55,9 +55,9 @@ def keep(origin: Snapshot, guest: Instance, runs: Runs | None, reserved: bool) -
     if runs is None:
         runs = guest.engine.changes.changed(guest.base, guest.base + guest.size)
     nbytes = sum(length for _, length in runs)
-    if nbytes > _MOST_CHANGED:
+    if nbytes > _MAX_CHANGED:
         return False
-    copied = nbytes <= (_MOST_RESERVED if reserved else _MOST_COPIED) and _copy(guest, runs)
+    copied = nbytes <= (_MAX_RESERVED if reserved else _MAX_COPIED) and _copy(guest, runs)
     if not copied and not _drop(runs):
         return False
     if not guest.again:
@@ -131,7 +131,7 @@ def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _is_like(guest: Instance, origin: Snapshot) -> bool:
     """Returns whether nothing but pages and globals distinguishes a guest from a new one."""
-    if guest.failed or not guest.program.restarts or guest.program.instance_bytes > _MOST_KEPT:
+    if guest.failed or not guest.program.restarts or guest.program.instance_bytes > _MAX_KEPT:
         return False
     if guest.base_image is not origin.image or guest.mappings is not origin.mappings:
         return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aicirt.contract.abi import FOUND_RESULT, Export
 from aicirt.contract.errors import AiciError, ResultError
-from aicirt.settings import MOST_FINDINGS, MOST_FOUND_BYTES
+from aicirt.settings import MAX_FINDINGS, MAX_FOUND_BYTES
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.results import check_span, too_small
@@ -26,7 +26,7 @@ _FOUND_SIZE = FOUND_RESULT.size
 
 
 class Findings:
-    """Bounded: at most MOST_FINDINGS guests and answers, and one of each template until it is replaced."""
+    """Bounded: at most MAX_FINDINGS guests and answers, and one of each template until it is replaced."""
 
     def __init__(self, templates: Templates, memory: GuestMemory, agenda: Agenda) -> None:
         self._templates = templates
@@ -43,7 +43,7 @@ class Findings:
     def offer(self, seq: Sequence) -> bool:
         """Takes over the guest of a sequence that has ended well, if it is worth asking."""
         instance = seq.instance
-        if not instance.program.has[Export.FOUND] or self._asking + len(self._answers) >= MOST_FINDINGS:
+        if not instance.program.has[Export.FOUND] or self._asking + len(self._answers) >= MAX_FINDINGS:
             return False
         if seq.mid is not None or seq.outcome is not None or not seq.step:
             return False
@@ -121,7 +121,7 @@ def _read(instance: Instance, address: int) -> bytes:
     size, data, length = _FOUND.unpack_from(instance.view, address)
     if size < _FOUND_SIZE:
         raise too_small("aici_found_result", size, _FOUND_SIZE)
-    if length > MOST_FOUND_BYTES:
-        raise ResultError(f"aici_found_result: {length} bytes; the limit is {MOST_FOUND_BYTES}")
+    if length > MAX_FOUND_BYTES:
+        raise ResultError(f"aici_found_result: {length} bytes; the limit is {MAX_FOUND_BYTES}")
     check_span(instance, data, length, "data")
     return instance.read(data, length)

@@ -37,7 +37,7 @@ from aicirt.contract.messages import (
 )
 from aicirt.ipc.cpu import SAMPLING_SECONDS, Placement, spin
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.settings import IDLE_WAIT_SECONDS, MOST_SPARES, RequestLimits, WorkerSettings
+from aicirt.settings import IDLE_WAIT_SECONDS, MAX_SPARES, RequestLimits, WorkerSettings
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
 from aicirt.wasm.engine import Engine, Ticker
@@ -101,7 +101,7 @@ class Worker:
         self._ticker = ticker
         engine.wanted = self._wanted
         engine.warn = warn
-        engine.spares.limit = MOST_SPARES
+        engine.spares.limit = MAX_SPARES
 
     @property
     def num_sequences(self) -> int:

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 SEQUENCE_BYTES = 64 << 10
 #: between two readings of the number of page faults. In this time the kernel supplies about 4 MiB at most
 LOOK_SECONDS = 0.001
-#: growth below which nothing is counted, however near a limit is: LEAST_GROWTH, or the owner's limit divided
+#: growth below which nothing is counted, however near a limit is: MIN_GROWTH, or the owner's limit divided
 #: by GROWTH_PART if that is more. Counting all pages takes at most 3 % of the time in which they were made.
 #: So a count after each 16th of them is affordable
-LEAST_GROWTH, GROWTH_PART = 16 << 20, 16
+MIN_GROWTH, GROWTH_PART = 16 << 20, 16
 #: for `stats`: growth that needs no new count, and the fraction of the time that counting may take
 _UNREPORTED_GROWTH, _COUNTING_PART = 1 << 20, 1 / 100
 #: pause between two counts for starts or forks that do not fit, in multiples of the last count's duration
@@ -187,7 +187,7 @@ class GuestMemory:
         return own + growth <= self._owner_limit and self._total + growth <= self._worker_limit
 
     def _least_growth(self) -> int:
-        return max(LEAST_GROWTH, self._owner_limit // GROWTH_PART)
+        return max(MIN_GROWTH, self._owner_limit // GROWTH_PART)
 
     def _set_headroom(self) -> None:
         largest = max(self._bytes.values(), default=0)

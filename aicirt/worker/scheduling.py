@@ -19,7 +19,7 @@ from aicirt.wasm.fiber import Fiber
 #: time constant of the average: work that long ago counts 1/e of work now
 AVERAGE_SECONDS = 1.0
 #: shortest time between two measurements; a shorter one is inaccurate
-_LEAST_SECONDS = 0.01
+_MIN_SECONDS = 0.01
 
 
 class Meter:
@@ -58,7 +58,7 @@ class Meter:
         """
         now = time.monotonic_ns()
         seconds = (now - self._looked_at) / 1e9
-        if seconds >= _LEAST_SECONDS:
+        if seconds >= _MIN_SECONDS:
             share = min(1.0, (self._work_ns - self._seen_ns) / 1e9 / seconds)
             self._busy += (1 - math.exp(-seconds / AVERAGE_SECONDS)) * (share - self._busy)
             self._looked_at, self._seen_ns = now, self._work_ns

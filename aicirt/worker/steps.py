@@ -31,7 +31,7 @@ from aicirt.contract.messages import (
     StepInput,
     StepRequest,
 )
-from aicirt.settings import MOST_LAST_BYTES, MOST_REPORTED_BYTES
+from aicirt.settings import MAX_LAST_BYTES, MAX_REPORTED_BYTES
 from aicirt.wasm.fiber import Fiber, begin
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.memory import LOOK_SECONDS
@@ -496,7 +496,7 @@ class StepWork:
         by_request = {seq.request.variables: seq.id for seq in (*took_part, *self._going) if seq is not None}
         for variables in list(client.written):
             if variables in by_request:
-                if self._reported_bytes > MOST_REPORTED_BYTES:
+                if self._reported_bytes > MAX_REPORTED_BYTES:
                     break  # the rest is reported with the next step, before others
                 self._report(by_request[variables], variables)
         return [[seq, list(values.values())] for seq, values in self._reported.values()]
@@ -522,7 +522,7 @@ class StepWork:
                 error.detail.setdefault("log", text)
         variables = seq.request.variables
         if variables in self._client.written:  # the request may end with the sequence
-            if self._reported_bytes <= MOST_LAST_BYTES:
+            if self._reported_bytes <= MAX_LAST_BYTES:
                 self._report(seq.id, variables)
             elif seq.request.live == 1:
                 self._client.counters["variables_untold"] += 1

@@ -145,7 +145,7 @@ class Templates:
 
 _log = logging.getLogger("aicirt.worker")
 #: the most memory that a module may have written when its guests start, for this state to be kept
-_MOST_STARTED = 1 << 20
+_MAX_STARTED = 1 << 20
 
 
 class Build:
@@ -262,7 +262,7 @@ class Build:
         """Returns whether every guest of the program begins as this one has, with any argument."""
         context = self._context
         knows_nothing = not context.asked and not context.log.waiting and instance.random is None
-        return knows_nothing and instance.changed_bytes() <= _MOST_STARTED
+        return knows_nothing and instance.changed_bytes() <= _MAX_STARTED
 
 
 def _call(instance: Instance, export: int, *args: int) -> Generator[None, None, int]:

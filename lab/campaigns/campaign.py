@@ -16,7 +16,7 @@ _PROGRESS_SECONDS = 5.0
 #: the limit of a run without `count` and `seconds`
 _SECONDS = 60.0
 #: failures that are written to files; further ones are only counted
-_MOST_FILES = 100
+_MAX_FILES = 100
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Campaign:
         """Records a broken promise: writes what happened, and the case's data, to files; prints the paths."""
         self.failures += 1
         print(f"case {case} of seed {self.seed} failed: {what}", file=sys.stderr)
-        if self.failures > _MOST_FILES:
+        if self.failures > _MAX_FILES:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         stem = "-".join(filter(None, (self.report.suite, self.part, f"{self.seed}-{case}")))

@@ -18,7 +18,7 @@ from pyaici.client.results import MidResult, PreResult, Row
 from pyaici.client.runtime import Runtime
 
 #: the engine ends a longer sequence, as real engines do
-MOST_TOKENS = 20_000
+MAX_TOKENS = 20_000
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class Engine:
         requests = list(requests)
         for request in requests:
             for seq, branch in list(request.live.items()):
-                if branch.length > MOST_TOKENS:
+                if branch.length > MAX_TOKENS:
                     self.runtime.free([seq])
                     del request.live[seq]
         owner = {seq: request for request in requests for seq in request.live}

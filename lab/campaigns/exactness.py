@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ENGINES = KINDS
 #: cases of each engine in a run without limits
 _USUAL = 100
-_MOST_WAITING = 64
+_MAX_WAITING = 64
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _run_engine(campaign: Campaign, kind: str) -> None:
 def _results(campaign: Campaign, kind: str) -> Iterator[_Found]:
     """Yields the results of all processes as they arrive."""
     context = multiprocessing.get_context("spawn")
-    results: Queue[_Found] = context.Queue(_MOST_WAITING)
+    results: Queue[_Found] = context.Queue(_MAX_WAITING)
     processes = [
         context.Process(target=_work, args=(results, campaign, kind, job), daemon=True)
         for job in range(campaign.jobs)

@@ -25,7 +25,7 @@ _NAMES = (
     b"n" * 1000,
     b"component-type",
 )
-_MOST_BYTES = 4 << 20
+_MAX_BYTES = 4 << 20
 
 Change = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 
@@ -36,7 +36,7 @@ def mutate(rng: random.Random, seeds: Sequence[bytes]) -> tuple[bytes, list[str]
     for _ in range(rng.choices((1, 2, 3, 6), (60, 25, 10, 5))[0]):
         kind = rng.choices(tuple(_KINDS), (30, 20, 25, 25))[0]
         change = rng.choice(_KINDS[kind])
-        wasm = change(rng, wasm, seeds)[:_MOST_BYTES]
+        wasm = change(rng, wasm, seeds)[:_MAX_BYTES]
         done.append(f"{kind}.{change.__name__.strip('_')}")
     return wasm, done
 

@@ -45,9 +45,9 @@ _SOON_SECONDS = 2.0
 _IDLE_SECONDS = 30.0
 _GAP_RATIO = 4.0
 #: MiB by which all processes may grow under load: caches, buffers of connections, arenas of allocators
-_MOST_GROWTH = 256.0
+_MAX_GROWTH = 256.0
 #: descriptors by which the process of the server may grow: links to workers, and their ends that it watches
-_MOST_DESCRIPTORS = 16
+_MAX_DESCRIPTORS = 16
 _HOG = "while True: pass"
 #: connections that one address opens
 _EACH = 200
@@ -196,8 +196,8 @@ class Place:
             self._await_idle(descriptors)
             after = self.memory.look()
             growth = after["all"] - before["all"]
-            self.campaign.figure("growth_mb", growth, "MiB", target=_MOST_GROWTH)
-            if growth > _MOST_GROWTH:
+            self.campaign.figure("growth_mb", growth, "MiB", target=_MAX_GROWTH)
+            if growth > _MAX_GROWTH:
                 self.campaign.failed(-1, f"the processes have grown by {growth:.0f} MiB")
             self.campaign.figure("names_growth", len(self._names()) - len(names), "names")
             self._end_of_runtime()
@@ -373,12 +373,12 @@ class Place:
         """Waits until no sequence is left, and no more than `descriptors` and a few more are open."""
         deadline = time.monotonic() + _IDLE_SECONDS
         left, more = 1, 0
-        while (left or more > _MOST_DESCRIPTORS) and time.monotonic() < deadline:
+        while (left or more > _MAX_DESCRIPTORS) and time.monotonic() < deadline:
             time.sleep(0.1)
             left, more = self._sequences(), self._descriptors() - descriptors
         _none(self.campaign, "sequences_left", [f"{left} sequences"] if left else [])
-        self.campaign.figure("descriptors_growth", more, "descriptors", target=_MOST_DESCRIPTORS)
-        if more > _MOST_DESCRIPTORS:
+        self.campaign.figure("descriptors_growth", more, "descriptors", target=_MAX_DESCRIPTORS)
+        if more > _MAX_DESCRIPTORS:
             self.campaign.failed(-1, f"{more} more descriptors are open than before")
 
     def _sequences(self) -> int:

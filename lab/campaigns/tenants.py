@@ -43,7 +43,7 @@ _ALONE = 0.3
 _STREAMS = 16
 _SECONDS = 60.0
 #: errors of each victim that are described; all are counted
-_MOST_ERRORS = 10
+_MAX_ERRORS = 10
 #: bytes of a compiler for the largest module, and MiB for caches, buffers and allocators
 _COMPILER_BYTES, _BESIDES_MIB = 1 << 30, 512
 #: seconds that the attacker's process has to end
@@ -176,9 +176,9 @@ class Place:
         for victim in victims:
             campaign.ended("requests", victim.requests)
             for number, problem in enumerate(victim.errors):
-                if number < _MOST_ERRORS:
+                if number < _MAX_ERRORS:
                     campaign.failed(number, problem)
-            campaign.failures += max(0, len(victim.errors) - _MOST_ERRORS)
+            campaign.failures += max(0, len(victim.errors) - _MAX_ERRORS)
             for what, name in (("gap", "token"), ("first", "first_token")):
                 for when, samples in found.items():
                     values = samples[f"{victim.name}.{what}"]

@@ -35,7 +35,7 @@ _CLIENTS = 8
 _END_SECONDS = 30.0
 #: growth of all processes together from the second to the last quarter of the time, MiB. The first quarter is
 #: left out because caches fill in it
-_MOST_GROWTH = 48.0
+_MAX_GROWTH = 48.0
 
 PROMPTS = [f"{start} {number} is" for number in (1, 2, 3) for start in ("Rule", "Tip", "Step", "Day")]
 WORDS = "( [a-z]+)+"
@@ -213,7 +213,7 @@ def _report_memory(campaign: Campaign, rss: MemoryWatch, pss: MemoryWatch) -> No
             first, last = (
                 percentile(part, 50) for part in (values[quarter : 2 * quarter], values[-quarter:])
             )
-            target = _MOST_GROWTH if kind == "all" else None
+            target = _MAX_GROWTH if kind == "all" else None
             campaign.figure(f"{kind}.{name}", last, "MiB")
             campaign.figure(f"{kind}.{name}_growth", last - first, "MiB", target=target)
             if target is not None and last - first > target:

@@ -20,7 +20,7 @@ FUEL = "fuel"
 _PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9}
 #: positions of tokens in a text, from 1: the name of a range, and its end
 _POSITIONS = {"1": 1, "2": 2, "3-7": 7, "8-15": 15, "16-63": 63, "64-": 1 << 40}
-_MOST_REASONS, _MOST_NAMES = 20, 100
+_MAX_REASONS, _MAX_NAMES = 20, 100
 #: for ratios, the clock of the thread: other load on the machine does not change it
 _CLOCK = "cpu"
 
@@ -56,7 +56,7 @@ class MaskFigures:
         for name in self.engines:
             found = result["engines"][name]
             self.outcomes[name][found["outcome"]] += 1
-            if len(known := self.failures[name][found["outcome"]]) < _MOST_NAMES:
+            if len(known := self.failures[name][found["outcome"]]) < _MAX_NAMES:
                 known[result["name"]] = found.get("wrong") or found.get("refused", "")
             if "refused" in found:
                 self.reasons[name][reason_group(found["refused"])] += 1
@@ -104,9 +104,7 @@ class MaskFigures:
                 name: {outcome: names for outcome, names in its.items() if outcome != "pass"}
                 for name, its in self.failures.items()
             },
-            "refusals": {
-                name: dict(found.most_common(_MOST_REASONS)) for name, found in self.reasons.items()
-            },
+            "refusals": {name: dict(found.most_common(_MAX_REASONS)) for name, found in self.reasons.items()},
             "masks": {
                 phase: {name: self._all_clocks(name, phase) for name in self.engines} for phase in PHASES
             },

@@ -17,7 +17,7 @@ PHASES = {"cold": 0, "second": 1, "tenth": REQUESTS - 1}
 COMPILE_SECONDS = 3.0
 _WALK_SECONDS, _IDLE_SECONDS, _TEXTS_SECONDS = 60.0, 60.0, 20.0
 #: characters of a text in a result
-_MOST_TEXT = 1000
+_MAX_TEXT = 1000
 
 
 @contextmanager
@@ -101,7 +101,7 @@ class Trial:
                 result["refused"] = problem
                 return "failed"
             if walk["taken"] != (text in case.valid):
-                result["wrong"] = text[:_MOST_TEXT]
+                result["wrong"] = text[:_MAX_TEXT]
                 return "valid text refused" if text in case.valid else "invalid text accepted"
         result["kib"] = self._engines[name].grown_kib
         return "pass"

@@ -34,7 +34,7 @@ from lab.oracles.grammars.oracle import (
 )
 
 #: texts that are looked at to find an end of a beginning
-_MOST_TRIED = 120
+_MAX_TRIED = 120
 #: CPU time for one answer, for which the packages `re` and `regex` may need any time
 _MATCH_SECONDS = 1.0
 
@@ -185,7 +185,7 @@ class Lexed:
         for tried, text in enumerate(queue):
             if self.complete(text.encode()) or self._alive.get(text):
                 return True
-            if tried == _MOST_TRIED:
+            if tried == _MAX_TRIED:
                 return None
             for longer in (text + c for c in self._alphabet):
                 places = self._places_after(longer)
@@ -361,7 +361,7 @@ class Listed:
 
 #: the most digits of integers that the oracle decides on: `jsonschema` writes numbers in its messages, which
 #: Python refuses beyond 4 300 digits
-_MOST_DIGITS = 4000
+_MAX_DIGITS = 4000
 
 
 def _number(text: str) -> int | Decimal:
@@ -369,7 +369,7 @@ def _number(text: str) -> int | Decimal:
     number = Decimal(text)
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    if exponent + len(digits) > _MOST_DIGITS:
+    if exponent + len(digits) > _MAX_DIGITS:
         raise OverflowError(f"{text[:20]}... has too many digits")
     return int(number) if number == number.to_integral_value() else number
 

@@ -20,11 +20,11 @@ from lab.runners.host import Guest, Vocab
 _STEPS = 10
 #: in the message where no token of the vocabulary is allowed and the text may not end
 _NO_TOKEN = "allows no token here"
-_MOST_DRAWN = 60
+_MAX_DRAWN = 60
 #: of a mask, so many tokens about which the oracle does not know are followed to an end
 _FOLLOWED = 2
 #: steps of the search for an end
-_MOST_FOLLOWED = 150
+_MAX_FOLLOWED = 150
 
 
 class Peer(Protocol):
@@ -238,7 +238,7 @@ class Walk:
                     self._flaw(f"an empty row where the text is not complete: {text!r}")
                     return None
                 for next_ in self._rng.sample(state.tokens, min(len(state.tokens), 12)):
-                    if len(queue) < _MOST_FOLLOWED:
+                    if len(queue) < _MAX_FOLLOWED:
                         children.append(parent.fork(len(queue) + 2))
                         queue.append((children[-1], text + self._made.bytes_of(next_), next_))
             return None
@@ -302,7 +302,7 @@ def check(
     known: Sequence[Defect | Unusable],
 ) -> tuple[Case, Result]:
     """Draws a case and walks through it. Draws again if the engine may refuse it and does."""
-    for _ in range(_MOST_DRAWN):
+    for _ in range(_MAX_DRAWN):
         case = draw(rng)
         case.kind = kind
         result = Walk(case, program, rng, known).run()

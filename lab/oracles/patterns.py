@@ -43,7 +43,7 @@ _ANCHORS = [
 ]
 _COUNTS = ["*", "+", "?", "*?", "+?", "??", "{2}", "{0}", "{1,}", "{0,2}", "{2,3}", "{1,2}?"]
 _OF_GROUPS = ["", "", "*", "+", "?", "{0,2}", "{2}"]
-_MOST_NESTED = 2
+_MAX_NESTED = 2
 
 
 @dataclass
@@ -104,7 +104,7 @@ def random_pattern(
     """Without properties for the standard library's `re`, which does not know them; with them for the package
     `regex`, where flags of a group may leak out of it, so groups have none then.
     """
-    whole = _Source(rng, with_anchors, with_properties).alternatives(_MOST_NESTED)
+    whole = _Source(rng, with_anchors, with_properties).alternatives(_MAX_NESTED)
     return whole.within(rng.choice(["", "", "(?i)", "(?s)", "(?im)"]), "")
 
 

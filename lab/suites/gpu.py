@@ -26,7 +26,7 @@ from pyaici.client.results import Row
 BATCH, TOKENS = 64, 131_072
 _MASKS, _QUICK_MASKS, _WARM_UP_MASKS = 400, 10, 5
 #: upper limit of what control adds to a step, relative to a free step
-_MOST_ADDED = 0.01
+_MAX_ADDED = 0.01
 #: shapes of models of a real size, in the parameters of Llama's configuration
 MODELS: dict[str, dict[str, int]] = {
     "1b": {
@@ -173,7 +173,7 @@ def _report(report: Report, name: str, times: tuple[list[float], list[float]], p
     step = percentile(free, 50)
     report.figure(f"{name}.free_ms", step, "ms")
     added, low, high = paired_interval(controlled, free)
-    report.figure(f"{name}.added_ratio", added / step, "ratio", target=_MOST_ADDED)
+    report.figure(f"{name}.added_ratio", added / step, "ratio", target=_MAX_ADDED)
     report.figure(f"{name}.added_ratio_low", low / step, "ratio")
     report.figure(f"{name}.added_ratio_high", high / step, "ratio")
     report.figure(f"{name}.phases_ms", phases_ms, "ms")

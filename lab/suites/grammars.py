@@ -28,16 +28,16 @@ SIZES = ("32k", "131k")
 _OFFICIAL = SIZES[-1]
 _ROUNDS = 7
 #: upper limit of our time relative to llguidance
-_MOST_C_RATIO = 1.0
+_MAX_C_RATIO = 1.0
 #: upper limits of masks of KBNF, us
-_MOST_KBNF_P50, _MOST_KBNF_P99 = 30.0, 300.0
+_MAX_KBNF_P50, _MAX_KBNF_P99 = 30.0, 300.0
 #: upper limits of our time relative to llguidance for JSON schemas: masks, and p50 of compilation
-_MOST_SCHEMA_RATIO, _MOST_SCHEMA_COMPILE_RATIO = 1.5, 2.0
+_MAX_SCHEMA_RATIO, _MAX_SCHEMA_COMPILE_RATIO = 1.5, 2.0
 _SCHEMA_ROUNDS = 3
 #: every n-th published schema is used; number of schemas for xgrammar, which takes seconds for each
 _EVERY, _SLOW = 2, 15
 #: upper limits for a tool of fifty properties, ms: until masks can be computed; start of later requests
-_MOST_BUILD_MS, _MOST_START_MS = 20.0, 0.3
+_MAX_BUILD_MS, _MAX_START_MS = 20.0, 0.3
 
 
 def run(report: Report) -> None:
@@ -73,7 +73,7 @@ def _cases(report: Report, size: str, arena: Arena) -> None:
         for engine, result in found.items():
             _times(report, f"{name}.{engine}", result.mask_us, result.compile_ms)
         if "llguidance" in found:
-            target = _MOST_C_RATIO if (case.name, size) == ("c", _OFFICIAL) else None
+            target = _MAX_C_RATIO if (case.name, size) == ("c", _OFFICIAL) else None
             report.figure(f"{name}.ratio", _ratio([found]), "ratio", target=target)
     report.figure(f"grammars.regex.{size}.ratio", _ratio([results[name] for name in REGEXES]), "ratio")
     _kbnf(report, size, [results[name]["aici"].mask_us for name in KBNF])
@@ -117,9 +117,9 @@ def _schema_ratios(report: Report, name: str, pool: Pool, *, official: bool) -> 
     ours, theirs = (summarise(pool.mask_us[engine]) for engine in ("aici", "llguidance"))
     our_time, their_time = (summarise(pool.compile_ms[engine]).median for engine in ("aici", "llguidance"))
     for what, value, most in (
-        ("mean_ratio", ours.mean / theirs.mean, _MOST_SCHEMA_RATIO),
-        ("p99_ratio", ours.p99 / theirs.p99, _MOST_SCHEMA_RATIO),
-        ("compile_ratio", our_time / their_time, _MOST_SCHEMA_COMPILE_RATIO),
+        ("mean_ratio", ours.mean / theirs.mean, _MAX_SCHEMA_RATIO),
+        ("p99_ratio", ours.p99 / theirs.p99, _MAX_SCHEMA_RATIO),
+        ("compile_ratio", our_time / their_time, _MAX_SCHEMA_COMPILE_RATIO),
     ):
         report.figure(f"{name}.{what}", value, "ratio", target=most if official else None)
 
@@ -139,8 +139,8 @@ def _tool(report: Report, controllers: Controllers) -> None:
             start_ms.append((time.perf_counter() - begin) * 1e3)
             worker.free([sequence])
     for name, values, most in (
-        ("build_ms", build_ms, _MOST_BUILD_MS),
-        ("start_ms", start_ms, _MOST_START_MS),
+        ("build_ms", build_ms, _MAX_BUILD_MS),
+        ("start_ms", start_ms, _MAX_START_MS),
     ):
         report.samples(f"grammars.tools50.{name}", values, "ms")
         report.figure(f"grammars.tools50.{name}", summarise(values).median, "ms", target=most)
@@ -165,8 +165,8 @@ def _kbnf(report: Report, size: str, texts: list[list[float]]) -> None:
     """Reports both grammars together, and the slowdown from the second quarter of a text to the last."""
     masks = summarise([time for times in texts for time in times])
     name = "grammars.kbnf" if size == _OFFICIAL else f"grammars.kbnf.{size}"
-    report.figure(f"{name}.p50_us", masks.median, "us", target=_MOST_KBNF_P50 if size == _OFFICIAL else None)
-    report.figure(f"{name}.p99_us", masks.p99, "us", target=_MOST_KBNF_P99 if size == _OFFICIAL else None)
+    report.figure(f"{name}.p50_us", masks.median, "us", target=_MAX_KBNF_P50 if size == _OFFICIAL else None)
+    report.figure(f"{name}.p99_us", masks.p99, "us", target=_MAX_KBNF_P99 if size == _OFFICIAL else None)
     quarters = [(times[len(times) // 4 : len(times) // 2], times[-len(times) // 4 :]) for times in texts]
     growth = max(summarise(late).median / summarise(early).median for early, late in quarters)
     report.figure(f"{name}.growth_ratio", growth, "ratio")

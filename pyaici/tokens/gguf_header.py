@@ -31,9 +31,9 @@ _NUMBERS = {
 }
 _STRING, _ARRAY = 8, 9
 #: bytes of a header: that of a vocabulary of a million tokens has 40 MB
-_MOST_HEADER = 256 << 20
+_MAX_HEADER = 256 << 20
 #: bounds of its parts; the largest models stay far below them
-_MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS, _MOST_BYTES = 1 << 12, 1 << 16, 1 << 22, 1 << 24
+_MAX_KEYS, _MAX_TENSORS, _MAX_ITEMS, _MAX_BYTES = 1 << 12, 1 << 16, 1 << 22, 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def parse_gguf_header(data: mmap.mmap | bytes, name: str) -> GgufHeader:
 class _Reader:
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
-        self._end = min(len(data), _MOST_HEADER)
+        self._end = min(len(data), _MAX_HEADER)
         self._at = 4
 
     def header(self) -> GgufHeader:
@@ -95,7 +95,7 @@ class _Reader:
         if version not in (2, 3):
             raise ValueError(f"its version is {version}; versions 2 and 3 are supported")
         num_tensors, num_keys = self._number("Q"), self._number("Q")
-        if num_tensors > _MOST_TENSORS or num_keys > _MOST_KEYS:
+        if num_tensors > _MAX_TENSORS or num_keys > _MAX_KEYS:
             raise ValueError(f"it declares {num_tensors} tensors and {num_keys} keys")
         metadata = {}
         for _ in range(num_keys):
@@ -121,7 +121,7 @@ class _Reader:
         if kind != _ARRAY:
             raise ValueError(f"a value has the unknown type {kind}")
         item, count = self._number("I"), self._number("Q")
-        if count > _MOST_ITEMS:
+        if count > _MAX_ITEMS:
             raise ValueError(f"an array has {count} items")
         if item == _STRING:
             return self._strings(count)
@@ -136,7 +136,7 @@ class _Reader:
 
     def _string(self) -> bytes:
         size = self._number("Q")
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             raise ValueError(f"a text has {size} bytes")
         return self._skip(size)
 
@@ -146,7 +146,7 @@ class _Reader:
         for _ in range(count):
             start = self._at + 8
             size = int.from_bytes(data[self._at : start], "little")
-            if size > _MOST_BYTES or start + size > end:
+            if size > _MAX_BYTES or start + size > end:
                 self._string()  # raises the error
             self._at = start + size
             found.append(data[start : self._at])
@@ -155,8 +155,8 @@ class _Reader:
     def _skip(self, size: int) -> bytes:
         end = self._at + size
         if end > self._end:
-            if self._end == _MOST_HEADER:
-                raise ValueError(f"its header has more than {_MOST_HEADER >> 20} MiB")
+            if self._end == _MAX_HEADER:
+                raise ValueError(f"its header has more than {_MAX_HEADER >> 20} MiB")
             raise ValueError(f"it ends at byte {len(self._data)}, in the middle of its header")
         part = self._data[self._at : end]
         self._at = end

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from aicirt.settings import LEAST_WORKER_MEMORY, WorkerSettings, share_memory
+from aicirt.settings import MIN_WORKER_MEMORY, WorkerSettings, share_memory
 
 GIB = 1 << 30
 
@@ -15,7 +15,7 @@ def test_snapshot_limit_is_at_most_the_worker_memory_limit() -> None:
     found = share_memory(WorkerSettings(), processes=2, free=GIB // 2)
     assert found.worker_memory_bytes == found.snapshot_bytes == GIB // 12
     assert found.owner_snapshot_bytes < found.snapshot_bytes
-    assert share_memory(WorkerSettings(), processes=2, free=0).worker_memory_bytes == LEAST_WORKER_MEMORY
+    assert share_memory(WorkerSettings(), processes=2, free=0).worker_memory_bytes == MIN_WORKER_MEMORY
 
 
 def test_limits_set_explicitly_stay() -> None:

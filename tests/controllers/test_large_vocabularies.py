@@ -23,11 +23,11 @@ from tests.controllers.sdk.recognizer.automata import Automaton
 from tests.languages import compiler_or_skip
 
 #: aici_init has a second and aici_mid_process 20 ms. Even a slow core executes this many instructions then
-MOST_FOR_INIT, MOST_FOR_STEP = 1_000_000_000, 20_000_000
+MAX_FOR_INIT, MAX_FOR_STEP = 1_000_000_000, 20_000_000
 #: for a mask in a host name. It is exceeded if each place of a label searches for what it allows
-MOST_FOR_LABEL = 1_000_000
+MAX_FOR_LABEL = 1_000_000
 #: for a mask where few characters may follow. It is exceeded if the walk asks at each node what may follow
-MOST_FOR_COUNTED = 25_000_000
+MAX_FOR_COUNTED = 25_000_000
 
 #: guests that walk an automaton, and the way in which they do so
 WAYS = {"table.cpp": 6, "rust/table": 3}
@@ -58,13 +58,13 @@ def write(host: Host, wasm: Path, argument: str | bytes, steps: int = 1) -> Mete
     """Runs a controller for some steps with the first allowed tokens, and checks what each call used."""
     guest = MeteredGuest(host.compile(wasm.read_bytes()), vocabulary(), argument)
     print(f"init {used(guest.instance):,}")
-    assert used(guest.instance) < MOST_FOR_INIT
+    assert used(guest.instance) < MAX_FOR_INIT
     tokens: list[int] = []
     for _ in range(steps):
         before = used(guest.instance)
         answer = guest.step(tokens).row
         print(f"step {used(guest.instance) - before:,}")
-        assert used(guest.instance) - before < MOST_FOR_STEP
+        assert used(guest.instance) - before < MAX_FOR_STEP
         if answer.verb == SPLICE:
             tokens = answer.tokens
         elif answer.kind == ROW_BITMASK:
@@ -149,11 +149,11 @@ def masks(host: Host, folder: Path, schema: dict[str, Any], text: str) -> Iterat
 @pytest.mark.parametrize(("form", "text"), [("email", '"ada.b@example.or'), ("hostname", '"www.example.or')])
 def test_masks_of_counted_labels(form: str, text: str, host: Host, tmp_path: Path) -> None:
     """Each label of a host name has a number of characters and a number of labels before it."""
-    assert max(masks(host, tmp_path, {"type": "string", "format": form}, text)) < MOST_FOR_LABEL
+    assert max(masks(host, tmp_path, {"type": "string", "format": form}, text)) < MAX_FOR_LABEL
 
 
 @pytest.mark.parametrize("least", [0, 11])
 def test_masks_near_the_maximum_length(least: int, host: Host, tmp_path: Path) -> None:
     """Most tokens are longer than the rest of the string, and nearly all of these go on with no escape."""
     schema = {"type": "string", "minLength": least, "maxLength": 12}
-    assert max(masks(host, tmp_path, schema, '"abcdefghijkl"')) < MOST_FOR_COUNTED
+    assert max(masks(host, tmp_path, schema, '"abcdefghijkl"')) < MAX_FOR_COUNTED

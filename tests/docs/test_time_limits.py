@@ -8,7 +8,7 @@ from functools import cache
 
 from tests.structure import ROOT, nodes_in
 
-CONSTANT = re.compile(r"_?[A-Z_]*(SECONDS|TIMEOUT|MOST_BETWEEN|PAUSES)[A-Z_]*|_?[A-Z_]+_(MS|NS)")
+CONSTANT = re.compile(r"_?[A-Z_]*(SECONDS|TIMEOUT|MAX_BETWEEN|PAUSES)[A-Z_]*|_?[A-Z_]+_(MS|NS)")
 #: files with limits as fields, and the units of these
 SETTINGS = ("aicirt/settings.py", "aicirt/modules/compile.py", "pyaici/server/settings.py")
 FIELD = re.compile(r"[a-z][a-z_]*(_ms|_s|_seconds)")

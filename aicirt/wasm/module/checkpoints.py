@@ -155,11 +155,11 @@ def skip_immediates(reader: Reader, opcode: int, start: int) -> bool:
 #: an empty loop: wasmtime checks the time limit at the start of loops
 CHECKPOINT = b"\x03\x40\x0b"
 #: bytes of code without a check. A load has 3 bytes and takes up to 0.1 us if it misses all caches: 0.15 ms
-MOST_STRAIGHT = 4096
+MAX_STRAIGHT = 4096
 #: bytes of code after a call without a check. Two loads after each of the 16 000 calls that fit a stack: 3 ms
-MOST_BEHIND_CALL = 16
+MAX_AFTER_CALL = 16
 
-_BEHIND_CALL = MOST_STRAIGHT - MOST_BEHIND_CALL
+_BEHIND_CALL = MAX_STRAIGHT - MAX_AFTER_CALL
 _UNREACHABLE, _BLOCK, _LOOP, _IF, _ELSE, _THROW, _THROW_REF = 0x00, 0x02, 0x03, 0x04, 0x05, 0x08, 0x0A
 _END, _BR, _BR_IF, _BR_TABLE, _RETURN, _TRY_TABLE = 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x1F
 _CALL, _CALL_INDIRECT, _RETURN_CALL, _RETURN_CALL_INDIRECT, _CALL_REF, _RETURN_CALL_REF = range(0x10, 0x16)
@@ -181,7 +181,7 @@ def checkpoints(wasm: bytes, shape: ModuleShape) -> Iterator[tuple[int, int]]:
     """
     imported = shape.imported_functions
     for function, reader in bodies(wasm, shape):
-        if reader.end - reader.pos > MOST_BEHIND_CALL:
+        if reader.end - reader.pos > MAX_AFTER_CALL:
             for at in _Body(reader, imported).offsets():
                 yield function, at
 
@@ -207,7 +207,7 @@ class _Body:
         ran = 0
         while True:
             start = reader.pos
-            match = match_straight(data, start, min(end, start + MOST_STRAIGHT - ran))
+            match = match_straight(data, start, min(end, start + MAX_STRAIGHT - ran))
             if match:
                 reader.pos = match.end()
                 ran += reader.pos - start
@@ -271,7 +271,7 @@ class _Body:
             for _ in range(reader.count("handlers")):
                 if reader.byte() < 2:
                     reader.skip_leb()
-                self._branch(reader.uint(), MOST_STRAIGHT)
+                self._branch(reader.uint(), MAX_STRAIGHT)
         self._pending.append(-1 if opcode == _LOOP else 0)
         self._otherwise.append(ran if opcode == _IF else 0)
         return 0 if opcode == _LOOP else ran

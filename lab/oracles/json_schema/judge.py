@@ -33,7 +33,7 @@ _JUDGED = 2
 #: texts that are tried for one, and their length
 _TRIED, _LONGEST = 6, 600
 #: how many places of ours are searched for an end
-_MOST_PLACES = 50_000
+_MAX_PLACES = 50_000
 #: the formats that verdicts depend on
 _FORMATS = jsonschema.FormatChecker(("date",))
 
@@ -147,7 +147,7 @@ class Judge:
         seen, end = {state}, bytearray()
         ways = [self._ways(rng, state)]
         while ways[-1] is not None:
-            if len(seen) > _MOST_PLACES:
+            if len(seen) > _MAX_PLACES:
                 return None
             way = next((way for way in ways[-1] if way[1] not in seen), None)
             if way is not None:

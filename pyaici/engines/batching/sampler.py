@@ -27,7 +27,7 @@ _BINS = 1024
 #: exp(-x) is 0 in float32 from this value on
 _NEGLIGIBLE = 104.0
 #: least range of logits that the bins cover; the bins cannot separate logits that are much closer
-_LEAST_SPAN = 1e-6
+_MIN_SPAN = 1e-6
 
 
 class Ranks:
@@ -43,7 +43,7 @@ class Ranks:
         below = logits.max() - logits
         #: unnormalized probabilities: 1 for the most likely token
         self._weights = np.exp(-below)
-        span = float(np.max(below, where=below < _NEGLIGIBLE, initial=_LEAST_SPAN))
+        span = float(np.max(below, where=below < _NEGLIGIBLE, initial=_MIN_SPAN))
         below *= (_BINS - 1) / span
         self._bins = np.minimum(below, _BINS - 1, out=below).astype(np.int32)
         self._masses = np.bincount(self._bins, self._weights, _BINS)

@@ -26,9 +26,9 @@ PROMPT_TOKENS = 64
 #: a prompt is cut, should not depend on the speed of the machine.
 PROMPT_SECONDS = 2.0
 #: the longest step with tokens of prompts, as a multiple of the step without them
-_MOST_TIMES_BESIDE_PROMPTS = 4
+_MAX_TIMES_BESIDE_PROMPTS = 4
 #: The longest step, as a multiple of the step that the owner with the least demand would have alone.
-_MOST_TIMES_ALONE = 2
+_MAX_TIMES_ALONE = 2
 #: the longest that a step waits for the copies of a controller, which usually takes less than a millisecond
 _COPY_SECONDS = 0.003
 #: the rest of a share that still counts as one token, because shares are sums of fractions
@@ -96,7 +96,7 @@ class Scheduler:
         placed = [seq.missing for seq in self._pool.live.values() if seq.slot.placed]
         if others := sum(max(1, missing) for missing in placed if missing <= self._short):
             # the prompts may need a pass of their own
-            most = min(most, (_MOST_TIMES_BESIDE_PROMPTS - 1) * (cost + others) - cost)
+            most = min(most, (_MAX_TIMES_BESIDE_PROMPTS - 1) * (cost + others) - cost)
         return most
 
     def _share(
@@ -144,14 +144,14 @@ class Scheduler:
 def fair_shares(wanted: Mapping[Owner, float], pass_cost: float) -> dict[Owner, float]:
     """Returns each owner's share of a step, in tokens: the owner's demand, or less to be fair to the others.
 
-    A step takes at most `_MOST_TIMES_ALONE` times as long as a step of only the owner with the least demand,
+    A step takes at most `_MAX_TIMES_ALONE` times as long as a step of only the owner with the least demand,
     unless there are too many owners for that. That owner gets all of its demand. The others get equal parts
     of the rest, or less if their demand is less.
     """
     if not wanted:
         return {}
     least = min(wanted.values())
-    left = _MOST_TIMES_ALONE * (pass_cost + least) - pass_cost
+    left = _MAX_TIMES_ALONE * (pass_cost + least) - pass_cost
     left = max(left, len(wanted) * least) if len(wanted) > 1 else math.inf
     shares: dict[Owner, float] = {}
     for place, owner in enumerate(sorted(wanted, key=wanted.__getitem__)):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: A slot keeps the states after each of its last tokens; further back, one for each power of two of tokens.
 _RECENT = 8
 #: most states of a slot of up to 2**24 tokens
-_MOST_STATES = _RECENT + 24
+_MAX_STATES = _RECENT + 24
 
 
 @dataclass(eq=False, slots=True)
@@ -306,4 +306,4 @@ class RecurrentRunner(HfRunner):
         self.cache.free(slot)
         on_gpu = self.device.type == "cuda"
         free = torch.cuda.mem_get_info(self.device)[0] if on_gpu else free_bytes()
-        return max(1, int(free * SHARE.get(self.device.type, SHARE["cpu"])) // (size * _MOST_STATES))
+        return max(1, int(free * SHARE.get(self.device.type, SHARE["cpu"])) // (size * _MAX_STATES))

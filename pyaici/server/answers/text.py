@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: finish reasons that cut a text off
 _CUT = (FinishReason.LENGTH, FinishReason.WORK)
 #: characters of a controller's output that an answer reports
-_MOST_LOGS = 1 << 16
+_MAX_LOGS = 1 << 16
 #: tokens at the end of a prompt that may hold the beginning of a character: several, since some have no bytes
 _TAIL = 16
 
@@ -104,7 +104,7 @@ class AnswerText:
         self._cached = 0
         self._reason: FinishReason | None = None
         #: output of the controller in this step, and how much of its output may still be reported
-        self._logs, self._room_for_logs = "", _MOST_LOGS
+        self._logs, self._room_for_logs = "", _MAX_LOGS
 
     def follow(self, events: Sequence[Event]) -> TextDelta:
         """Returns what a step of the engine changes. Raises ApiError if the sequence failed."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 #: more than a field has kinds of values
-_MOST_ERRORS = 16
+_MAX_ERRORS = 16
 #: Most bytes of a body that is parsed on the event loop. That takes at most 2 ms, and the body does not wait
 #: for other bodies.
 SMALL_BODY = 64 << 10
@@ -118,5 +118,5 @@ def _validate(field: ModelField, data: bytes) -> Any:
     del value  # otherwise tracebacks keep it until the event loop frees it
     if errors:
         # the handler looks at the first error, and at others only if they are about the same field
-        raise RequestValidationError([{**error, "input": None} for error in errors[:_MOST_ERRORS]])
+        raise RequestValidationError([{**error, "input": None} for error in errors[:_MAX_ERRORS]])
     return model

@@ -11,7 +11,7 @@ from wasmtime import wat2wasm
 
 from aicirt.contract.modules import DESCRIBED_CHARACTERS, DESCRIBED_NAMES, StoredScript
 from aicirt.modules import ModuleStore
-from aicirt.settings import LIST_PAGE_BYTES, MOST_DESCRIPTION
+from aicirt.settings import LIST_PAGE_BYTES, MAX_DESCRIPTION
 from tests.aicirt.modules.wat import small_module
 
 
@@ -53,7 +53,7 @@ def test_descriptions_are_bounded(store: ModuleStore) -> None:
 def test_oversized_description_is_ignored_and_made_again(store: ModuleStore) -> None:
     info = store.add(small_module())
     path = store.artifact_path(info.id).with_suffix(".json")
-    wire = {**info.to_wire(), "exports": ["x" * MOST_DESCRIPTION]}
+    wire = {**info.to_wire(), "exports": ["x" * MAX_DESCRIPTION]}
     path.write_text(json.dumps(wire))
     assert store.list() == []
     assert store.get(info.id).exports == info.exports and store.list() == [info]

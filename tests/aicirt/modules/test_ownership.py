@@ -27,7 +27,7 @@ from aicirt.contract.modules import StoredScript, looks_like_id
 from aicirt.modules import ModuleStore, Tag, ownership
 from aicirt.modules.files import ModuleFiles
 from aicirt.modules.ownership import Claim, Ownership
-from aicirt.settings import LEAST_UPLOAD
+from aicirt.settings import MIN_UPLOAD
 from tests.aicirt.modules.wat import small_module
 
 ONE, TWO, SCRIPT = "1" * 64, "a" * 64, StoredScript("1" * 64, "python", "s", "# x")
@@ -54,8 +54,8 @@ def made(root: Path) -> Ownership:
 
 
 def accounts(store: ModuleStore) -> dict[str, int]:
-    """Returns the charge of each owner, in units of LEAST_UPLOAD, the minimum charge of a module."""
-    return {name: store.ownership.bytes_of(name) // LEAST_UPLOAD for name in OWNERS}
+    """Returns the charge of each owner, in units of MIN_UPLOAD, the minimum charge of a module."""
+    return {name: store.ownership.bytes_of(name) // MIN_UPLOAD for name in OWNERS}
 
 
 # -- charges -------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_any_changes_leave_what_plain_rows_say(
         assert {row.name: (row.module, row.owner) for row in owned.tags()} == model.tags
         for name in OWNERS:
             paid = [each for each in model.stored if model.payer(each) == name]
-            assert owned.bytes_of(name) == len(paid) * LEAST_UPLOAD, (name, paid)
+            assert owned.bytes_of(name) == len(paid) * MIN_UPLOAD, (name, paid)
 
 
 # -- claims --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import AiciError, ProtocolError, TrapError, WorkerDiedError
 from aicirt.contract.messages import Reply
 from aicirt.ipc.frames import FrameSocket, frame
-from aicirt.settings import MOST_FINDINGS, MOST_FOUND_BYTES, WorkerConfig
+from aicirt.settings import MAX_FINDINGS, MAX_FOUND_BYTES, WorkerConfig
 from aicirt.supervisor.replies import check_error, check_value
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.child import Child
@@ -90,8 +90,8 @@ def test_no_other_answer_is_accepted(call: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "value"),
     [
-        ("found", [FOUND] * (MOST_FINDINGS + 1)),
-        ("found", [[1, bytes(MOST_FOUND_BYTES + 1)]]),
+        ("found", [FOUND] * (MAX_FINDINGS + 1)),
+        ("found", [[1, bytes(MAX_FOUND_BYTES + 1)]]),
         ("found", [[1, b""]]),
         ("build", {"cpu_s": 0.1}),
         ("build", {"cpu_s": float("nan"), "built": DESCRIPTION}),

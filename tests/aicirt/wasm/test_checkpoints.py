@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aicirt.contract.errors import ModuleError
 from aicirt.wasm.module import checkpoints as module
-from aicirt.wasm.module.checkpoints import CHECKPOINT, MOST_BEHIND_CALL, MOST_STRAIGHT, checkpoints
+from aicirt.wasm.module.checkpoints import CHECKPOINT, MAX_AFTER_CALL, MAX_STRAIGHT, checkpoints
 from aicirt.wasm.module.reader import inspect
 from aicirt.wasm.module.rewrite import rewrite
 
@@ -80,8 +80,8 @@ def _module(seed: int) -> bytes:
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Makes checkpoints as dense as possible, so that small functions have many."""
-    monkeypatch.setattr(module, "MOST_STRAIGHT", 24)
-    monkeypatch.setattr(module, "MOST_BEHIND_CALL", 8)
+    monkeypatch.setattr(module, "MAX_STRAIGHT", 24)
+    monkeypatch.setattr(module, "MAX_AFTER_CALL", 8)
     monkeypatch.setattr(module, "_BEHIND_CALL", 16)
     yield
 
@@ -156,7 +156,7 @@ class Walk:
             elif opcode == 0x0B:
                 stack.pop()
             elif opcode == 0x10:
-                ran = module.MOST_STRAIGHT - module.MOST_BEHIND_CALL
+                ran = module.MAX_STRAIGHT - module.MAX_AFTER_CALL
             elif opcode == 0x0D and choose.randrange(2):
                 target = immediates[0]
             elif opcode == 0x0E:
@@ -179,7 +179,7 @@ class Walk:
 @given(st.integers(0, 2**32))
 def test_rewritten_code_gives_the_same_answers(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_STRAIGHT", 24)
+        patch.setattr(module, "MAX_STRAIGHT", 24)
         patch.setattr(module, "_BEHIND_CALL", 16)
         wasm = _module(seed)
         arguments = [random.Random(seed + n).randrange(2**31) for n in range(8)]
@@ -196,7 +196,7 @@ def test_no_path_without_a_check_is_longer_than_the_limit(tight: None) -> None:
         walk = Walk(out)
         choose = random.Random(seed)
         longest = max(walk.longest(choose) for _ in range(60))
-        assert longest <= module.MOST_STRAIGHT, seed
+        assert longest <= module.MAX_STRAIGHT, seed
     assert inserted > 500
 
 
@@ -217,7 +217,7 @@ def test_walk_finds_long_paths_in_code_without_checkpoints(monkeypatch: pytest.M
         ("(loop (nop))" * 2000, 0),
         ("(block (br 0) " + "(nop)" * 9000 + ")", 2),
         (f"(if (local.get 0) (then {'(nop)' * 3000}) (else {'(nop)' * 3000})) {'(nop)' * 3000}", 1),
-        ("(call $f (i32.const 1))" + "(nop)" * (MOST_BEHIND_CALL + 1), 1),
+        ("(call $f (i32.const 1))" + "(nop)" * (MAX_AFTER_CALL + 1), 1),
         ("(call $f (i32.const 1))" * 100, 0),
         ("(call $host)" + "(nop)" * 3000, 0),
     ],
@@ -233,7 +233,7 @@ def test_checkpoints_are_inserted_only_where_needed(code: str, count: int) -> No
 
 
 def test_branches_and_handlers_of_every_kind_are_followed() -> None:
-    long = "(nop)" * (MOST_STRAIGHT - 10)
+    long = "(nop)" * (MAX_STRAIGHT - 10)
     code = f"""(block $b (block $c (br_table $b $c (local.get 0))) {long})
       (block $n (drop (br_on_null $n (ref.null func))) {long})
       (block $h (try_table (catch $t $h) (catch_all $h) (call $thrower)))
@@ -284,7 +284,7 @@ def test_malformed_code_is_an_error(body: bytes) -> None:
 )
 def test_straight_code_checks_the_time_limit(code: str) -> None:
     """A host function lets the limit pass; the code after it must be interrupted before its end."""
-    parts = {"long": "(nop)" * (MOST_STRAIGHT + 1), "short": "(nop)" * (MOST_BEHIND_CALL + 1)}
+    parts = {"long": "(nop)" * (MAX_STRAIGHT + 1), "short": "(nop)" * (MAX_AFTER_CALL + 1)}
     text = f"""(module (import "m" "tick" (func $tick)) (import "m" "zero" (func $zero (result i32)))
       (import "m" "one" (func $one (result i32)))
       (func $deep (param i32) (if (local.get 0)

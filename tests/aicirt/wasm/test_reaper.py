@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.wasm import Engine, Export, Instance
-from aicirt.wasm.memory import LEAST_BYTES, Reaper
+from aicirt.wasm.memory import MIN_BYTES, Reaper
 
 Make = Callable[..., Instance]
 PAGES = 512
@@ -55,7 +55,7 @@ def test_closed_guests_keep_their_memory_until_the_thread_frees_it(make: Make, r
 
 def test_small_guests_are_freed_at_once(make: Make, reaper: Reaper) -> None:
     guest = make(FILL)
-    assert guest.size < LEAST_BYTES
+    assert guest.size < MIN_BYTES
     guest.close()
     assert reaper.pending_bytes == 0
 

@@ -18,7 +18,7 @@ from aicirt.wasm.image import Shell
 from aicirt.wasm.memory import PAGE, PageScanner, change_finder, page_faults
 from aicirt.wasm.program import Snapshot
 from aicirt.wasm.snapshot import fork, map_readonly, start_from, take_snapshot
-from aicirt.wasm.spares import _MOST_CHANGED, _MOST_COPIED
+from aicirt.wasm.spares import _MAX_CHANGED, _MAX_COPIED
 
 Make = Callable[..., Instance]
 #: `aici_pre_process` counts in a global, `aici_post_process` traps, `aici_init` grows the memory
@@ -96,9 +96,7 @@ def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
         guest.close()
 
 
-@pytest.mark.parametrize(
-    ("pages", "copied"), [(_MOST_COPIED // PAGE, True), (_MOST_COPIED // PAGE + 1, False)]
-)
+@pytest.mark.parametrize(("pages", "copied"), [(_MAX_COPIED // PAGE, True), (_MAX_COPIED // PAGE + 1, False)])
 def test_few_pages_are_copied_so_that_the_next_guest_can_change_them_without_faults(
     base: Snapshot, pages: int, copied: bool
 ) -> None:
@@ -180,7 +178,7 @@ def is_cancelled(guest: Instance) -> None:
 
 
 def changes_much(guest: Instance) -> None:
-    for address in range(0, _MOST_CHANGED + 1, PAGE):
+    for address in range(0, _MAX_CHANGED + 1, PAGE):
         guest.write(address, b"x")
 
 

@@ -14,7 +14,7 @@ from aicirt.wasm.instance import Instance
 from aicirt.wasm.program import Program
 from aicirt.wasm.snapshot import start_from
 from aicirt.worker.hostapi import LoadedVocabulary
-from aicirt.worker.templates import _MOST_STARTED, Template
+from aicirt.worker.templates import _MAX_STARTED, Template
 from lab.measurement.local_worker import LocalWorker, load_for_guests
 from tests.pyaici.client.conftest import VOCABULARY
 
@@ -44,7 +44,7 @@ ASKING = {
     "argument": "(drop (call $read (i32.const 0) (i32.const 0) (i32.const 256) (i32.const 8)))",
     "random": "(drop (call $random (i32.const 256) (i32.const 8)))",
     "output": "(drop (call $write (i32.const 1) (i32.const 32) (i32.const 1) (i32.const 512)))",
-    "much memory": f"(memory.fill (i32.const 4096) (i32.const 1) (i32.const {_MOST_STARTED}))",
+    "much memory": f"(memory.fill (i32.const 4096) (i32.const 1) (i32.const {_MAX_STARTED}))",
 }
 
 

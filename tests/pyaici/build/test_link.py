@@ -18,7 +18,7 @@ from .conftest import CountingToolchain, shared_cache
 from .test_controller import CXX, field
 
 #: compilers that the first controller of README.md may start on an empty cache
-MOST_COMPILERS = 80
+MAX_COMPILERS = 80
 REGEX = find_sdk().root.parent / "regex" / "regex.cpp"
 
 
@@ -34,7 +34,7 @@ def regex(tmp_path_factory: pytest.TempPathFactory) -> tuple[Libraries, list[Uni
 def test_main_job_starts_few_compilers(regex: tuple[Libraries, list[Unit], Path]) -> None:
     """Counts what an empty cache would compile: the controller, two headers, and all units asked for."""
     libraries, needed, _ = regex
-    assert len(libraries.units) + 3 <= MOST_COMPILERS
+    assert len(libraries.units) + 3 <= MAX_COMPILERS
     assert len(needed) > 20
     assert len(libraries.units) - len(needed) <= 4, "sources that were compiled in vain"
     assert not [unit for unit in needed if "stdio" in unit.source.parts], "dropped functions were compiled"

@@ -8,7 +8,7 @@ import pytest
 
 from aicirt.contract.errors import OwnerLimitError, ProtocolError
 from aicirt.contract.modules import StoredScript
-from aicirt.settings import LEAST_UPLOAD
+from aicirt.settings import MIN_UPLOAD
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.aicirt.modules.test_listing import with_exports
@@ -52,7 +52,7 @@ def test_a_list_comes_in_pages(world: World | None, tmp_path: Path) -> None:
 
 
 def test_quotas_persist_across_restarts(world: World, tmp_path: Path) -> None:
-    limits = {"owner_upload_bytes": 3 * LEAST_UPLOAD}
+    limits = {"owner_upload_bytes": 3 * MIN_UPLOAD}
     ids: list[str] = []
     for turns in ((0, 1), (2,)):
         with (

@@ -37,7 +37,7 @@ NOISE = (
     *("mid_bad_row", "memory_bomb", "variable_flood", "fork_bomb", "wait", "relay", "mid_tokenize 3"),
 )
 #: simulated seconds that no answer may take, other than what a test lets pass: a step ends after 0.1 s
-MOST_SECONDS = 0.45
+MAX_SECONDS = 0.45
 ANSWERS = (Verb.SAMPLE, Verb.SPLICE, Verb.LATE)
 
 #: what each branch of a witness answers: its masks, and what it prints
@@ -347,7 +347,7 @@ def test_every_order_gives_the_answers_of_a_real_daemon(
     try:
         play.run()
         assert play.answers == expected
-        assert play.longest < MOST_SECONDS, "a client waits for somebody who was not woken"
+        assert play.longest < MAX_SECONDS, "a client waits for somebody who was not woken"
     except BaseException as error:
         error.add_note(f"repeat it with AICI_SEED={seed}")
         raise

@@ -20,7 +20,7 @@ from aicirt.contract.errors import (
     UnknownModuleError,
 )
 from aicirt.contract.messages import StepInput
-from aicirt.settings import LEAST_UPLOAD
+from aicirt.settings import MIN_UPLOAD
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
@@ -38,7 +38,7 @@ def join(world: World | None, guest_wasm: Path, tmp_path: Path) -> Iterator[Join
         "owner_snapshot_bytes": 400_000,
         "owner_variable_bytes": 10_000,
         "owner_log_bytes": 5000,
-        "owner_upload_bytes": max(LEAST_UPLOAD, guest_wasm.stat().st_size) + 1000,
+        "owner_upload_bytes": max(MIN_UPLOAD, guest_wasm.stat().st_size) + 1000,
     }
     with ExitStack() as stack:
         daemon = stack.enter_context(Daemon(workers=1, limits=limits, store=tmp_path / "store"))

@@ -18,7 +18,7 @@ TRUST_OWNERS = "AICI_TRUST_OWNERS"
 #: prefix of all AICI keys
 PREFIX = "aici_"
 #: most sequences with which one request can begin
-MOST_COPIES = 1024
+MAX_COPIES = 1024
 _FLAGS = ("hold", "fork", "events", "counts", "after_thinking")
 _KEYS = (
     "aici_controller",
@@ -143,8 +143,8 @@ def _count(key: str, value: Any) -> int:
     """Returns a number of sequences. Raises ValueError."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_COPIES:
-        raise ValueError(f"{key} is {value!r}; it must be a number from 1 to {MOST_COPIES}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_COPIES:
+        raise ValueError(f"{key} is {value!r}; it must be a number from 1 to {MAX_COPIES}")
     return value
 
 

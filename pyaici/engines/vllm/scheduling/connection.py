@@ -100,7 +100,7 @@ class Connection:
 
     #: threads of one owner: enough for a controller that compiles slowly and others beside it
     _THREADS = 4
-    _MOST_READY = 1000
+    _MAX_READY = 1000
     #: The longest that the engine's thread waits for aicirt to place a controller that is ready. Usually that
     #: takes less than a millisecond, and the request can then be scheduled in the current step
     _PLACE_SECONDS = 0.003
@@ -168,7 +168,7 @@ class Connection:
         try:
             prepared = self._prepared(session, call, capabilities)
             if call.controller in DESCRIPTIONS:  # a tag may point to another module later
-                if len(session.ready) >= self._MOST_READY:
+                if len(session.ready) >= self._MAX_READY:
                     session.ready.clear()
                 session.ready.add((call, capabilities))
             return prepared

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 #: time limit for following drafts: the model makes a pass in this time
 SECONDS = 0.02
-#: after MOST_SLOW timeouts in a row, or one late answer, a controller gets no drafts for PAUSE passes
-MOST_SLOW, PAUSE = 3, 8
+#: after MAX_SLOW timeouts in a row, or one late answer, a controller gets no drafts for PAUSE passes
+MAX_SLOW, PAUSE = 3, 8
 #: most copies of controllers for the drafts of one pass; each copy has two rows of shared memory
-MOST_COPIES = 256
+MAX_COPIES = 256
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +74,7 @@ class Drafts:
             if time.monotonic() - start > SECONDS:
                 for one, _, _ in asked:
                     one.slow += 1
-                    if one.slow == MOST_SLOW:
+                    if one.slow == MAX_SLOW:
                         one.slow, one.pause = 0, PAUSE
                 return
             room -= len(asked)
@@ -166,7 +166,7 @@ class Ending(Enum):
 #: the rows of a pass whose token is discarded, which must not advance a seeded generator
 DISCARDED = [rows.Row(temperature=0.0)]
 #: The most steps in a row in which a controller may give no token because it is late or splices nothing.
-MOST_IDLE = 1000
+MAX_IDLE = 1000
 
 
 @dataclass(slots=True)
@@ -437,14 +437,14 @@ class Controlled:
                 outcome.keep, outcome.append = 1, answer.ff_tokens[1:]
                 outcome.forced, outcome.holds = [True], [False]
                 return outcome
-            if self.idle <= MOST_IDLE:
+            if self.idle <= MAX_IDLE:
                 outcome.append = answer.ff_tokens
                 return outcome
         if verb == Verb.SUSPEND:
             return Outcome(keep=0, suspend=True)
         if verb == Verb.LATE:
             self.idle += 1
-            if self.idle <= MOST_IDLE:
+            if self.idle <= MAX_IDLE:
                 return Outcome(keep=0, moves=True)
         if verb == Verb.STOP:
             return Outcome(keep=0, ending=Ending.STOP)

@@ -21,7 +21,7 @@ from pyaici.engines.vllm.frontend.arguments import ControllerCall, describe
 from pyaici.engines.vllm.frontend.events import Events, to_wire
 from pyaici.engines.vllm.frontend.refusals import request_refusal, rows_refusal
 from pyaici.engines.vllm.scheduling.connection import Connection, engine_vocabulary
-from pyaici.engines.vllm.scheduling.controlled import DISCARDED, MOST_COPIES, Controlled, Ending, Outcome
+from pyaici.engines.vllm.scheduling.controlled import DISCARDED, MAX_COPIES, Controlled, Ending, Outcome
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, ControllerDriver
 from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
 from pyaici.engines.vllm.scheduling.outputs import (
@@ -61,7 +61,7 @@ END = {
 
 
 #: most rows with biases for all tokens, per worker of the runtime; a request needs two, a copy for drafts one
-MOST_DENSE = 64
+MAX_DENSE = 64
 #: the error of a request whose biases or temperature the workers have not applied
 _NOT_APPLIED = (
     "the controller uses biases or a temperature, which this engine's model runner does not support: "
@@ -251,13 +251,13 @@ class ControlledRequests:
                 words = (config.model_config.get_vocab_size() + 31) // 32
                 manager._grammar_bitmask = torch.full((rows, words), -1, dtype=torch.int32)
             running = config.scheduler_config.max_num_seqs
-            copies = min(running * config.num_speculative_tokens, MOST_COPIES)
+            copies = min(running * config.num_speculative_tokens, MAX_COPIES)
             connection = Connection(
                 functools.partial(engine_vocabulary, config),
                 socket=self._socket,
                 # two for each running request and each copy, and some for preempted requests
                 num_rows=2 * (running + copies) + 64,
-                num_dense=max(4, min(2 * (running + copies), MOST_DENSE)),
+                num_dense=max(4, min(2 * (running + copies), MAX_DENSE)),
                 make_runtime=self.make_runtime,
             )
             capabilities = CAPABILITIES

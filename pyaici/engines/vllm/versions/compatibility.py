@@ -21,7 +21,7 @@ from typing import Any
 from pyaici.engines.vllm.versions.names import NAMES, VERSIONS
 
 #: the most differences that the plugin shows
-_MOST_SHOWN = 3
+_MAX_SHOWN = 3
 _CANNOT = "controllers cannot be used"
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -67,7 +67,7 @@ def installed_problem() -> str | None:
     lines = differences(Sources(Path(vllm.__file__).parent).find)
     if not lines:
         return None
-    shown = lines[:_MOST_SHOWN]
+    shown = lines[:_MAX_SHOWN]
     if len(lines) > len(shown):
         shown.append(f"{len(lines) - len(shown)} more")
     return f"{_CANNOT}: AICI does not support this build of vLLM {vllm.__version__}: {'; '.join(shown)}"

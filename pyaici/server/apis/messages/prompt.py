@@ -32,7 +32,7 @@ To call a function, use this format:
 
 #: words added to the prompt, by the budget of thinking: up to so many tokens
 _EFFORTS = ((4095, " think a bit"), (16383, " think"))
-_MOST_EFFORT = " think a lot"
+_MAX_EFFORT = " think a lot"
 #: JSON on several lines may be so many times as long as on one; usual JSON is two to eight times as long
 _MAX_GROWTH = 16
 
@@ -165,7 +165,7 @@ def _last(turns: list[_Turn], role: str) -> _Turn:
 
 
 def _effort(budget: int) -> str:
-    return next((words for most, words in _EFFORTS if budget <= most), _MOST_EFFORT)
+    return next((words for most, words in _EFFORTS if budget <= most), _MAX_EFFORT)
 
 
 def _results_text(results: Iterable[ToolResultBlock]) -> str:

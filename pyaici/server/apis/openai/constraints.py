@@ -29,7 +29,7 @@ _HINTS = {
     for kind, name in (("lark", "Lark"), ("gbnf", "GBNF"), ("kbnf", "KBNF"), ("lr1", "yacc"))
 }
 #: most characters at the beginning of a grammar that tell its kind
-_MOST_LOOKED_AT = 1 << 16
+_MAX_LOOKED_AT = 1 << 16
 # All of these take linear time: what is not closed goes on to the end.
 _BLOCK = r"/\*(?:[^*]|\*(?!/))*(?:\*/)?|\(\*(?:[^*]|\*(?!\)))*(?:\*\))?"
 _STRING = r"""'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?"""
@@ -108,7 +108,7 @@ def grammar_controller(grammar: str) -> str:
     A line that begins with `%%` is yacc. A rule with `::=` means GBNF if a rule is called `root`, else KBNF,
     whose first rule is `start`. Everything else is Lark.
     """
-    grammar, at = grammar[:_MOST_LOOKED_AT] + "\n", 0
+    grammar, at = grammar[:_MAX_LOOKED_AT] + "\n", 0
     while (at := _end(_BEFORE_RULE, grammar, at)) < len(grammar):
         if grammar.startswith("%%", at):
             return "lr1"

@@ -4,7 +4,7 @@ import { svg } from "./dom.js";
 
 const [WIDTH, ROW, LEFT] = [1000, 14, 34];
 /** Most forks that the map shows: a run can have hundreds. */
-const MOST_FORKS = 200;
+const MAX_FORKS = 200;
 
 export class ForkMap {
   /** Called with the number of the fork that the user selects. */
@@ -25,7 +25,7 @@ export class ForkMap {
 
   /** Shows these forks, of a run that has had so many steps. `endings`: words for the reasons of their ends. */
   show(lanes, steps, endings) {
-    const rows = inOrder(lanes).slice(0, MOST_FORKS);
+    const rows = inOrder(lanes).slice(0, MAX_FORKS);
     const place = new Map(rows.map((lane, at) => [lane.index, ROW * at + ROW / 2]));
     const x = (step) => LEFT + ((WIDTH - LEFT - 8) * Math.min(step, steps)) / Math.max(1, steps);
     this.element.setAttribute("viewBox", `0 0 ${WIDTH} ${ROW * rows.length}`);

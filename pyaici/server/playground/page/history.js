@@ -4,8 +4,8 @@ import { make } from "./dom.js";
 
 const KEY = "aici-runs";
 /** Most runs that are kept, and most characters of all of them together. Browsers allow some five million. */
-const MOST_RUNS = 30;
-const MOST_CHARACTERS = 500_000;
+const MAX_RUNS = 30;
+const MAX_CHARACTERS = 500_000;
 
 export class History {
   /** Called with the inputs of the run that the user selects. */
@@ -40,8 +40,8 @@ export class History {
   }
 
   _keep(runs) {
-    let kept = runs.slice(0, MOST_RUNS);
-    while (kept.length > 0 && JSON.stringify(kept).length > MOST_CHARACTERS) kept = kept.slice(0, -1);
+    let kept = runs.slice(0, MAX_RUNS);
+    while (kept.length > 0 && JSON.stringify(kept).length > MAX_CHARACTERS) kept = kept.slice(0, -1);
     try {
       if (kept.length > 0) localStorage.setItem(KEY, JSON.stringify(kept));
       else localStorage.removeItem(KEY);

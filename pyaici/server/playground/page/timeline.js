@@ -3,7 +3,7 @@
 import { svg } from "./dom.js";
 
 /** Most steps that the plot shows: the last ones. */
-const MOST_STEPS = 160;
+const MAX_STEPS = 160;
 const [WIDTH, HEIGHT] = [3, 40];
 /** The plot's height in medians: a step that read a long prompt would make all other bars invisible. */
 const HIGHEST = 6;
@@ -23,7 +23,7 @@ export class Timeline {
   /** Shows the times of steps {step, control} in seconds; `control` is null if the engine does not measure it. */
   show(times) {
     if (times.length === 0) return;
-    const shown = times.slice(-MOST_STEPS);
+    const shown = times.slice(-MAX_STEPS);
     const middle = median(times.map(({ step }) => step));
     const most = Math.max(Math.min(Math.max(...shown.map(({ step }) => step)), HIGHEST * middle), 1e-6);
     const bars = shown.flatMap(({ step, control }, at) => [
@@ -32,7 +32,7 @@ export class Timeline {
     ]);
     const words = wordsOf(times, middle);
     const plot = svg(
-      "svg", { viewBox: `0 0 ${WIDTH * MOST_STEPS} ${HEIGHT}`, role: "img", "aria-label": words, preserveAspectRatio: "none" },
+      "svg", { viewBox: `0 0 ${WIDTH * MAX_STEPS} ${HEIGHT}`, role: "img", "aria-label": words, preserveAspectRatio: "none" },
       ...bars,
     );
     this._figure.querySelector("svg")?.remove();
@@ -51,7 +51,7 @@ function wordsOf(times, middle) {
   const longest = times.reduce((most, { step }) => Math.max(most, step), 0);
   const known = times.map(({ control }) => control).filter((control) => control !== null);
   const masks = known.length === 0 ? "" : `, of which controllers and masks took ${milliseconds(median(known))}`;
-  const bars = times.length > MOST_STEPS ? `the last ${MOST_STEPS} of ${times.length} steps` : `${times.length} steps`;
+  const bars = times.length > MAX_STEPS ? `the last ${MAX_STEPS} of ${times.length} steps` : `${times.length} steps`;
   return `Time of ${bars}: median ${milliseconds(middle)}${masks}; longest ${milliseconds(longest)}`;
 }
 

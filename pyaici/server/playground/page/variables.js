@@ -4,7 +4,7 @@ import { make } from "./dom.js";
 
 /** Characters and lines of the longest text that is shown in full at once. */
 const LONGEST = 200;
-const MOST_LINES = 6;
+const MAX_LINES = 6;
 
 export class Variables {
   constructor(box) {
@@ -38,7 +38,7 @@ export class Variables {
 function valueView(value, open) {
   if (typeof value !== "string") return folded(`binary, ${count(bytesOf(value.base64), "byte")}`, value.base64, open);
   const lines = value.split("\n").length;
-  if (value.length <= LONGEST && lines <= MOST_LINES) return document.createTextNode(value);
+  if (value.length <= LONGEST && lines <= MAX_LINES) return document.createTextNode(value);
   const more = lines > 1 ? `, ${count(lines, "line")}` : "";
   return folded(`${[...value.slice(0, 60)].slice(0, -1).join("")}… (${count(value.length, "character")}${more})`, value, open);
 }

@@ -27,7 +27,7 @@ WORDS = [word for word in _ALL if len(word) <= LONGEST]
 
 PATTERNS = ("a*", "[ab]+c", "a?b?", "(ab)*", "[ab]", "a{2,3}", "[a-c]+", "a+", "b[ac]?", "c")
 IGNORED = ("c", "c+", "b", "[bc]+a", "a?c")
-_MOST_READINGS = 400
+_MAX_READINGS = 400
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _cut(reading: Reading) -> Reading:
 
 def _joined(left: Readings, right: Readings) -> Readings:
     found = {_cut(a + b) for a in left for b in right}
-    assume(len(found) <= _MOST_READINGS)
+    assume(len(found) <= _MAX_READINGS)
     return frozenset(found)
 
 
