@@ -20,15 +20,15 @@ from pyaici.server.answers.arguments import (
 )
 from pyaici.server.answers.calls import Cursor, NoCall, Waiting
 from pyaici.server.answers.formats import NOT_IN_NAMES, CallFormat, Function, as_object
-from pyaici.server.answers.kbnf import Rule, json_of, one_of, quoted, until
+from pyaici.server.answers.kbnf import Rule, json_of, literal, one_of, quoted, until
 
 #: keywords about several arguments at once, which cannot be enforced where each is written on its own
 _JOINT = (
     *("allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "dependentRequired", "dependentSchemas"),
     *("dependencies", "patternProperties", "propertyNames", "$dynamicRef", "$recursiveRef"),
 )
-#: keywords of a schema that allows any text
-_ANY_TEXT = {"title", "description", "default", "examples", "deprecated", "$comment", "type"}
+#: keywords that a schema of any text may have
+_REMARKS = {"title", "description", "default", "examples", "deprecated", "$comment", "type"}
 #: a call's name, and the name of an argument, in the syntax of Python
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -37,7 +37,6 @@ _NAME_CHARACTERS = re.compile(r"[\w.]*")
 _WORDS: Mapping[str, Any] = {"True": True, "False": False, "None": None}
 #: keywords that make a schema of others
 _COMBINED = {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef", "$recursiveRef"}
-_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$/]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +151,14 @@ class TaggedFormat(_ArgumentsFormat):
 
         See `Source`.
         """
-        if prop.is_text and prop.schema.keys() <= _ANY_TEXT:
+        if prop.is_text and prop.schema.keys() <= _REMARKS:
             return until(self.end_of_value), ("", "")
         schema, shift = standalone(prop)
         end = quoted(self.end_of_value)
         if not prop.is_text:
             return f"{json_of(schema)} {end}", shift
         # a text ends at the first end_of_value, so it cannot contain it
-        excluded = {"not": {"pattern": _SPECIAL.sub(r"\\\g<0>", self.end_of_value)}}
+        excluded = {"not": {"pattern": literal(self.end_of_value)}}
         if has_references(prop.schema):  # these have to stay at the root
             return f"{json_of({**schema, **excluded}, plain=True)} {end}", shift
         combined = json_of({"allOf": [schema, excluded]}, plain=True)

@@ -9,10 +9,20 @@ from dataclasses import dataclass
 
 from pyaici.server.answers.argument_formats import TaggedFormat
 from pyaici.server.answers.formats import CallFormat
-from pyaici.server.answers.kbnf import ANY_TEXT, Rule, Source, json_of, one_of, quoted, until, without
+from pyaici.server.answers.kbnf import (
+    ANY_TEXT,
+    BLANKS,
+    Rule,
+    Source,
+    json_of,
+    literal,
+    one_of,
+    quoted,
+    until,
+    without,
+)
 from pyaici.server.answers.plan import ANALYSIS, END, FINAL, NEXT, AnswerPlan, Start
 
-_BLANKS = r"#'[ \t\r\n]*'"
 _REFUSED = re.compile(r"line (\d+), column \d+: (?:the schema is refused\n)?(.*)", re.DOTALL)
 
 
@@ -73,7 +83,7 @@ def _before(start: Start) -> tuple[str, list[Rule]]:
         return f"{before}{quoted(FINAL)} ", rules
     if start.reasoning is None:
         return "", []
-    thought = f"{until(start.reasoning.end)} {_BLANKS}"
+    thought = f"{until(start.reasoning.end)} {BLANKS}"
     if start.open:
         return "thought ", [Rule(f"thought ::= {thought};")]
     return "reasoning? ", [Rule(f"reasoning ::= {quoted(start.reasoning.begin)} {thought};")]
@@ -111,7 +121,7 @@ def _calls(plan: AnswerPlan, form: CallFormat) -> str:
     call = f"{quoted(form.begin)} call"
     if not (plan.required or plan.exclusive):
         return f"({_words(plan)})? {call}"
-    return f"{call} ({_BLANKS} {call})*" if plan.parallel and not form.listed else call
+    return f"{call} ({BLANKS} {call})*" if plan.parallel and not form.listed else call
 
 
 def _answer(plan: AnswerPlan) -> Iterator[Rule]:
@@ -138,7 +148,7 @@ def _words(plan: AnswerPlan) -> str:
     if reasoning is None or plan.start.open:
         return without(begins) if begins else r"#'[\s\S]+'"
     # what begins like reasoning is read as reasoning, in which the marks of calls are text
-    return without(begins, rf"^[ \t\r\n]*{re.escape(reasoning.begin)}")
+    return without(begins, rf"^[ \t\r\n]*{literal(reasoning.begin)}")
 
 
 def _in_channels(plan: AnswerPlan, form: CallFormat) -> Iterator[Rule]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyaici.server.http.errors import bad_request
 
-#: any text
-ANY_TEXT = r"#'[\s\S]*'"
+#: any text, and any blanks
+ANY_TEXT, BLANKS = r"#'[\s\S]*'", r"#'[ \t\r\n]*'"
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 #: most characters of a grammar, as of any controller's argument
@@ -66,9 +66,9 @@ def quoted(text: str) -> str:
     return f"'{inside}'"
 
 
-def choice(texts: Iterable[str]) -> str:
-    """Returns an alternative of these literals."""
-    return " | ".join(quoted(text) for text in texts)
+def literal(text: str) -> str:
+    """Returns a regular expression that matches this text."""
+    return _SPECIAL.sub(r"\\\g<0>", text)
 
 
 def without(texts: Iterable[str], pattern: str = "") -> str:
@@ -76,8 +76,7 @@ def without(texts: Iterable[str], pattern: str = "") -> str:
 
     `pattern`: a regular expression that matches no part of the texts either.
     """
-    literals = (_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
-    return "#ex" + quoted("|".join([*literals, *([pattern] if pattern else [])]))
+    return "#ex" + quoted("|".join([*map(literal, texts), *([pattern] if pattern else [])]))
 
 
 def until(*marks: str) -> str:

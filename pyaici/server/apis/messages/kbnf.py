@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pyaici.server.answers.kbnf import choice, quoted, without
+from pyaici.server.answers.kbnf import BLANKS, one_of, quoted, until
 from pyaici.server.answers.plan import END_OF_THINKING, THINK
 
 #: a comment, a quoted text, or a name; the prefix of a pattern (#ex) is not a name
@@ -38,7 +38,7 @@ param_name ::= #'[a-zA-Z0-9_]+';
 param_value ::= #ex'</parameter>';
 text_response ::= #ex'<ai00:function_calls>' #'[\\\\s\\\\S]*' terminator;
 ws ::= #'[ \\t\\n\\r]*';
-terminator ::= {choice(stops)};"""
+terminator ::= {one_of(map(quoted, stops))};"""
     return rules + "\n"
 
 
@@ -50,13 +50,12 @@ def thinking_first(grammar: str, inside: bool) -> tuple[str, str]:
     """
     taken = names(grammar)
     start = free_name("start", taken)
-    thinking, blanks = free_name("thinking", taken | {start}), free_name("blanks", taken | {start})
+    thinking = free_name("thinking", taken | {start})
     begin = "" if inside else quoted(THINK) + " "
     return (
         f"{renamed(grammar, 'start', start)}\n"
         f"start ::= {thinking}{'' if inside else '?'} {start};\n"
-        f"{thinking} ::= {begin}({without([END_OF_THINKING])})? {quoted(END_OF_THINKING)} {blanks};\n"
-        f"{blanks} ::= #'[ \\t\\n\\r]*';\n"
+        f"{thinking} ::= {begin}{until(END_OF_THINKING)} {BLANKS};\n"
     ), start
 
 

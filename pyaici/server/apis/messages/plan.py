@@ -73,7 +73,7 @@ def plan(
     if level != "none":
         # a client that asks for JSON, and for no thinking, reads the first block as JSON
         thinks = not thought and (inside or request.thinks or request.output_schema is None)
-        grammar = answer_grammar(answer) if thinks else answer_grammar(answer.without_reasoning())
+        grammar = answer_grammar(answer if thinks else answer.without_reasoning())
         argument = grammar.argument if prompt_format == "template" else grammar.text
         return Plan(request, level, inside, answer, argument, grammar)
     if request.bnf_schema is None:
