@@ -1,7 +1,7 @@
 """Reads the structure of the source: packages, their sizes, and who imports whom.
 
 ``python -m tests.structure`` prints a table of all packages, and what `tests.measures` measures; with
-``--write`` it brings the list of files in docs/structure.md up to date.
+``--files [FOLDER ...]`` it prints a line for each file.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import ast
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "structure.md"
 #: packages whose modules stand at different heights, so that each counts as a unit of its own
 _LOOSE = ("aicirt", "pyaici", "pyaici.build", "pyaici.server")
 #: which units each unit imports: a change here is a decision about the architecture
@@ -218,12 +217,11 @@ TOP = {
     "scripts": "",
     "tests": "aicirt lab pyaici",
 }
-#: files that the list in docs/structure.md has: tests mirror the packages, and the site lists docs
+#: files that the list has: tests mirror the packages, and the site lists docs
 _LISTED = re.compile(
     r"(aicirt|pyaici|lab|harness|controllers|scripts|\.ci|\.devcontainer|\.github)/.*|[^/]+\.(py|toml|md)|LICENSE"
 )
 _ABOUT = (__doc__ or "").partition("\n")[0]
-_BEGIN = "<!-- files: written by `python -m tests.structure --write` -->"
 
 
 def files(pattern: str = "*") -> list[Path]:
@@ -381,31 +379,25 @@ def entries(paths: list[Path]) -> Iterator[str]:
         if text:
             with_it = [other for other in silent if other.stem == path.stem and path.suffix in (".h", ".hpp")]
             silent = [other for other in silent if other not in with_it]
-            yield f"- {', '.join(f'`{one.name}`' for one in [path, *with_it])}: {text}"
+            yield f"  {', '.join(one.name for one in [path, *with_it])}: {text}"
     if silent:
-        yield f"- {', '.join(f'`{path.name}`' for path in silent)}"
+        yield f"  {', '.join(path.name for path in silent)}"
 
 
-def listing() -> str:
-    """Returns the list of files for docs/structure.md: a section for each folder, a line for each file."""
-    folders: dict[Path, list[Path]] = defaultdict(list)
+def listing(folders: Sequence[Path] = ()) -> str:
+    """Returns a section for each folder with a line for each file: of all, or of those in given folders."""
+    found: dict[Path, list[Path]] = defaultdict(list)
     for path in files():
-        if _LISTED.fullmatch(str(path)) and (ROOT / path).stat().st_size:
-            folders[path.parent].append(path)
+        listed = any(path.is_relative_to(folder) for folder in folders) or not folders
+        if listed and _LISTED.fullmatch(str(path)) and (ROOT / path).stat().st_size:
+            found[path.parent].append(path)
     parts = []
-    for folder, paths in sorted(folders.items()):
+    for folder, paths in sorted(found.items()):
         package = about(folder / "__init__.py") if folder / "__init__.py" in paths else ""
-        name = f"`{folder}`" if folder != Path() else "The root"
-        lines = [f"### {name}", "", *([f"{package}.", ""] if package else [])]
+        lines = [f"{folder}: {package}" if package else f"{folder}"]
         lines += entries([path for path in paths if path.name != "__init__.py"])
-        parts.append("\n".join(lines).rstrip("\n"))
-    return "\n\n".join(parts) + "\n"
-
-
-def document() -> str:
-    """Returns docs/structure.md with the present list of files."""
-    by_hand, begin, _ = DOCUMENT.read_text().partition(_BEGIN)
-    return f"{by_hand}{begin}\n\n{listing()}"
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def table() -> Iterator[str]:
@@ -431,9 +423,15 @@ def table() -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.structure", description=_ABOUT)
-    parser.add_argument("--write", action="store_true", help="bring docs/structure.md up to date")
-    if parser.parse_args().write:
-        DOCUMENT.write_text(document())
+    parser.add_argument(
+        "--files",
+        nargs="*",
+        metavar="FOLDER",
+        type=Path,
+        help="print a line for each file: of all folders, or of these",
+    )
+    if (folders := parser.parse_args().files) is not None:
+        print(listing(folders))
     else:
         from tests.measures import report  # imports this module
 

@@ -1,4 +1,4 @@
-"""Imports agree with the tables in tests/structure.py, and docs/structure.md is up to date."""
+"""Imports agree with the tables in tests/structure.py, and every file says what it is."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 
 from tests.measures import LIMITS, circles, measures, report
 from tests.structure import (
-    DOCUMENT,
     FOREIGN,
     MATRIX,
     ROOT,
     TOP,
     about,
     cycle,
-    document,
     foreign,
     graph,
     imported,
+    listing,
+    modules,
     table,
     top_level,
 )
@@ -69,8 +69,16 @@ def test_imports_of_third_party_packages_equal_foreign(package: str) -> None:
     assert foreign()[package] == set(FOREIGN[package].split())
 
 
-def test_list_of_files_is_up_to_date() -> None:
-    assert DOCUMENT.read_text() == document(), "run: python -m tests.structure --write"
+def test_every_file_of_python_says_what_it_is() -> None:
+    assert [path for path in modules().values() if (ROOT / path).stat().st_size and not about(path)] == []
+
+
+def test_command_prints_the_files_of_folders() -> None:
+    command = [sys.executable, "-m", "tests.structure", "--files", "aicirt/vocab", "controllers/cpp"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert printed == listing([Path("aicirt/vocab"), Path("controllers/cpp")]) + "\n"
+    assert [line for line in printed.splitlines() if line.startswith("  trie.py: ")]
+    assert {line.partition(":")[0] for line in listing().splitlines()} > {"aicirt/vocab", "pyaici", "."}
 
 
 def test_command_prints_every_package() -> None:

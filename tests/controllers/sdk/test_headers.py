@@ -32,8 +32,7 @@ def _users() -> Iterator[Path]:
             yield from (path for path in folder.rglob("*") if path.suffix in _SOURCES)
     yield from (path for path in (ROOT / "pyaici/cli/templates").rglob("*") if path.suffix in _SOURCES)
     yield ROOT / "README.md"
-    # structure.md lists all files
-    yield from (path for path in (ROOT / "docs").rglob("*.md") if path.name != "structure.md")
+    yield from (ROOT / "docs").rglob("*.md")
 
 
 def _includes(path: Path) -> list[Path]:

@@ -101,7 +101,8 @@ def test_others_do_not_wait_for_a_stopped_worker(
     runtime: Runtime, controller: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Makes only the sequences of the stopped worker late, or suspended if they have pre_process."""
-    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", PATIENCE)
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.1)
     module, arg = "guest", "ok"
     if controller == "regex":
         module, arg = runtime.upload(find_controller("regex").read_bytes()).id, "a[bc]*|d[ef]*"
@@ -114,15 +115,19 @@ def test_others_do_not_wait_for_a_stopped_worker(
     assert slow and fast
     os.kill(stopped.pid, signal.SIGSTOP)
     try:
-        tokens, waits = iter(b"abcb"), Verb.SUSPEND if controller == "guest" else Verb.LATE
-        first = next(tokens)
-        inputs = [StepInput(seq, [first], sampled=True) for seq in seqs]
-        for _ in range(3):
-            answers = player.step(*inputs).mid
-            assert {answers[seq].verb for seq in fast} == {Verb.SAMPLE}
+        waits = Verb.SUSPEND if controller == "guest" else Verb.LATE
+        inputs = {seq: StepInput(seq, [ord("a")], sampled=True) for seq in seqs}
+        left = {seq: [*b"cb"] for seq in fast}
+        while left:
+            answers = player.step(*inputs.values()).mid
             assert {answers[seq].verb for seq in slow} == {waits}
-            token = next(tokens)
-            inputs = [StepInput(seq, [token], sampled=True) for seq in fast] + list(map(StepInput, slow))
+            assert {answers[seq].verb for seq in inputs} <= {Verb.SAMPLE, waits}
+            for seq in [*inputs]:
+                inputs[seq] = StepInput(seq)  # a busy machine makes the others late, too
+                if answers[seq].verb == Verb.SAMPLE and left[seq]:
+                    inputs[seq] = StepInput(seq, [left[seq].pop(0)], sampled=True)
+                elif answers[seq].verb == Verb.SAMPLE:
+                    del inputs[seq], left[seq]
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
     while (answer := player.step(*slow).mid[slow[0]]).verb in (Verb.LATE, Verb.SUSPEND):
@@ -136,7 +141,7 @@ def test_a_worker_that_stays_stopped_times_out_beside_others(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.02)
-    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 0.5)
+    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", PATIENCE)
     player = Player(runtime)
     seqs = [player.start("ok") for _ in range(4)]
     player.step(*seqs)
@@ -144,12 +149,15 @@ def test_a_worker_that_stays_stopped_times_out_beside_others(
     slow = [seq for seq in seqs if runtime._live.link(seq) is stopped]
     fast = [seq for seq in seqs if seq not in slow]
     os.kill(stopped.pid, signal.SIGSTOP)
-    steps = 0
+    for _ in range(3):
+        answers = player.step(*fast, *slow).mid
+        assert {answers[seq].verb for seq in slow} == {Verb.SUSPEND}
+    assert stopped.outstanding is not None
+    monkeypatch.setattr(stopped.outstanding.patience, "_timeout", 0.1)  # nearly all of the time has passed
     while (answers := player.step(*fast, *slow).mid)[slow[0]].verb == Verb.SUSPEND:
-        steps += 1
         time.sleep(0.01)
     errors = [answers[seq].error for seq in slow]
-    assert steps > 1 and all(error is not None and error.code == "timeout" for error in errors)
+    assert all(error is not None and error.code == "timeout" for error in errors)
     while {answers[seq].verb for seq in fast} != {Verb.SAMPLE}:  # the machine is busy
         assert {answers[seq].verb for seq in fast} <= {Verb.SAMPLE, Verb.SUSPEND}
         answers = player.step(*fast).mid
