@@ -44,7 +44,7 @@ from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.system.shortage import describe
 from aicirt.system.silence import Silence
-from pyaici.client.address import WorkerAddress
+from pyaici.client.control import WorkerAddress
 from pyaici.client.results import (
     NONSENSE,
     SegmentRows,

@@ -1,4 +1,4 @@
-"""The connection to the supervisor, for calls from any thread."""
+"""The connection to the supervisor, for calls from any thread, and its answers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +234,40 @@ def list_modules(control: Control) -> Iterator[ModuleInfo]:
     while page := list_page(control, after):
         yield from page
         after = page[-1].id
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAddress:
+    """The address of a worker, as sent by the supervisor."""
+
+    worker: int
+    generation: int
+    pid: int
+    bell: str
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> WorkerAddress:
+        """Reads the answer to `destination`, or the same fields of the answer to `instantiate`."""
+        return cls(wire["worker"], wire["generation"], wire["pid"], wire["bell"])
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The worker that a sequence will start in, and the snapshot there that it starts from."""
+
+    address: WorkerAddress
+    #: number of the snapshot in that worker
+    template: int
+    has_pre: bool
+    has_post: bool
+    repeatable: bool
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> Placement:
+        """Reads the answer to `instantiate`."""
+        kind = wire["has_pre"], wire["has_post"], wire.get("repeatable", False)
+        return cls(WorkerAddress.from_wire(wire), wire["template"], *kind)
+
+    def to_wire(self) -> list[int]:
+        """Returns the fields that report to the supervisor that the snapshot is gone."""
+        return [self.address.worker, self.address.generation, self.template]

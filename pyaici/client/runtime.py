@@ -27,14 +27,11 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
 from aicirt.contract.modules import ModuleInfo, StoredScript
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers, check_tag, unknown_controller
-from pyaici.client.address import Placement, WorkerAddress
 from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
 from pyaici.client.capabilities import ALL, Capabilities
-from pyaici.client.control import Control, list_modules, list_page
+from pyaici.client.control import Control, Placement, WorkerAddress, list_modules, list_page
 from pyaici.client.daemon import Daemon
-from pyaici.client.link import WorkerLink
-from pyaici.client.links import Links
-from pyaici.client.sequences import SEQ, Sequences
+from pyaici.client.sequences import SEQ, Links, Sequences, WorkerLink
 from pyaici.client.step import Step, StepPart
 
 if TYPE_CHECKING:

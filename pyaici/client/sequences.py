@@ -1,19 +1,147 @@
-"""The live sequences of a client, and the worker of each."""
+"""A client's live sequences, and its links to the workers that run them.
+
+`Sequences` maps each live sequence to the `WorkerLink` of its worker, which `Links` makes at the first use. A
+link is a channel to the worker, with the steps that it has yet to answer and, in `Calls`, what the next step
+of each sequence calls before the model runs.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
 from aicirt.contract.errors import ClosedError, RuntimeFailure, UnknownSequenceError
-from aicirt.contract.messages import FREE, Free, StepInput
-from pyaici.client.channel import Channel, Copy
-from pyaici.client.link import WorkerLink
+from aicirt.contract.messages import FREE, LINK_NUMBERS, Free, StepInput
+from aicirt.ipc.segment import Layout
+from pyaici.client.channel import Channel, Copy, Patience
+
+if TYPE_CHECKING:
+    from pyaici.client.control import Control, WorkerAddress
 
 #: the sequence of a StepInput
 SEQ = itemgetter(0)
+
+
+class Calls:
+    """Sequences in one worker whose controllers have pre_process or post_process.
+
+    Callbacks are given as the flags of a result that skip them.
+    """
+
+    __slots__ = ("_exported", "critical", "measured", "spared")
+
+    def __init__(self) -> None:
+        self._exported: dict[int, int] = {}
+        #: the sequences whose next step calls pre_process or post_process
+        self.critical: set[int] = set()
+        #: the sequences whose post_process gets log-probabilities in their next step
+        self.measured: set[int] = set()
+        #: the sequences whose next step skips a callback that they export
+        self.spared: set[int] = set()
+
+    def begin(self, seq: int, exported: int) -> None:
+        """Adds a sequence whose controller exports these callbacks."""
+        if exported:
+            self._exported[seq] = exported
+            self._as_exported(seq)
+
+    def inherit(self, parent: int, child: int) -> None:
+        """Gives a child the parent's callbacks, and those of its next step."""
+        if parent in self._exported:
+            self._exported[child] = self._exported[parent]
+            for some in self._sets():
+                if parent in some:
+                    some.add(child)
+
+    def spare(self, seq: int, flags: int) -> None:
+        """Makes the next step of a sequence skip these callbacks."""
+        exported = self._exported.get(seq, 0)
+        if not exported & flags:
+            return
+        self.spared.add(seq)
+        if not exported & ~flags:
+            self.critical.discard(seq)
+        if flags & MID_SKIP_POST:
+            self.measured.discard(seq)
+
+    def restore(self, seqs: Iterable[int]) -> None:
+        """Ends the effect of `spare` when a step of these sequences begins."""
+        for seq in self.spared.intersection(seqs):
+            self.spared.discard(seq)
+            self._as_exported(seq)
+
+    def forget(self, seq: int) -> None:
+        """Drops a sequence that has ended."""
+        if self._exported.pop(seq, None) is not None:
+            for some in self._sets():
+                some.discard(seq)
+
+    def _as_exported(self, seq: int) -> None:
+        self.critical.add(seq)
+        if self._exported[seq] & MID_SKIP_POST:
+            self.measured.add(seq)
+
+    def _sets(self) -> tuple[set[int], set[int], set[int]]:
+        return self.critical, self.measured, self.spared
+
+
+class Outstanding(NamedTuple):
+    """A step that a worker has not answered in time."""
+
+    step: int
+    seqs: frozenset[int]
+    #: the wait for the answer
+    patience: Patience
+    #: whether the verdicts of pre_process are missing too
+    pre: bool
+
+
+class WorkerLink(Channel):
+    """The sequences in one worker, their steps and callbacks."""
+
+    def __init__(
+        self, number: int, address: WorkerAddress, layout: Layout, copies: dict[int, Copy] | None = None
+    ) -> None:
+        """Raises as `Channel` does."""
+        super().__init__(number, address, layout, copies)
+        self.calls = Calls()
+        #: number of the last step that was posted here
+        self.last_step = 0
+        #: the step that the worker has yet to answer; it gets no other one before
+        self.outstanding: Outstanding | None = None
+        #: inputs of sequences that are not in that step, which are sent after it
+        self.held: dict[int, StepInput] = {}
+
+    def hold(self, inputs: Iterable[StepInput]) -> None:
+        """Keeps inputs that the outstanding step does not have, for `release`."""
+        assert self.outstanding is not None
+        for item in inputs:
+            if item.seq not in self.outstanding.seqs and not item.final:
+                self.held.setdefault(item.seq, item)
+
+    def release(self, inputs: Iterable[StepInput]) -> list[StepInput]:
+        """Returns the inputs of a step, with the tokens of those that were held."""
+        return [self.held.pop(item.seq, item) for item in inputs]
+
+    def begin(self, seq: int, exported: int) -> None:
+        """Adds a sequence whose controller exports these callbacks, given as the flags that skip them."""
+        self.rows.begin(seq)
+        self.calls.begin(seq, exported)
+
+    def inherit(self, parent: int, child: int) -> None:
+        """Gives a child the callbacks and the row of its parent."""
+        self.calls.inherit(parent, child)
+        self.rows.inherit(parent, child)
+
+    def forget(self, seq: int) -> None:
+        """Drops the state of a sequence that has ended, and releases its row."""
+        self.held.pop(seq, None)
+        self.calls.forget(seq)
+        self.rows.forget(seq)
 
 
 class Sequences(dict[int, WorkerLink]):
@@ -116,3 +244,93 @@ class Sequences(dict[int, WorkerLink]):
     def all_live(self, inputs: Sequence[StepInput]) -> bool:
         """Returns whether every sequence of a step is live."""
         return all(map(self.__contains__, map(SEQ, inputs)))
+
+
+class Links:
+    """Holds a `WorkerLink` for each worker with sequences of this client, by (worker, generation).
+
+    Any thread may attach. Only the thread of the runtime uses and closes links.
+    """
+
+    def __init__(self, control: Control, live: Sequences, num_rows: int, num_dense: int) -> None:
+        self._control = control
+        self._live = live
+        self._rows = num_rows, num_dense
+        self._links: dict[tuple[int, int], WorkerLink] = {}
+        self._attaching = threading.Lock()
+        self.numbers: Iterator[int] = itertools.cycle(range(LINK_NUMBERS))
+
+    def values(self) -> list[WorkerLink]:
+        """Returns all links."""
+        return list(self._links.values())
+
+    def attach(
+        self, address: WorkerAddress, vocabulary: int, vocab_size: int, owner: str | None = None
+    ) -> WorkerLink:
+        """Returns the link to a worker, which is made at the first use: it waits for the worker.
+
+        `owner`: the sequence's owner, if it is not the connection's. Raises WorkerDiedError, SpaceError if
+        memory is short, and the worker's error if it refuses the link.
+        """
+        key = address.worker, address.generation
+        if (found := self._links.get(key)) is not None:
+            return found
+        with self._attaching:
+            return self._links.get(key) or self._attach(key, address, vocabulary, vocab_size, owner)
+
+    def _attach(
+        self,
+        key: tuple[int, int],
+        address: WorkerAddress,
+        vocabulary: int,
+        vocab_size: int,
+        owner: str | None,
+    ) -> WorkerLink:
+        num_rows, num_dense = self._rows
+        layout = Layout(vocab_size, num_rows=num_rows, num_dense=num_dense)
+        link = WorkerLink(self._number(), address, layout, self._live.copying)
+        try:
+            assert link.segment.file is not None
+            self._control.call(
+                "attach",
+                [link.segment.file.fd],
+                worker=key[0],
+                generation=key[1],
+                link=link.number,
+                bell=link.bell.name,
+                layout=layout.to_wire(),
+                vocabulary=vocabulary,
+                owner=owner,
+            )
+            link.attached()
+            self._live.check_open()
+        except BaseException:  # Ctrl-C as well, else the names would remain
+            link.close()
+            raise
+        self._links[key] = link
+        return link
+
+    def close(self) -> None:
+        """Closes all links."""
+        with self._attaching:
+            for link in self._links.values():
+                link.close()
+            self._links.clear()
+
+    def let_go(self) -> None:
+        """Closes links to workers that have ended, if no live sequence is there."""
+        for key, link in list(self._links.items()):
+            if link.gone and link not in self._live.values():
+                del self._links[key]
+                link.close()
+
+    def _number(self) -> int:
+        """Returns a number that no live link has; it is part of the numbers of children forked there."""
+        used = {link.number for link in self.values()}
+        for number in itertools.islice(self.numbers, LINK_NUMBERS):
+            if number not in used:
+                return number
+        raise RuntimeFailure(
+            f"this client has sequences in {len(used)} workers, which is the limit; free the sequences of "
+            "workers that have ended"
+        )

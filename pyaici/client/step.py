@@ -26,7 +26,6 @@ from aicirt.contract.messages import (
 from aicirt.ipc.cpu import CRITICAL_SECONDS
 from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.client.channel import Patience
-from pyaici.client.link import Outstanding
 from pyaici.client.results import (
     NONSENSE,
     MidResult,
@@ -36,11 +35,11 @@ from pyaici.client.results import (
     check_splice,
     read_variables,
 )
+from pyaici.client.sequences import Outstanding
 
 if TYPE_CHECKING:
     from aicirt.contract.messages import StepInput
-    from pyaici.client.link import WorkerLink
-    from pyaici.client.sequences import Sequences
+    from pyaici.client.sequences import Sequences, WorkerLink
 
 
 #: answers come within the step's deadline; this bounds the wait for a worker that has been stopped

@@ -17,8 +17,8 @@ from pyaici.engines.sampling import Sampling as Sampling
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
-    from pyaici.client.address import Placement
     from pyaici.client.arguments import Argument
+    from pyaici.client.control import Placement
 
 
 _Result = TypeVar("_Result")

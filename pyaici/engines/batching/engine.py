@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pyaici.client.address import Placement
+    from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
 

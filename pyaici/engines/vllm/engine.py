@@ -45,7 +45,7 @@ from pyaici.engines.vllm.frontend.events import events_of, variables_of
 from pyaici.engines.vllm.scheduling.connection import engine_vocabulary
 
 if TYPE_CHECKING:
-    from pyaici.client.address import Placement
+    from pyaici.client.control import Placement
     from pyaici.tokens import Vocabulary
 
 

@@ -26,7 +26,7 @@ from pyaici.server.scheduling.streams import Backlog, Backlogs, EngineStream, St
 from pyaici.server.scheduling.threads import in_own_thread
 
 if TYPE_CHECKING:
-    from pyaici.client.address import Placement, WorkerAddress
+    from pyaici.client.control import Placement, WorkerAddress
     from pyaici.engines.engine import Engine, Event, GenerationResult, Request
 
 

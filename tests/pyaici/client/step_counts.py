@@ -41,7 +41,7 @@ from lab.inputs.vocabularies import synthetic
 from lab.measurement.local_worker import LocalWorker, load_for_guests
 from pyaici.build import build_controller
 from pyaici.client import channel, runtime
-from pyaici.client.address import Placement, WorkerAddress
+from pyaici.client.control import Placement, WorkerAddress
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
 from tests.counts import Counts

@@ -22,11 +22,10 @@ from aicirt.contract.messages import MID, NOTICE, PRE, Mid, Notice, Pre, StepInp
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout
 from pyaici.client import step as steps
-from pyaici.client.address import WorkerAddress
-from pyaici.client.link import WorkerLink
+from pyaici.client.control import WorkerAddress
 from pyaici.client.masks import apply_row, count_allowed
 from pyaici.client.results import StepResult
-from pyaici.client.sequences import Sequences
+from pyaici.client.sequences import Sequences, WorkerLink
 from pyaici.client.step import Step, StepPart
 
 VOCAB = 300

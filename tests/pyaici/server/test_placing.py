@@ -8,7 +8,7 @@ import signal
 import threading
 
 from lab.system.waiting import PATIENCE
-from pyaici.client.address import Placement
+from pyaici.client.control import Placement
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason
 from pyaici.engines.hf import HfEngine, Request

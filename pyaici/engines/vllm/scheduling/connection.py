@@ -27,8 +27,8 @@ from pyaici.engines.prompts import begin_token
 from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
-    from pyaici.client.address import Placement
     from pyaici.client.capabilities import Capabilities
+    from pyaici.client.control import Placement
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
     from pyaici.tokens import Vocabulary
 

@@ -17,7 +17,7 @@ from pyaici.client.results import MidResult
 from pyaici.engines.vllm.scheduling.controlled import Controlled, Drafts, Outcome
 
 if TYPE_CHECKING:
-    from pyaici.client.address import Placement
+    from pyaici.client.control import Placement
     from pyaici.client.step import Step
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
     from pyaici.engines.vllm.scheduling.connection import Connection, Session
