@@ -20,8 +20,8 @@ class ControllerBuildHook(BuildHookInterface[Any]):
     """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, the SDK, the
     grammars of ``controllers/NAME/grammars``, and the licences of the interpreters that are compiled in.
 
-    An editable install builds nothing. It runs from the source tree, where `python -m pyaici.build` builds:
-    scripts/setup.sh calls it, for as many controllers as are needed.
+    An editable install builds nothing. It runs from the source tree, where `python -m pyaici.toolchain`
+    builds: scripts/setup.sh calls it, for as many controllers as are needed.
     """
 
     PLUGIN_NAME = "custom"
@@ -71,13 +71,13 @@ class DescriptionHook(MetadataHookInterface):
 
 
 def _driver(root: Path) -> ModuleType:
-    """`pyaici.build` by its path: importing `pyaici` would ask for packages that a build does not have."""
-    package = root / "pyaici" / "build"
+    """`pyaici.toolchain` by its path: importing `pyaici` needs packages that a build does not have."""
+    package = root / "pyaici" / "toolchain"
     spec = importlib.util.spec_from_file_location(
-        "aici_build", package / "__init__.py", submodule_search_locations=[str(package)]
+        "aici_toolchain", package / "__init__.py", submodule_search_locations=[str(package)]
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["aici_build"] = module
+    sys.modules["aici_toolchain"] = module
     spec.loader.exec_module(module)
     return module

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from aicirt.contract.errors import ModuleError, UnknownModuleError
 from aicirt.contract.modules import looks_like_id
-from pyaici.build.controller import SOURCE_SUFFIXES
-from pyaici.build.sdk import source_tree
+from pyaici.toolchain.controller import SOURCE_SUFFIXES
+from pyaici.toolchain.sdk import source_tree
 
 _PACKAGED = Path(__file__).resolve().parent / "_grammars"
 
@@ -151,7 +151,7 @@ def bundled_controllers() -> dict[str, Path]:
 
 def build_cure() -> str:
     """Returns how to get the bundled controllers that are missing here."""
-    command = "with network, python -m pyaici.build"
+    command = "with network, python -m pyaici.toolchain"
     return command if source_tree() else f"{command} in a checkout, then install that"
 
 
@@ -163,7 +163,7 @@ def build_missing(name: str) -> None:
     out, tree = FOLDER / f"{name}.wasm", source_tree()
     if tree is None or name not in DESCRIPTIONS or out.exists():
         return
-    from pyaici.build import BuildError, build_controller
+    from pyaici.toolchain import BuildError, build_controller
 
     print(f"building the controller {name}, once ...", file=sys.stderr, flush=True)
     try:
@@ -185,7 +185,7 @@ def unknown_controller(name: str) -> UnknownModuleError:
     """Returns the error for a name that is neither bundled nor uploaded. Looks for no file of that name."""
     cure = "upload one with `aici upload FILE --tag NAME`, and use the name"
     if name in DESCRIPTIONS:
-        cure = "this one has not been built: python -m pyaici.build"
+        cure = "this one has not been built: python -m pyaici.toolchain"
     if looks_like_id(name) and len(name) < 64:
         cure = f"a whole id has 64 digits; `aici tag {name} NAME` gives the module a name to use instead"
     bundled = ", ".join(bundled_controllers()) or "none, they have not been built"
@@ -240,7 +240,7 @@ def not_found(name: str | Path, what: str) -> str:
     meant = " or ".join(_alike(Path(name), bundled))
     return (
         f"{what} is called {str(name)!r}{meant and f': did you mean {meant}?'} "
-        f"(bundled: {', '.join(bundled) or 'none, this source tree is not built: python -m pyaici.build'})"
+        f"(bundled: {', '.join(bundled) or 'none, this tree is not built: python -m pyaici.toolchain'})"
     )
 
 

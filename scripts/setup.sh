@@ -137,12 +137,12 @@ wait_for_lock() {
 build() {
     local name
     if [ -z "${controllers+set}" ]; then
-        long $environment/bin/python -m pyaici.build --quiet >&2
+        long $environment/bin/python -m pyaici.toolchain --quiet >&2
         return
     fi
     for name in $controllers; do
         say "building the controller $name"
-        long $environment/bin/python -m pyaici.build "controllers/$name" --out "pyaici/_wasm/$name.wasm" >&2
+        long $environment/bin/python -m pyaici.toolchain "controllers/$name" --out "pyaici/_wasm/$name.wasm" >&2
     done
 }
 

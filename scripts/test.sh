@@ -2,7 +2,7 @@
 # Creates the environments and runs all tests, or those that the arguments of pytest select:
 #
 #   scripts/test.sh
-#   scripts/test.sh tests/pyaici/build -k parallel
+#   scripts/test.sh tests/pyaici/toolchain -k parallel
 #   scripts/test.sh --quick           a test of each module, the main jobs, and the tests that reach a change: two to
 #                                     three minutes of a good machine. Creates no environment for vLLM, fetches no tools
 #   scripts/test.sh --within 60       all tests if they end within 60 minutes here, --quick otherwise

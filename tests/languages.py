@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pyaici.build import MissingToolchain
+from pyaici.toolchain import MissingToolchain
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 #: packages whose modules stand at different heights, so that each counts as a unit of its own
-_LOOSE = ("aicirt", "pyaici", "pyaici.build", "pyaici.server")
+_LOOSE = ("aicirt", "pyaici", "pyaici.server")
 #: which units each unit imports: a change here is a decision about the architecture
 MATRIX = {
     "aicirt": "",
@@ -43,58 +43,15 @@ MATRIX = {
         "aicirt.contract aicirt.ipc aicirt.sandbox aicirt.settings aicirt.system aicirt.vocab aicirt.wasm"
     ),
     "pyaici": "aicirt aicirt.contract pyaici.client pyaici.tokens",
-    "pyaici.build": (
-        "pyaici.build.controller pyaici.build.errors pyaici.build.interpreters pyaici.build.link "
-        "pyaici.build.project pyaici.build.sdk pyaici.build.toolchain"
-    ),
-    "pyaici.build.__main__": (
-        "pyaici.build.controller pyaici.build.errors pyaici.build.interpreters pyaici.build.project "
-        "pyaici.build.toolchain"
-    ),
-    "pyaici.build.assemblyscript": "pyaici.build.errors pyaici.build.sdk",
-    "pyaici.build.cache": "pyaici.build.errors",
-    "pyaici.build.cargo": "pyaici.build.errors pyaici.build.sdk",
-    "pyaici.build.controller": (
-        "pyaici.build.assemblyscript pyaici.build.cargo pyaici.build.errors pyaici.build.flags "
-        "pyaici.build.interpreters pyaici.build.native pyaici.build.sdk pyaici.build.toolchain"
-    ),
-    "pyaici.build.errors": "",
-    "pyaici.build.flags": "",
-    "pyaici.build.interpreters": (
-        "pyaici.build.cache pyaici.build.errors pyaici.build.flags pyaici.build.objects pyaici.build.pip "
-        "pyaici.build.sdk pyaici.build.toolchain"
-    ),
-    "pyaici.build.link": (
-        "pyaici.build.cache pyaici.build.flags pyaici.build.objects pyaici.build.sdk pyaici.build.symbols "
-        "pyaici.build.system pyaici.build.toolchain"
-    ),
-    "pyaici.build.native": (
-        "pyaici.build.cache pyaici.build.flags pyaici.build.link pyaici.build.objects pyaici.build.sdk "
-        "pyaici.build.toolchain"
-    ),
-    "pyaici.build.objects": (
-        "pyaici.build.cache pyaici.build.errors pyaici.build.flags pyaici.build.sdk pyaici.build.toolchain"
-    ),
-    "pyaici.build.pip": "",
-    "pyaici.build.project": (
-        "pyaici.build.controller pyaici.build.errors pyaici.build.interpreters pyaici.build.sdk "
-        "pyaici.build.toolchain"
-    ),
-    "pyaici.build.sdk": "pyaici.build.errors",
-    "pyaici.build.symbols": "pyaici.build.errors",
-    "pyaici.build.system": "pyaici.build.symbols",
-    "pyaici.build.toolchain": "pyaici.build.cache pyaici.build.errors pyaici.build.sdk",
-    "pyaici.bundled": "aicirt.contract pyaici.build pyaici.build.controller pyaici.build.sdk",
+    "pyaici.bundled": "aicirt.contract pyaici.toolchain",
     "pyaici.cli": (
-        "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings "
-        "aicirt.system aicirt.wasm.module pyaici.build pyaici.build.flags pyaici.build.sdk pyaici.bundled "
-        "pyaici.client pyaici.engines pyaici.engines.hf pyaici.engines.llama pyaici.engines.vllm "
-        "pyaici.engines.vllm.frontend pyaici.engines.vllm.versions pyaici.recording pyaici.rest "
-        "pyaici.scripting pyaici.server.http pyaici.server.program pyaici.testing"
+        "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.system "
+        "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.hf "
+        "pyaici.engines.llama pyaici.engines.vllm pyaici.engines.vllm.frontend "
+        "pyaici.engines.vllm.versions pyaici.recording pyaici.rest pyaici.scripting pyaici.server.http "
+        "pyaici.server.program pyaici.testing pyaici.toolchain"
     ),
-    "pyaici.client": (
-        "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens"
-    ),
+    "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens",
     "pyaici.cpc": "aicirt.contract pyaici.tokens",
     "pyaici.engines": (
         "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording pyaici.scripting "
@@ -102,12 +59,12 @@ MATRIX = {
     ),
     "pyaici.engines.batching": "aicirt.contract pyaici.client pyaici.engines pyaici.recording pyaici.tokens",
     "pyaici.engines.hf": (
-        "aicirt.contract aicirt.system pyaici.build.sdk pyaici.client pyaici.engines pyaici.engines.batching "
-        "pyaici.models pyaici.tokens"
+        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.batching pyaici.models "
+        "pyaici.tokens pyaici.toolchain"
     ),
     "pyaici.engines.llama": (
-        "aicirt.contract aicirt.system pyaici.build.sdk pyaici.client pyaici.engines pyaici.engines.batching "
-        "pyaici.models pyaici.tokens"
+        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.batching pyaici.models "
+        "pyaici.tokens pyaici.toolchain"
     ),
     "pyaici.engines.vllm": (
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
@@ -121,16 +78,16 @@ MATRIX = {
     ),
     "pyaici.engines.vllm.versions": "",
     "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
-    "pyaici.models": "aicirt.contract pyaici.build.pip pyaici.build.sdk",
+    "pyaici.models": "aicirt.contract pyaici.toolchain",
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
     "pyaici.rest": "aicirt.contract",
     "pyaici.scripting": "aicirt.contract pyaici.bundled pyaici.client pyaici.recording",
     "pyaici.server": "",
-    "pyaici.server.answers": ("pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.service"),
+    "pyaici.server.answers": "pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.service",
     "pyaici.server.apis": (
         "aicirt.contract pyaici.bundled pyaici.engines pyaici.scripting pyaici.server.answers "
-        "pyaici.server.controller_store pyaici.server.http pyaici.server.models "
-        "pyaici.server.scheduling pyaici.server.service"
+        "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.scheduling "
+        "pyaici.server.service"
     ),
     "pyaici.server.apis.cpc": (
         "aicirt.contract pyaici.cpc pyaici.engines pyaici.engines.batching pyaici.server.answers "
@@ -152,9 +109,8 @@ MATRIX = {
         "pyaici.server.models pyaici.server.scheduling pyaici.server.service"
     ),
     "pyaici.server.app": (
-        "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages "
-        "pyaici.server.apis.ollama pyaici.server.apis.openai pyaici.server.apis.run "
-        "pyaici.server.controller_store "
+        "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "
+        "pyaici.server.apis.openai pyaici.server.apis.run pyaici.server.controller_store "
         "pyaici.server.http pyaici.server.models pyaici.server.playground pyaici.server.service "
         "pyaici.server.settings"
     ),
@@ -169,8 +125,9 @@ MATRIX = {
     ),
     "pyaici.server.playground": "pyaici.server.http",
     "pyaici.server.program": (
-        "aicirt.contract aicirt.system pyaici.build.sdk pyaici.bundled pyaici.client pyaici.server.app "
-        "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.settings"
+        "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.server.app "
+        "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.settings "
+        "pyaici.toolchain"
     ),
     "pyaici.server.scheduling": (
         "aicirt.contract aicirt.ipc aicirt.system pyaici.client pyaici.engines pyaici.server.http "
@@ -186,6 +143,7 @@ MATRIX = {
         "pyaici.tokens"
     ),
     "pyaici.tokens": "aicirt.contract aicirt.vocab",
+    "pyaici.toolchain": "",
 }
 #: which units may import packages of others
 FOREIGN = {

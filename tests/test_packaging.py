@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import pyaici
-from pyaici.build import controller_folders, find_sdk
+from pyaici.toolchain import controller_folders, find_sdk
 from tests.distribution import BUILD, RESOLUTIONS, ROOT, metadata, pythons, run, run_installed
 from tests.thorough import thorough
 

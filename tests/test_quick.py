@@ -61,8 +61,8 @@ def test_nothing_of_vllm_is_selected_without_its_environment() -> None:
         ("pyaici/client/runtime.py", "pyaici/__init__.py"),
         ("pyaici/client/daemon.py", "aicirt/__main__.py"),
         # relative imports
-        ("pyaici/build/native.py", "pyaici/build/cache.py"),
-        ("pyaici/build/interpreters/base.py", "pyaici/build/cache.py"),
+        ("pyaici/toolchain/native.py", "pyaici/toolchain/zig.py"),
+        ("pyaici/toolchain/interpreters.py", "pyaici/toolchain/zig.py"),
         # plugins of vLLM
         ("lab/vllm/engines.py", "pyaici/engines/vllm/plugin.py"),
     ],

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.build import build_controller, controller_folders
 from pyaici.cli.new import LANGUAGES, SCRIPTS
 from pyaici.testing.playground import PATIENT
+from pyaici.toolchain import build_controller, controller_folders
 from tests.distribution import UV, run
 from tests.languages import compiler_or_skip
 

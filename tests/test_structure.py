@@ -59,9 +59,9 @@ def test_circles_are_found() -> None:
 
 
 def test_relative_imports_are_found() -> None:
-    found = imported(Path("pyaici/build/interpreters/base.py"))
-    assert {"pyaici.build.flags", "pyaici.build.cache", "pyaici.build.interpreters.embedded"} <= found
-    assert "pyaici.build.interpreters.base" in imported(Path("pyaici/build/interpreters/__init__.py"))
+    found = imported(Path("pyaici/toolchain/interpreters.py"))
+    assert {"pyaici.toolchain.flags", "pyaici.toolchain.zig", "pyaici.toolchain.languages"} <= found
+    assert "pyaici.toolchain.interpreters" in imported(Path("pyaici/toolchain/__init__.py"))
 
 
 @pytest.mark.parametrize("package", FOREIGN)

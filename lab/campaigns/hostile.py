@@ -26,9 +26,9 @@ from lab.campaigns.stranger import GOES_ON, STOPS, Stranger
 from lab.campaigns.strangers import STRANGERS
 from lab.campaigns.witness import Witness
 from lab.measurement.timing import percentile
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.testing import small_vocabulary
+from pyaici.toolchain import build_controller
 
 #: lower than the defaults where reaching a limit takes long
 LIMITS = {

@@ -19,8 +19,8 @@ from aicirt.ipc.names import process_start_time
 from lab import ROOT
 from lab.campaigns.client import Task
 from lab.system.processes import command_line
-from pyaici.build import build_controller
 from pyaici.client.control import Control
+from pyaici.toolchain import build_controller
 
 #: starting takes a second or two of CPU time, for which it may have to wait
 READY_SECONDS = 90.0

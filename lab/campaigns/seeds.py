@@ -9,7 +9,7 @@ from wasmtime import wat2wasm
 
 from lab import ROOT
 from lab.campaigns.odd_modules import controller, mid
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 #: weights; large modules have low ones, since they take long to compile
 _CONTROLLERS = {"yesno": 6, "yesno_zig": 4, "uppercase": 2, "choice": 1, "regex": 1}

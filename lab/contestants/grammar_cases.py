@@ -21,10 +21,10 @@ from lab.contestants.native import Kbnf, Llguidance, Natives, OutlinesCore
 from lab.inputs import kbnf_grammars
 from lab.inputs.lark import lark_of_yacc
 from lab.measurement.local_worker import LocalWorker
-from pyaici.build import build_controller
-from pyaici.build.toolchain import Toolchain
 from pyaici.bundled import find_grammar
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
+from pyaici.toolchain.zig import Toolchain
 
 #: two files of the C library that is included with the compiler
 _C_FILES = ("process/posix_spawn.c", "network/getaddrinfo.c")

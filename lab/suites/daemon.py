@@ -17,10 +17,10 @@ from lab import ROOT
 from lab.campaigns.memory import proportional
 from lab.report import Report
 from lab.system.processes import family
-from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import TokenizerBlob, Vocabulary
+from pyaici.toolchain import build_controller
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _ROUNDS, _OWNERS, _MODULES = 9, 4, 8

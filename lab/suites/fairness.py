@@ -23,10 +23,10 @@ from lab.attacks.offender import INITS, KINDS, offender
 from lab.inputs.vocabularies import vocabulary
 from lab.measurement.timing import percentile, summarise
 from lab.report import Report
-from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 
 VICTIM_TARGET, RECOVERY_TARGET, TOGETHER_TARGET = 3.0, 100.0, 0.95
 FIRST_MASK_TARGET = 500.0

@@ -21,9 +21,9 @@ from lab.measurement.local_worker import LocalWorker, load_for_guests
 from lab.measurement.memory import kib_of_each
 from lab.measurement.timing import alternate, summarise
 from lab.report import Report
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
 
 #: memory of the guest in MiB -> upper limit of a fork inside the worker, us
 FORKS = {1: 100.0, 4: 130.0, 16: 250.0}

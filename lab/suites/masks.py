@@ -21,8 +21,8 @@ from lab.inputs.vocabularies import PACKAGES, vocabulary
 from lab.measurement.local_worker import LocalWorker, load_for_guests
 from lab.measurement.timing import alternate, summarise
 from lab.report import Report
-from pyaici.build import build_controller
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
 
 #: names of passes: the first in a sequence that begins from the snapshot after init, and the second one
 COLD, WARM = "cold", "warm"

@@ -15,11 +15,11 @@ from lab import ROOT
 from lab.measurement.engine_pairs import EnginePairs
 from lab.measurement.timing import paired_interval, summarise
 from lab.report import Report
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import HfEngine, Request
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.models import default_gguf_path, default_model_path
+from pyaici.toolchain import build_controller
 
 if TYPE_CHECKING:
     from pyaici.engines.batching.engine import BatchingEngine

@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from lab.report import Report
-from pyaici.build import build_all
-from pyaici.build.project import PROBE_NAME
+from pyaici.toolchain import build_all
+from pyaici.toolchain.controller import PROBE_NAME
 
 #: kB (1000 bytes): interface, byte stack and functional recognizer
 TARGET = 40.0

@@ -16,9 +16,9 @@ from lab import ROOT
 from lab.inputs.vocabularies import vocabulary
 from lab.measurement.timing import summarise
 from lab.report import Report
-from pyaici.build import build_controller
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 
 #: sequences of a small controller with pre_process and post_process -> upper limit of the added time, ms
 #: (p50)

@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import leave, refuse_rest, run_command
-from pyaici.build import BuildError
 from pyaici.cli import (
     build,
     check,
@@ -25,6 +24,7 @@ from pyaici.cli import (
     watch,
 )
 from pyaici.cli import script as script_command
+from pyaici.toolchain import BuildError
 
 _DESCRIPTION = (
     "Write, build, check and run AICI controllers: WebAssembly programs that steer a language model."

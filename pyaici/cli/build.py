@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pyaici.build import build_controller
 from pyaici.cli.check import print_check
 from pyaici.cli.command import add_command
+from pyaici.toolchain import build_controller
 
 _MORE = """
 SOURCE is a folder with the sources of one controller: C or C++20 (all .c and .cpp files), or Zig (main.zig).

@@ -81,7 +81,7 @@ def _show(finding: Finding) -> None:
 
 def _package(name: str) -> Finding:
     from aicirt.doctor import Finding, State
-    from pyaici.build.sdk import install_command
+    from pyaici.toolchain.sdk import install_command
 
     needed_by, extra = _PACKAGES[name]
     try:

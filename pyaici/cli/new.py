@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pyaici.build import BuildError, find_sdk
-from pyaici.build.flags import CXX, TARGET, C
 from pyaici.cli.command import add_command
+from pyaici.toolchain import BuildError, find_sdk
+from pyaici.toolchain.flags import CXX, TARGET, C
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: languages that are built; each has a folder in templates/

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.contract.modules import ModuleInfo
-from pyaici.build.sdk import install_command
 from pyaici.bundled import BundledController
 from pyaici.scripting.script import Script
+from pyaici.toolchain.sdk import install_command
 
 if TYPE_CHECKING:
     from pyaici.rest import RestClient

@@ -7,7 +7,7 @@ import importlib.util
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from pyaici.build.sdk import install_command
+from pyaici.toolchain.sdk import install_command
 
 #: packages of the extra `server`
 _PACKAGES = ("fastapi", "uvicorn", "sse_starlette", "prometheus_client", "pydantic_settings")

@@ -10,8 +10,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyaici.build.pip import pip_command
 from pyaici.models.errors import ModelError
+from pyaici.toolchain.sdk import pip_command
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ import prometheus_client
 from aicirt.contract.errors import AiciError
 from aicirt.system import logs
 from aicirt.system.terminal import parse_arguments
-from pyaici.build.sdk import source_tree
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
@@ -33,6 +32,7 @@ from pyaici.server.app import create_app
 from pyaici.server.controller_store import ControllerStore
 from pyaici.server.http.listening import HttpServer, bind
 from pyaici.server.settings import PREFIX, ServerSettings, read_settings
+from pyaici.toolchain.sdk import source_tree
 
 _log = logging.getLogger("aicirt.server")
 _DESCRIPTION = """\
@@ -136,7 +136,7 @@ def building() -> Iterator[Callable[[], bool]]:
         file=sys.stderr,
         flush=True,
     )
-    command = [sys.executable, "-m", "pyaici.build", "--quiet"]
+    command = [sys.executable, "-m", "pyaici.toolchain", "--quiet"]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=quiet, stdout=quiet, start_new_session=True) as build:
         try:

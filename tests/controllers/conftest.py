@@ -9,7 +9,7 @@ import pytest
 
 from aicirt.wasm import Program
 from lab.runners.host import Host
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
 
 CONTROLLERS = Path(__file__).parents[2] / "controllers"

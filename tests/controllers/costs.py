@@ -27,12 +27,12 @@ from lab.inputs.tool_schema import tool_schema
 from lab.inputs.vocabularies import vocabulary
 from lab.runners.fuel import MeteredGuest, metered_host, used
 from lab.runners.host import EVERYTHING, Host, Vocab
-from pyaici.build import build_controller
 from pyaici.bundled import find_grammar
 from pyaici.server.answers.formats import Function
 from pyaici.server.answers.grammar import answer_grammar
 from pyaici.server.answers.known_formats import HERMES
 from pyaici.server.answers.plan import AnswerPlan, Marks, Start
+from pyaici.toolchain import build_controller
 from tests.controllers.conftest import CONTROLLERS
 from tests.counts import Counts
 

@@ -15,9 +15,9 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER, ROW_ALL, ROW_BITMASK, SPLICE
 from lab.runners.fuel import MeteredGuest, metered_host, used
 from lab.runners.host import EVERYTHING, Host, Vocab
-from pyaici.build import build_controller
 from pyaici.cli.new import LANGUAGES, SCRIPTS, create
 from pyaici.scripting.call import find_call
+from pyaici.toolchain import build_controller
 from tests.controllers.conftest import CONTROLLERS, GUESTS
 from tests.controllers.sdk.recognizer.automata import Automaton
 from tests.languages import compiler_or_skip

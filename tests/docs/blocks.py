@@ -26,8 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyaici.build import build_controller
 from pyaici.testing import Playground
+from pyaici.toolchain import build_controller
 
 from .scripts import play
 

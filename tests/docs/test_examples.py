@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.build import BuildError
 from pyaici.client.daemon import Daemon
 from pyaici.testing import Playground
 from pyaici.testing.playground import PATIENT
+from pyaici.toolchain import BuildError
 
 from .blocks import DOCUMENTS, ROOT, SUFFIXES, blocks, matches, run_blocks
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.build import build_controller
 from pyaici.cli.new import LANGUAGES, create
 from pyaici.testing import Playground
+from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
 
 from .blocks import blocks

@@ -14,7 +14,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from aicirt.contract import errors
-from pyaici.build import build_controller
 from pyaici.scripting.script import InterpreterMissingError
 from pyaici.server.answers.known_formats import FORMATS
 from pyaici.server.apis.cpc.requests import CertificateFields, CpcRequest, CpcResponse
@@ -24,6 +23,7 @@ from pyaici.server.apis.sampling import SamplingFields
 from pyaici.server.http.users import Role, UserFile
 from pyaici.server.program import PREFIX
 from pyaici.server.settings import ServerSettings, read_settings
+from pyaici.toolchain import build_controller
 from tests.pyaici.server.serving import Serving
 
 from .blocks import DOCUMENTS, ROOT, Block, blocks, matches, run_blocks, run_shell

@@ -46,7 +46,7 @@ def resolves(dotted: str) -> bool:
 
 
 def test_unknown_names_do_not_resolve() -> None:
-    assert resolves("pyaici.build")
-    assert resolves("pyaici.build.toolchain.Toolchain.run")
-    assert not resolves("pyaici.build.toolchain.Toolchain.unlock")
+    assert resolves("pyaici.toolchain")
+    assert resolves("pyaici.toolchain.zig.Toolchain.run")
+    assert not resolves("pyaici.toolchain.zig.Toolchain.unlock")
     assert not resolves("pyaici.nowhere")

@@ -8,11 +8,11 @@ import pytest
 
 from aicirt.contract.errors import ArgumentError, UnknownModuleError
 from pyaici import bundled
-from pyaici.build import build_controller
-from pyaici.build.interpreters import is_interpreter
-from pyaici.build.project import controller_folders
 from pyaici.bundled import DESCRIPTIONS, SCRIPT_CONTROLLERS, bundled_controllers, find_controller
 from pyaici.testing import Playground
+from pyaici.toolchain import build_controller
+from pyaici.toolchain.controller import controller_folders
+from pyaici.toolchain.interpreters import is_interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,7 +90,7 @@ def test_error_in_an_unbuilt_tree_says_how_to_build_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path / "nowhere")
-    assert "(bundled: none, this source tree is not built: python -m pyaici.build)" in refusal("regx")
+    assert "(bundled: none, this tree is not built: python -m pyaici.toolchain)" in refusal("regx")
 
 
 def test_descriptions_are_those_of_the_sources() -> None:

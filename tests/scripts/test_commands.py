@@ -73,7 +73,7 @@ def test_run_builds_only_the_controller_that_runs(
     assert done.returncode == 0, done.stderr
     calls = logged(recorded)[len(installs("llama")) :]
     assert calls[-1] == " ".join(("harness/run_llama.py", *arguments))
-    build = f"-m pyaici.build controllers/{controller} --out pyaici/_wasm/{controller}.wasm"
+    build = f"-m pyaici.toolchain controllers/{controller} --out pyaici/_wasm/{controller}.wasm"
     fetch = "-m pyaici.models --gguf"
     assert sorted(calls[:-1]) == sorted([build] * (controller is not None) + [fetch] * fetches)
 

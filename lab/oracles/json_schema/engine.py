@@ -9,7 +9,7 @@ from typing import Any
 import wasmtime
 
 from lab.runners.probe import Functions
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 PROBE = Path(__file__).with_name("probe.cpp")
 FLEXIBLE, COMPACT, SPACED = range(3)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.system.terminal import exceptions_wait
-from pyaici.build.sdk import install_command
 from pyaici.engines.batching.program import run_request
 from pyaici.engines.options import (
     MODEL,
@@ -24,6 +23,7 @@ from pyaici.engines.options import (
     run_main,
 )
 from pyaici.models import default_model_path
+from pyaici.toolchain.sdk import install_command
 
 if TYPE_CHECKING:
     import contextlib

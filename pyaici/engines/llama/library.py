@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pyaici.build.sdk import install_command
+from pyaici.toolchain.sdk import install_command
 
 #: the package whose library is tested, and its versions
 PACKAGE = "xllamacpp"

@@ -7,7 +7,6 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyaici.build.sdk import install_command
 from pyaici.engines.batching.program import run_request
 from pyaici.engines.options import (
     MODEL,
@@ -19,6 +18,7 @@ from pyaici.engines.options import (
     run_main,
 )
 from pyaici.models.default import default_gguf_path
+from pyaici.toolchain.sdk import install_command
 
 if TYPE_CHECKING:
     import contextlib

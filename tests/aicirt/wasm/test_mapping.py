@@ -15,7 +15,7 @@ from aicirt.system.files import SEALS
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
 from aicirt.wasm.snapshot import fork, map_readonly, start_from, take_snapshot
 from lab.runners.wat import controller
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 Make = Callable[..., Instance]
 NBYTES = 200_000

@@ -11,7 +11,7 @@ from aicirt.wasm import Export, GuestExit, Instance, Linker, Program, Ticker
 from aicirt.wasm.imports import EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE
 from aicirt.wasm.module.check import check
 from aicirt.wasm.snapshot import fork
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 Make = Callable[..., Instance]
 #: the last byte of a memory of one page

@@ -23,7 +23,7 @@ from aicirt.contract.errors import EmptyMaskError, ResultError
 from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.sequence import Sequence
 from lab.measurement.local_worker import LocalWorker, load_for_guests
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 from tests.pyaici.client.conftest import GUESTS, VOCABULARY
 
 OLD, NEW = 44, 48

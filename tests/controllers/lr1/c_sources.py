@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pyaici.build.toolchain import Toolchain
+from pyaici.toolchain.zig import Toolchain
 
 ZIG = Toolchain().zig
 _LIBC = ZIG.parent / "lib" / "libc"

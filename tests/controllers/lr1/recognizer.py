@@ -11,7 +11,7 @@ import wasmtime
 from numpy.typing import NDArray
 
 from lab.runners.host import Vocab
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 PROBE = Path(__file__).with_name("probe.cpp")
 

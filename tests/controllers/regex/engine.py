@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.runners.probe import Probe
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 PROBE = Path(__file__).with_name("probe.cpp")
 NO_BYTE = 256

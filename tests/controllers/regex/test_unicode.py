@@ -12,7 +12,7 @@ import pytest
 import regex
 from numpy.typing import NDArray
 
-from pyaici.build import find_sdk
+from pyaici.toolchain import find_sdk
 from tests.controllers.regex.engine import Engine, Refused
 
 #: for each code point whether it belongs to a set

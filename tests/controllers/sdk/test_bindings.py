@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyaici.build import find_sdk
+from pyaici.toolchain import find_sdk
 
 #: fields of a struct: name and type, as Zig writes it
 Fields = list[tuple[str, str]]

@@ -10,8 +10,8 @@ from aicirt.contract.abi import CAP_TOKENIZER
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from lab.runners.host import Guest, Host, Vocab
-from pyaici.build import Toolchain, find_sdk, flags
-from pyaici.build.link import Libraries, link
+from pyaici.toolchain import Toolchain, find_sdk, flags
+from pyaici.toolchain.native import Libraries, link
 from tests.controllers.conftest import GUESTS
 
 #: for C sources that call setjmp

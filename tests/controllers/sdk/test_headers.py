@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.build import find_sdk
+from pyaici.toolchain import find_sdk
 from tests.controllers.conftest import CONTROLLERS
 
 ROOT = CONTROLLERS.parent

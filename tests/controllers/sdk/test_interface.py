@@ -12,7 +12,7 @@ from aicirt.contract.abi import CONTINUE, FORK, SPLICE, STOP, SUSPEND
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
 from lab.runners.host import ALL, BITMASK, DENSE, SPARSE, TOKEN, Guest, Vocab
-from pyaici.build import BuildError, build_controller
+from pyaici.toolchain import BuildError, build_controller
 
 TOKENS = [b"a", b"b", b"", b"ab", b"<s>", b"</s>", b"<end>"]
 

@@ -18,9 +18,9 @@ from aicirt.contract.errors import ControllerFailed, MemoryLimitError
 from aicirt.vocab import build_image
 from aicirt.wasm import Export, Program
 from lab.runners.host import BITMASK, Guest, Vocab
-from pyaici.build import MissingToolchain, find_sdk
-from pyaici.build.cargo import GET_RUST
 from pyaici.recording.vocabulary import small_vocabulary
+from pyaici.toolchain import MissingToolchain, find_sdk
+from pyaici.toolchain.controller import GET_RUST
 from tests.controllers.sdk.recognizer.automata import Automaton, allowed, automata, vocabularies
 from tests.controllers.sdk.test_interface import (
     TOKENS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyaici.build import build_controller, find_sdk
+from pyaici.toolchain import build_controller, find_sdk
 from tests.controllers.conftest import CONTROLLERS
 
 

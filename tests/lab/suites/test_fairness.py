@@ -12,7 +12,7 @@ from lab.attacks.modules import straight_module
 from lab.inputs.vocabularies import synthetic
 from lab.report import Report
 from lab.suites import fairness
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 from tests.lab.suites.figures import Figures, forms
 from tests.simulation import World
 

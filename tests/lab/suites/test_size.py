@@ -10,7 +10,7 @@ import pytest
 from lab import ROOT
 from lab.__main__ import main
 from lab.suites.size import TARGET
-from pyaici.build import controller_folders
+from pyaici.toolchain import controller_folders
 
 
 def test_size_of_every_controller_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

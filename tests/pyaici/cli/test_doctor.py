@@ -58,7 +58,7 @@ def test_doctor_looks_for_the_controllers_that_run_scripts(
     assert finding() == ["ok", "jsctrl, pyctrl", "", ""]
     (tmp_path / "pyctrl.wasm").unlink()
     assert finding()[:3] == ["note", "not built: pyctrl", "scripts in Python cannot be run"]
-    assert finding()[3] == "with network, python -m pyaici.build"
+    assert finding()[3] == "with network, python -m pyaici.toolchain"
 
 
 def test_doctor_looks_for_vllm_and_the_plugin(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pyaici import bundled
-from pyaici.build import build_controller
 from pyaici.cli.__main__ import main
+from pyaici.toolchain import build_controller
 
 ROOT = Path(__file__).resolve().parents[3]
 GRAMMAR = """\

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.runners.compiled import share
-from pyaici.build import build_controller
 from pyaici.cli.__main__ import main
 from pyaici.client.daemon import Daemon
+from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.support import make_model
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 

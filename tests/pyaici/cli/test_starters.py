@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import ArgumentError
-from pyaici.build import build_controller
 from pyaici.cli.__main__ import main
 from pyaici.cli.new import LANGUAGES
 from pyaici.testing import Playground
+from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from lab.runners.compiled import share
-from pyaici.build import build_controller
 from pyaici.bundled import find_controller
 from pyaici.cli.__main__ import main
 from pyaici.cli.modules import age
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
 from tests.thorough import also
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"

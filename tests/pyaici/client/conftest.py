@@ -13,11 +13,11 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, error_from_wire
 from aicirt.contract.messages import REPLY_ERROR, StepInput
 from lab.system import waiting
-from pyaici.build import build_controller
 from pyaici.client.capabilities import ALL
 from pyaici.client.results import MidResult, StepResult
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import TokenizerBlob, Vocabulary
+from pyaici.toolchain import build_controller
 from tests.simulation import World
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"

@@ -39,11 +39,11 @@ from aicirt.worker.client import Client
 from aicirt.worker.templates import Template
 from lab.inputs.vocabularies import synthetic
 from lab.measurement.local_worker import LocalWorker, load_for_guests
-from pyaici.build import build_controller
 from pyaici.client import channel, runtime
 from pyaici.client.control import Placement, WorkerAddress
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 from tests.counts import Counts
 from tests.system_calls import be_traced, count, mark
 

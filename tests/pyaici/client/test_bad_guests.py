@@ -11,8 +11,8 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ArgumentError, ForkLimitError, TimeLimitError
 from aicirt.contract.messages import StepInput
-from pyaici.build import build_controller
 from pyaici.client.results import MidResult
+from pyaici.toolchain import build_controller
 from tests.simulation import World
 
 from .conftest import Player, also_real, guest_runtime

@@ -20,10 +20,10 @@ from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
 from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerSettings
 from lab.system.waiting import wait_until
-from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
 from tests.simulation import World
 
 from .conftest import GUESTS, VOCABULARY, poll, post_prepare, real

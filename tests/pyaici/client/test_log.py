@@ -17,9 +17,9 @@ import pytest
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import wait_until
-from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 
 from .conftest import VOCABULARY
 from .test_secrets import ANSWER, LEAKY, PROMPT, forms, tokens

@@ -18,10 +18,10 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
-from pyaici.build import build_controller
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
 from pyaici.client.step import Step
+from pyaici.toolchain import build_controller
 from tests.simulation import LocalDaemon, World
 from tests.thorough import cases
 

@@ -11,8 +11,8 @@ import pytest
 
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import wait_until
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 from tests.simulation import World
 
 from .conftest import also_real, guest_runtime

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import ArgumentError, TimeLimitError, UnknownModuleError, VocabularyError
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 from tests.simulation import World
 
 from .conftest import VOCABULARY, also_real, guest_runtime

@@ -8,9 +8,9 @@ from pathlib import Path
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import wait_until
-from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 
 from .conftest import VOCABULARY
 

@@ -9,9 +9,9 @@ import pytest
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
-from pyaici.build import build_controller
 from pyaici.client.results import StepResult
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 from tests.simulation import World
 
 from .conftest import GUESTS, VOCABULARY, also_real

@@ -12,10 +12,10 @@ import pytest
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import ControllerError, UnknownModuleError, UnknownSequenceError, VocabularyError
 from aicirt.contract.messages import StepInput
-from pyaici.build import build_controller
 from pyaici.client.capabilities import MASK_ONLY
 from pyaici.client.channel import MAX_UNCLAIMED
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 
 from .conftest import Player, also_real
 

@@ -19,10 +19,10 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import wait_until
-from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.client.masks import apply_row
 from pyaici.client.runtime import Runtime
+from pyaici.toolchain import build_controller
 from tests.simulation import World
 
 from .conftest import GUESTS, VOCABULARY, also_real

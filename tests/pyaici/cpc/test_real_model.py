@@ -14,11 +14,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lab.measurement.chi_square import p_value
 from lab.suites.cpc import Replay, cover_probabilities
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.cpc import Session, TokenTrie, enumeration, exact, pcas
 from pyaici.engines.hf import EngineModel, HfEngine, Request, Sampling
 from pyaici.models import default_model_path
+from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
 
 CONTEXT, PREFIX = "To be or not to", " be, th"

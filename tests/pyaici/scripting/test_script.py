@@ -90,7 +90,7 @@ def test_missing_interpreter_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(InterpreterMissingError) as caught:
         interpreter_file(JAVASCRIPT)
     assert "scripts in JavaScript cannot be run: the controller jsctrl was not built" in str(caught.value)
-    assert "with network, python -m pyaici.build" in str(caught.value)
+    assert "with network, python -m pyaici.toolchain" in str(caught.value)
 
 
 def test_script_is_not_accepted_as_a_module() -> None:

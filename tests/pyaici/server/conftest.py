@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.servers.tiny_model import make_tiny_model
-from pyaici.build import build_controller
 from pyaici.models.default import NAME
 from pyaici.server.http.users import Role, UserFile
+from pyaici.toolchain import build_controller
 from tests.pyaici.server.serving import Serving
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"

@@ -28,7 +28,7 @@ def test_missing_controllers_are_built_beside_the_server(
     popen = subprocess.Popen
 
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        assert command[1:] == ["-m", "pyaici.build", "--quiet"]
+        assert command[1:] == ["-m", "pyaici.toolchain", "--quiet"]
         # the real one would build into the source tree
         started.append(popen([*command[:1], "-c", "import time; time.sleep(1000)"], **options))
         return started[0]
@@ -73,7 +73,7 @@ def test_controller_that_is_being_built_is_not_ready_yet(
 @pytest.mark.parametrize(
     ("name", "status", "code", "words"),
     [
-        ("choice", 404, "unknown_module", "this one has not been built: python -m pyaici.build"),
+        ("choice", 404, "unknown_module", "this one has not been built: python -m pyaici.toolchain"),
         ("jsctrl", 400, "interpreter_missing", "the controller jsctrl was not built"),
     ],
 )

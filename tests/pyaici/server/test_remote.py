@@ -21,7 +21,6 @@ import pytest
 
 from aicirt.system.terminal import printable
 from lab.system.waiting import PATIENCE
-from pyaici.build import build_controller
 from pyaici.bundled import bundled_controllers, find_controller
 from pyaici.cli.__main__ import main
 from pyaici.engines.rest_events import RestEvents
@@ -29,6 +28,7 @@ from pyaici.engines.terminal import Kind, Transcripts
 from pyaici.rest import RestClient
 from pyaici.server.http.errors import ApiError
 from pyaici.server.models import ServedModel
+from pyaici.toolchain import build_controller
 from tests.pyaici.server.serving import Serving
 
 ROOT = Path(__file__).resolve().parents[3]

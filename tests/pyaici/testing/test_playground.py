@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, UnknownModuleError
 from aicirt.contract.messages import StepInput
-from pyaici.build import build_controller
 from pyaici.client.capabilities import MASK_ONLY
 from pyaici.client.results import MidResult
 from pyaici.client.step import Step
 from pyaici.testing import Playground, Transcript, Wish, small_vocabulary
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
 
 GUESTS = Path(__file__).resolve().parents[2]
 Play = Callable[..., Transcript]

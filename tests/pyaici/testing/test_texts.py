@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import AiciError, ArgumentError
-from pyaici.build import build_controller
 from pyaici.testing.texts import Place, Texts, Verdict, sample_texts
+from pyaici.toolchain import build_controller
 
 ROOT = Path(__file__).resolve().parents[3]
 

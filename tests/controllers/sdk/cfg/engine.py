@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.runners.probe import Probe
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 PROBE = Path(__file__).with_name("probe.cpp")
 

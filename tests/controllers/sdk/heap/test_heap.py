@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.runners.probe import Functions
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 #: sizes that are rounded up differently and come from different parts of the heap
 _SIZES = (0, 1, 11, 12, 13, 28, 200, 1019, 1020, 1021, 1300, 5000, 70_000, 300_000, 1_100_000, 2_500_000)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pyaici.build import build_controller
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Event, FinishReason, GenerationResult, Request, Sampling, TokensAppended
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.scripted import STOP, Script, ScriptedRuntime, allow, anything, splice
 from tests.pyaici.engines.batching.support import BOS, EOS, make_engine
 

@@ -17,8 +17,8 @@ import pytest
 from lab.system.forked import CLI, TORCH, Forked
 from lab.system.processes import family, left_behind
 from lab.system.waiting import PATIENCE
-from pyaici.build import build_controller
 from pyaici.models import default_gguf_path, default_model_path
+from pyaici.toolchain import build_controller
 
 pytestmark = pytest.mark.slow
 

@@ -17,11 +17,11 @@ import pytest
 
 from lab.system.forked import CLI, TORCH, run_forked
 from lab.system.waiting import PATIENCE
-from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
 from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.options import read_request
 from pyaici.tokens.gguf import vocabulary_from_gguf
+from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.support import make_model, write_tokenizer
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 

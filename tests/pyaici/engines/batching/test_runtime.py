@@ -19,7 +19,6 @@ from aicirt.contract.errors import (
     TrapError,
     WorkerDiedError,
 )
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import (
     Event,
@@ -31,6 +30,7 @@ from pyaici.engines.engine import (
     VariablesChanged,
 )
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.support import BOS, EOS, CountingPasses, make_engine
 
 Generate = Callable[..., list[int]]

@@ -11,10 +11,10 @@ import pytest
 import torch
 import transformers
 
-from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import AiciLogitsProcessor, FinishReason, HfEngine, Origin, Request, Sampling
 from pyaici.models import default_model_path
+from pyaici.toolchain import build_controller
 
 pytestmark = pytest.mark.slow
 

@@ -18,11 +18,11 @@ from aicirt.contract.errors import (
     TrapError,
 )
 from aicirt.contract.messages import StepInput
-from pyaici.build import build_controller
 from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.hf.lines import Lines, OverruledError
 from pyaici.tokens import Vocabulary
+from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
 from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.build.toolchain import Toolchain
 from pyaici.engines.llama import library
 from pyaici.engines.llama.library import ContextParams, Library, LibraryError, ModelParams, load_library
+from pyaici.toolchain.zig import Toolchain
 
 
 def compile_library(folder: Path, source: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyaici.build import build_controller
+from pyaici.toolchain import build_controller
 
 #: lets the model write. With the argument "steps back text" it removes `back` tokens in that step and appends
 #: `text`

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from aicirt.contract.errors import ArgumentError, ProtocolError, ResultError, UnknownModuleError
-from pyaici.build import build_controller
 from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import (
@@ -29,6 +28,7 @@ from pyaici.engines.engine import (
     VariablesChanged,
 )
 from pyaici.engines.vllm import VllmEngine
+from pyaici.toolchain import build_controller
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter
 from tests.thorough import also, cases

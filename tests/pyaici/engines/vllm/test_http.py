@@ -13,8 +13,8 @@ import openai
 import pytest
 
 from lab.vllm.server import MODEL, Server, Servers
-from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
+from pyaici.toolchain import build_controller
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 
 pytestmark = pytest.mark.slow

@@ -17,10 +17,10 @@ import pytest
 
 from lab.system.forked import VLLM, Forked, run_forked
 from lab.system.processes import family, left_behind
-from pyaici.build import build_controller
 from pyaici.cli.__main__ import main as aici
 from pyaici.engines.vllm import program
 from pyaici.models import default_model_path
+from pyaici.toolchain import build_controller
 from tests.pyaici.engines.vllm.configurations import thorough
 
 ROOT = Path(__file__).resolve().parents[4]
