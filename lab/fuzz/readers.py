@@ -191,8 +191,7 @@ def gguf() -> Reader:
     """Reads headers of GGUF files, and the vocabularies in them."""
     from aicirt.contract.errors import VocabularyError
     from pyaici.tokens.companion import Companion
-    from pyaici.tokens.gguf import vocabulary_from_gguf
-    from pyaici.tokens.gguf_header import parse_gguf_header
+    from pyaici.tokens.gguf import parse_gguf_header, vocabulary_from_gguf
 
     def read(data: bytes) -> None:
         with contextlib.suppress(VocabularyError):

@@ -1,4 +1,4 @@
-"""Loads a vocabulary from a tokenizer object, a file or a model's folder."""
+"""Loads a vocabulary from a file, a model's folder or a tokenizer object."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from typing import Any
 
 from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.companion import Companion, read_companion, token_ids
-from pyaici.tokens.gguf import vocabulary_from_gguf
-from pyaici.tokens.gguf_header import is_gguf, read_gguf_header
-from pyaici.tokens.rwkv import vocabulary_from_rwkv
+from pyaici.tokens.gguf import is_gguf, read_gguf_header, vocabulary_from_gguf
 from pyaici.tokens.sentencepiece_model import tokenizer_json_from_model
-from pyaici.tokens.tekken import is_tekken, vocabulary_from_tekken
-from pyaici.tokens.tiktoken_ranks import read_rank_file, vocabulary_from_encoding, vocabulary_from_ranks
+from pyaici.tokens.token_lists import (
+    is_tekken,
+    read_rank_file,
+    vocabulary_from_encoding,
+    vocabulary_from_ranks,
+    vocabulary_from_rwkv,
+    vocabulary_from_tekken,
+)
 from pyaici.tokens.tokenizer_json import vocabulary_from_json
-from pyaici.tokens.transformers_tokenizer import is_transformers_tokenizer, vocabulary_from_transformers
 from pyaici.tokens.vocabulary import Vocabulary
 
-#: files that hold a tokenizer, in the order in which a folder is searched
-_TOKENIZER_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model")
-
+#: changes the facts about a model to what the caller of `load_vocabulary` says
 _Adjust = Callable[[Companion], Companion]
-
-_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
-_RWKV_LINE = re.compile(rb"\d+ b?['\"]")
 
 
 def load_vocabulary(
@@ -58,11 +56,11 @@ def load_vocabulary(
 
     if isinstance(source, (str, Path)):
         vocabulary = _from_path(Path(source), adjust)
-    elif is_transformers_tokenizer(source):
+    elif _is_transformers_tokenizer(source):
         vocabulary = _from_transformers(source, adjust)
     elif hasattr(source, "to_str") and hasattr(source, "get_vocab_size"):
         vocabulary = vocabulary_from_json(json.loads(source.to_str()), adjust(Companion()), "tokenizers")
-    elif hasattr(source, "_mergeable_ranks") and hasattr(source, "_pat_str"):
+    elif _is_encoding(source):
         vocabulary = adjust(Companion()).configure(vocabulary_from_encoding(source))
     else:
         raise VocabularyError(
@@ -72,8 +70,13 @@ def load_vocabulary(
     return vocabulary if name is None else replace(vocabulary, name=name)
 
 
-def _from_transformers(source: object, adjust: _Adjust) -> Vocabulary:
-    return vocabulary_from_transformers(source, lambda path: _from_file(path, adjust(Companion())), adjust)
+# -- files --------------------------------------------------------------------------------------------------
+
+#: files that hold a tokenizer, in the order in which a folder is searched
+_TOKENIZER_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model")
+
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+_RWKV_LINE = re.compile(rb"\d+ b?['\"]")
 
 
 def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
@@ -134,4 +137,111 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
         spec: dict[str, Any] = json.loads(data)
     except ValueError as error:
         raise VocabularyError(f"{path} is not JSON: {error}") from error
+    return spec
+
+
+# -- objects ------------------------------------------------------------------------------------------------
+
+
+def _is_encoding(source: object) -> bool:
+    """Returns whether an object looks like a `tiktoken.Encoding`, without importing the package."""
+    return all(hasattr(source, name) for name in ("_mergeable_ranks", "_pat_str", "_special_tokens"))
+
+
+def _is_transformers_tokenizer(source: object) -> bool:
+    """Returns whether an object looks like a Transformers tokenizer, without importing the library."""
+    members = ("convert_ids_to_tokens", "all_special_tokens", "name_or_path")
+    return all(hasattr(source, name) for name in members)
+
+
+def _from_transformers(source: Any, adjust: _Adjust) -> Vocabulary:
+    """Returns the vocabulary of a Transformers tokenizer, fast or slow.
+
+    If the tokenizer was loaded from a folder, the files there give the tokens that end a text and the width
+    of the logits. Raises VocabularyError, naming the class, if the bytes of its tokens cannot be found out.
+    """
+    if wrapped := getattr(getattr(source, "tokenizer", None), "instruct_tokenizer", None):
+        # mistral-common: the object only wraps a file
+        return _from_file(Path(wrapped.tokenizer.file_path), adjust(Companion()))
+    name = str(source.name_or_path)
+    companion = adjust(_companion(source))
+    if backend := getattr(source, "backend_tokenizer", None):
+        return vocabulary_from_json(json.loads(backend.to_str()), companion, name)
+    if encoding := next(filter(_is_encoding, vars(source).values()), None):
+        return _from_encoding(encoding, companion, name)
+    if model := getattr(source, "sp_model", None):
+        spec, _ = tokenizer_json_from_model(model.serialized_model_proto())
+        return vocabulary_from_json(_renumbered(spec, source), companion, name)
+    return vocabulary_from_json(_converted(source), companion, name)
+
+
+def _companion(source: Any) -> Companion:
+    """Collects the object's special tokens, and the facts about the model in its folder."""
+    folder = Path(source.name_or_path)
+    found = read_companion(folder) if source.name_or_path and folder.is_dir() else Companion()
+    roles = {role: getattr(source, f"{role}_token", None) for role in ("bos", "eos", "pad", "unk")}
+    found.roles = {role: str(text) for role, text in roles.items() if text is not None}
+    found.special = set(map(str, source.all_special_tokens))
+    found.added = {
+        int(token): (str(entry), bool(getattr(entry, "special", False)))
+        for token, entry in source.added_tokens_decoder.items()
+    }
+    return found
+
+
+def _from_encoding(encoding: Any, companion: Companion, name: str) -> Vocabulary:
+    """Returns the vocabulary of the `tiktoken.Encoding` that a tokenizer wraps."""
+    special = {**encoding._special_tokens}
+    special.update((text, token) for token, (text, is_special) in companion.added.items() if is_special)
+    ids = {role: special[text] for role, text in companion.roles.items() if text in special}
+    vocabulary = vocabulary_from_ranks(
+        encoding._mergeable_ranks,
+        name=name,
+        pattern=encoding._pat_str,
+        special=special,
+        eos=(ids["eos"],) if "eos" in ids else (),
+        bos=ids.get("bos"),
+        pad=ids.get("pad"),
+        unk=ids.get("unk"),
+    )
+    return companion.configure(vocabulary)
+
+
+def _renumbered(spec: dict[str, Any], source: Any) -> dict[str, Any]:
+    """Gives the pieces of a SentencePiece model the ids of the tokenizer that wraps it.
+
+    Some tokenizers (fairseq) put tokens of their own before the pieces of the model.
+    """
+    model = spec["model"]
+    if not isinstance(model["vocab"], dict):
+        scores = dict(model["vocab"])
+        lowest = min(scores.values())
+        unk = model["vocab"][model["unk_id"]][0]
+        own = [str(source.convert_ids_to_tokens(token)) for token in range(source.vocab_size)]
+        model["vocab"] = [[piece, scores.get(piece, lowest)] for piece in own]
+        model["unk_id"] = own.index(unk) if unk in own else source.unk_token_id
+        numbers = {piece: token for token, piece in enumerate(own)}
+    else:
+        numbers = {str(source.convert_ids_to_tokens(token)): token for token in range(source.vocab_size)}
+        model["vocab"] = numbers
+        model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= numbers.keys()]
+    spec["added_tokens"] = [
+        {**token, "id": numbers[token["content"]]}
+        for token in spec["added_tokens"]
+        if token["content"] in numbers
+    ]
+    return spec
+
+
+def _converted(source: Any) -> dict[str, Any]:
+    """Converts any other slow tokenizer to a tokenizer.json with the library's own converters."""
+    try:
+        from transformers.convert_slow_tokenizer import convert_slow_tokenizer
+
+        spec: dict[str, Any] = json.loads(convert_slow_tokenizer(source).to_str())
+    except Exception as error:  # converters may raise any exception
+        raise VocabularyError(
+            f"the bytes of the tokens of {type(source).__name__} are unknown: it has no tokenizers backend, "
+            f"tiktoken encoding or SentencePiece model, and it cannot be converted ({error})"
+        ) from error
     return spec

@@ -9,9 +9,10 @@ from typing import Any
 
 from aicirt.contract.errors import VocabularyError
 
-#: piece types of the format
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
-_UNIGRAM, _BPE = 1, 2
+#: piece types of the format, which GGUF has too
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+#: algorithms
+UNIGRAM, BPE = 1, 2
 _SPACE = "\u2581"
 
 
@@ -21,7 +22,7 @@ class Piece:
 
     text: str
     score: float = 0.0
-    kind: int = _NORMAL
+    kind: int = NORMAL
 
 
 @dataclass
@@ -29,7 +30,7 @@ class SentencePieceModel:
     """The parts of a model that tokenization needs."""
 
     pieces: list[Piece]
-    algorithm: int = _UNIGRAM
+    algorithm: int = UNIGRAM
     unk: int = 0
     bos: int = 1
     eos: int = 2
@@ -46,7 +47,7 @@ def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, st
         model = _read_model(data)
     except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
         raise VocabularyError(f"this is not a SentencePiece model: {error}") from error
-    if model.algorithm not in (_UNIGRAM, _BPE):
+    if model.algorithm not in (UNIGRAM, BPE):
         raise VocabularyError(
             f"SentencePiece model type {model.algorithm} is not supported: only Unigram (1) and BPE (2)"
         )
@@ -72,16 +73,16 @@ def tokenizer_json_of(model: SentencePieceModel, merges: list[list[str]] | None 
                 {"type": "Fuse"},
             ],
         },
-        "model": _bpe(model, merges or _merges(model)) if model.algorithm == _BPE else _unigram(model),
+        "model": _bpe(model, merges or _merges(model)) if model.algorithm == BPE else _unigram(model),
     }
 
 
 def _added_tokens(model: SentencePieceModel) -> Iterator[dict[str, Any]]:
     # BPE splits user-defined symbols out of the text first; Unigram prefers them because their score is 0.
-    cut_out = (_UNKNOWN, _CONTROL, _USER_DEFINED) if model.algorithm == _BPE else (_UNKNOWN, _CONTROL)
+    cut_out = (UNKNOWN, CONTROL, USER_DEFINED) if model.algorithm == BPE else (UNKNOWN, CONTROL)
     for token, piece in enumerate(model.pieces):
         if piece.kind in cut_out:
-            special = piece.kind != _USER_DEFINED
+            special = piece.kind != USER_DEFINED
             flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": not special}
             yield {"id": token, "content": piece.text, "special": special, **flags}
 
@@ -91,13 +92,13 @@ def _unigram(model: SentencePieceModel) -> dict[str, Any]:
         "type": "Unigram",
         "unk_id": model.unk,
         "vocab": [[piece.text, piece.score] for piece in model.pieces],
-        "byte_fallback": any(piece.kind == _BYTE for piece in model.pieces),
+        "byte_fallback": any(piece.kind == BYTE for piece in model.pieces),
     }
 
 
 def _merges(model: SentencePieceModel) -> list[list[str]]:
     """Returns the merges of adjacent symbols whose text is a piece, highest score first."""
-    scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (_NORMAL, _USER_DEFINED)}
+    scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (NORMAL, USER_DEFINED)}
     merges = []
     for text, score in scores.items():
         for cut in range(1, len(text)):
@@ -116,7 +117,7 @@ def _bpe(model: SentencePieceModel, merges: list[list[str]]) -> dict[str, Any]:
         "continuing_subword_prefix": None,
         "end_of_word_suffix": None,
         "fuse_unk": True,
-        "byte_fallback": any(piece.kind == _BYTE for piece in model.pieces),
+        "byte_fallback": any(piece.kind == BYTE for piece in model.pieces),
         "ignore_merges": False,
         "vocab": {piece.text: token for token, piece in enumerate(model.pieces)},
         "merges": merges,
@@ -132,7 +133,7 @@ def _read_model(data: bytes) -> SentencePieceModel:
         elif field == 2 and isinstance(value, bytes):
             trainer = dict(_fields(value))
             number = {key: _signed(entry) for key, entry in trainer.items() if isinstance(entry, int)}
-            model.algorithm = number.get(3, _UNIGRAM)
+            model.algorithm = number.get(3, UNIGRAM)
             model.unk, model.bos = number.get(40, 0), number.get(41, 1)
             model.eos, model.pad = number.get(42, 2), number.get(43, -1)
     if not model.pieces or not 0 <= model.unk < len(model.pieces):
@@ -146,7 +147,7 @@ def _read_piece(data: bytes) -> Piece:
     text, score = entry[1], entry.get(2, b"\0\0\0\0")
     if not isinstance(text, bytes) or not isinstance(score, bytes):
         raise ValueError("a piece has no text, or an invalid score")
-    return Piece(text.decode(), struct.unpack("<f", score)[0], int(entry.get(3, _NORMAL)))
+    return Piece(text.decode(), struct.unpack("<f", score)[0], int(entry.get(3, NORMAL)))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

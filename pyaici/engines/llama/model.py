@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aicirt.contract.errors import VocabularyError
-from pyaici.tokens.gguf_header import read_gguf_header
+from pyaici.tokens.gguf import read_gguf_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,8 +18,7 @@ from lab.system.fetch import pypi_source
 from pyaici.engines.llama import LlamaModel, load_library
 from pyaici.tokens import load_vocabulary
 from pyaici.tokens.companion import Companion
-from pyaici.tokens.gguf import vocabulary_from_gguf
-from pyaici.tokens.gguf_header import GgufHeader, parse_gguf_header
+from pyaici.tokens.gguf import GgufHeader, parse_gguf_header, vocabulary_from_gguf
 from tests.pyaici.tokens.published import original, tokenizer_json
 from tests.pyaici.tokens.test_published import normal, spellable
 from tests.pyaici.tokens.texts import PLAIN

@@ -17,8 +17,8 @@ from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import BytesTokenizer, load_tokenizer
 from lab.system.fetch import npm_file, pypi_file
 from pyaici.tokens import Vocabulary, load_vocabulary, read_rank_file, vocabulary_from_ranks
-from pyaici.tokens.markup import markup
-from pyaici.tokens.pattern import oniguruma_pattern
+from pyaici.tokens.token_lists import oniguruma_pattern
+from pyaici.tokens.tokenizer_json import markup
 from tests.pyaici.tokens.published import vocabulary
 from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN, RAW
 

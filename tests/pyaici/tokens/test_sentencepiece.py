@@ -13,7 +13,7 @@ from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import load_tokenizer
 from lab.system.fetch import pypi_file
 from pyaici.tokens import Vocabulary, load_vocabulary
-from pyaici.tokens.markup import markup
+from pyaici.tokens.tokenizer_json import markup
 from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN, RAW
 
 #: Mistral's models: byte pair encoding with byte fallback; the later ones have hundreds of control tokens

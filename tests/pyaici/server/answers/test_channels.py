@@ -25,7 +25,7 @@ from pyaici.server.answers.stops import Stop
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.requests import ChatRequest
 from pyaici.server.http.users import Role, User
-from pyaici.tokens.markup import markup
+from pyaici.tokens.tokenizer_json import markup
 from tests.pyaici.server.answers.events import joined
 from tests.pyaici.server.openai.byte_model import byte_model
 from tests.pyaici.server.openai.templates import TEMPLATES
