@@ -16,7 +16,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lab.measurement.chi_square import p_value
 from lab.report import Report
 from lab.servers.keystrokes import measure
-from pyaici.cpc import CoverTree, Session, TokenTrie, enumeration, exact, heal_context
+from pyaici.cpc import (
+    CoverTree,
+    Distributions,
+    Session,
+    TokenTrie,
+    enumerate_covers,
+    heal_context,
+    sample_exact,
+)
 from pyaici.engines.hf import EngineModel, HfEngine
 from pyaici.models import default_model_path
 
@@ -60,12 +68,12 @@ RATIO_TARGET = 0.4
 class Replay:
     """Replays the log-probabilities that a model returned in a session, without running it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, distributions: Distributions) -> None:
+        self._distributions = distributions
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        rows = np.empty((len(histories), len(self._session.trie.order)))
-        rows[:, self._session.trie.order] = self._session.logprobs(histories)
+        rows = np.empty((len(histories), len(self._distributions.trie.order)))
+        rows[:, self._distributions.trie.order] = self._distributions.logprobs(histories)
         return rows
 
 
@@ -84,7 +92,7 @@ def run(report: Report) -> None:
         context, prefix = heal_context(*PAIRS[name])
         tokens = tokenizer.encode(context)
         tree = Session(EngineModel(engine), trie).tree(tokens, prefix.encode())
-        enumeration.expand(tree)
+        enumerate_covers(tree)
         histories = sum(1 for _ in tree.nodes())
         far.append(masked_distance(tree))
         healed.append(1 - share_of(tree, tuple(tokenizer.encode(prefix)[:-1])))
@@ -184,14 +192,14 @@ def _draw(tree: CoverTree, samples: int, seed: int) -> tuple[Counter[tuple[int, 
 
     Returns the counts of covers, and the mean evaluations and trials of the first sample of each session.
     """
-    model = Replay(tree.session)
+    model = Replay(tree.distributions)
     rng = np.random.default_rng(seed)
     counts: Counter[tuple[int, ...]] = Counter()
     evaluations, trials = [], []
     for _ in range(samples // _FRESH):
-        fresh = Session(model, tree.session.trie).tree(tree.context, tree.prefix)
+        fresh = Session(model, tree.distributions.trie).tree(tree.context, tree.prefix)
         for number in range(_FRESH):
-            cover, certificate = exact.sample(fresh, rng)
+            cover, certificate = sample_exact(fresh, rng)
             counts[cover.tokens] += 1
             if number == 0:
                 evaluations.append(certificate.model_evals)
@@ -211,7 +219,7 @@ def _type(
     times, evaluations = [], []
     for end in range(len(prefix) - len(typed) + 1, len(prefix) + 1):
         start = time.perf_counter()
-        _, certificate = exact.sample(session.tree(tokens, prefix[:end].encode()), rng)
+        _, certificate = sample_exact(session.tree(tokens, prefix[:end].encode()), rng)
         times.append((time.perf_counter() - start) * 1e3)
         evaluations.append(certificate.model_evals)
     return times[0], times[1:], evaluations[1:]

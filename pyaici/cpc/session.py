@@ -1,20 +1,16 @@
-"""A cache of a model's distributions, for the next sample and the next keystroke."""
+"""Sessions: the trees of successive prefixes and contexts, such as those of the keystrokes of a user."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import re
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pyaici.cpc.tree import CoverTree
+from pyaici.cpc.tree import CoverTree, Distributions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from pyaici.cpc.model import Model
+    from pyaici.cpc.tree import Model
     from pyaici.cpc.trie import TokenTrie
 
 #: About 340 distributions over 49 152 tokens: the histories of a line that is being typed.
@@ -24,21 +20,16 @@ MAX_BYTES = 128 << 20
 GREEDY_BELOW = 1e-6
 
 
-class Session:
-    """A model and a cache of its distributions. Use from a single thread.
+class Session(Distributions):
+    """A model, a cache of its distributions, and the last tree. Use from a single thread.
 
-    The cache keeps whole distributions, as float64 in the trie's order, and evicts the least recently used.
-    All bounds of a prefix follow from them. After a character is typed or deleted, or after the context
-    grows by the typed text, a new tree therefore reuses all histories that it shares with earlier ones.
+    All bounds of a prefix follow from the cached distributions. After a character is typed or deleted, or
+    after the context grows by the typed text, a new tree therefore reuses all histories that it shares with
+    earlier ones.
     """
 
     def __init__(self, model: Model, trie: TokenTrie, max_bytes: int = MAX_BYTES) -> None:
-        self.trie = trie
-        #: number of histories that the model has evaluated
-        self.evaluations = 0
-        self._model = model
-        self._room = max_bytes
-        self._known: OrderedDict[tuple[int, ...], NDArray[np.float64]] = OrderedDict()
+        super().__init__(model, trie, max_bytes)
         self._last: tuple[tuple[tuple[int, ...], bytes, float], CoverTree] | None = None
 
     def tree(
@@ -64,25 +55,30 @@ class Session:
             self._last = (key, CoverTree(self, *key))
         return self._last[1]
 
-    def known(self, history: tuple[int, ...]) -> NDArray[np.float64] | None:
-        """Returns the cached log-probabilities after a history (trie order, float64 [V]), or None."""
-        if (found := self._known.get(history)) is not None:
-            self._known.move_to_end(history)
-        return found
 
-    def logprobs(self, histories: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """Returns `known` of every history; evaluates all missing histories in one call of the model."""
-        found = {history: self.known(history) for history in histories}
-        missing = [history for history, row in found.items() if row is None]
-        if missing:
-            self.evaluations += len(missing)
-            for history, row in zip(missing, self._model.logprobs(missing), strict=True):
-                found[history] = self._keep(history, row[self.trie.order])
-        return [row for history in histories if (row := found[history]) is not None]
+#: Most characters that are moved: the longer the prefix, the more ways there are to spell it.
+MAX_MOVED = 64
 
-    def _keep(self, history: tuple[int, ...], row: NDArray[np.float64]) -> NDArray[np.float64]:
-        self._known[history] = row
-        self._room -= row.nbytes
-        while self._room < 0 and self._known:
-            self._room += self._known.popitem(last=False)[1].nbytes
-        return row
+#: the last white space that follows another character, and everything after it
+_LAST_PIECE = re.compile(r"(?<=\S)\s+\S*\Z")
+
+
+def heal_context(context: str, prefix: str, max_moved: int = MAX_MOVED) -> tuple[str, str]:
+    """Moves the context's last piece into the prefix; returns the new context and prefix (the same text).
+
+    A context that is tokenized by itself ends with tokens that the model would not see in the whole text.
+    For example, four spaces before ``print`` become a token of three spaces and the token `` print``.
+    Samples are exact only relative to the context's tokens, so these must not bias the continuation.
+
+    The piece begins where white space follows another character: tokenizers of the GPT-2 family begin a
+    token there, whatever follows. (Tokenizers that join line breaks to the punctuation before them differ
+    in that case.) If the prefix itself begins at such a place, nothing is moved. If the last `max_moved`
+    characters contain no such place, nothing is moved, unless they are the whole context.
+    """
+    if prefix[:1].isspace() and not context[-1:].isspace():
+        return context, prefix
+    found = _LAST_PIECE.search(context)
+    start = found.start() if found is not None else 0
+    if len(context) - start > max_moved:
+        return context, prefix
+    return context[:start], context[start:] + prefix

@@ -12,27 +12,211 @@ The Z of a history that has not been evaluated is between 0 and 1, which bounds 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from pyaici.cpc.cover import Cover, dead
+from aicirt.contract.errors import AiciError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from pyaici.cpc.session import Session
-    from pyaici.cpc.trie import Compatible
+    from pyaici.cpc.trie import Compatible, TokenTrie
 
 
-def log_sum(values: NDArray[np.float64]) -> float:
-    """Returns ln of the sum of exponentials; -inf for an empty array."""
-    if not len(values) or (largest := float(values.max())) == -math.inf:
-        return -math.inf
-    return largest + math.log(float(np.exp(values - largest).sum()))
+class DeadPrefixError(AiciError):
+    """No token sequence begins with the prefix, or the model gives all such sequences probability 0."""
+
+    code: ClassVar[str] = "dead_prefix"
+
+
+def dead(prefix: bytes, position: int) -> DeadPrefixError:
+    """Returns the error for a prefix that no token continues from byte `position`."""
+    shown = prefix[position:].decode("utf-8", "backslashreplace")
+    return DeadPrefixError(f"A(i)=∅: no token fits {shown!r}, the prefix from byte {position} on")
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Tokens whose text begins with the prefix; the last token reaches the end of the prefix or beyond."""
+
+    tokens: tuple[int, ...]
+    #: bytes of the tokens: the prefix, and the bytes of the last token beyond it
+    text: bytes
+
+
+class Model(Protocol):
+    """A source of next-token distributions, which may cache work between calls."""
+
+    def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+        """Returns the normalised natural log-probabilities of the next token after each history, [B, V]."""
+        ...
+
+
+class Distributions:
+    """A model and a cache of its distributions. Use from a single thread.
+
+    The cache keeps whole distributions, as float64 in the trie's order, and evicts the least recently used.
+    """
+
+    def __init__(self, model: Model, trie: TokenTrie, max_bytes: int) -> None:
+        self.trie = trie
+        #: number of histories that the model has evaluated
+        self.evaluations = 0
+        self._model = model
+        self._room = max_bytes
+        self._known: OrderedDict[tuple[int, ...], NDArray[np.float64]] = OrderedDict()
+
+    def known(self, history: tuple[int, ...]) -> NDArray[np.float64] | None:
+        """Returns the cached log-probabilities after a history (trie order, float64 [V]), or None."""
+        if (found := self._known.get(history)) is not None:
+            self._known.move_to_end(history)
+        return found
+
+    def logprobs(self, histories: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
+        """Returns `known` of every history; evaluates all missing histories in one call of the model."""
+        found = {history: self.known(history) for history in histories}
+        missing = [history for history, row in found.items() if row is None]
+        if missing:
+            self.evaluations += len(missing)
+            for history, row in zip(missing, self._model.logprobs(missing), strict=True):
+                found[history] = self._keep(history, row[self.trie.order])
+        return [row for history in histories if (row := found[history]) is not None]
+
+    def _keep(self, history: tuple[int, ...], row: NDArray[np.float64]) -> NDArray[np.float64]:
+        self._known[history] = row
+        self._room -= row.nbytes
+        while self._room < 0 and self._known:
+            self._room += self._known.popitem(last=False)[1].nbytes
+        return row
+
+
+class CoverTree:
+    """The covers of a prefix after a context, at a given temperature. Created by `Session.tree`."""
+
+    def __init__(
+        self,
+        distributions: Distributions,
+        context: tuple[int, ...],
+        prefix: bytes,
+        temperature: float,
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self.distributions = distributions
+        self.context = context
+        self.prefix = prefix
+        self.temperature = temperature
+        self._fresh = fresh
+        self._root: Node | None = None
+        self._compatible: dict[int, Compatible] = {}
+
+    @property
+    def root(self) -> Node:
+        """The node of the empty history. Raises DeadPrefixError if no cover has a positive probability."""
+        if self._root is None:
+            self._root = self.evaluate((), 0)
+            self._add_known(self._root)
+        if self._root.upper == -math.inf:
+            raise dead(self.prefix, 0)
+        return self._root
+
+    def evaluate(self, history: tuple[int, ...], position: int) -> Node:
+        """Returns the node of a history that spells `position` bytes of the prefix, without attaching it."""
+        (row,) = self.distributions.logprobs([self.context + history])
+        return self._node(history, position, row, None, 0)
+
+    def expand(self, places: Sequence[tuple[Node, int]]) -> None:
+        """Evaluates the histories after these partial tokens in one batch, and updates all bounds."""
+        histories = [self.context + self._child_history(node, place) for node, place in places]
+        for (node, place), row in zip(places, self.distributions.logprobs(histories), strict=True):
+            child = self._attach(node, place, row)
+            self._add_known(child)
+            _back_up(child)
+
+    def compatible(self, position: int) -> Compatible:
+        """Returns the tokens compatible with the prefix from byte `position` on."""
+        if position not in self._compatible:
+            self._compatible[position] = self.distributions.trie.compatible(self.prefix[position:])
+        return self._compatible[position]
+
+    def weights(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the weights of log-probabilities `row` at the tree's temperature.
+
+        At 1, the weights are `row` itself; at other temperatures, the log-probabilities of the tempered
+        distribution, normalised over all tokens. At 0, a weight is the difference to the most likely
+        token, which decides in the limit.
+        """
+        if self.temperature == 1:
+            return row
+        if self.temperature == 0:
+            return row - float(row.max())
+        scaled = row / self.temperature
+        return scaled - log_sum(scaled)
+
+    def cover(self, history: tuple[int, ...]) -> Cover:
+        """Returns the cover of these tokens, with their text."""
+        return Cover(history, self.distributions.trie.vocabulary.decode(history))
+
+    def nodes(self) -> Iterator[Node]:
+        """Yields all evaluated nodes, parents first."""
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack += [child for child in node.children if child is not None]
+
+    def _node(
+        self,
+        history: tuple[int, ...],
+        position: int,
+        row: NDArray[np.float64],
+        parent: Node | None,
+        place: int,
+    ) -> Node:
+        order = self.distributions.trie.order
+        compatible = self.compatible(position)
+        weights = self.weights(row)
+        covering = compatible.covering
+        return Node(
+            history=history,
+            position=position,
+            covering=order[covering],
+            # a copy, so that the tree does not keep whole distributions in memory
+            log_covering=weights[covering].copy(),
+            partial=order[compatible.partial],
+            log_partial=weights[compatible.partial],
+            parent=parent,
+            place=place,
+        )
+
+    def _child_history(self, node: Node, place: int) -> tuple[int, ...]:
+        return (*node.history, int(node.partial[place]))
+
+    def _attach(self, node: Node, place: int, row: NDArray[np.float64]) -> Node:
+        history = self._child_history(node, place)
+        position = node.position + len(self.distributions.trie.vocabulary.tokens[history[-1]])
+        child = self._node(history, position, row, node, place)
+        node.children[place] = child
+        return child
+
+    def _add_known(self, start: Node) -> None:
+        """Attaches below a node all histories whose distributions are in the cache, unless `fresh`."""
+        if self._fresh:
+            return
+        found = [start]
+        for node in found:
+            for place in range(len(node.partial)):
+                row = self.distributions.known(self.context + self._child_history(node, place))
+                if row is not None:
+                    found.append(self._attach(node, place, row))
+        # deeper nodes were found later
+        for node in reversed(found[1:]):
+            _update_parent(node)
 
 
 @dataclass(eq=False, slots=True)
@@ -102,130 +286,6 @@ def _search(cumulated: NDArray[np.float64], rng: np.random.Generator) -> int:
     return int(np.searchsorted(cumulated, target, side="right"))
 
 
-class CoverTree:
-    """The covers of a prefix after a context, at a given temperature. Created by `Session.tree`."""
-
-    def __init__(
-        self,
-        session: Session,
-        context: tuple[int, ...],
-        prefix: bytes,
-        temperature: float,
-        *,
-        fresh: bool = False,
-    ) -> None:
-        self.session = session
-        self.context = context
-        self.prefix = prefix
-        self.temperature = temperature
-        self._fresh = fresh
-        self._root: Node | None = None
-        self._compatible: dict[int, Compatible] = {}
-
-    @property
-    def root(self) -> Node:
-        """The node of the empty history. Raises DeadPrefixError if no cover has a positive probability."""
-        if self._root is None:
-            self._root = self.evaluate((), 0)
-            self._add_known(self._root)
-        if self._root.upper == -math.inf:
-            raise dead(self.prefix, 0)
-        return self._root
-
-    def evaluate(self, history: tuple[int, ...], position: int) -> Node:
-        """Returns the node of a history that spells `position` bytes of the prefix, without attaching it."""
-        (row,) = self.session.logprobs([self.context + history])
-        return self._node(history, position, row, None, 0)
-
-    def expand(self, places: Sequence[tuple[Node, int]]) -> None:
-        """Evaluates the histories after these partial tokens in one batch, and updates all bounds."""
-        histories = [self.context + self._child_history(node, place) for node, place in places]
-        for (node, place), row in zip(places, self.session.logprobs(histories), strict=True):
-            child = self._attach(node, place, row)
-            self._add_known(child)
-            _back_up(child)
-
-    def compatible(self, position: int) -> Compatible:
-        """Returns the tokens compatible with the prefix from byte `position` on."""
-        if position not in self._compatible:
-            self._compatible[position] = self.session.trie.compatible(self.prefix[position:])
-        return self._compatible[position]
-
-    def weights(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the weights of log-probabilities `row` at the tree's temperature.
-
-        At 1, the weights are `row` itself; at other temperatures, the log-probabilities of the tempered
-        distribution, normalised over all tokens. At 0, a weight is the difference to the most likely
-        token, which decides in the limit.
-        """
-        if self.temperature == 1:
-            return row
-        if self.temperature == 0:
-            return row - float(row.max())
-        scaled = row / self.temperature
-        return scaled - log_sum(scaled)
-
-    def cover(self, history: tuple[int, ...]) -> Cover:
-        """Returns the cover of these tokens, with their text."""
-        return Cover(history, self.session.trie.vocabulary.decode(history))
-
-    def nodes(self) -> Iterator[Node]:
-        """Yields all evaluated nodes, parents first."""
-        stack = [self.root]
-        while stack:
-            node = stack.pop()
-            yield node
-            stack += [child for child in node.children if child is not None]
-
-    def _node(
-        self,
-        history: tuple[int, ...],
-        position: int,
-        row: NDArray[np.float64],
-        parent: Node | None,
-        place: int,
-    ) -> Node:
-        order = self.session.trie.order
-        compatible = self.compatible(position)
-        weights = self.weights(row)
-        covering = compatible.covering
-        return Node(
-            history=history,
-            position=position,
-            covering=order[covering],
-            # a copy, so that the tree does not keep whole distributions in memory
-            log_covering=weights[covering].copy(),
-            partial=order[compatible.partial],
-            log_partial=weights[compatible.partial],
-            parent=parent,
-            place=place,
-        )
-
-    def _child_history(self, node: Node, place: int) -> tuple[int, ...]:
-        return (*node.history, int(node.partial[place]))
-
-    def _attach(self, node: Node, place: int, row: NDArray[np.float64]) -> Node:
-        history = self._child_history(node, place)
-        position = node.position + len(self.session.trie.vocabulary.tokens[history[-1]])
-        child = self._node(history, position, row, node, place)
-        node.children[place] = child
-        return child
-
-    def _add_known(self, start: Node) -> None:
-        """Attaches below a node all histories whose distributions are in the cache, unless `fresh`."""
-        if self._fresh:
-            return
-        found = [start]
-        for node in found:
-            for place in range(len(node.partial)):
-                row = self.session.known(self.context + self._child_history(node, place))
-                if row is not None:
-                    found.append(self._attach(node, place, row))
-        # deeper nodes were found later
-        for node in reversed(found[1:]):
-            _update_parent(node)
-
-
 def _update_parent(node: Node) -> None:
     assert node.parent is not None
     node.parent.child_upper[node.place], node.parent.child_lower[node.place] = node.upper, node.lower
@@ -237,3 +297,10 @@ def _back_up(node: Node) -> None:
     while node.parent is not None:
         _update_parent(node)
         node = node.parent
+
+
+def log_sum(values: NDArray[np.float64]) -> float:
+    """Returns ln of the sum of exponentials; -inf for an empty array."""
+    if not len(values) or (largest := float(values.max())) == -math.inf:
+        return -math.inf
+    return largest + math.log(float(np.exp(values - largest).sum()))

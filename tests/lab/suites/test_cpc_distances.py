@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.suites.cpc import cover_probabilities, masked_distance, share_of
-from pyaici.cpc import enumeration
+from pyaici.cpc import enumerate_covers
 from tests.pyaici.cpc.tiny import VOCAB, brute, conditioned, make, tv
 
 
@@ -14,7 +14,7 @@ def test_distances_equal_brute_force() -> None:
         model, session = make(seed)
         vocab = session.trie.vocabulary
         tree = session.tree((2,), b"print")
-        enumeration.expand(tree)
+        enumerate_covers(tree)
         exactly = conditioned(brute(model, vocab, b"print", (2,)))
         assert cover_probabilities(tree) == pytest.approx(exactly)
         assert masked_distance(tree) == pytest.approx(

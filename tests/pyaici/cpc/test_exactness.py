@@ -19,10 +19,11 @@ from pyaici.cpc import (
     DeadPrefixError,
     Session,
     TokenTrie,
-    enumeration,
-    exact,
+    enumerate_covers,
     most_likely,
-    pcas,
+    sample_enumerated,
+    sample_exact,
+    sample_pcas,
 )
 from tests.pyaici.cpc.tiny import (
     TableLM,
@@ -40,7 +41,7 @@ SEEDS = (1, 2, 3, 6, 11, 12, 13, 14)
 
 
 def enumerate_all(tree: CoverTree, rng: np.random.Generator) -> tuple[Cover, Certificate]:
-    return enumeration.sample(tree, rng, eps=0.0)
+    return sample_enumerated(tree, rng, eps=0.0)
 
 
 # -- probabilities --------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def test_z_and_every_conditional_probability(prefix: bytes, temperature: float) 
         model, session = make(seed)
         covers = brute(model, session.trie.vocabulary, prefix, temperature=temperature)
         tree = session.tree((), prefix, temperature)
-        enumeration.expand(tree)
+        enumerate_covers(tree)
         assert tree.root.lower == tree.root.upper
         assert math.isclose(math.exp(tree.root.upper), sum(covers.values()), rel_tol=1e-10)
         assert {*known_covers(tree)} == {*covers}
@@ -79,11 +80,11 @@ def test_any_vocabulary_even_with_equal_tokens(tokens: list[bytes], prefix: byte
     covers = brute(model, session.trie.vocabulary, prefix)
     tree = session.tree((), prefix)
     if not covers:
-        for sample in (exact.sample, enumerate_all, most_likely):
+        for sample in (sample_exact, enumerate_all, most_likely):
             with pytest.raises(DeadPrefixError, match="A\\(i\\)=∅"):
                 sample(tree, np.random.default_rng(0))
         return
-    enumeration.expand(tree)
+    enumerate_covers(tree)
     assert known_covers(tree) == pytest.approx(covers, abs=1e-12)
     assert math.isclose(math.exp(tree.root.upper), sum(covers.values()), rel_tol=1e-10)
 
@@ -113,9 +114,9 @@ def count(
 @pytest.mark.parametrize("seed", SEEDS)
 def test_exact_samples_have_the_exact_distribution(seed: int) -> None:
     """Each fresh session gives five samples, so the first ones are drawn before anything is known."""
-    counts, exactly = count(seed, b"print", exact.sample, 8_000, 5, 1.0)
+    counts, exactly = count(seed, b"print", sample_exact, 8_000, 5, 1.0)
     assert p_value(counts, exactly) > ALPHA
-    counts, exactly = count(seed, b"prin", exact.sample, 5_000, 2_500, 0.7)
+    counts, exactly = count(seed, b"prin", sample_exact, 5_000, 2_500, 0.7)
     assert p_value(counts, exactly) > ALPHA
 
 
@@ -127,13 +128,13 @@ def test_enumerated_samples_have_the_exact_distribution(seed: int) -> None:
 
 def test_masks_at_every_step_fail_the_same_test() -> None:
     """Negative control: the test detects a real bias."""
-    values = [p_value(*count(seed, b"print", pcas.sample, 2_000, 2_000, 1.0)) for seed in SEEDS]
+    values = [p_value(*count(seed, b"print", sample_pcas, 2_000, 2_000, 1.0)) for seed in SEEDS]
     assert sum(value < ALPHA for value in values) >= 6
 
 
 def test_masks_at_every_step_have_the_documented_distribution() -> None:
     for seed in SEEDS[:3]:
-        counts, _ = count(seed, b"print", pcas.sample, 3_000, 3_000, 1.0)
+        counts, _ = count(seed, b"print", sample_pcas, 3_000, 3_000, 1.0)
         model, session = make(seed)
         masked = brute(model, session.trie.vocabulary, b"print", masked=True)
         assert math.isclose(sum(masked.values()), 1.0) and p_value(counts, masked) > ALPHA
@@ -150,7 +151,7 @@ def test_worked_example_of_the_documentation() -> None:
     vocab = vocabulary(tokens)
     model = TableLM(rows, vocab.vocab_size)
     tree = Session(model, TokenTrie(vocab)).tree((), b"pri")
-    enumeration.expand(tree)
+    enumerate_covers(tree)
     found = conditioned(known_covers(tree))
     assert found[(5,)] == pytest.approx(0.797, abs=1e-3) and found[(6,)] == pytest.approx(0.199, abs=1e-3)
     masked = brute(model, vocab, b"pri", masked=True)
@@ -167,7 +168,7 @@ def test_trial_fails_only_at_a_new_history() -> None:
         tree = session.tree((), b"print")
         rng = np.random.default_rng(seed)
         for _ in range(30):
-            _, certificate = exact.sample(tree, rng)
+            _, certificate = sample_exact(tree, rng)
             assert certificate.trials <= 1 + certificate.model_evals
             assert certificate.log_z_lower <= certificate.log_z_upper
         assert session.evaluations == len(model.evaluated) == len(set(model.evaluated)) <= 15
@@ -178,7 +179,7 @@ def test_exact_samples_cost_less_than_enumeration() -> None:
     spent = []
     for seed in range(200):
         _, session = make(seed)
-        spent.append(exact.sample(session.tree((), b"print"), np.random.default_rng(seed))[1].model_evals)
+        spent.append(sample_exact(session.tree((), b"print"), np.random.default_rng(seed))[1].model_evals)
     _, session = make(0)
     _, all_of_them = enumerate_all(session.tree((), b"print"), np.random.default_rng(0))
     assert all_of_them.model_evals == 15 and np.mean(spent) < 0.4 * 15
@@ -199,9 +200,9 @@ def test_bounds_hold_at_every_budget(seed: int, prefix: bytes, budget: int, use_
     tree = session.tree((), prefix)
     rng = np.random.default_rng(seed)
     if use_exact:
-        cover, certificate = exact.sample(tree, rng, budget)
+        cover, certificate = sample_exact(tree, rng, budget)
     else:
-        cover, certificate = enumeration.sample(tree, rng, eps=0.0, budget=budget)
+        cover, certificate = sample_enumerated(tree, rng, eps=0.0, budget=budget)
     known = known_covers(tree)
     if not known:  # a walk with masks has found a cover
         assert certificate.tv_bound == 1
@@ -224,14 +225,14 @@ def test_enumeration_stops_at_eps() -> None:
         evaluations = 0
         for seed in range(20):
             _, session = make(seed)
-            _, certificate = enumeration.sample(session.tree((), b"print"), np.random.default_rng(0), eps)
+            _, certificate = sample_enumerated(session.tree((), b"print"), np.random.default_rng(0), eps)
             assert certificate.tv_bound is not None and certificate.tv_bound <= eps
             evaluations += certificate.model_evals
         spent.append(evaluations)
     assert spent[0] < spent[1] < spent[2] == 20 * 15
 
 
-@pytest.mark.parametrize("sample", [exact.sample, enumeration.sample])
+@pytest.mark.parametrize("sample", [sample_exact, sample_enumerated])
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
 def test_fresh_trees_repeat_covers_whatever_is_known(sample: Sample, temperature: float) -> None:
     def draw(session: Session, seed: int) -> tuple[int, ...]:
@@ -241,7 +242,7 @@ def test_fresh_trees_repeat_covers_whatever_is_known(sample: Sample, temperature
     alone = [draw(make(1)[1], seed) for seed in range(40)]
     _, session = make(1)
     assert [draw(session, seed) for seed in range(40)] == alone
-    enumeration.expand(session.tree((), b"print", temperature))
+    enumerate_covers(session.tree((), b"print", temperature))
     evaluated = session.evaluations
     assert [draw(session, seed) for seed in range(40)] == alone
     assert session.evaluations == evaluated
@@ -253,7 +254,7 @@ def test_fresh_trees_repeat_covers_whatever_is_known(sample: Sample, temperature
 def test_temperature_0_is_the_limit_of_low_temperatures() -> None:
     for seed in range(30):
         model, session = make(seed)
-        cover, certificate = exact.sample(session.tree((), b"print", 0.0), np.random.default_rng(0))
+        cover, certificate = sample_exact(session.tree((), b"print", 0.0), np.random.default_rng(0))
         cold = brute(model, session.trie.vocabulary, b"print", temperature=0.01)
         assert cover.tokens == max(cold, key=lambda tokens: cold[tokens])
         assert certificate.model_evals <= 15 and not certificate.approximate
@@ -261,8 +262,8 @@ def test_temperature_0_is_the_limit_of_low_temperatures() -> None:
     differs = 0
     for seed in range(30):
         _, session = make(seed)
-        best = exact.sample(session.tree((), b"print", 0.0), np.random.default_rng(0))[0]
-        differs += best != pcas.sample(session.tree((), b"print", 0.0), np.random.default_rng(0))[0]
+        best = sample_exact(session.tree((), b"print", 0.0), np.random.default_rng(0))[0]
+        differs += best != sample_pcas(session.tree((), b"print", 0.0), np.random.default_rng(0))[0]
     assert differs > 3, "the best token at each step gives another result"
 
 

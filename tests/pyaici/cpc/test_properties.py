@@ -13,14 +13,15 @@ from pyaici.cpc import (
     DeadPrefixError,
     Session,
     TokenTrie,
-    enumeration,
-    exact,
-    heal,
+    enumerate_covers,
     heal_context,
     most_likely,
-    pcas,
+    sample_enumerated,
+    sample_exact,
+    sample_healed,
+    sample_pcas,
 )
-from pyaici.cpc.pcas import truncated
+from pyaici.cpc.samplers import truncated
 from pyaici.tokens import Vocabulary
 from tests.pyaici.cpc.tiny import VOCAB, TableLM, brute, conditioned, known_covers, make, tv, vocabulary
 
@@ -33,7 +34,7 @@ def z(session: Session, prefix: bytes, context: tuple[int, ...] = ()) -> float:
     if not prefix:
         return 1.0
     tree = session.tree(context, prefix)
-    enumeration.expand(tree)
+    enumerate_covers(tree)
     return math.exp(tree.root.upper)
 
 
@@ -45,10 +46,10 @@ def test_empty_prefix_needs_no_evaluation() -> None:
     for temperature in (0.0, 0.7, 1.0):
         tree = session.tree((1, 2), b"", temperature)
         for cover, certificate in (
-            exact.sample(tree, rng()),
-            enumeration.sample(tree, rng()),
-            pcas.sample(tree, rng()),
-            heal.sample(tree, rng(), list),
+            sample_exact(tree, rng()),
+            sample_enumerated(tree, rng()),
+            sample_pcas(tree, rng()),
+            sample_healed(tree, rng(), list),
             most_likely(tree, rng()),
         ):
             assert (cover.tokens, cover.text) == ((), b"")
@@ -82,7 +83,7 @@ def test_equal_tokens_share_their_mass() -> None:
     model, session = make(3, tokens)
     covers = brute(model, session.trie.vocabulary, b"pri")
     tree = session.tree((), b"pri")
-    enumeration.expand(tree)
+    enumerate_covers(tree)
     found = conditioned(known_covers(tree))
     first, second = (VOCAB.index(b"print"),), (len(VOCAB),)
     assert found[first] / found[second] == pytest.approx(covers[first] / covers[second])
@@ -98,7 +99,7 @@ def test_incompatible_token_changes_only_z() -> None:
             history: {**row, len(vocab.tokens) - 3: 1 - sum(row.values())} for history, row in scaled.items()
         }
         tree = Session(TableLM(extra, vocab.vocab_size), TokenTrie(vocab)).tree((), b"ab")
-        enumeration.expand(tree)
+        enumerate_covers(tree)
         found.append(conditioned(known_covers(tree)))
     assert found[0] == pytest.approx(found[1], abs=1e-6)
 
@@ -106,17 +107,17 @@ def test_incompatible_token_changes_only_z() -> None:
 def test_masks_are_exact_if_every_cover_is_one_token() -> None:
     model, session = make(5)
     tree = session.tree((), b"x")
-    cover, certificate = pcas.sample(tree, rng())
+    cover, certificate = sample_pcas(tree, rng())
     assert not certificate.approximate and certificate.tv_bound == 0.0
     vocab = session.trie.vocabulary
     assert tv(conditioned(brute(model, vocab, b"x")), brute(model, vocab, b"x", masked=True)) < 1e-12
-    assert heal.sample(tree, rng(), lambda text: [VOCAB.index(text)])[0] == cover
+    assert sample_healed(tree, rng(), lambda text: [VOCAB.index(text)])[0] == cover
 
 
 def test_context_precedes_every_history() -> None:
     model, session = make(1)
     tree = session.tree((4, 4), b"pri")
-    enumeration.expand(tree)
+    enumerate_covers(tree)
     assert known_covers(tree) == pytest.approx(brute(model, session.trie.vocabulary, b"pri", (4, 4)))
     assert all(history[:2] == (4, 4) for history in model.evaluated)
 
@@ -128,11 +129,11 @@ def test_keystrokes_reuse_known_histories() -> None:
     """Typing, deleting, and a context that grows by the typed text: no history is evaluated twice."""
     model, session = make(2)
     for prefix in (b"p", b"pr", b"pri", b"prin", b"print", b"prin", b"pri"):
-        exact.sample(session.tree((), prefix), rng())
-        enumeration.sample(session.tree((), prefix), rng(), eps=0.0)
+        sample_exact(session.tree((), prefix), rng())
+        sample_enumerated(session.tree((), prefix), rng(), eps=0.0)
     assert len(model.evaluated) == len(set(model.evaluated)) == 15
     before = session.evaluations
-    _, certificate = exact.sample(session.tree((0,), b"rint"), rng())
+    _, certificate = sample_exact(session.tree((0,), b"rint"), rng())
     assert certificate.model_evals == 0 and session.evaluations == before
 
 
@@ -141,7 +142,7 @@ def test_keystroke_takes_at_most_one_evaluation_on_average() -> None:
     for seed in range(100):
         _, session = make(seed)
         for length in range(1, 6):
-            _, certificate = exact.sample(session.tree((), b"print"[:length]), rng(seed))
+            _, certificate = sample_exact(session.tree((), b"print"[:length]), rng(seed))
             spent.append(certificate.model_evals)
     assert np.mean(spent) <= 1.0
 
@@ -149,13 +150,13 @@ def test_keystroke_takes_at_most_one_evaluation_on_average() -> None:
 def test_cache_is_bounded_and_evicted_histories_are_reevaluated() -> None:
     model, session = make(2, max_bytes=4 * 18 * 8)
     tree = session.tree((), b"print")
-    enumeration.expand(tree)
+    enumerate_covers(tree)
     covers = known_covers(tree)
     assert covers == pytest.approx(brute(model, session.trie.vocabulary, b"print"))
     assert sum(session.known(history) is not None for history in set(model.evaluated)) == 4
     session.tree((), b"x").root  # noqa: B018
     again = session.tree((), b"print")
-    enumeration.expand(again)
+    enumerate_covers(again)
     assert known_covers(again) == pytest.approx(covers) and session.evaluations > 16
 
 
@@ -168,7 +169,7 @@ def test_dead_prefix_raises_an_error(prefix: bytes) -> None:
     _, session = make()
     for temperature in (1.0, 0.0):
         tree = session.tree((), prefix, temperature)
-        for sample in (exact.sample, enumeration.sample, pcas.sample):
+        for sample in (sample_exact, sample_enumerated, sample_pcas):
             with pytest.raises(DeadPrefixError, match=r"A\(i\)=∅"):
                 sample(tree, rng())
 
@@ -183,23 +184,23 @@ def test_prefix_of_probability_0_is_dead() -> None:
             return np.array([row] * len(histories))
 
     session = Session(Never(), TokenTrie(vocab))  # type: ignore[arg-type]
-    for sample in (exact.sample, enumeration.sample):
+    for sample in (sample_exact, sample_enumerated):
         with pytest.raises(DeadPrefixError):
             sample(session.tree((), b"ab"), rng())
-    assert pcas.sample(session.tree((), b"ab"), rng())[0].tokens == (0, 1), "forced, without an evaluation"
+    assert sample_pcas(session.tree((), b"ab"), rng())[0].tokens == (0, 1), "forced, without an evaluation"
     with pytest.raises(DeadPrefixError):
-        heal.sample(session.tree((), b"ab"), rng(), lambda text: [0, 1])
-    assert exact.sample(session.tree((), b"aa"), rng())[0].tokens == (0, 0)
+        sample_healed(session.tree((), b"ab"), rng(), lambda text: [0, 1])
+    assert sample_exact(session.tree((), b"aa"), rng())[0].tokens == (0, 0)
 
 
 def test_prefix_that_ends_inside_a_character() -> None:
     tokens = [bytes([i]) for i in range(256)] + ["é".encode(), "né".encode(), b"no"]
     model, session = make(4, tokens)
     prefix = b"n\xc3"
-    cover, _ = exact.sample(session.tree((), prefix), rng())
+    cover, _ = sample_exact(session.tree((), prefix), rng())
     assert cover.text.startswith(prefix)
     tree = session.tree((), prefix)
-    enumeration.expand(tree)
+    enumerate_covers(tree)
     assert known_covers(tree) == pytest.approx(brute(model, session.trie.vocabulary, prefix))
     assert session.tree((), b"\xff\xfe").root.upper < 0
 
@@ -209,12 +210,12 @@ def test_long_prefix_of_single_bytes() -> None:
     tokens = [b"a", b"b"]
     model, session = make(0, tokens, spread=5.0)
     prefix = b"ab" * 150
-    cover, certificate = enumeration.sample(session.tree((), prefix), rng(), eps=0.0)
+    cover, certificate = sample_enumerated(session.tree((), prefix), rng(), eps=0.0)
     assert cover.text == prefix and certificate.model_evals == 300
     want = sum(float(model.row(cover.tokens[:i])[cover.tokens[i]]) for i in range(300))
     assert want < -750
     assert certificate.log_z_upper == pytest.approx(want)
-    again, more = exact.sample(session.tree((), prefix[:-1]), rng())
+    again, more = sample_exact(session.tree((), prefix[:-1]), rng())
     assert again.text == prefix[:-1] and more.model_evals == 0
 
 
@@ -228,7 +229,7 @@ def test_negative_temperature_is_refused() -> None:
 def test_long_prefixes_take_at_most_the_budget(temperature: float, budget: int) -> None:
     """There are millions of ways to spell this prefix. A walk uses what the search leaves."""
     prefix = b"print" * 20
-    for sample in (exact.sample, enumeration.sample, most_likely):
+    for sample in (sample_exact, sample_enumerated, most_likely):
         _, session = make(3)
         cover, certificate = sample(session.tree((), prefix, temperature), rng(), budget=budget)
         assert cover.text.startswith(prefix) and certificate.approximate
@@ -240,7 +241,7 @@ def test_trial_that_no_history_refuses_stays_within_the_budget(budget: int) -> N
     """Every text of this model begins with the prefix, so that each history of a trial leads to another."""
     vocab = vocabulary([b"c", b"cc"])
     session = Session(TableLM({(): {0: 0.5, 1: 0.5}}, vocab.vocab_size), TokenTrie(vocab))
-    cover, certificate = exact.sample(session.tree((), b"c" * 400, 1.0), rng(), budget=budget)
+    cover, certificate = sample_exact(session.tree((), b"c" * 400, 1.0), rng(), budget=budget)
     assert cover.text.startswith(b"c" * 400) and certificate.approximate
     assert certificate.model_evals == session.evaluations <= budget
 
@@ -249,7 +250,7 @@ def test_trial_that_no_history_refuses_stays_within_the_budget(budget: int) -> N
 def test_a_search_with_a_budget_finds_covers_beside_the_longest_tokens(temperature: float) -> None:
     """No token continues after the longest one, `pr`."""
     vocab = vocabulary([b"p", b"pr", b"rint"])
-    for sample in (exact.sample, enumeration.sample, most_likely):
+    for sample in (sample_exact, sample_enumerated, most_likely):
         session = Session(TableLM({}, vocab.vocab_size), TokenTrie(vocab))
         cover, _ = sample(session.tree((), b"print", temperature), rng(), budget=50)
         assert cover.text == b"print"
@@ -257,7 +258,7 @@ def test_a_search_with_a_budget_finds_covers_beside_the_longest_tokens(temperatu
 
 def test_budget_of_zero() -> None:
     _, session = make(7)
-    cover, certificate = exact.sample(session.tree((), b"print"), rng(), budget=0)
+    cover, certificate = sample_exact(session.tree((), b"print"), rng(), budget=0)
     assert certificate.approximate and certificate.trials == 0 and cover.text.startswith(b"print")
 
 
@@ -270,14 +271,14 @@ def test_walk_with_masks_reports_its_steps() -> None:
     vocab = vocabulary(tokens)
     model = TableLM(rows, vocab.vocab_size)
     tree = Session(model, TokenTrie(vocab)).tree((), b"pri")
-    cover, certificate = pcas.sample(tree, rng())
+    cover, certificate = sample_pcas(tree, rng())
     assert cover.tokens == (4, 5) and certificate.approximate and certificate.tv_bound is None
     assert certificate.debug == ("[branch] |A|=3", "  sampled 'pr'", "[forced] 'i'")
     assert certificate.calls_prefix == certificate.model_evals == 1
-    assert pcas.sample(tree, rng())[0] == cover
-    assert pcas.sample(tree, rng(), top_k=1)[0] == cover
+    assert sample_pcas(tree, rng())[0] == cover
+    assert sample_pcas(tree, rng(), top_k=1)[0] == cover
     for seed in range(50):
-        assert pcas.sample(tree, rng(seed), top_p=0.9)[0] == cover
+        assert sample_pcas(tree, rng(seed), top_p=0.9)[0] == cover
 
 
 @given(
@@ -309,14 +310,14 @@ def test_token_healing_keeps_the_stem() -> None:
         return [VOCAB.index(b"pr"), VOCAB.index(b"in")]
 
     tree = session.tree((), b"prin")
-    found = {heal.sample(tree, rng(seed), tokenize)[0].tokens for seed in range(60)}
+    found = {sample_healed(tree, rng(seed), tokenize)[0].tokens for seed in range(60)}
     assert found == {(VOCAB.index(b"pr"), VOCAB.index(b"in")), (VOCAB.index(b"pr"), VOCAB.index(b"int"))}
     assert model.evaluated == [(VOCAB.index(b"pr"),)]
-    best = heal.sample(session.tree((), b"prin", 0.0), rng(), tokenize)[0].tokens
+    best = sample_healed(session.tree((), b"prin", 0.0), rng(), tokenize)[0].tokens
     row = model.row((VOCAB.index(b"pr"),))
     assert best[-1] == max((VOCAB.index(b"in"), VOCAB.index(b"int")), key=lambda token: row[token])
     with pytest.raises(ValueError, match="is tokenized as b'pr'"):
-        heal.sample(tree, rng(), lambda text: [VOCAB.index(b"pr")])
+        sample_healed(tree, rng(), lambda text: [VOCAB.index(b"pr")])
 
 
 @pytest.mark.parametrize(

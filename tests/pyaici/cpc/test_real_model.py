@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lab.measurement.chi_square import p_value
 from lab.suites.cpc import Replay, cover_probabilities
 from pyaici.client.runtime import Runtime
-from pyaici.cpc import Session, TokenTrie, enumeration, exact, pcas
+from pyaici.cpc import Session, TokenTrie, enumerate_covers, sample_exact, sample_pcas
 from pyaici.engines.hf import EngineModel, HfEngine, Request, Sampling
 from pyaici.models import default_model_path
 from pyaici.toolchain import build_controller
@@ -42,7 +42,7 @@ def test_samples_have_the_distribution_of_the_enumeration(tmp_path: Path) -> Non
         prompt = tuple(tokenizer.encode(CONTEXT))
         trie = TokenTrie(engine.vocabulary)
         tree = Session(EngineModel(engine), trie).tree(prompt, PREFIX.encode())
-        enumeration.expand(tree)
+        enumerate_covers(tree)
         assert sum(1 for _ in tree.nodes()) == 24
         exactly = cover_probabilities(tree)
         assert sum(exactly.values()) == pytest.approx(1.0)
@@ -50,10 +50,10 @@ def test_samples_have_the_distribution_of_the_enumeration(tmp_path: Path) -> Non
         rng = np.random.default_rng(5)
         drawn: dict[str, Counter[tuple[int, ...]]] = {"exact": Counter(), "pcas": Counter()}
         for _ in range(200):
-            fresh = Session(Replay(tree.session), trie).tree(prompt, PREFIX.encode())
+            fresh = Session(Replay(tree.distributions), trie).tree(prompt, PREFIX.encode())
             for _ in range(10):
-                drawn["exact"][exact.sample(fresh, rng)[0].tokens] += 1
-                drawn["pcas"][pcas.sample(fresh, rng)[0].tokens] += 1
+                drawn["exact"][sample_exact(fresh, rng)[0].tokens] += 1
+                drawn["pcas"][sample_pcas(fresh, rng)[0].tokens] += 1
         assert p_value(drawn["exact"], exactly, most=50) > ALPHA > p_value(drawn["pcas"], exactly, most=50)
 
         module = runtime.upload(wasm).id

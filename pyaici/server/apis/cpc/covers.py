@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aicirt.contract.errors import AiciError
-from pyaici.cpc import Certificate, Cover, DeadPrefixError, Session, TokenTrie, enumeration, exact, heal, pcas
+from pyaici.cpc import (
+    Certificate,
+    Cover,
+    DeadPrefixError,
+    Session,
+    TokenTrie,
+    sample_enumerated,
+    sample_exact,
+    sample_healed,
+    sample_pcas,
+)
 from pyaici.engines.engine import (
     BackTracked,
     Finished,
@@ -113,13 +123,13 @@ class Covers:
             rng = np.random.default_rng(request.seed)
             match request.sampler:
                 case "exact":
-                    return exact.sample(tree, rng, request.max_evals)
+                    return sample_exact(tree, rng, request.max_evals)
                 case "enumerate":
-                    return enumeration.sample(tree, rng, budget=request.max_evals)
+                    return sample_enumerated(tree, rng, budget=request.max_evals)
                 case "pcas":
-                    return pcas.sample(tree, rng, request.top_k, request.top_p)
+                    return sample_pcas(tree, rng, request.top_k, request.top_p)
                 case "heal":
-                    return heal.sample(tree, rng, self._tokenize)
+                    return sample_healed(tree, rng, self._tokenize)
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
