@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from pyaici.server.apis import controllers, operations, tokens
 from pyaici.server.apis.cpc import routes as cpc
-from pyaici.server.apis.cpc.covers import Covers
+from pyaici.server.apis.cpc.completion import Covers
 from pyaici.server.apis.messages import routes as messages
 from pyaici.server.apis.ollama import routes as ollama
 from pyaici.server.apis.openai import catalog, chat, completions

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from pyaici.engines.engine import FinishReason, GenerationResult
-from pyaici.server.apis.cpc.completion import Completion
-from pyaici.server.apis.cpc.covers import Covers
+from pyaici.server.apis.cpc.completion import Completion, Covers
 from pyaici.server.apis.cpc.requests import CpcRequest
 from pyaici.server.http.errors import ApiError
 from pyaici.server.service import Service

@@ -11,8 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sse_starlette import ServerSentEvent
 
 from pyaici.cpc import DeadPrefixError
-from pyaici.server.apis.cpc.completion import Completion
-from pyaici.server.apis.cpc.covers import Covers
+from pyaici.server.apis.cpc.completion import Completion, Covers
 from pyaici.server.apis.cpc.ollama import OllamaCompletion
 from pyaici.server.apis.cpc.requests import Backend, CpcRequest, CpcResponse
 from pyaici.server.apis.json_bodies import JsonRoute

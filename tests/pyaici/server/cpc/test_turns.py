@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pyaici.engines.hf.runner import PASS_COST
-from pyaici.server.apis.cpc.completion import Completion
-from pyaici.server.apis.cpc.covers import Covers, Task
+from pyaici.server.apis.cpc.completion import Completion, Covers, Task
 from pyaici.server.apis.cpc.requests import CpcRequest
 from pyaici.server.http.errors import ApiError
 from pyaici.server.service import Service
