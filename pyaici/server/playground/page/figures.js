@@ -1,10 +1,11 @@
-// The figures of a run: time to the first token, speed, tokens by origin, forks, and sizes of masks.
+// What the page shows of a run beside its texts: its figures, the times of its steps, and its variables.
 
-import { describe } from "./dom.js";
+import { describe, make, svg } from "./dom.js";
 
 /** Shortest time in seconds for which a speed is shown: tokens that arrive at once say nothing about it. */
 const SHORTEST = 0.02;
 
+/** The figures of a run: time to the first token, speed, tokens by origin, forks, and sizes of masks. */
 export class Figures {
   constructor(list) {
     this._list = list;
@@ -29,7 +30,7 @@ export class Figures {
       this._firstMade = made;
     }
     const rows = [
-      ["first token", this._first ? milliseconds(this._first - this._start) : "–", "from the click to the first token"],
+      ["first token", this._first ? duration(this._first - this._start) : "–", "from the click to the first token"],
       ["speed", this._speed(transcript, made), "tokens per second of all forks, after the first step"],
       ["sampled", count(usage.sampled_tokens)],
       ["forced", count(usage.forced_tokens), "appended by the controller"],
@@ -58,7 +59,7 @@ function masks({ lanes }) {
   return least === most ? least : `${least} · ${median} · ${most}`;
 }
 
-function milliseconds(value) {
+function duration(value) {
   return value < 1000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(2)} s`;
 }
 
@@ -70,4 +71,125 @@ function quantity(value) {
 
 function count(value) {
   return value.toLocaleString("en");
+}
+
+// -- the times of steps ----------------------------------------------------------------------------------------------
+
+/** Most steps that the plot shows: the last ones. */
+const MAX_STEPS = 160;
+const [WIDTH, HEIGHT] = [3, 40];
+/** The plot's height in medians: a step that read a long prompt would make all other bars invisible. */
+const HIGHEST = 6;
+
+/** A small plot of the time of each step, and of the part of it that controllers added. */
+export class Timeline {
+  constructor(figure, caption) {
+    this._figure = figure;
+    this._caption = caption;
+    this.clear();
+  }
+
+  clear() {
+    this._figure.hidden = true;
+    this._figure.querySelector("svg")?.remove();
+  }
+
+  /** Shows the times of steps {step, control} in seconds; `control` is null if the engine does not measure it. */
+  show(times) {
+    if (times.length === 0) return;
+    const shown = times.slice(-MAX_STEPS);
+    const middle = median(times.map(({ step }) => step));
+    const most = Math.max(Math.min(Math.max(...shown.map(({ step }) => step)), HIGHEST * middle), 1e-6);
+    const bars = shown.flatMap(({ step, control }, at) => [
+      bar(at, step / most, "bar-step"),
+      ...(control === null ? [] : [bar(at, control / most, "bar-control")]),
+    ]);
+    const words = wordsOf(times, middle);
+    const plot = svg(
+      "svg", { viewBox: `0 0 ${WIDTH * MAX_STEPS} ${HEIGHT}`, role: "img", "aria-label": words, preserveAspectRatio: "none" },
+      ...bars,
+    );
+    this._figure.querySelector("svg")?.remove();
+    this._figure.prepend(plot);
+    this._caption.textContent = words;
+    this._figure.hidden = false;
+  }
+}
+
+function bar(at, share, name) {
+  const height = Math.max(0.5, Math.min(1, share) * HEIGHT);
+  return svg("rect", { class: name, x: at * WIDTH, y: HEIGHT - height, width: WIDTH - 0.5, height });
+}
+
+function wordsOf(times, middle) {
+  const longest = times.reduce((most, { step }) => Math.max(most, step), 0);
+  const known = times.map(({ control }) => control).filter((control) => control !== null);
+  const masks = known.length === 0 ? "" : `, of which controllers and masks took ${milliseconds(median(known))}`;
+  const bars = times.length > MAX_STEPS ? `the last ${MAX_STEPS} of ${times.length} steps` : `${times.length} steps`;
+  return `Time of ${bars}: median ${milliseconds(middle)}${masks}; longest ${milliseconds(longest)}`;
+}
+
+function median(values) {
+  return [...values].sort((one, other) => one - other)[values.length >> 1];
+}
+
+function milliseconds(seconds) {
+  const value = 1000 * seconds;
+  return `${value < 10 ? value.toFixed(2) : Math.round(value).toLocaleString("en")} ms`;
+}
+
+// -- variables -------------------------------------------------------------------------------------------------------
+
+/** Characters and lines of the longest text that is shown in full at once. */
+const LONGEST = 200;
+const MAX_LINES = 6;
+
+/** The variables that the forks share. Binary and long values are folded. */
+export class Variables {
+  constructor(box) {
+    this._box = box;
+    this.clear();
+  }
+
+  clear() {
+    this._shown = new Map();
+    this._list = make("dl", { className: "facts" });
+    this._box.replaceChildren(make("h2", {}, "Variables"), this._list);
+    this._box.hidden = true;
+  }
+
+  /** Shows these values; a value that has not changed stays as the user left it. */
+  show(variables) {
+    for (const [name, value] of Object.entries(variables)) {
+      const key = JSON.stringify(value);
+      const known = this._shown.get(name);
+      if (known?.key === key) continue;
+      const place = known?.place ?? make("dd");
+      const open = place.firstElementChild?.open ?? false;
+      place.replaceChildren(valueView(value, open));
+      if (!known) this._list.append(make("div", {}, make("dt", {}, name), place));
+      this._shown.set(name, { key, place });
+    }
+    this._box.hidden = this._shown.size === 0;
+  }
+}
+
+function valueView(value, open) {
+  if (typeof value !== "string") return folded(`binary, ${counted(bytesOf(value.base64), "byte")}`, value.base64, open);
+  const lines = value.split("\n").length;
+  if (value.length <= LONGEST && lines <= MAX_LINES) return document.createTextNode(value);
+  const more = lines > 1 ? `, ${counted(lines, "line")}` : "";
+  return folded(`${[...value.slice(0, 60)].slice(0, -1).join("")}… (${counted(value.length, "character")}${more})`, value, open);
+}
+
+function folded(title, text, open) {
+  return make("details", { open }, make("summary", {}, title.replaceAll("\n", "⏎")), make("pre", {}, text));
+}
+
+function bytesOf(base64) {
+  return Math.floor((base64.replace(/=+$/, "").length * 3) / 4);
+}
+
+function counted(number, what) {
+  return `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 }

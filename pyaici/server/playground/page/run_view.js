@@ -1,18 +1,12 @@
 // The tab "Run": runs a controller on the server, and shows the events as they arrive.
 
 import { Argument } from "./argument.js";
-import { Controllers } from "./controllers.js";
+import { Controllers, scriptValue } from "./controllers.js";
 import { byId, fieldValues, setFieldValues, showText } from "./dom.js";
-import { Examples } from "./examples.js";
-import { Figures } from "./figures.js";
-import { ForkTree } from "./fork_tree.js";
-import { History } from "./history.js";
-import { Prompt } from "./prompt.js";
-import { scriptValue } from "./scripts.js";
-import { asCurl, asLink, asPython, copy, linkedInputs } from "./share.js";
-import { Timeline } from "./timeline.js";
+import { Figures, Timeline, Variables } from "./figures.js";
+import { ForkTree } from "./forks.js";
+import { Examples, History, Prompt, asCurl, asLink, asPython, copy, linkedInputs } from "./inputs.js";
 import { Transcript } from "./transcript.js";
-import { Variables } from "./variables.js";
 
 export class RunView {
   constructor(api) {

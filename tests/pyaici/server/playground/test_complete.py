@@ -135,7 +135,9 @@ def test_text_is_split_at_white_space_or_64_characters(open_page: Open) -> None:
         ("pri", "pri"),
         ("x" + "😀" * 100, "😀" * 64),
     ]:
-        script = "(before) => import('/playground/completion.js').then((part) => part.splitAtCursor(before))"
+        script = (
+            "(before) => import('/playground/complete_view.js').then((part) => part.splitAtCursor(before))"
+        )
         context = before.removesuffix(prefix) if prefix else before
         assert page.evaluate(script, before) == {"context": context, "prefix": prefix}
 

@@ -127,7 +127,7 @@ def test_history_is_bounded(open_page: Open) -> None:
     page = open_page()
     shown = page.evaluate(
         "async () => {"
-        " const { History } = await import('/playground/history.js');"
+        " const { History } = await import('/playground/inputs.js');"
         " const history = new History(document.createElement('details'));"
         " for (let at = 0; at < 40; at++) {"
         "  history.add({ controller: 'none', prompt: `${at}` }, 's', 'done', 't'); }"

@@ -110,7 +110,7 @@ def test_long_and_binary_variables_are_folded(open_page: Open) -> None:
     page = open_page()
     page.evaluate(
         "async () => {"
-        " const { Variables } = await import('/playground/variables.js');"
+        " const { Variables } = await import('/playground/figures.js');"
         " window.variables = new Variables(document.getElementById('variables'));"
         " variables.show({ short: 'a\\nb', long: 'x'.repeat(300), lines: 'y\\n'.repeat(9),"
         "  binary: { base64: '/////w==' } }); }"
@@ -151,7 +151,7 @@ def test_times_of_steps_are_plotted(open_page: Open) -> None:
     # an engine that does not measure the controllers' part, and more steps than there is room for
     page.evaluate(
         "async () => {"
-        " const { Timeline } = await import('/playground/timeline.js');"
+        " const { Timeline } = await import('/playground/figures.js');"
         " const byId = (id) => document.getElementById(id);"
         " new Timeline(byId('timeline'), byId('timeline-caption'))"
         "  .show(Array.from({ length: 300 }, (_, at) => ({ step: at / 1000, control: null }))); }"

@@ -310,13 +310,13 @@ def test_places_of_errors_are_found_in_messages(open_page: Open) -> None:
     ]:
         place = page.evaluate(
             "async ([message, text]) => {"
-            " const { findPlace } = await import('/playground/error_place.js');"
+            " const { findPlace } = await import('/playground/argument.js');"
             " const { from, to } = findPlace(message, text);"
             " return text.slice(from, to); }",
             [message, text],
         )
         assert place == found, message
-    script = "import('/playground/error_place.js').then((part) => part.findPlace('it is wrong', 'abc'))"
+    script = "import('/playground/argument.js').then((part) => part.findPlace('it is wrong', 'abc'))"
     assert page.evaluate(script) is None
 
 
