@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from functools import partial
 
 from aicirt.contract.errors import OwnerLimitError
 from aicirt.settings import DaemonSettings
+from aicirt.system.turns import Turns
 
 _HOUR, _MINUTE = 3600.0, 60.0
 
@@ -72,22 +72,21 @@ class _Usage:
 
 
 class FairQueue:
-    """Limits the turns under way and gives them out owner by owner: a heavy user delays only their own work.
+    """Limits the turns under way, and gives them out owner by owner: see `Turns`.
 
-    The next turn goes to the owner with the fewest turns under way. Among equals it goes to the owner who has
-    used the least CPU time within an hour, then to the owner who has waited longest.
+    Among owners with as many turns under way, the next is for the one who has used the least CPU time within
+    an hour.
     """
 
     def __init__(self, limits: QueueLimits, clock: Callable[[], float]) -> None:
         """`clock` returns seconds."""
         self._limits = limits
         self._clock = clock
-        self._running: Counter[str] = Counter()
         #: turns that did not start at once
         self.counters: Counter[str] = Counter()
-        #: by owner, the next one first: waiting turns, each with the bytes that it holds meanwhile
-        self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[None], int]]] = OrderedDict()
         self._used: dict[str, _Usage] = {}
+        # with a limit of 0 no turn would ever start
+        self._turns = Turns(max(1, limits.running), max(1, limits.owner_running), used=self._used_by)
 
     @asynccontextmanager
     async def turn(self, owner: str, nbytes: int = 0) -> AsyncIterator[Callable[[float], None]]:
@@ -97,19 +96,23 @@ class FairQueue:
         their CPU time, or has too much waiting.
         """
         self._check(owner)
-        await self._wait(owner, nbytes)
+        if not self._turns.free_for(owner):
+            self._check_room(owner, nbytes)
+            self.counters[f"{self._limits.name}_waited"] += 1
+        await self._turns.enter(owner, nbytes)
         try:
             self._check(owner)  # earlier turns may have used up the time
             yield partial(self._spend, owner)
         finally:
-            self._end(owner)
+            self._turns.leave(owner)
 
     def stats(self) -> dict[str, int]:
         """Returns how many turns are under way and how many are waiting."""
-        return {
-            "running": self._running.total(),
-            "waiting": sum(len(waiters) for waiters in self._waiting.values()),
-        }
+        return {"running": self._turns.held.total(), "waiting": self._turns.waiting()[0]}
+
+    def _used_by(self, owner: str) -> float:
+        used = self._used.get(owner)
+        return 0.0 if used is None else used.total
 
     def _check(self, owner: str) -> None:
         usage, now, (limit, name) = self._used.get(owner), self._clock(), self._limits.owner_cpu_s
@@ -131,31 +134,12 @@ class FairQueue:
         self._used.setdefault(owner, _Usage()).add(now, seconds)
         self._used = {who: used for who, used in self._used.items() if used.spent[-1][0] > now - _HOUR}
 
-    async def _wait(self, owner: str, nbytes: int) -> None:
-        self._check_room(owner, nbytes)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append((turn, nbytes))
-        self._next()
-        if not turn.done():
-            self.counters[f"{self._limits.name}_waited"] += 1
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._forget(owner, turn)
-            else:  # the turn was given just before the cancellation
-                self._end(owner)
-            raise
-
     def _check_room(self, owner: str, nbytes: int) -> None:
         """Raises OwnerLimitError if the owner has too much waiting already."""
-        if self._may_start(owner):
-            return
-        limits, waiters = self._limits, self._waiting.get(owner, ())
-        held = nbytes + sum(nbytes for _, nbytes in waiters)
+        limits, (waiting, held) = self._limits, self._turns.waiting(owner)
         for number, what, (limit, name) in (
-            (len(waiters) + 1, limits.name, limits.owner_waiting),
-            (held, f"bytes of {limits.name}", limits.owner_waiting_bytes),
+            (waiting + 1, limits.name, limits.owner_waiting),
+            (held + nbytes, f"bytes of {limits.name}", limits.owner_waiting_bytes),
         ):
             if number > limit:
                 raise OwnerLimitError(
@@ -163,44 +147,6 @@ class FairQueue:
                     f"{limits.cure}",
                     limit=limit,
                 )
-
-    def _forget(self, owner: str, turn: asyncio.Future[None]) -> None:
-        waiters = self._waiting.get(owner, deque())
-        for waiter in waiters:
-            if waiter[0] is turn:
-                waiters.remove(waiter)
-                if not waiters:
-                    del self._waiting[owner]
-                return
-
-    def _may_start(self, owner: str) -> bool:
-        limits = self._limits
-        # with a limit of 0 no turn would ever start
-        return self._running.total() < max(1, limits.running) and self._running[owner] < max(
-            1, limits.owner_running
-        )
-
-    def _end(self, owner: str) -> None:
-        self._running[owner] -= 1
-        self._running += Counter()  # drops owners with none
-        self._next()
-
-    def _rank(self, owner: str) -> tuple[int, float]:
-        used = self._used.get(owner)
-        return self._running[owner], 0.0 if used is None else used.total
-
-    def _next(self) -> None:
-        """Starts waiting turns while the limits allow it."""
-        while able := [owner for owner in self._waiting if self._may_start(owner)]:
-            owner = min(able, key=self._rank)
-            waiters = self._waiting[owner]
-            turn, _ = waiters.popleft()
-            self._waiting.move_to_end(owner)
-            if not waiters:
-                del self._waiting[owner]
-            if not turn.done():
-                self._running[owner] += 1
-                turn.set_result(None)
 
 
 def compilations(settings: DaemonSettings, clock: Callable[[], float]) -> FairQueue:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from aicirt.system.turns import Turns
 from pyaici.server.http.errors import busy, too_many
 
 if TYPE_CHECKING:
@@ -70,33 +71,21 @@ class WaitingLimits:
 
 
 Result = TypeVar("Result")
-#: One place in `_RESERVE` is kept for callers that hold none. Running work is never ended in favour of
-#: others, so a new caller finds a free place only if no other caller can take all of them. With fewer places
-#: than `_FEW`, none is reserved.
+#: One place in `_RESERVE` is kept for callers that hold none; with fewer places than `_FEW`, none.
 _RESERVE, _FEW = 8, 4
 
 
 class FairTurns:
-    """Shares places among callers: a caller with many requests delays only their own requests.
-
-    A free place goes to the caller that holds fewest, then to the one that has waited longest. Requests of
-    one caller are served in order. The last places are reserved for callers that hold none.
-    """
+    """Shares places among callers, see `Turns`, within limits of how many requests wait."""
 
     def __init__(self, places: int, room: WaitingLimits, each: int | None = None) -> None:
         """Shares out `places`; `room` limits the waiting requests.
 
         `each`: places that one caller may hold at the same time; None = all.
         """
-        self._free = places
-        self._reserved = max(1, places // _RESERVE) if places >= _FEW else 0
-        self._each = places if each is None else each
+        self._turns = Turns(places, each, reserved=max(1, places // _RESERVE) if places >= _FEW else 0)
         self._room = room
         self._why_closed: Callable[[], ApiError] | None = None
-        #: places held, by caller
-        self._held: Counter[str] = Counter()
-        #: by caller; the first has waited longest, since arriving or since its last turn
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
@@ -105,7 +94,7 @@ class FairTurns:
         try:
             yield
         finally:
-            self._give_back(caller)
+            self._turns.leave(caller)
 
     async def run(self, caller: str, threads: Executor, work: Callable[[], Result]) -> Result:
         """Takes a place and calls `work` in a thread. Raises what `work` raises, and ApiError as `turn` does.
@@ -118,12 +107,12 @@ class FairTurns:
 
         def ended(_: Future[Result]) -> None:
             with contextlib.suppress(RuntimeError):  # the event loop has been closed
-                loop.call_soon_threadsafe(self._give_back, caller)
+                loop.call_soon_threadsafe(self._turns.leave, caller)
 
         try:
             future = threads.submit(work)
         except BaseException:
-            self._give_back(caller)
+            self._turns.leave(caller)
             raise
         future.add_done_callback(ended)
         return await asyncio.wrap_future(future)
@@ -131,68 +120,13 @@ class FairTurns:
     async def _enter(self, caller: str) -> None:
         if self._why_closed is not None:
             raise self._why_closed()
-        # places that are free while callers wait are reserved: no waiting caller may take them
-        if self._may_take(caller):
-            self._take(caller)
+        if self._turns.free_for(caller):
+            await self._turns.enter(caller)
         else:
             with self._room.waiting(caller):
-                await self._wait(caller)
-
-    def _may_take(self, caller: str) -> bool:
-        held = self._held[caller]
-        return held < self._each and self._free > (self._reserved if held else 0)
+                await self._turns.enter(caller)
 
     def close(self, why: Callable[[], ApiError]) -> None:
         """Gives out no more turns: waiting requests and new ones get the error that `why` returns."""
         self._why_closed = why
-        waiting, self._waiting = self._waiting, OrderedDict()
-        for turns in waiting.values():
-            for turn in turns:
-                if not turn.done():
-                    turn.set_exception(why())
-
-    async def _wait(self, caller: str) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(caller, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._forget(caller, turn)
-            elif turn.exception() is None:  # it got its turn just before the cancellation
-                self._give_back(caller)
-            raise
-
-    def _forget(self, caller: str, turn: asyncio.Future[None]) -> None:
-        turns = self._waiting.get(caller)
-        if turns is not None and turn in turns:
-            turns.remove(turn)
-            if not turns:
-                del self._waiting[caller]
-
-    def _take(self, caller: str) -> None:
-        self._free -= 1
-        self._held[caller] += 1
-
-    def _give_back(self, caller: str) -> None:
-        self._free += 1
-        self._held[caller] -= 1
-        if not self._held[caller]:
-            del self._held[caller]
-        self._next()
-
-    def _next(self) -> None:
-        """Gives free places to waiting requests."""
-        while self._free:
-            able = [caller for caller in self._waiting if self._may_take(caller)]
-            if not able:
-                return
-            caller = min(able, key=self._held.__getitem__)
-            turns = self._waiting[caller]
-            turn = turns.popleft()
-            self._waiting.move_to_end(caller)
-            if not turns:
-                del self._waiting[caller]
-            if not turn.done():
-                self._take(caller)
-                turn.set_result(None)
+        self._turns.refuse_all(why)

@@ -139,7 +139,7 @@ def test_owners_are_forgotten_and_a_limit_of_zero_means_one() -> None:
         asyncio.run(use(f"owner {number}"))
     clock.now = 4000
     asyncio.run(use("last"))
-    assert set(queue._used) == {"last"} and not queue._running
+    assert set(queue._used) == {"last"} and not queue._turns.held
 
 
 def test_owner_who_has_used_much_time_yields_to_others() -> None:
@@ -230,7 +230,7 @@ def test_any_order_of_starts_ends_and_cancellations(events: list[tuple[str, str,
             if number % 2:
                 await settle()
         await settle()
-        waiting = {o for o in "abc" if work.queue._waiting.get(o)}
+        waiting = {o for o in "abc" if work.queue._turns.waiting(o)[0]}
         running = work.running
         assert work.queue.stats()["running"] == running.total()
         assert running.total() == 3 or all(running[owner] == 2 for owner in waiting)

@@ -73,11 +73,10 @@ def _with(turns: FairTurns, work: Callable[[_Requests], Awaitable[None]]) -> Non
             await made.close()
 
     async def run() -> None:
-        places = turns._free
         async with requests() as made:
             await work(made)
-        assert turns._free == places and not turns._held
-        assert not turns._waiting and not turns._room._waiting
+        assert not turns._turns.held and turns._turns.waiting() == (0, 0)
+        assert not turns._room._waiting
 
     asyncio.run(run())
 
@@ -145,14 +144,14 @@ def test_place_is_held_until_its_work_has_ended() -> None:
                 await _settle()
                 left.cancel()
                 await asyncio.wait({left})
-                assert left.cancelled() and turns._held["a"] == 1
+                assert left.cancelled() and turns._turns.held["a"] == 1
             assert await turns.run("b", threads, lambda: 1) == 1, "other callers are not affected"
             again = asyncio.create_task(turns.run("a", threads, lambda: 2))
             await _settle()
             assert not again.done()
             go.set()
             assert await again == 2
-            while turns._held:
+            while turns._turns.held:
                 await asyncio.sleep(0)
 
     asyncio.run(main())
