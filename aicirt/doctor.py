@@ -1,7 +1,7 @@
 """Checks of this machine: which features are missing, what that costs, and how to get them.
 
 Each check can also run alone. Checks that need a guest or a sandbox run in a child process, to keep
-wasmtime's signal handlers and the walls out of the caller.
+wasmtime's signal handlers and the layers out of the caller.
 """
 
 from __future__ import annotations
@@ -290,22 +290,22 @@ def changed_pages() -> Finding:
 
 
 @lru_cache(1)
-def _walls() -> dict[str, Any]:
-    """Returns the walls of a worker, which `python -m aicirt.sandbox` prints."""
+def _layers() -> dict[str, Any]:
+    """Returns the layers of a worker, which `python -m aicirt.sandbox` prints."""
     child = finish(_WALLS, env=child_environment())
     child.check_returncode()
-    walls: dict[str, Any] = json.loads(child.stdout)
-    return walls
+    layers: dict[str, Any] = json.loads(child.stdout)
+    return layers
 
 
 def landlock() -> Finding:
     """Checks Landlock, under which workers cannot open the user's files."""
-    version = _walls()["landlock"]
+    version = _layers()["landlock"]
     if version == 0:
         cure = "use Linux 5.13 or newer with Landlock, booted with lsm=landlock,..."
         cost = f"{_WHO} can read every file that the user can read"
         return Finding("Landlock", State.NOTE, "not available", cost, cure)
-    if version < 6 and not _walls()["seccomp"]:
+    if version < 6 and not _layers()["seccomp"]:
         weak = "reach TCP and signal other processes" if version < 4 else "signal other processes"
         cure = "use Linux 6.12 or newer, which has version 6"
         return Finding("Landlock", State.NOTE, f"version {version}", f"{_WHO} can {weak}", cure)
@@ -314,7 +314,7 @@ def landlock() -> Finding:
 
 def seccomp() -> Finding:
     """Checks the filter that allows only the system calls that workers need."""
-    if not _walls()["seccomp"]:
+    if not _layers()["seccomp"]:
         cost = f"{_WHO} can make every system call, including one with a kernel vulnerability"
         cure = "use a kernel with CONFIG_SECCOMP_FILTER, on x86-64 or 64-bit ARM"
         return Finding("seccomp", State.NOTE, "not available", cost, cure)
@@ -323,10 +323,10 @@ def seccomp() -> Finding:
 
 def namespaces() -> Finding:
     """Checks namespaces, in which there is no network."""
-    found = _walls()["namespaces"]
+    found = _layers()["namespaces"]
     if "network" not in found:
-        cost = f"one wall fewer confines {_WHO}"
-        if not _walls()["seccomp"]:
+        cost = f"one layer fewer confines {_WHO}"
+        if not _layers()["seccomp"]:
             cost = f"{_WHO} can reach the network"
         cure = "allow user namespaces: sysctl user.max_user_namespaces, or a container's seccomp profile"
         return Finding("namespaces", State.NOTE, "not allowed", cost, cure)
@@ -335,7 +335,7 @@ def namespaces() -> Finding:
 
 def out_of_memory() -> Finding:
     """Checks which process the kernel ends first when memory runs out."""
-    score = _walls()["oom_score_adj"]
+    score = _layers()["oom_score_adj"]
     if score == 0:
         cost = "when memory runs out, the kernel may end the engine instead of a worker"
         return Finding("memory shortage", State.NOTE, "oom_score_adj cannot be set", cost, "mount /proc")

@@ -265,7 +265,7 @@ WARM_STAGES = (1 / 30, 1 / 5, 1.0)
 LEARN_PART = 1 / 5
 #: what a sequence has found: bytes, guests and answers that wait in a worker, and answers that wait for the
 #: builder for each owner
-MAX_FOUND_BYTES, MAX_FINDINGS, MAX_LEARNING = 32 << 10, 8, 16
+MAX_FOUND_BYTES, MAX_PROFILES, MAX_LEARNING = 32 << 10, 8, 16
 #: bytes of variables that one answer reports: a millisecond of copying, for which the whole step waits. The
 #: rest follows with the next step. A sequence that has ended has no next step: its limit, the second, is
 #: larger, and the rest is not reported. A message of more than 64 MiB could not be read

@@ -123,7 +123,7 @@ class Ownership:
         """
         with self._changing() as db:
             stored = self._files.has(module_id)
-            if stored and not force and not self._give_up(db, module_id, owner):
+            if stored and not force and not self._disown(db, module_id, owner):
                 return []
             # also of a module that another machine has removed from a shared folder
             gone = self._drop(db, module_id)
@@ -251,7 +251,7 @@ class Ownership:
             (module_id,),
         )
 
-    def _give_up(self, db: sqlite3.Connection, module_id: str, owner: str) -> bool:
+    def _disown(self, db: sqlite3.Connection, module_id: str, owner: str) -> bool:
         """Drops an owner's claim to a module; returns whether nothing keeps the module any longer."""
         owners = [name for (name,) in db.execute("SELECT owner FROM claims WHERE module = ?", (module_id,))]
         if owner not in owners:

@@ -1,4 +1,4 @@
-"""`python -m aicirt.sandbox`: prints as JSON the walls of a worker that this machine allows."""
+"""`python -m aicirt.sandbox`: prints as JSON the layers of a worker that this machine allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confines a process: applies all walls of its profile that the machine allows."""
+"""Confines a process: applies all layers of its profile that the machine allows."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ _OOM = Path("/proc/self/oom_score_adj")
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
-    """The active walls around a process; `aici doctor` and `health` report them."""
+class SandboxLayers:
+    """The active layers around a process; `aici doctor` and `health` report them."""
 
     #: version of the kernel's Landlock interface; 0 if there is none
     landlock: int
@@ -105,7 +105,7 @@ class Walls:
     oom_score_adj: int
 
     def to_wire(self) -> dict[str, Any]:
-        """Returns the walls by name."""
+        """Returns the layers by name."""
         return asdict(self)
 
 
@@ -119,12 +119,12 @@ def die_with(parent: int) -> None:
         sys.exit(1)
 
 
-def enter(profile: Profile) -> Walls:
+def enter(profile: Profile) -> SandboxLayers:
     """Confines this process for ever, so that code which breaks out of WebAssembly can do little.
 
     Call this before the process starts threads or reads hostile input, and after it has opened the files that
-    it needs in /proc/self, which then belongs to root. Skips walls that the kernel or a container does not
-    allow. Raises OSError if the kernel refuses a wall that it supports.
+    it needs in /proc/self, which then belongs to root. Skips layers that the kernel or a container does not
+    allow. Raises OSError if the kernel refuses a layer that it supports.
     """
     time.tzset()  # reads a file, which logging would otherwise read later
     oom_score_adj = _prefer_to_end(profile.oom_score_adj)
@@ -136,7 +136,7 @@ def enter(profile: Profile) -> Walls:
         resource.setrlimit(limit, (value, value))
     kernel.set_dumpable(False)
     filtered = seccomp.install(profile.calls())
-    return Walls(version, filtered, namespaces, oom_score_adj)
+    return SandboxLayers(version, filtered, namespaces, oom_score_adj)
 
 
 def _prefer_to_end(score: int) -> int:

@@ -43,7 +43,7 @@ class Load:
         self.sequences, self.busy = stats["sequences"], min(stats["busy"], 1.0)
         missing = self._placed - asked
         if missing < 0 or (missing == self._missing and asked == self._asked):
-            self._placed, missing = asked, 0  # the clients that were to start them have given up
+            self._placed, missing = asked, 0  # the clients that were to start them have ended
         self._asked, self._missing = asked, missing
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aicirt.contract.errors import AiciError, ProtocolError, worker_error_from_wire
-from aicirt.settings import MAX_FINDINGS, MAX_FOUND_BYTES
+from aicirt.settings import MAX_FOUND_BYTES, MAX_PROFILES
 
 _Check = Callable[[Any], bool]
 #: calls that cannot fail
@@ -16,7 +16,7 @@ _SAFE = ("ping", "found", "stop")
 #: calls whose answer may come with a file: a snapshot
 _WITH_FILE = ("build", "warm")
 _NAME = re.compile("[a-z_]{1,64}")
-#: names of counters or walls, and clients, in an answer; there are some dozens
+#: names of counters or layers, and clients, in an answer; there are some dozens
 _MAX_NAMES = 1 << 12
 #: bytes of memory in a run of pages, at least, and the numbers that describe it
 _RUN_BYTES, _RUN_NUMBERS = 4096, 2
@@ -61,7 +61,7 @@ def _name(value: Any) -> bool:
     return type(value) is str and _NAME.fullmatch(value) is not None
 
 
-def _wall(value: Any) -> bool:
+def _layer(value: Any) -> bool:
     return _count(value) or _bool(value) or (type(value) is list and all(map(_name, value)))
 
 
@@ -143,11 +143,11 @@ _VALUES: dict[str, _Check] = {
         snapshot_bytes=_count,
         templates_given_up=_count,
         built=_count,
-        walls=_table(_name, _wall),
+        sandbox=_table(_name, _layer),
         memory=_fields(bytes=_count, limit=_count, owner_bytes=_count, owner_limit=_count, ended=_count),
         found=_count,
     ),
-    "found": _list(_items(_count, _found), MAX_FINDINGS),
+    "found": _list(_items(_count, _found), MAX_PROFILES),
     "build": lambda value: _built(value) or _refused(value),
     "warm": _described(_fields(**_DESCRIPTION, more=_bool)),
     "adopt": _count,

@@ -142,7 +142,7 @@ class Supervisor:
         self.counters["vocabularies_given_up"] += 1
         self.templates.forget_vocabulary(vocabulary)
         for process in self.pool.all:
-            process.tell("forget_vocabulary", {"id": vocabulary.id})
+            process.notify("forget_vocabulary", {"id": vocabulary.id})
 
     async def _health(self) -> dict[str, Any]:
         """Returns the state of all processes, for `health`."""
@@ -159,7 +159,7 @@ class Supervisor:
                 "generation": worker.generation,
                 "pid": worker.pid,
                 "load": worker.load.score,
-                "walls": worker.walls,
+                "sandbox": worker.sandbox,
             }
             if owner is not None:
                 who["owner"] = owner

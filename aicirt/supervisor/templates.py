@@ -42,7 +42,7 @@ class Built:
     may_learn: bool
     #: number of warming stages that are done
     warmth: int = 0
-    #: number of sequences whose findings it contains
+    #: number of sequences whose profiles it contains
     learned: int = 0
     #: bytes by which both have made it larger
     grown: int = 0
@@ -290,7 +290,7 @@ class Templates:
         try:
             answer, files = await asyncio.shield(exchange)
         except asyncio.CancelledError:
-            builder.tell("cancel", {"build": number})
+            builder.notify("cancel", {"build": number})
             await asyncio.wait([exchange])
             raise
         finally:
@@ -332,11 +332,11 @@ class Templates:
             return
         settings = self._settings
         own = [key for key in done if done[key].owner == done[digest].owner]
-        self._give_up(own, done, len(own), settings.owner_snapshot_bytes)
+        self._evict(own, done, len(own), settings.owner_snapshot_bytes)
         left = [key for key in done if key in self._built]
-        self._give_up(left, done, settings.max_templates, settings.snapshot_bytes)
+        self._evict(left, done, settings.max_templates, settings.snapshot_bytes)
 
-    def _give_up(self, keys: list[bytes], done: dict[bytes, Built], number: int, nbytes: int) -> None:
+    def _evict(self, keys: list[bytes], done: dict[bytes, Built], number: int, nbytes: int) -> None:
         """Evicts some of `keys` until `number` of `nbytes` at most are left; never the last."""
         while len(keys) > 1:
             if len(keys) > number:

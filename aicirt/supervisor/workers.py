@@ -81,8 +81,8 @@ class WorkerProcess:
         #: the reason if it could not be started
         self.problem = ""
         self.load = Load()
-        #: the walls around the process, from its first answer: later ones may be those of a guest
-        self.walls: dict[str, Any] = {}
+        #: the layers around the process, from its first answer: later ones may be those of a guest
+        self.sandbox: dict[str, Any] = {}
         #: owners whose sequences it has had; of more than two, the first two
         self.owners: set[str] = set()
         #: whether it was killed because it did not answer
@@ -171,7 +171,7 @@ class WorkerProcess:
             self._waiting.pop(number, None)
             self.asked -= asked
 
-    def tell(self, name: str, args: dict[str, Any]) -> None:
+    def notify(self, name: str, args: dict[str, Any]) -> None:
         """Sends a call without waiting for the answer; does nothing if the process has ended."""
         if self.alive:
             with contextlib.suppress(OSError):  # the next call notices it
@@ -193,7 +193,7 @@ class WorkerProcess:
                 stats = await self.ask("ping", patience)
                 self.load.report(stats)
                 patience = self._silence
-                self.walls = self.walls or stats["walls"]
+                self.sandbox = self.sandbox or stats["sandbox"]
                 if stats["found"]:
                     self._on_found(self, await self.ask("found", patience))
             except TimeoutError:

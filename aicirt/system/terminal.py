@@ -134,11 +134,11 @@ def _signals_raise(name: str) -> Iterator[None]:
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         if signal.SIGALRM not in found:  # the first signal; a later one interrupts the cleanup
-            found[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: give_up(number))
+            found[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: exit_at_last(number))
             signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         _raise(number)
 
-    def give_up(number: int) -> NoReturn:
+    def exit_at_last(number: int) -> NoReturn:
         if sys.stdout.isatty():
             os.write(1, b"\x1b[?25h")  # shows the cursor, which a live display hides
         os._exit(ended_by(name, signal.Signals(number)))

@@ -16,9 +16,9 @@ from aicirt.ipc.segment import Layout, RowPool, Segment
 from aicirt.worker.results import RowWriter
 
 if TYPE_CHECKING:
-    from aicirt.worker.findings import Findings
     from aicirt.worker.hostapi import LoadedVocabulary
     from aicirt.worker.owners import Written
+    from aicirt.worker.profiles import Profiles
     from aicirt.worker.sequence import Sequence, Step
 
 
@@ -63,8 +63,8 @@ class Client:
         self.written: Written = {}
         #: sequences that continued in the last step, and will probably be in the next one
         self.stepped: list[Sequence] = []
-        #: sequences that were put off in the last step; they come first, in this order, in the next one
-        self.put_off: list[int] = []
+        #: sequences that were deferred in the last step; they come first, in this order, in the next one
+        self.deferred: list[int] = []
         #: steps without a second answer yet
         self.steps: list[Step] = []
         #: error after which the client is unusable; the worker then drops it
@@ -134,10 +134,10 @@ class Client:
             pass
         return number
 
-    def drop(self, seq: Sequence, findings: Findings | None = None) -> None:
-        """Removes and frees a sequence. Idempotent. `findings` may take over the guest if it ended well."""
+    def drop(self, seq: Sequence, profiles: Profiles | None = None) -> None:
+        """Removes and frees a sequence. Idempotent. `profiles` may take over the guest if it ended well."""
         if self.sequences.pop(seq.id, None) is not None:
-            kept = findings is not None and findings.offer(seq)
+            kept = profiles is not None and profiles.offer(seq)
             seq.leave()
             if not kept:
                 seq.instance.close()

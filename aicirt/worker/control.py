@@ -32,12 +32,12 @@ class Controls:
     """Serves the control socket of a worker."""
 
     def __init__(
-        self, worker: Worker, socket: FrameSocket, linker: Linker, walls: dict[str, Any] | None = None
+        self, worker: Worker, socket: FrameSocket, linker: Linker, layers: dict[str, Any] | None = None
     ) -> None:
-        """`walls`: the sandbox of this process, for `health`."""
+        """`layers`: the sandbox of this process, for `health`."""
         self._worker = worker
         self._socket = socket
-        self._walls = walls or {}
+        self._layers = layers or {}
         self._programs = Programs(linker, worker.settings.max_programs)
         self._vocabularies: dict[int, LoadedVocabulary] = {}
         self._num_built = 0
@@ -110,9 +110,9 @@ class Controls:
             "snapshot_bytes": worker.templates.nbytes,
             "templates_given_up": worker.templates.given_up,
             "built": self._num_built,
-            "walls": self._walls,
+            "sandbox": self._layers,
             "memory": worker.memory.stats(),
-            "found": len(worker.findings),
+            "found": len(worker.profiles),
         }
 
     def _vocabulary(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
@@ -162,7 +162,7 @@ class Controls:
 
     def _found(self, _: int, __: dict[str, Any], ___: list[int]) -> list[tuple[int, bytes]]:
         """Returns what ended sequences have found, each with the number of its template, and forgets it."""
-        return self._worker.findings.take()
+        return self._worker.profiles.take()
 
     def _warm(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
         """Continues `aici_warm` in a template from any builder, while the worker has no other tasks.

@@ -44,10 +44,10 @@ from aicirt.wasm.engine import Engine, Ticker
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.client import Client
-from aicirt.worker.findings import Findings
 from aicirt.worker.hostapi import GuestContext, LoadedVocabulary, warn
 from aicirt.worker.memory import GuestMemory
 from aicirt.worker.owners import Owners, Request
+from aicirt.worker.profiles import Profiles
 from aicirt.worker.scheduling import Agenda, Listener, Meter, Work
 from aicirt.worker.sequence import Sequence
 from aicirt.worker.steps import Resources, StepWork
@@ -89,9 +89,9 @@ class Worker:
         self.past: Counter[str] = Counter()
         self.owners = Owners(settings, self.past)
         self.memory = GuestMemory(settings, self._sequences, engine.reaper)
-        self.findings = Findings(self.templates, self.memory, self.agenda)
+        self.profiles = Profiles(self.templates, self.memory, self.agenda)
         self._resources = Resources(
-            *(settings, limits, engine, ticker, self.agenda, self.owners, self.memory, self.findings)
+            *(settings, limits, engine, ticker, self.agenda, self.owners, self.memory, self.profiles)
         )
         #: engine, whether the tokenizer is exact, and result of the last `guest_capabilities`
         self._capabilities: tuple[list[list[int]] | None, bool, dict[int, int]] = None, False, {}
@@ -266,7 +266,7 @@ class Worker:
                 seq = client.sequences.get(number)
                 if seq is not None:
                     step = seq.waits_in
-                    client.drop(seq, self.findings)
+                    client.drop(seq, self.profiles)
                     if step is not None:
                         step.leave(seq)
         else:
@@ -343,7 +343,7 @@ class Worker:
         if step is None:
             seq.outcome = None if problem is None else (None, problem)
         elif problem is None:
-            step.put_off(seq)
+            step.defer(seq)
         else:
             step.finish(seq, None, problem)
 

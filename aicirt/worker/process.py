@@ -73,7 +73,7 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list
     bell = Doorbell.open(args.bell)
     engine = Engine(config.limits)
     linker = Linker(engine, host_functions(CALLS, TIMED))
-    walls = sandbox.enter(sandbox.BUILDER if args.background else sandbox.WORKER)
+    layers = sandbox.enter(sandbox.BUILDER if args.background else sandbox.WORKER)
     engine.reaper = reaper = Reaper()
     reaper.start()
     take_short_turns(_TICKER_TURN_SECONDS)
@@ -82,5 +82,5 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list
     listener.start()
     take_short_turns(_TURN_SECONDS)
     worker = Worker(bell, listener, engine, ticker, config.request, config.worker)
-    worker.serve_supervisor = Controls(worker, control, linker, walls.to_wire()).serve
+    worker.serve_supervisor = Controls(worker, control, linker, layers.to_wire()).serve
     return worker, [listener.stop, reaper.stop, ticker.close]

@@ -61,7 +61,7 @@ class Step(Protocol):
     def finish(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
         """Records the end of a mid_process that this step waits for."""
 
-    def put_off(self, seq: Sequence) -> None:
+    def defer(self, seq: Sequence) -> None:
         """Reports a sequence as late."""
 
     def leave(self, seq: Sequence) -> None:
@@ -89,6 +89,7 @@ class Sequence:
         "context",
         "copies",
         "critical_ns",
+        "deferred",
         "empty_splices",
         "final",
         "flags",
@@ -101,7 +102,6 @@ class Sequence:
         "length",
         "mid",
         "outcome",
-        "put_off",
         "request",
         "step",
         "waits_in",
@@ -151,7 +151,7 @@ class Sequence:
         self.critical_ns = 0
         #: the owner had used its share of the last step: the input is delivered, but post_process and
         #: pre_process have not been called yet
-        self.put_off = False
+        self.deferred = False
         context.bind(instance)
         context.group = [number]
         #: the fork group that mid_process sees consists of more than this sequence
@@ -167,8 +167,8 @@ class Sequence:
         `op` comes unchecked from the client: invalid fields raise TypeError, ValueError, LookupError,
         OverflowError or struct.error. Raises ResultError if `op` backtracks more tokens than there are.
         """
-        if self.put_off:
-            self.put_off = False
+        if self.deferred:
+            self.deferred = False
             return
         _, tokens, backtrack, sampled, logprob, mass, top, _ = op
         count = len(tokens)
@@ -300,7 +300,7 @@ class Sequence:
         """Makes a sequence that continues from the state of this one, in the same request."""
         child = Sequence(number, instance, self.context.fork(instance.seed))
         child.length, child.step, child.last_row = self.length, self.step, self.last_row
-        child.changed, child.put_off = self.changed, self.put_off
+        child.changed, child.deferred = self.changed, self.deferred
         child.empty_splices, child.flags = self.empty_splices, self.flags
         child.allowance_ns = self.allowance_ns  # not the allowance of a new sequence
         self.request.live += 1

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from aicirt.settings import RequestLimits, WorkerSettings
     from aicirt.wasm.engine import Engine, Ticker
     from aicirt.worker.client import Client
-    from aicirt.worker.findings import Findings
     from aicirt.worker.memory import GuestMemory
     from aicirt.worker.owners import Owners, Request, Variables
+    from aicirt.worker.profiles import Profiles
     from aicirt.worker.scheduling import Agenda
 
 _MID = int(Export.MID)
@@ -71,7 +71,7 @@ class Resources:
     agenda: Agenda
     owners: Owners
     memory: GuestMemory
-    findings: Findings
+    profiles: Profiles
 
 
 class StepWork:
@@ -184,7 +184,7 @@ class StepWork:
                     going.append(seq)
                     continue
                 if at >= over_at or (shared and not shares.has_time(seq.request.owner)):
-                    self._put_off(seq)
+                    self._defer(seq)
                     continue
                 try:
                     verb, count = seq.critical()
@@ -208,11 +208,11 @@ class StepWork:
             shares.leave_debts(owners)
 
     def _in_order(self) -> Iterable[StepInput]:
-        """Returns the inputs; those of sequences that were put off come first, in the same order."""
-        inputs, first = self._request.inputs, self._client.put_off
+        """Returns the inputs; those of sequences that were deferred come first, in the same order."""
+        inputs, first = self._request.inputs, self._client.deferred
         if not first:
             return inputs
-        self._client.put_off = []
+        self._client.deferred = []
         places = {number: place for place, number in enumerate(first)}
         return sorted(inputs, key=lambda op: places.get(op[INPUT_SEQ], len(places)))
 
@@ -228,7 +228,7 @@ class StepWork:
         """
         owner, over, error = seq.request.owner, True, None
         has_time = at < shares.over_at and (not shares.shared or shares.has_time(owner))
-        if has_time and seq.mid is None and seq.outcome is None and not seq.put_off:
+        if has_time and seq.mid is None and seq.outcome is None and not seq.deferred:
             try:
                 seq.deliver(op)
                 over = seq.conclude()
@@ -243,10 +243,10 @@ class StepWork:
             shares.charge(owner, used_time(at, now, seq.instance.used_ns))
         return now
 
-    def _put_off(self, seq: Sequence) -> None:
+    def _defer(self, seq: Sequence) -> None:
         """Leaves the callbacks of a sequence, whose input was delivered, to the next step."""
-        seq.put_off = True
-        self._client.put_off.append(seq.id)
+        seq.deferred = True
+        self._client.deferred.append(seq.id)
         self._client.counters["late"] += 1
         self._results.append(Bare(seq.id, LATE))
 
@@ -429,7 +429,7 @@ class StepWork:
             self._hurry()
         self._send_if_done()
 
-    def put_off(self, seq: Sequence) -> None:
+    def defer(self, seq: Sequence) -> None:
         """Reports a sequence as late."""
         self._late(seq)
         self._send_if_done()
@@ -527,7 +527,7 @@ class StepWork:
             elif seq.request.live == 1:
                 self._client.counters["variables_untold"] += 1
         waiting, seq.waits_in = seq.waits_in, None
-        self._client.drop(seq, self._resources.findings if error is None else None)
+        self._client.drop(seq, self._resources.profiles if error is None else None)
         if waiting is not None:  # an earlier step, which need not wait until its deadline
             waiting.leave(seq)
         return None if error is None else error.to_wire()
@@ -556,7 +556,7 @@ def _sliced(seq: Sequence) -> None:
         and seq.instance.used_ns >= 1e6 * limits.mid_ms * (seq.late_steps + 1)
     ):
         seq.late_steps += 1
-        step.put_off(seq)
+        step.defer(seq)
 
 
 def _time_allowed(seq: Sequence) -> str:

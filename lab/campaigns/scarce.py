@@ -113,7 +113,7 @@ def _no_landlock(wasm: bytes) -> None:
     with start() as runtime:
         runtime.register(VOCABULARY)
         goes_on(load_on(runtime, wasm))
-        assert [worker["walls"]["landlock"] for worker in runtime.health()["workers"]] == [0]
+        assert [worker["sandbox"]["landlock"] for worker in runtime.health()["workers"]] == [0]
 
 
 def _no_pagemap_scan(wasm: bytes) -> None:

@@ -108,7 +108,7 @@ def row() -> Reader:
     from aicirt.contract.messages import decode
     from aicirt.ipc.segment import Layout, Segment
     from pyaici.client.results import (
-        NONSENSE,
+        MALFORMED,
         SegmentRows,
         check_children,
         check_splice,
@@ -135,7 +135,7 @@ def row() -> Reader:
                 lambda entry: check_children(entry, 1, {}),
                 lambda entry: check_splice(entry[0], entry[1], 300),
             ):
-                with contextlib.suppress(AiciError, *NONSENSE):
+                with contextlib.suppress(AiciError, *MALFORMED):
                     look(entry)
 
     return read

@@ -156,7 +156,7 @@ class LocalWorker:
     def warm(self, template: Template, found: bytes = b"", *, part: float = 1.0, grown: int = 0) -> Template:
         """Fills the tables of a template as the builder does. Raises the error of `aici_warm` if it fails.
 
-        `found`: what a sequence of the template has found (`worker.findings`). `part`: fraction of the
+        `found`: what a sequence of the template has found (`worker.profiles`). `part`: fraction of the
         builder's budget. `grown`: bytes by which the template has grown before."""
         outcome: list[Warmed | AiciError] = []
         capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
@@ -198,7 +198,7 @@ class LocalWorker:
         """Ends a sequence; returns what it has found (`aici_found`): b"" if it was not asked."""
         self.free([seq])
         self._idle()
-        return b"".join(found for _, found in self.worker.findings.take()[-1:])
+        return b"".join(found for _, found in self.worker.profiles.take()[-1:])
 
     def step(self, inputs: Sequence[StepInput]) -> list[Any]:
         """Runs a step; returns a list per answer: [seq, verb, ...]. Releases the rows of the step before."""

@@ -46,10 +46,10 @@ from aicirt.system.shortage import describe
 from aicirt.system.silence import Silence
 from pyaici.client.control import WorkerAddress
 from pyaici.client.results import (
-    NONSENSE,
+    MALFORMED,
     SegmentRows,
     check_children,
-    nonsense,
+    malformed,
     read_message,
     read_variables,
 )
@@ -243,7 +243,7 @@ class Channel:
             raise ProtocolError(self._refusal)
         try:
             return self._read_until(kind, number)
-        except (ProtocolError, *NONSENSE) as error:
+        except (ProtocolError, *MALFORMED) as error:
             raise self.distrust(error) from error
 
     def _read_until(self, kind: int, number: int) -> list[Any] | None:
@@ -272,7 +272,7 @@ class Channel:
         """Stops reading from the worker, which has sent an invalid message; returns the error to raise."""
         self.dead = True
         self._messages.clear()
-        self._refusal = self._refusal or nonsense(self.who, error)
+        self._refusal = self._refusal or malformed(self.who, error)
         return ProtocolError(self._refusal)
 
     def abandon(self, step: int) -> None:
@@ -282,7 +282,7 @@ class Channel:
         try:
             for message in messages:
                 self._keep(message)
-        except (ProtocolError, *NONSENSE) as error:
+        except (ProtocolError, *MALFORMED) as error:
             raise self.distrust(error) from error
 
     def _keep(self, message: list[Any]) -> None:

@@ -56,7 +56,7 @@ class Control:
         self._waiting: set[int] = set()
         self._answers: dict[int, list[Any]] = {}
         #: messages of aicirt so far
-        self._heard = 0
+        self._received = 0
         self._closed = False
         try:
             sock = socket.socket(socket.AF_UNIX)
@@ -96,18 +96,18 @@ class Control:
         `abandoned` ends with an error.
         """
         number = self.post(name, fds, **args)
-        event, heard, silence, asked = abandoned.get(), self._heard, Silence(self._pid), False
+        event, received, silence, asked = abandoned.get(), self._received, Silence(self._pid), False
         while (message := self.poll(number, _LOOK_SECONDS)) is None:
             if event is not None and event.is_set():
                 event = None
-                self.give_up(self.post("cancel", call=number))
-            if heard != self._heard:
-                heard, silence, asked = self._heard, Silence(self._pid), False
+                self.drop_answer(self.post("cancel", call=number))
+            if received != self._received:
+                received, silence, asked = self._received, Silence(self._pid), False
             elif not asked and silence.seconds() > _PING_SECONDS:
                 asked = True
-                self.give_up(self.post("ping"))
+                self.drop_answer(self.post("ping"))
             elif silence.longer_than(CALL_SECONDS):
-                self.give_up(number)
+                self.drop_answer(number)
                 raise RuntimeTimeoutError(
                     f"aicirt did not answer {name!r}, and was silent for {CALL_SECONDS:g} s"
                 )
@@ -116,7 +116,7 @@ class Control:
         return message[REPLY_VALUE]
 
     def post(self, name: str, fds: Sequence[int] = (), **args: Any) -> int:
-        """Sends a call without waiting for the answer; returns its number for `poll` or `give_up`.
+        """Sends a call without waiting for the answer; returns its number for `poll` or `drop_answer`.
 
         Raises SupervisorDiedError, RuntimeTimeoutError if the supervisor does not read it, or ClosedError.
         """
@@ -135,11 +135,11 @@ class Control:
                     hopeless=lambda: silence.longer_than(CALL_SECONDS),
                 )
         except TimeoutError as error:
-            self.give_up(number)
+            self.drop_answer(number)
             problem = f"aicirt did not read {name!r}, and was silent for {CALL_SECONDS:g} s"
             raise RuntimeTimeoutError(problem) from error
         except OSError as error:
-            self.give_up(number)
+            self.drop_answer(number)
             raise self._broken(str(error)) from error
         return number
 
@@ -153,16 +153,16 @@ class Control:
         except TimeoutError:
             return None
         except OSError as error:
-            self.give_up(number)
+            self.drop_answer(number)
             raise self._broken(str(error)) from error
-        self.give_up(number)
+        self.drop_answer(number)
         if message is None:
             raise self._broken("aicirt closed it")
         if len(message) != len(Reply._fields):
             raise ProtocolError(f"a reply of aicirt has {len(message)} fields, not {len(Reply._fields)}")
         return message
 
-    def give_up(self, number: int) -> None:
+    def drop_answer(self, number: int) -> None:
         """Discards the answer to a posted call, now or when it comes."""
         with self._changed:
             self._waiting.discard(number)
@@ -192,8 +192,8 @@ class Control:
             finally:
                 with self._changed:
                     self._reading = False
-                    self._heard += message is not None
-                    # else it is the late answer to a call whose answer was given up
+                    self._received += message is not None
+                    # else it is the late answer to a call whose answer is not wanted any more
                     if message and message[REPLY_NUMBER] in self._waiting:
                         self._answers[message[REPLY_NUMBER]] = message
                     self._changed.notify_all()

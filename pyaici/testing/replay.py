@@ -17,7 +17,7 @@ from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import MidResult, StepResult
 from pyaici.recording.recorder import allowed_by
 from pyaici.recording.recording import Event, Forked, RecordedSequence, Recording, Sampled, Spliced, Suspended
-from pyaici.recording.story import differences, quoted, tell
+from pyaici.recording.story import differences, lines_of, quoted
 from pyaici.recording.vocabulary import ReplayVocabulary, replay_vocabulary
 from pyaici.scripting.call import find_call, recorded_call
 from pyaici.testing.playground import Playground
@@ -82,7 +82,7 @@ def replay(
         now = player.now
     now.controller, now.vocabulary.name = recording.controller, recording.vocabulary.name
     compared = _comparable(recording, now, player.cut)
-    stories = [tell(one, ids=chosen.exact, masks=masks and chosen.exact) for one in compared]
+    stories = [lines_of(one, ids=chosen.exact, masks=masks and chosen.exact) for one in compared]
     return Replay(recording, now, chosen, player.problems, differences(*stories))
 
 

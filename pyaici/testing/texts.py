@@ -160,16 +160,16 @@ class Walk:
         self._seqs = texts._begin(count)
         #: the place after each text
         self.places: list[Place] = [Place(b"", False)] * count
-        self.log = self._tell([(i, b"") for i in range(count)])
+        self.log = self._report([(i, b"") for i in range(count)])
 
     def write(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Appends bytes to texts, by their numbers. Raises ControllerFailed if they are not allowed there."""
-        self._tell(pieces)
+        self._report(pieces)
 
     def close(self) -> None:
         self._texts._runtime.free(self._seqs)
 
-    def _tell(self, pieces: Sequence[tuple[int, bytes]]) -> str:
+    def _report(self, pieces: Sequence[tuple[int, bytes]]) -> str:
         inputs = [StepInput(self._seqs[i], list(text), 0, len(text) == 1) for i, text in pieces]
         answers, log = self._texts._step(inputs)
         for i, _ in pieces:

@@ -60,7 +60,7 @@ class Jobs:
     """Runs compilers in parallel. Reports every few seconds how many of the sources so far are compiled."""
 
     def __init__(self, tools: Toolchain) -> None:
-        self._tools, self._done, self._all, self._told = tools, 0, 0, time.monotonic()
+        self._tools, self._done, self._all, self._reported = tools, 0, 0, time.monotonic()
 
     def run(
         self, commands: Sequence[tuple[Sequence[str | Path], str]], *, may_fail: bool = False
@@ -88,9 +88,9 @@ class Jobs:
 
     def _report(self, *, unfinished: bool) -> None:
         now = time.monotonic()
-        if unfinished and now - self._told >= _REPORT_SECONDS:
+        if unfinished and now - self._reported >= _REPORT_SECONDS:
             self._tools.progress(f"  compiled {self._done} of {self._all} sources so far")
-            self._told = now
+            self._reported = now
 
 
 def compile_all(

@@ -128,5 +128,5 @@ def _reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     with contextlib.suppress(StopIteration):
         return next(line for line in lines if line.startswith("ERROR: ")).removeprefix("ERROR: ")
-    told = [line for line in lines if not line.startswith(("hint:", "note:", "[end of output]", "╰─>"))]
-    return told[-1] if told else "it printed no reason"
+    shown = [line for line in lines if not line.startswith(("hint:", "note:", "[end of output]", "╰─>"))]
+    return shown[-1] if shown else "it printed no reason"

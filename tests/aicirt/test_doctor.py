@@ -1,4 +1,4 @@
-"""Each check, on a machine that passes it and on one that does not; each wall, active or not."""
+"""Each check, on a machine that passes it and on one that does not; each layer, active or not."""
 
 from __future__ import annotations
 
@@ -128,20 +128,20 @@ ALL = {"landlock": 7, "seccomp": True, "namespaces": ["user", "network"], "oom_s
 
 
 def found(monkeypatch: pytest.MonkeyPatch, check: str, **changed: object) -> Finding:
-    """Returns the finding of `check` for a worker whose walls differ from ALL by `changed`."""
+    """Returns the finding of `check` for a worker whose layers differ from ALL by `changed`."""
     reported: dict[str, Any] = {**ALL, **changed}
-    monkeypatch.setattr(doctor, "_walls", lambda: reported)
+    monkeypatch.setattr(doctor, "_layers", lambda: reported)
     finding: Finding = getattr(doctor, check)()
     return finding
 
 
 def test_reported_landlock_version_is_the_kernels() -> None:
-    doctor._walls.cache_clear()
-    assert doctor._walls()["landlock"] == landlock.version()
+    doctor._layers.cache_clear()
+    assert doctor._layers()["landlock"] == landlock.version()
 
 
 @pytest.mark.parametrize("check", ["landlock", "seccomp", "namespaces", "out_of_memory"])
-def test_active_walls_are_ok(monkeypatch: pytest.MonkeyPatch, check: str) -> None:
+def test_active_layers_are_ok(monkeypatch: pytest.MonkeyPatch, check: str) -> None:
     assert found(monkeypatch, check).state == State.OK
 
 
@@ -156,12 +156,12 @@ def test_older_landlock_suffices_with_seccomp(monkeypatch: pytest.MonkeyPatch) -
         ("landlock", {"landlock": 3, "seccomp": False}, "reach TCP"),
         ("landlock", {"landlock": 5, "seccomp": False}, "signal"),
         ("seccomp", {"seccomp": False}, "every system call"),
-        ("namespaces", {"namespaces": []}, "one wall fewer"),
+        ("namespaces", {"namespaces": []}, "one layer fewer"),
         ("namespaces", {"namespaces": [], "seccomp": False}, "reach the network"),
         ("out_of_memory", {"oom_score_adj": 0}, "end the engine"),
     ],
 )
-def test_missing_walls_are_notes(
+def test_missing_layers_are_notes(
     monkeypatch: pytest.MonkeyPatch, check: str, changed: dict[str, object], words: str
 ) -> None:
     finding = found(monkeypatch, check, **changed)

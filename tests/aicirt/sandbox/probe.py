@@ -51,7 +51,7 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     mapped = mmap.mmap(shared, mmap.PAGESIZE)
     fallocate = NUMBERS["fallocate"][COLUMNS[platform.machine()]] or 0
     sandbox.die_with(os.getppid())
-    walls = sandbox.enter(PROFILES[profile])
+    layers = sandbox.enter(PROFILES[profile])
 
     def in_a_thread() -> str:
         thread = threading.Thread(target=lambda: attempt("secret in thread", secret.read_text))
@@ -80,7 +80,7 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     attempt("open before", open_before.read)
     attempt("library", lambda: __import__("colorsys").rgb_to_hsv(0, 0, 1)[2])
     attempt("semaphore", ring)
-    attempt("new shared memory", lambda: os.open("/dev/shm/aici-test-walls", os.O_CREAT | os.O_RDWR))
+    attempt("new shared memory", lambda: os.open("/dev/shm/aici-test-layers", os.O_CREAT | os.O_RDWR))
     attempt("memory file", lambda: os.write(os.memfd_create("x"), b"12"))
     attempt("shrink", lambda: os.ftruncate(shared, 0))
     attempt("shrink by name", lambda: os.truncate(f"/dev/shm/sem.{name[1:]}", 0))
@@ -106,7 +106,7 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     attempt("type into a terminal", lambda: fcntl.ioctl(unix, TIOCSTI, b"x"))
     attempt("owner of signals", lambda: fcntl.fcntl(unix, fcntl.F_SETOWN, outside))
     attempt("core", lambda: resource.getrlimit(resource.RLIMIT_CORE))
-    results["walls"] = walls.to_wire()
+    results["layers"] = layers.to_wire()
     sys.stdout.write(json.dumps(results))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import AiciError, ProtocolError, TrapError, WorkerDiedError
 from aicirt.contract.messages import Reply
 from aicirt.ipc.frames import FrameSocket, frame
-from aicirt.settings import MAX_FINDINGS, MAX_FOUND_BYTES, WorkerConfig
+from aicirt.settings import MAX_FOUND_BYTES, MAX_PROFILES, WorkerConfig
 from aicirt.supervisor.replies import check_error, check_value
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.child import Child
@@ -33,7 +33,7 @@ PING: dict[str, Any] = {
     "snapshot_bytes": 1 << 20,
     "templates_given_up": 0,
     "built": 0,
-    "walls": {"landlock": 6, "seccomp": True, "namespaces": ["net"], "oom_score_adj": 900},
+    "sandbox": {"landlock": 6, "seccomp": True, "namespaces": ["net"], "oom_score_adj": 900},
     "memory": {"bytes": 1, "limit": 2, "owner_bytes": 3, "owner_limit": 4, "ended": 0},
     "found": 0,
 }
@@ -90,7 +90,7 @@ def test_no_other_answer_is_accepted(call: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "value"),
     [
-        ("found", [FOUND] * (MAX_FINDINGS + 1)),
+        ("found", [FOUND] * (MAX_PROFILES + 1)),
         ("found", [[1, bytes(MAX_FOUND_BYTES + 1)]]),
         ("found", [[1, b""]]),
         ("build", {"cpu_s": 0.1}),

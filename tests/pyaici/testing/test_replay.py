@@ -11,7 +11,7 @@ import pytest
 from aicirt.contract.errors import RuntimeFailure, VocabularyError
 from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
 from pyaici.recording.recording import Forked, Sampled, Spliced, TranscriptFileError
-from pyaici.recording.story import tell
+from pyaici.recording.story import lines_of
 from pyaici.testing import Playground, Recording, Transcript, read_recording, replay, write_recording
 
 SCRIPT = """
@@ -222,4 +222,4 @@ def test_recorder_records_only_when_asked(playground: Playground) -> None:
     before: Transcript = playground.play("yesno", "Yes")
     assert before.text == "Yes"
     recording = playground.record("yesno", "Yes")
-    assert recording.controller == "yesno" and any("sampled" in line for line in tell(recording))
+    assert recording.controller == "yesno" and any("sampled" in line for line in lines_of(recording))

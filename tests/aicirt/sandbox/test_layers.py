@@ -74,9 +74,9 @@ def run_probe(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
 def test_every_profile_refuses_dangerous_actions(profile: Profile, tmp_path: Path) -> None:
     results = probe(profile, tmp_path)
-    walls = results["walls"]
-    assert walls["landlock"] == landlock.version() and walls["seccomp"]
-    assert walls["oom_score_adj"] == profile.oom_score_adj
+    layers = results["layers"]
+    assert layers["landlock"] == landlock.version() and layers["seccomp"]
+    assert layers["oom_score_adj"] == profile.oom_score_adj
     assert {name: results[name] for name in REFUSED if results[name] not in ERRORS} == {}
     assert results["core"] == "(0, 0)"
 
@@ -88,7 +88,7 @@ def test_worker_profiles_permit_what_a_worker_needs(profile: Profile, tmp_path: 
     assert (results["library"], results["semaphore"], results["memory file"]) == ("1", "1", "2")
     assert results["advice"] == "None"
     assert (results["thread"], results["own processor"]) == ("done", "None")
-    assert results["secret in thread"] in (ERRORS if results["walls"]["landlock"] else {"secret text"})
+    assert results["secret in thread"] in (ERRORS if results["layers"]["landlock"] else {"secret text"})
 
 
 def test_compiler_cannot_open_anything(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_processes_of_a_daemon_are_confined_and_have_no_secrets(
         (worker,) = health["workers"]
         processes = {health["builder"]["pid"]: BUILDER, worker["pid"]: WORKER}
         for process in (health["builder"], worker):
-            assert process["walls"]["landlock"] == landlock.version() and process["walls"]["seccomp"]
+            assert process["sandbox"]["landlock"] == landlock.version() and process["sandbox"]["seccomp"]
         uploading = threading.Thread(target=upload, args=(runtime, wat2wasm(LONG)))
         uploading.start()
         processes[compiler_of(daemon)] = COMPILER

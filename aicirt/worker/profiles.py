@@ -1,4 +1,4 @@
-"""Findings of ended sequences: asks their guests when idle, and keeps the answers for the supervisor."""
+"""Profiles of ended sequences: asks their guests when idle, and keeps the answers for the supervisor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aicirt.contract.abi import FOUND_RESULT, Export
 from aicirt.contract.errors import AiciError, ResultError
-from aicirt.settings import MAX_FINDINGS, MAX_FOUND_BYTES
+from aicirt.settings import MAX_FOUND_BYTES, MAX_PROFILES
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.results import check_span, too_small
@@ -25,8 +25,8 @@ _FOUND = FOUND_RESULT.packer("size", "data_len")
 _FOUND_SIZE = FOUND_RESULT.size
 
 
-class Findings:
-    """Bounded: at most MAX_FINDINGS guests and answers, and one of each template until it is replaced."""
+class Profiles:
+    """Bounded: at most MAX_PROFILES guests and answers, and one of each template until it is replaced."""
 
     def __init__(self, templates: Templates, memory: GuestMemory, agenda: Agenda) -> None:
         self._templates = templates
@@ -43,7 +43,7 @@ class Findings:
     def offer(self, seq: Sequence) -> bool:
         """Takes over the guest of a sequence that has ended well, if it is worth asking."""
         instance = seq.instance
-        if not instance.program.has[Export.FOUND] or self._asking + len(self._answers) >= MAX_FINDINGS:
+        if not instance.program.has[Export.FOUND] or self._asking + len(self._answers) >= MAX_PROFILES:
             return False
         if seq.mid is not None or seq.outcome is not None or not seq.step:
             return False
