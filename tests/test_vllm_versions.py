@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.engines.vllm.versions.names import NAMES
+from pyaici.engines.vllm.names import NAMES
 from tests import vllm_versions
 
 ROOT = Path(__file__).resolve().parents[1]

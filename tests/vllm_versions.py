@@ -15,8 +15,8 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from pyaici.engines.vllm.versions.compatibility import Sources, differences
-from pyaici.engines.vllm.versions.names import VERSIONS
+from pyaici.engines.vllm.compatibility import Sources, differences
+from pyaici.engines.vllm.names import VERSIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 #: names under which vLLM is published: for GPUs, and its build for processors

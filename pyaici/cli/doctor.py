@@ -95,8 +95,8 @@ def _package(name: str) -> Finding:
 def _vllm() -> Finding:
     """Reports whether vLLM is installed, and will load the AICI plugin."""
     from aicirt.doctor import Finding, State
-    from pyaici.engines.vllm.frontend.refusals import plugin_installed, plugin_refusal
-    from pyaici.engines.vllm.versions.compatibility import version_problem
+    from pyaici.engines.vllm.compatibility import version_problem
+    from pyaici.engines.vllm.frontend.arguments import plugin_installed, plugin_refusal
 
     versions = []
     for name in _VLLM:

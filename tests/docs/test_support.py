@@ -16,9 +16,9 @@ from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.engines.engine import Request
 from pyaici.engines.hf import lines
 from pyaici.engines.llama import library
+from pyaici.engines.vllm import names
 from pyaici.engines.vllm.frontend.arguments import ControllerCall
 from pyaici.engines.vllm.scheduling import driver
-from pyaici.engines.vllm.versions import names
 from tests.test_locks import PLATFORMS, PROJECT, locked, requirements_of
 
 from .blocks import ROOT

@@ -11,7 +11,7 @@ import logging
 import sys
 from multiprocessing import current_process
 
-from pyaici.engines.vllm.frontend import refusals
+from pyaici.engines.vllm.frontend import arguments
 
 log = logging.getLogger("vllm.aici")
 
@@ -19,14 +19,14 @@ log = logging.getLogger("vllm.aici")
 def register() -> None:
     """Puts `SchedulerMixin` before the scheduler class that an engine chooses, if AICI supports this vLLM."""
     try:
-        from pyaici.engines.vllm.versions.compatibility import installed_problem
+        from pyaici.engines.vllm.compatibility import installed_problem
 
         problem = installed_problem()
         if problem is None:
             _register()
     except Exception as error:
         problem = f"controllers cannot be used: AICI does not support this version of vLLM ({error!r})"
-    refusals.problem = problem
+    arguments.problem = problem
     if problem is not None and _accepts_requests():
         log.warning("%s; requests without a controller run as usual", problem)
 
@@ -55,18 +55,9 @@ def _register() -> None:
     SchedulerConfig.get_scheduler_cls = get_scheduler_cls
     _attach_to_workers()
     if _accepts_requests():
-        from vllm.outputs import RequestOutput
-        from vllm.v1.engine.async_llm import AsyncLLM
+        from pyaici.engines.vllm.frontend.patches import change_clients
 
-        # processes that accept requests raise the failures of controllers and merge events; the engine's own
-        # processes do neither
-        from pyaici.engines.vllm.frontend.arguments import raise_failures
-        from pyaici.engines.vllm.frontend.events import keep_all
-        from pyaici.engines.vllm.frontend.replicas import keep_choices_together
-
-        raise_failures(AsyncLLM)
-        keep_choices_together(AsyncLLM)
-        keep_all(RequestOutput)
+        change_clients()  # the engine's own processes have no clients
 
 
 def _attach_to_workers() -> None:

@@ -36,7 +36,7 @@ from pyaici.engines.options import (
     try_argument,
 )
 from pyaici.engines.prompts import as_prompt
-from pyaici.engines.vllm.frontend.arguments import TRUST_OWNERS
+from pyaici.engines.vllm.frontend.arguments import TRUST_OWNERS, plugin_installed, plugin_refusal
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
@@ -100,8 +100,6 @@ def check_plugin() -> None:
 
     The message has the fix.
     """
-    from pyaici.engines.vllm.frontend.refusals import plugin_installed, plugin_refusal
-
     if not plugin_installed():
         raise ValueError(
             "vLLM does not find the AICI plugin: pyaici is not installed in this environment, or in an old "

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyaici import bundled
-from pyaici.engines.vllm.frontend import refusals
+from pyaici.engines.vllm.frontend import arguments
 from pyaici.engines.vllm.frontend.arguments import TRUST_OWNERS, ControllerCall
 from pyaici.engines.vllm.frontend.validation import RequestCheck
 
@@ -201,7 +201,7 @@ def test_requests_with_a_controller_are_refused_without_the_plugin(monkeypatch: 
         with pytest.raises(ValueError, match=r"VLLM_PLUGINS .* leaves the AICI plugin out"):
             RequestCheck.validate_params(params("x"))
     monkeypatch.delenv("VLLM_PLUGINS")
-    monkeypatch.setattr(refusals, "problem", "AICI does not support this version of vLLM")
+    monkeypatch.setattr(arguments, "problem", "AICI does not support this version of vLLM")
     with pytest.raises(ValueError, match="does not support this version"):
         RequestCheck.validate_params(params("x"))
     RequestCheck.validate_params(params())

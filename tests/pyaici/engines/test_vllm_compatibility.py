@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.vllm.versions import compatibility, names
-from pyaici.engines.vllm.versions.compatibility import (
+from pyaici.engines.vllm import compatibility, names
+from pyaici.engines.vllm.compatibility import (
     Sources,
     differences,
     find_by_import,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.vllm.frontend.replicas import RankLoads, keep_choices_together
+from pyaici.engines.vllm.frontend.patches import RankLoads, keep_choices_together
 
 
 def test_the_rank_with_the_fewest_choices_is_taken() -> None:

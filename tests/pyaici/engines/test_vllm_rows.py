@@ -15,7 +15,7 @@ from pyaici.client.masks import apply_masks
 from pyaici.client.results import MidResult
 from pyaici.client.results import Row as ControllerRow
 from pyaici.engines.batching.sampler import Choice, NumpySampler
-from pyaici.engines.vllm.scheduling.logprobs import UNKNOWN, measure
+from pyaici.engines.vllm.scheduling.controlled import UNKNOWN, measure
 from pyaici.engines.vllm.workers.rows import Row, fill_mask, make_row
 from pyaici.engines.vllm.workers.runners import StepRows, add_biases
 

@@ -1,12 +1,17 @@
-"""The controller parameters of a vLLM request: keys of `extra_args`, or over HTTP of `vllm_xargs`."""
+"""The controller parameters of a vLLM request, and what excludes a controller.
+
+The parameters are keys of `extra_args`, or over HTTP of `vllm_xargs`. Requests that vLLM could run only
+wrongly are refused before a controller starts: the constraint would be broken or never applied, or vLLM would
+apply another parameter to wrong tokens.
+"""
 
 from __future__ import annotations
 
 import difflib
-import functools
+import importlib.metadata
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +20,8 @@ from pyaici.scripting.script import InterpreterMissingError, read_request
 
 #: environment variable: with 1, clients may name the owner of their requests
 TRUST_OWNERS = "AICI_TRUST_OWNERS"
+#: AICI's name among vLLM's plugins
+PLUGIN = "aici"
 #: prefix of all AICI keys
 PREFIX = "aici_"
 #: most sequences with which one request can begin
@@ -28,6 +35,9 @@ _KEYS = (
     "aici_copies",
     "aici_owner",
 )
+
+#: the reason why the plugin has left this vLLM unchanged; None if there is none
+problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,54 +176,61 @@ def _text(arg: Any) -> str:
         raise ValueError(f"aici_arg must be a text or a JSON value: {error}") from None
 
 
-#: beginnings of failure reasons: errors of the controller or its argument, and errors of the runtime
-OF_CONTROLLER, OF_RUNTIME = "controller ", "controllers "
+def rows_refusal(vllm_config: Any) -> str | None:
+    """Returns why workers of this engine cannot apply controllers' biases and temperatures.
 
-
-def describe(controller: str, error: BaseException) -> str:
-    """Returns the reason of a failed request, for `stop_reason`."""
-    from aicirt.contract.errors import AiciError, RuntimeFailure
-
-    if isinstance(error, AiciError) and not isinstance(error, RuntimeFailure):
-        return f"{OF_CONTROLLER}{controller}: {error}"
-    return f"{OF_RUNTIME}cannot be run at present; try again later, or notify the administrator: {error}"
-
-
-def raise_failures(engine: type) -> None:
-    """Makes `generate` of vLLM's AsyncLLM raise the failures of controllers.
-
-    Requests without a controller are not affected.
+    Returns None if they can.
     """
-    generate: Callable[..., AsyncGenerator[Any, None]] = engine.generate  # type: ignore[attr-defined]
-
-    @functools.wraps(generate)
-    def generate_or_raise(
-        self: Any, prompt: Any, sampling_params: Any, *args: Any, **keywords: Any
-    ) -> AsyncGenerator[Any, None]:
-        outputs = generate(self, prompt, sampling_params, *args, **keywords)
-        extra = getattr(sampling_params, "extra_args", None)
-        if not extra or not any(str(key).startswith(PREFIX) for key in extra):
-            return outputs
-        return _checked(outputs)
-
-    engine.generate = generate_or_raise  # type: ignore[attr-defined]
-
-
-async def _checked(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    try:
-        async for output in outputs:
-            for choice in output.outputs:
-                if choice.finish_reason == "error" and isinstance(choice.stop_reason, str):
-                    _raise(choice.stop_reason)
-            yield output
-    finally:
-        await outputs.aclose()  # as if the caller closed the generator: aborts the request
+    speculative = vllm_config.speculative_config
+    option = None
+    if getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False):
+        option = "enable_batch_sharded_sampling"
+    elif speculative is not None and getattr(speculative, "enable_adaptive_verification", False):
+        option = "enable_adaptive_verification"
+    if option is None:
+        return None
+    return (
+        "the controller uses biases or a temperature, which do not work together with vLLM's "
+        f"option {option}: start the engine without it"
+    )
 
 
-def _raise(why: str) -> None:
-    from vllm.exceptions import RetryableRequestError, VLLMValidationError
+def request_refusal(params: Any, *, fork: bool) -> str | None:
+    """Returns why a request with these sampling parameters cannot have a controller here; None if it can.
 
-    if why.startswith(OF_CONTROLLER):
-        raise VLLMValidationError(why)
-    if why.startswith(OF_RUNTIME):
-        raise RetryableRequestError(why)
+    `fork`: whether its controller may fork.
+    """
+    for name in ("prompt_logprobs", "prompt_logprob_token_ids"):
+        # vLLM returns them together with the first sampled token, which a controller may discard
+        if getattr(params, name, None) is not None:
+            return f"a controller and {name} exclude each other: send two requests"
+    if not fork:
+        return None
+    # vLLM begins a fork as a new request, with all tokens so far as its prompt
+    for name in ("presence_penalty", "frequency_penalty", "bad_words", "repetition_detection"):
+        if getattr(params, name, None):
+            return (
+                f"aici_fork and {name} exclude each other, because a fork would not count the tokens from "
+                "before it: leave one of them out"
+            )
+    return None
+
+
+def plugin_installed() -> bool:
+    """Returns whether vLLM finds the plugin in this environment."""
+    return bool(importlib.metadata.entry_points(group="vllm.general_plugins", name=PLUGIN))
+
+
+def plugin_refusal() -> str | None:
+    """Returns why the scheduler mixin is not active; None if there is no known reason.
+
+    Without the mixin, requests would run as if they named no controller. With speculative decoding vLLM also
+    silently leaves out installed logits processors; then only the mixin can refuse a request.
+    """
+    chosen = os.environ.get("VLLM_PLUGINS")
+    if chosen is None or PLUGIN in chosen.split(","):
+        return problem
+    return (
+        f"the environment variable VLLM_PLUGINS ({chosen!r}) leaves the AICI plugin out, which requests with "
+        f"a controller need: add {PLUGIN} to it"
+    )

@@ -1,4 +1,6 @@
-"""Events of a controlled request, sent to its client with its tokens if it asks for `aici_events`.
+"""Events and failures of a controlled request, which its client receives with its tokens.
+
+A client gets events if it asks for `aici_events`.
 
 The events are in `RequestOutput.kv_transfer_params`, a dictionary that vLLM carries from its engine to its
 clients for cache connectors. Requests with controllers have no such connector. The key `aici` holds the list
@@ -26,7 +28,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import AiciError, RuntimeFailure
 from pyaici.client.arguments import by_name
 
 #: the key of the events in `kv_transfer_params`
@@ -86,14 +88,12 @@ def events_of(output: Any) -> list[list[Any]]:
     return events
 
 
-def keep_all(output_class: type) -> None:
-    """Makes `add` of vLLM's RequestOutput, which merges two outputs, keep the events of both."""
-    add = output_class.add  # type: ignore[attr-defined]
+#: beginnings of failure reasons: errors of the controller or its argument, and errors of the runtime
+OF_CONTROLLER, OF_RUNTIME = "controller ", "controllers "
 
-    def add_both(self: Any, next_output: Any, *args: Any, **keywords: Any) -> None:
-        earlier = events_of(self)
-        add(self, next_output, *args, **keywords)
-        if earlier:
-            self.kv_transfer_params = {**(self.kv_transfer_params or {}), KEY: [*earlier, *events_of(self)]}
 
-    output_class.add = add_both  # type: ignore[attr-defined]
+def describe(controller: str, error: BaseException) -> str:
+    """Returns the reason of a failed request, for `stop_reason`."""
+    if isinstance(error, AiciError) and not isinstance(error, RuntimeFailure):
+        return f"{OF_CONTROLLER}{controller}: {error}"
+    return f"{OF_RUNTIME}cannot be run at present; try again later, or notify the administrator: {error}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyaici.engines.vllm.frontend.arguments import ControllerCall
-from pyaici.engines.vllm.frontend.refusals import plugin_refusal, request_refusal
+from pyaici.engines.vllm.frontend.arguments import ControllerCall, plugin_refusal, request_refusal
 
 
 def _interfaces() -> tuple[type, ...]:

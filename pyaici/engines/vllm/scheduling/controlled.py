@@ -1,159 +1,44 @@
-"""A controlled request: its controller's answers, and their effect on sampled and draft tokens."""
+"""A controlled request: its controller's answers, and their effect on sampled and draft tokens.
+
+Neither this module nor the driver depends on vLLM.
+"""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aicirt.contract.abi import RowKind, Verb
-from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError, RuntimeFailure
+from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError
 from aicirt.contract.messages import StepInput
 from pyaici.client.masks import count_allowed
 from pyaici.client.results import MidResult, Row
 from pyaici.engines.vllm.frontend.events import Events, variables_to_wire
-from pyaici.engines.vllm.scheduling.logprobs import UNKNOWN, Measured, is_measured, measure
 from pyaici.engines.vllm.workers import rows
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from pyaici.client.runtime import Runtime
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
     from pyaici.engines.vllm.scheduling.connection import Prepared, Session
-    from pyaici.engines.vllm.scheduling.groups import Group
-    from pyaici.engines.vllm.scheduling.outputs import Held
-
-
-#: time limit for following drafts: the model makes a pass in this time
-SECONDS = 0.02
-#: after MAX_SLOW timeouts in a row, or one late answer, a controller gets no drafts for PAUSE passes
-MAX_SLOW, PAUSE = 3, 8
-#: most copies of controllers for the drafts of one pass; each copy has two rows of shared memory
-MAX_COPIES = 256
-
-
-@dataclass(eq=False, slots=True)
-class Guess:
-    """An allowed draft, with the controller's answer for the position after it."""
-
-    token: int
-    #: runtime number of the copy that received the draft; None within a splice, which is reported as a whole
-    control: int | None
-    answer: MidResult
-    #: the copy's output
-    log: str = ""
-
-
-class Drafts:
-    """Follows drafts with copies of controllers, and fills `Controlled.guesses`."""
-
-    def __init__(self, most: int) -> None:
-        """`most`: most copies of controllers at a time."""
-        self._most = most
-
-    def follow(self, runtime: Runtime, wanted: Iterable[tuple[Controlled, Sequence[int]]]) -> None:
-        """Finds the answers after the drafts of requests whose controllers have answered.
-
-        A request's guesses end at a forbidden draft, and where the controller's answer is neither a row with
-        the same temperature nor a splice of the drafts. Raises RuntimeFailure.
-        """
-        start, room, everybody = time.monotonic(), self._most, list(wanted)
-        requests = everybody
-        while asked := [
-            (one, drafts, reported) for one, drafts in requests if (reported := _to_report(one, drafts))
-        ][:room]:
-            if time.monotonic() - start > SECONDS:
-                for one, _, _ in asked:
-                    one.slow += 1
-                    if one.slow == MAX_SLOW:
-                        one.slow, one.pause = 0, PAUSE
-                return
-            room -= len(asked)
-            requests = self._ask(runtime, asked)
-        for one, _ in everybody:
-            one.slow = 0
-
-    def _ask(
-        self, runtime: Runtime, asked: list[tuple[Controlled, Sequence[int], list[int]]]
-    ) -> list[tuple[Controlled, Sequence[int]]]:
-        """Makes copies of controllers and reports the next drafts to them.
-
-        Returns the requests whose copies have answered, with their drafts.
-        """
-        copies = runtime.clone_each([one.last_control for one, _, _ in asked])
-        going = {copies[one.last_control]: each for each in asked if (one := each[0]).last_control in copies}
-        inputs = [StepInput(copy, reported, 0, _samples(one)) for copy, (one, _, reported) in going.items()]
-        result = runtime.begin_step(inputs).wait()
-        answered = []
-        for copy, (one, drafts, _) in going.items():
-            answer = result.mid.get(copy)
-            if answer is None or answer.verb == Verb.LATE or isinstance(answer.error, RuntimeFailure):
-                one.pause = PAUSE
-                runtime.free([copy])
-                continue
-            if not one.samples_alike(answer):
-                runtime.free([copy])
-                continue
-            log = result.logs.get(copy, "")
-            one.guesses.append(Guess(drafts[len(one.guesses)], copy, answer, log))
-            answered.append((one, drafts))
-        return answered
-
-
-def _to_report(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
-    """Returns the tokens to report to a copy for the next draft; empty if the draft is not allowed.
-
-    Drafts that match a splice, except its last token, are added to the guesses here: they need no copy.
-    """
-    reported: list[int] = []
-    for token in drafts[len(controlled.guesses) :]:
-        answer = controlled.answer_behind(len(controlled.guesses))
-        if answer is None:
-            break
-        if answer.verb == Verb.SAMPLE:
-            return [token] if allows(answer.row, token) and not controlled.wants_mass else []
-        if answer.verb != Verb.SPLICE or answer.backtrack or answer.ff_tokens[:1] != [token]:
-            break
-        reported.append(token)
-        rest = answer.ff_tokens[1:]
-        if not rest:
-            return reported
-        if token in controlled.stops:  # vLLM would end the text there
-            break
-        controlled.guesses.append(Guess(token, None, replace(answer, ff_tokens=rest)))
-    return []
-
-
-def _samples(controlled: Controlled) -> bool:
-    """Returns whether the next draft would be sampled; otherwise it belongs to a splice."""
-    answer = controlled.answer_behind(len(controlled.guesses))
-    return answer is not None and answer.verb == Verb.SAMPLE
-
-
-def is_mask(row: Row | None) -> bool:
-    """Returns whether a row only allows and forbids tokens."""
-    return row is None or (
-        row.kind in (RowKind.BITMASK, RowKind.ALL, RowKind.TOKEN)
-        and row.temperature is None
-        and row.top_k == 0
-    )
-
-
-def allows(row: Row | None, token: int) -> bool:
-    """Returns whether a row allows this token."""
-    return row is None or row.permits(token)
-
 
 log = logging.getLogger("vllm.aici")
+
+#: number of passes without drafts after an answer that is late, or that needs numbers about a sampled token
+PAUSE = 8
+#: The most steps in a row in which a controller may give no token because it is late or splices nothing.
+MAX_IDLE = 1000
+#: the rows of a pass whose token is discarded, which must not advance a seeded generator
+DISCARDED = [rows.Row(temperature=0.0)]
 
 
 class Ending(Enum):
@@ -161,12 +46,6 @@ class Ending(Enum):
 
     STOP = "stop"
     ERROR = "error"
-
-
-#: the rows of a pass whose token is discarded, which must not advance a seeded generator
-DISCARDED = [rows.Row(temperature=0.0)]
-#: The most steps in a row in which a controller may give no token because it is late or splices nothing.
-MAX_IDLE = 1000
 
 
 @dataclass(slots=True)
@@ -197,6 +76,57 @@ class Outcome:
     #: the model has finished its thinking, and the controller begins
     begins: bool = False
     ending: Ending | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Guess:
+    """An allowed draft, with the controller's answer for the position after it."""
+
+    token: int
+    #: runtime number of the copy that received the draft; None within a splice, which is reported as a whole
+    control: int | None
+    answer: MidResult
+    #: the copy's output
+    log: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """Output that is held back: tokens, and the statistics and events that vLLM sends with them."""
+
+    tokens: list[int] = field(default_factory=list)
+    prefill_stats: Any = None
+    events: list[Any] = field(default_factory=list)
+
+    def copy(self) -> Held:
+        """Returns a copy of the tokens for a fork."""
+        return Held(list(self.tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The fields of `StepInput` about a sampled token."""
+
+    logprob: float = math.nan
+    allowed_mass: float = math.nan
+    top: list[tuple[int, float]] | None = None
+
+    def report(self, control: int, tokens: Sequence[int], backtrack: int = 0, *, sampled: bool) -> StepInput:
+        """Returns the report of a step. Without `sampled` it says nothing about the token."""
+        if not sampled:
+            return StepInput(control, list(tokens), backtrack)
+        return StepInput(
+            control,
+            list(tokens),
+            backtrack,
+            True,
+            logprob=self.logprob,
+            allowed_mass=self.allowed_mass,
+            top=self.top,
+        )
+
+
+UNKNOWN = Measured()
 
 
 @dataclass(eq=False, slots=True)
@@ -247,8 +177,6 @@ class Controlled:
     held: Held | None = None
     #: events to send, if the client asked for them
     events: Events | None = None
-    #: with forks: all sequences of the same controller
-    group: Group | None = None
     #: the engine has made it as a copy; its controller has not forked
     by_engine: bool = False
     #: controllers of copies that have been asked for and come before the first step
@@ -269,7 +197,6 @@ class Controlled:
             prompt_length=self.prompt_length,
             held=None if self.held is None else self.held.copy(),
             events=None if self.events is None else Events(),
-            group=self.group,
         )
 
     @property
@@ -515,3 +442,47 @@ class Controlled:
         self.error = self.error or error
         self.drop_guesses()
         self.answer = MidResult(Verb.ERROR, error=self.error)
+
+
+def is_mask(row: Row | None) -> bool:
+    """Returns whether a row only allows and forbids tokens."""
+    return row is None or (
+        row.kind in (RowKind.BITMASK, RowKind.ALL, RowKind.TOKEN)
+        and row.temperature is None
+        and row.top_k == 0
+    )
+
+
+def allows(row: Row | None, token: int) -> bool:
+    """Returns whether a row allows this token."""
+    return row is None or row.permits(token)
+
+
+def is_measured(answer: MidResult, *, has_post: bool) -> bool:
+    """Returns whether a controller with this answer needs numbers about the token that is sampled next.
+
+    `has_post`: it has a post_process.
+    """
+    top = answer.row is not None and answer.row.top_k > 0
+    return answer.verb == Verb.SAMPLE and (top or (has_post and not answer.skip_post))
+
+
+def measure(
+    answer: MidResult,
+    masses: NDArray[np.float32] | None,
+    logprobs: rows.Logprobs | None,
+    position: int,
+) -> Measured:
+    """Returns the numbers about the token at this position of a pass, which `answer` has allowed.
+
+    `masses`, `logprobs`: what the workers have reported for the request; None if nothing.
+    """
+    if masses is None or logprobs is None or position >= len(masses):
+        return UNKNOWN
+    count = 0 if answer.row is None else answer.row.top_k
+    top = None
+    if count:
+        tokens, values = logprobs.tokens[position, :count], logprobs.values[position, :count]
+        top = list(zip(tokens.tolist(), values.tolist(), strict=True))
+    mass = min(1.0, math.exp(float(masses[position])))
+    return Measured(float(logprobs.sampled[position]), mass, top)

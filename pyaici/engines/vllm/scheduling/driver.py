@@ -1,4 +1,4 @@
-"""Drives the controllers of an engine's requests: posts reports and waits for answers."""
+"""Drives the controllers of an engine's requests: posts reports, waits for answers, and follows drafts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from aicirt.contract.errors import AiciError, RuntimeFailure, TemplateGoneError,
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import MidResult
-from pyaici.engines.vllm.scheduling.controlled import Controlled, Drafts, Outcome
+from pyaici.engines.vllm.scheduling.controlled import PAUSE, Controlled, Guess, Outcome, allows
 
 if TYPE_CHECKING:
     from pyaici.client.control import Placement
+    from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
     from pyaici.engines.vllm.scheduling.connection import Connection, Session
@@ -325,3 +326,97 @@ class ControllerDriver:
                 controlled.fail(error)
         self._steps = [(other, step) for other, step in self._steps if other is not session]
         self._connection.lose(session)
+
+
+#: time limit for following drafts: the model makes a pass in this time
+SECONDS = 0.02
+#: after so many timeouts in a row, or one late answer, a controller gets no drafts for `PAUSE` passes
+MAX_SLOW = 3
+#: most copies of controllers for the drafts of one pass; each copy has two rows of shared memory
+MAX_DRAFT_COPIES = 256
+
+
+class Drafts:
+    """Follows drafts with copies of controllers, and fills `Controlled.guesses`."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: most copies of controllers at a time."""
+        self._most = most
+
+    def follow(self, runtime: Runtime, wanted: Iterable[tuple[Controlled, Sequence[int]]]) -> None:
+        """Finds the answers after the drafts of requests whose controllers have answered.
+
+        A request's guesses end at a forbidden draft, and where the controller's answer is neither a row with
+        the same temperature nor a splice of the drafts. Raises RuntimeFailure.
+        """
+        start, room, everybody = time.monotonic(), self._most, list(wanted)
+        requests = everybody
+        while asked := [
+            (one, drafts, reported) for one, drafts in requests if (reported := _to_report(one, drafts))
+        ][:room]:
+            if time.monotonic() - start > SECONDS:
+                for one, _, _ in asked:
+                    one.slow += 1
+                    if one.slow == MAX_SLOW:
+                        one.slow, one.pause = 0, PAUSE
+                return
+            room -= len(asked)
+            requests = self._ask(runtime, asked)
+        for one, _ in everybody:
+            one.slow = 0
+
+    def _ask(
+        self, runtime: Runtime, asked: list[tuple[Controlled, Sequence[int], list[int]]]
+    ) -> list[tuple[Controlled, Sequence[int]]]:
+        """Makes copies of controllers and reports the next drafts to them.
+
+        Returns the requests whose copies have answered, with their drafts.
+        """
+        copies = runtime.clone_each([one.last_control for one, _, _ in asked])
+        going = {copies[one.last_control]: each for each in asked if (one := each[0]).last_control in copies}
+        inputs = [StepInput(copy, reported, 0, _samples(one)) for copy, (one, _, reported) in going.items()]
+        result = runtime.begin_step(inputs).wait()
+        answered = []
+        for copy, (one, drafts, _) in going.items():
+            answer = result.mid.get(copy)
+            if answer is None or answer.verb == Verb.LATE or isinstance(answer.error, RuntimeFailure):
+                one.pause = PAUSE
+                runtime.free([copy])
+                continue
+            if not one.samples_alike(answer):
+                runtime.free([copy])
+                continue
+            log = result.logs.get(copy, "")
+            one.guesses.append(Guess(drafts[len(one.guesses)], copy, answer, log))
+            answered.append((one, drafts))
+        return answered
+
+
+def _to_report(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
+    """Returns the tokens to report to a copy for the next draft; empty if the draft is not allowed.
+
+    Drafts that match a splice, except its last token, are added to the guesses here: they need no copy.
+    """
+    reported: list[int] = []
+    for token in drafts[len(controlled.guesses) :]:
+        answer = controlled.answer_behind(len(controlled.guesses))
+        if answer is None:
+            break
+        if answer.verb == Verb.SAMPLE:
+            return [token] if allows(answer.row, token) and not controlled.wants_mass else []
+        if answer.verb != Verb.SPLICE or answer.backtrack or answer.ff_tokens[:1] != [token]:
+            break
+        reported.append(token)
+        rest = answer.ff_tokens[1:]
+        if not rest:
+            return reported
+        if token in controlled.stops:  # vLLM would end the text there
+            break
+        controlled.guesses.append(Guess(token, None, replace(answer, ff_tokens=rest)))
+    return []
+
+
+def _samples(controlled: Controlled) -> bool:
+    """Returns whether the next draft would be sampled; otherwise it belongs to a splice."""
+    answer = controlled.answer_behind(len(controlled.guesses))
+    return answer is not None and answer.verb == Verb.SAMPLE

@@ -14,8 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ResultError
-from pyaici.engines.vllm.scheduling.outputs import add_tokens
-from pyaici.engines.vllm.scheduling.request_state import ControllerGrammar, branch, hold, release
+from pyaici.engines.vllm.scheduling.request_state import (
+    ControllerGrammar,
+    add_tokens,
+    branch,
+    give_grammar,
+    hold,
+)
 
 if TYPE_CHECKING:
     from pyaici.engines.vllm.scheduling.controlled import Controlled
@@ -67,18 +72,17 @@ class Groups:
         #: spare requests that are still in vLLM's queue
         self._new: list[Any] = []
 
-    def join(self, request: Any) -> Group | None:
-        """Returns the new group of a request, or None if the request joins a group and waits for a fork."""
+    def join(self, request: Any) -> bool:
+        """Returns whether a request begins a new group. Otherwise it joins one and waits for a fork."""
         index, parent = _split(request.request_id)
         group = self._groups.get(parent)
         if index and group is not None:
             group.spares.append(request)
             hold(request, Future())
             self._new.append(request)
-            return None
-        self._groups[parent] = group = Group()
-        group.live.add(request.request_id)
-        return group
+            return False
+        self._groups[parent] = Group(live={request.request_id})
+        return True
 
     def set_aside(self) -> None:
         """Removes spare requests from vLLM's queue, because vLLM checks all waiting requests in each step."""
@@ -106,11 +110,11 @@ class Groups:
 
     def expect(self, parent: Controlled, child: Controlled) -> None:
         """Queues a child for a request that begins with the parent's current tokens."""
-        assert parent.group is not None
         request = self._scheduler.requests[parent.request_id]
-        parent.group.births.append(Birth(child, parent, request, list(request._all_token_ids)))
-        if parent.group not in self._expecting:
-            self._expecting.append(parent.group)
+        group = self._groups[_split(parent.request_id)[1]]
+        group.births.append(Birth(child, parent, request, list(request._all_token_ids)))
+        if group not in self._expecting:
+            self._expecting.append(group)
 
     def place(
         self, begun: Callable[[Controlled, Any], None], fail: Callable[[set[str], AiciError], None]
@@ -138,7 +142,7 @@ class Groups:
         child.request_id = request.request_id
         group.live.add(request.request_id)
         branch(request, birth.request, birth.tokens)
-        release(request, ControllerGrammar(child))
+        give_grammar(request, ControllerGrammar(child))
         self._scheduler._enqueue_waiting_request(request)
         if birth.parent.events is not None:
             event = "copied" if child.by_engine else "forked"

@@ -1,4 +1,4 @@
-"""Changes vLLM's requests in place: grammars, waits, and tokens to remove or append."""
+"""Changes vLLM's requests and the outputs of its steps in place: waits, moved requests, thinking, outputs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,39 @@ import contextlib
 import copy
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from vllm.v1.core.single_type_kv_cache_manager import (
+    ChunkedLocalAttentionManager,
+    CrossAttentionManager,
+    FullAttentionManager,
+    MambaManager,
+    SinkFullAttentionManager,
+    SlidingWindowManager,
+)
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.outputs import LogprobsLists
 from vllm.v1.request import RequestStatus
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from vllm.v1.structured_output.request import StructuredOutputRequest
-from vllm.v1.structured_output.utils import strip_speculative_padding
 
-from aicirt.contract.errors import ResultError
-from pyaici.engines.vllm.scheduling.caches import continues_from
+from aicirt.contract.errors import ArgumentError, ResultError
+from pyaici.engines.vllm.frontend.events import KEY, Events
+from pyaici.engines.vllm.scheduling.controlled import Held
 
 if TYPE_CHECKING:
     import torch
 
     from pyaici.engines.vllm.scheduling.connection import Prepared
     from pyaici.engines.vllm.scheduling.controlled import Controlled
-    from pyaici.engines.vllm.scheduling.driver import ControllerDriver
-
 
 log = logging.getLogger("vllm.aici")
+
+
+# -- waits -----------------------------------------------------------------------------------------
 
 
 class ControllerGrammar(StructuredOutputGrammar):  # type: ignore[misc,unused-ignore]
@@ -67,30 +79,6 @@ class ControllerGrammar(StructuredOutputGrammar):  # type: ignore[misc,unused-ig
         pass
 
 
-def follow_drafts(driver: ControllerDriver, requests: Mapping[str, Any], output: Any) -> None:
-    """Asks controllers about drafts. Drafts that are not allowed, or not followed, become padding.
-
-    vLLM itself does the same with drafts that a grammar forbids. `requests`: the scheduler's requests, by id.
-    `output`: a SchedulerOutput.
-    """
-    scheduled: dict[str, list[int]] = output.scheduled_spec_decode_tokens
-    drafts = {
-        request_id: strip_speculative_padding(tokens)
-        for request_id, tokens in scheduled.items()
-        if (controlled := driver.requests.get(request_id)) is not None
-        and not controlled.thinking
-        and (request := requests.get(request_id)) is not None
-        and not request.is_prefill_chunk
-    }
-    driver.guess(drafts)
-    invalid = output.num_invalid_spec_tokens = output.num_invalid_spec_tokens or {}
-    for request_id in drafts:
-        tokens, known = scheduled[request_id], len(driver.requests[request_id].guesses)
-        if known < len(tokens):
-            scheduled[request_id] = [*tokens[:known], *[-1] * (len(tokens) - known)]
-            invalid[request_id] = len(tokens) - known
-
-
 def hold(request: Any, grammar: Future[Any]) -> None:
     """Keeps a request waiting until its grammar is ready."""
     structured = StructuredOutputRequest(params=None)
@@ -100,7 +88,7 @@ def hold(request: Any, grammar: Future[Any]) -> None:
     request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
 
 
-def release(request: Any, grammar: Any) -> None:
+def give_grammar(request: Any, grammar: Any) -> None:
     """Gives a waiting request its grammar, so that vLLM can schedule it."""
     request.structured_output_request.grammar = grammar
 
@@ -141,6 +129,9 @@ def failed(error: Exception) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(error)
     return future
+
+
+# -- moves -----------------------------------------------------------------------------------------
 
 
 def move(scheduler: Any, request: Any, backtrack: int, tokens: Sequence[int]) -> None:
@@ -254,3 +245,186 @@ def _hashed_tokens(scheduler: Any, request: Any) -> int:
         (manager.num_cached_block.get(request.request_id, 0) * manager.block_size for manager in managers),
         default=0,
     )
+
+
+def continues_from(scheduler: Any, request: Any, computed: int) -> bool:
+    """Returns whether the request's blocks hold all that the token after the first `computed` tokens needs.
+
+    Does not check whether other requests may share the blocks. `request` holds blocks; its counters are those
+    after a pass.
+    """
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    return computed > 0 and all(_holds(manager, request, computed) for manager in managers)
+
+
+def _holds(manager: Any, request: Any, computed: int) -> bool:
+    """Returns whether the blocks of one group of layers hold all that is needed."""
+    # exact types: subclasses free or overwrite blocks in ways of their own
+    kind = type(manager)
+    if kind in (FullAttentionManager, SinkFullAttentionManager, CrossAttentionManager):
+        return True
+    if kind in (SlidingWindowManager, ChunkedLocalAttentionManager):
+        # vLLM has freed the blocks before the window of the last token
+        blocks = manager.req_to_blocks[request.request_id]
+        first = manager.get_num_skipped_tokens(computed) // manager.block_size
+        end = -(-computed // manager.block_size)
+        return not any(block.is_null for block in blocks[first:end])
+    if kind is MambaManager:
+        # There is one state: the one after the last token, or after those that a pass in progress computes.
+        # With prefix caching or drafts vLLM keeps several, in places that depend on the last pass.
+        return (
+            manager.mamba_cache_mode == "none"
+            and not manager.num_speculative_blocks
+            and not request.num_in_flight_tokens
+            and computed == request.num_computed_tokens
+        )
+    return False
+
+
+def send_output(new: Any, request: Any) -> None:
+    """Adds the output of a moved request to the data that its workers get (a NewRequestData).
+
+    A moved request is sent to the workers again. Model runner V1 would take all of it for the prompt, but
+    penalties, `bad_words` and `min_tokens` depend on what is output: see `keep_output` of the workers. Model
+    runner V2 gets the output from vLLM.
+    """
+    if request.num_output_tokens and new.prefill_token_ids is None:
+        new.prefill_token_ids = list(request._all_token_ids)
+
+
+# -- thinking: aici_after_thinking -----------------------------------------------------------------
+#
+# vLLM's reasoning parser finds the end of the thinking, as it does for vLLM's own grammars. Until then the
+# request has no constraint and no running controller.
+
+
+def begin_thinking(manager: Any, request: Any) -> None:
+    """Makes vLLM's StructuredOutputManager wait for the end of the thinking.
+
+    The request has a controller's grammar (see `hold`). Raises ArgumentError if the engine finds no end.
+    """
+    if manager.reasoner_cls is None:
+        raise ArgumentError(
+            "aici_after_thinking needs a reasoning parser, which finds the end of the thinking: start the "
+            "engine with --reasoning-parser (offline: reasoning_parser=...), or leave aici_after_thinking out"
+        )
+    if manager.enable_in_reasoning:
+        raise ArgumentError(
+            "aici_after_thinking excludes the engine's option enable_in_reasoning: leave one of them out"
+        )
+    request.structured_output_request.reasoning_ended = None
+    manager._get_reasoner(request)
+
+
+def thinks(manager: Any, request: Any) -> bool:
+    """Returns whether a new request begins with its thinking. The end of its prompt may say otherwise."""
+    thinking: bool = manager._get_constraint_bounds(request, ()).constraint_start > 0
+    if not thinking:
+        request.structured_output_request.reasoning_ended = True
+    return thinking
+
+
+def tokens_of_thinking(manager: Any, request: Any, tokens: Sequence[int]) -> int | None:
+    """Returns how many of the sampled tokens belong to the thinking; None if it goes on after all of them.
+
+    `tokens` are not yet part of the request.
+    """
+    start: int = manager._get_constraint_bounds(request, tokens).grammar_start
+    if start > len(tokens):
+        return None
+    request.structured_output_request.reasoning_ended = True
+    return start
+
+
+# -- outputs to clients ----------------------------------------------------------------------------
+
+
+def add_tokens(outputs: Any, request: Any, tokens: list[int]) -> None:
+    """Adds an output with tokens that were not sampled."""
+    output = EngineCoreOutput(
+        request_id=request.request_id, new_token_ids=tokens, new_logprobs=_certain(request, tokens)
+    )
+    _add(outputs, request, output)
+
+
+def add_end(outputs: Any, request: Any, why: str | None) -> None:
+    """Adds the last output of a request that has ended between two steps."""
+    reason = request.get_finished_reason()
+    output = EngineCoreOutput(
+        request_id=request.request_id,
+        new_token_ids=[],
+        finish_reason=FinishReason.ERROR if reason is None else reason,  # FinishReason.STOP is 0
+        stop_reason=why,
+    )
+    _add(outputs, request, output)
+
+
+def keep_back(outputs: Any, held: dict[str, Held]) -> None:
+    """Holds back the outputs of held requests. Adds their tokens before the output that ends a request."""
+    for group in outputs.values():
+        kept = []
+        for output in group.outputs:
+            one = held.get(output.request_id)
+            if one is not None and output.finish_reason is None:
+                one.tokens += output.new_token_ids
+                one.prefill_stats = one.prefill_stats or output.prefill_stats
+                one.events += output.events or ()
+                continue
+            if one is not None:
+                # a separate output, because vLLM omits the last token's text in an output that ends a request
+                del held[output.request_id]
+                kept.append(
+                    EngineCoreOutput(
+                        request_id=output.request_id,
+                        new_token_ids=one.tokens,
+                        prefill_stats=one.prefill_stats,
+                        events=one.events or None,
+                    )
+                )
+            kept.append(output)
+        group.outputs = kept
+
+
+def give_reasons(outputs: Any, reasons: dict[str, str]) -> None:
+    """Sets the stop reasons of failed requests in their last outputs."""
+    for group in outputs.values():
+        for output in group.outputs:
+            if output.finish_reason is not None and output.request_id in reasons:
+                output.stop_reason = reasons.pop(output.request_id)
+
+
+def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:
+    """Adds events to the requests' newest outputs, and forgets requests that have ended."""
+    last = {output.request_id: output for group in outputs.values() for output in group.outputs}
+    for request_id, (request, events) in list(telling.items()):
+        if new := events.take():
+            output = last.get(request_id)
+            if output is None and not request.is_finished():
+                output = EngineCoreOutput(request_id=request_id, new_token_ids=[])
+                # before the outputs of children that begin in this step: this output has the fork event
+                _add(outputs, request, output, at=0)
+            if output is not None:
+                output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: new}
+        if request.is_finished():
+            del telling[request_id]
+
+
+def _certain(request: Any, tokens: list[int]) -> LogprobsLists | None:
+    """Returns log-probabilities 0 for forced tokens if the request asks for log-probabilities, else None.
+
+    vLLM expects a row for each token.
+    """
+    if request.sampling_params.num_logprobs is None:
+        return None
+    shape = (len(tokens), 1)
+    return LogprobsLists(
+        np.array(tokens, np.int32).reshape(shape), np.zeros(shape, np.float32), np.ones(len(tokens), np.int32)
+    )
+
+
+def _add(outputs: Any, request: Any, output: EngineCoreOutput, at: int | None = None) -> None:
+    client = request.client_index
+    if client not in outputs:
+        outputs[client] = EngineCoreOutputs(outputs=[])
+    others = outputs[client].outputs
+    others.insert(len(others) if at is None else at, output)

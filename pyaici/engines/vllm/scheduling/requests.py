@@ -12,38 +12,36 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.v1.request import RequestStatus
+from vllm.v1.structured_output.utils import strip_speculative_padding
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
-from pyaici.engines.vllm.frontend.arguments import ControllerCall, describe
-from pyaici.engines.vllm.frontend.events import Events, to_wire
-from pyaici.engines.vllm.frontend.refusals import request_refusal, rows_refusal
+from pyaici.engines.vllm.frontend.arguments import ControllerCall, request_refusal, rows_refusal
+from pyaici.engines.vllm.frontend.events import Events, describe, to_wire
 from pyaici.engines.vllm.scheduling.connection import Connection, engine_vocabulary
-from pyaici.engines.vllm.scheduling.controlled import DISCARDED, MAX_COPIES, Controlled, Ending, Outcome
-from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, ControllerDriver
+from pyaici.engines.vllm.scheduling.controlled import DISCARDED, Controlled, Ending, Held, Outcome
+from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, MAX_DRAFT_COPIES, ControllerDriver
 from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
-from pyaici.engines.vllm.scheduling.outputs import (
-    Held,
+from pyaici.engines.vllm.scheduling.request_state import (
+    ControllerGrammar,
     add_end,
     add_events,
     add_tokens,
-    give_reasons,
-    keep_back,
-)
-from pyaici.engines.vllm.scheduling.request_state import (
-    ControllerGrammar,
+    begin_thinking,
     discards,
     failed,
-    follow_drafts,
+    give_reasons,
     hold,
+    keep_back,
     move,
+    send_output,
     suspend,
     then,
+    thinks,
+    tokens_of_thinking,
 )
-from pyaici.engines.vllm.scheduling.thinking import begin_thinking, thinks, tokens_of_thinking
-from pyaici.engines.vllm.workers.history import send_output
 from pyaici.engines.vllm.workers.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
@@ -134,11 +132,9 @@ class ControlledRequests:
             request.sampling_params = parameters = copy.copy(parameters)
             parameters.temperature, parameters.top_k = 0.0, 0
             vars(parameters).pop("sampling_type", None)  # a cached property
-        group = self.groups.join(request) if call.fork else None
-        if call.fork and group is None:
+        if call.fork and not self.groups.join(request):
             return
         controlled = self._conductor().add(request.request_id, call, parameters.all_stop_token_ids)
-        controlled.group = group
         controlled.held = Held() if call.hold else None
         controlled.events = Events() if call.events else None
         self._attend(controlled, request)
@@ -172,9 +168,28 @@ class ControlledRequests:
                     self._scheduler.requests[request_id].spec_token_ids = []
 
     def follow_drafts(self, output: Any) -> None:
-        """Asks the controllers about the drafts of a pass."""
-        if output.scheduled_spec_decode_tokens and self.driver is not None:
-            follow_drafts(self.driver, self._scheduler.requests, output)
+        """Asks the controllers about the drafts of a pass. Those not allowed or not followed become padding.
+
+        vLLM itself does the same with drafts that a grammar forbids. `output`: a SchedulerOutput.
+        """
+        scheduled: dict[str, list[int]] = output.scheduled_spec_decode_tokens
+        if not scheduled or self.driver is None:
+            return
+        drafts = {
+            request_id: strip_speculative_padding(tokens)
+            for request_id, tokens in scheduled.items()
+            if (controlled := self.driver.requests.get(request_id)) is not None
+            and not controlled.thinking
+            and (request := self._scheduler.requests.get(request_id)) is not None
+            and not request.is_prefill_chunk
+        }
+        self.driver.guess(drafts)
+        invalid = output.num_invalid_spec_tokens = output.num_invalid_spec_tokens or {}
+        for request_id in drafts:
+            tokens, known = scheduled[request_id], len(self.driver.requests[request_id].guesses)
+            if known < len(tokens):
+                scheduled[request_id] = [*tokens[:known], *[-1] * (len(tokens) - known)]
+                invalid[request_id] = len(tokens) - known
 
     def send_rows(self, scheduler_output: Any, grammar_output: Any) -> None:
         """Sends workers what the masks of a pass do not express; see `rows`."""
@@ -251,7 +266,7 @@ class ControlledRequests:
                 words = (config.model_config.get_vocab_size() + 31) // 32
                 manager._grammar_bitmask = torch.full((rows, words), -1, dtype=torch.int32)
             running = config.scheduler_config.max_num_seqs
-            copies = min(running * config.num_speculative_tokens, MAX_COPIES)
+            copies = min(running * config.num_speculative_tokens, MAX_DRAFT_COPIES)
             connection = Connection(
                 functools.partial(engine_vocabulary, config),
                 socket=self._socket,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pyaici.engines.vllm.workers.history import receive_output
 from pyaici.engines.vllm.workers.rows import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
@@ -59,12 +58,31 @@ def attach(runner: Any) -> None:
 
     Does nothing for a runner of an unknown kind.
     """
-    receive_output(runner)
+    keep_output(runner)
     modules = {base.__module__ for base in type(runner).__mro__}
     if "vllm.v1.worker.gpu_model_runner" in modules:
         RowsOfRunnerV1(runner)
     elif "vllm.v1.worker.gpu.model_runner" in modules:
         RowsOfRunnerV2(runner)
+
+
+def keep_output(runner: Any) -> None:
+    """Makes a model runner of vLLM keep the output of moved requests apart from their prompt.
+
+    The scheduler adds it (`send_output`). Does nothing for model runner V2, which keeps them apart itself.
+    """
+    update = getattr(runner, "_update_streaming_request", None)
+    if update is None:
+        return
+
+    @functools.wraps(update)
+    def update_and_keep(request_id: str, new: Any) -> Any:
+        state = update(request_id, new)
+        if new.prefill_token_ids is not None:
+            state.output_token_ids.extend(new.prefill_token_ids[new.prompt_len :])
+        return state
+
+    runner._update_streaming_request = update_and_keep
 
 
 class StepRows:

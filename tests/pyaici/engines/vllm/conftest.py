@@ -20,7 +20,7 @@ from lab.vllm.engines import ENVIRONMENT
 from lab.vllm.server import Servers
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from pyaici.engines.vllm.scheduling import controlled
+from pyaici.engines.vllm.scheduling import driver
 from tests.pyaici.engines.vllm.configurations import (
     ConfiguredEngines,
     Models,
@@ -222,7 +222,7 @@ def reference(hf: Any) -> Callable[..., list[list[int]]]:
 @pytest.fixture(autouse=True)
 def all_drafts_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raises the time limit, so that the load of this machine does not decide which drafts are checked."""
-    monkeypatch.setattr(controlled, "SECONDS", PATIENCE)
+    monkeypatch.setattr(driver, "SECONDS", PATIENCE)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -70,9 +70,9 @@ def _serve(pipe: Connection, model: Path) -> None:
     os.environ.update(ENVIRONMENT)
     triton_interpreter.install()
     # interpreting a kernel takes milliseconds: otherwise the time decides which drafts are checked
-    from pyaici.engines.vllm.scheduling import controlled
+    from pyaici.engines.vllm.scheduling import driver
 
-    controlled.SECONDS = PATIENCE
+    driver.SECONDS = PATIENCE
     engines = Engines(model)
     while True:
         try:

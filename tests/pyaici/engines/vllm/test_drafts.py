@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.vllm.scheduling import controlled as drafts
+from pyaici.engines.vllm.scheduling import driver
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import counter, driver_of, generate, parameters
 
@@ -174,8 +174,8 @@ def test_tokens_after_an_unchecked_draft_are_dropped(
     some = [*expected[:6], expected[-1]]
     monkeypatch.setattr(driver_of(llm)._drafts, "_most", 2)
     assert write(llm, 6) == some
-    monkeypatch.setattr(drafts, "SECONDS", -1.0)
-    monkeypatch.setattr(drafts, "MAX_SLOW", 1000)
+    monkeypatch.setattr(driver, "SECONDS", -1.0)
+    monkeypatch.setattr(driver, "MAX_SLOW", 1000)
     before = accepted(llm)
     assert write(llm, 6) == some
     assert accepted(llm) > before, "the model runner must accept drafts that the first mask allows"

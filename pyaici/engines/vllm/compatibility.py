@@ -18,7 +18,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from pyaici.engines.vllm.versions.names import NAMES, VERSIONS
+from pyaici.engines.vllm.names import NAMES, VERSIONS
 
 #: the most differences that the plugin shows
 _MAX_SHOWN = 3

@@ -1,1 +1,0 @@
-"""The versions of vLLM that AICI supports, and the names in them that it relies on."""
