@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.engines.engine import Request
-from pyaici.engines.hf import lines
+from pyaici.engines.hf import logits_processor
 from pyaici.engines.llama import library
 from pyaici.engines.vllm import names
 from pyaici.engines.vllm.frontend.arguments import ControllerCall
@@ -32,7 +32,7 @@ ENGINES = {
     "Transformers": Request("").capabilities,
     "llama.cpp and Transformers, beam search": Request("", beams=2).capabilities,
     "vLLM": driver.CAPABILITIES,
-    "Transformers, `model.generate`": lines.CAPABILITIES,
+    "Transformers, `model.generate`": logits_processor.CAPABILITIES,
 }
 
 #: a limit of vLLM, with its place in vLLM's source

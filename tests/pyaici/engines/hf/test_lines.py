@@ -20,7 +20,7 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf.lines import Lines, OverruledError
+from pyaici.engines.hf.logits_processor import Lines, OverruledError
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
