@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyaici.engines.batching.stats import Phase
+from pyaici.engines.batching.engine import Phase
 
 if TYPE_CHECKING:
     from pyaici.engines.batching.engine import BatchingEngine

@@ -135,7 +135,7 @@ def steps(
 
     from lab.measurement.engine_pairs import EnginePairs
     from pyaici.client.runtime import Runtime
-    from pyaici.engines.batching.stats import ADDED
+    from pyaici.engines.batching.engine import ADDED
     from pyaici.engines.engine import Request
     from pyaici.engines.hf import HfEngine
 

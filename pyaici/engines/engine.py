@@ -38,6 +38,9 @@ class Counts:
     forced: int = 0
     backtracked: int = 0
     forks: int = 0
+    #: tokens that the cache had, so that they were not fed: of prompts and of sequences for `next_logits`;
+    #: 0 if the engine does not count them
+    reused: int = 0
 
     @property
     def last_control_seconds(self) -> float | None:

@@ -1,6 +1,6 @@
 """The process that runs chat templates: a line of its input is a chat in JSON, a line of its output its text.
 
-`pyaici.engines.chat_template` starts this file by its path. A template is a Jinja program that came with the
+`pyaici.engines.prompts` starts this file by its path. A template is a Jinja program that came with the
 model, so it runs with limits on processor time, memory and the length of its text, which hold for whatever it
 calls. When it exceeds the time or the memory, this process ends.
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyaici.engines.chat_template import chat_text, template_of
 from pyaici.engines.options import check_folder, engine_of
-from pyaici.engines.prompts import check_room, encode_prompt
+from pyaici.engines.prompts import chat_text, check_room, encode_prompt, template_of
 from pyaici.server.http.errors import bad_request, check_text, not_found
 
 if TYPE_CHECKING:

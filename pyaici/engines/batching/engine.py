@@ -10,8 +10,15 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from rich.table import Table
 
 from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.client.masks import count_allowed
@@ -25,9 +32,9 @@ from pyaici.engines.batching.prefixes import PrefixCache
 from pyaici.engines.batching.sampler import Choice, empty_mask_error
 from pyaici.engines.batching.scheduler import Scheduler
 from pyaici.engines.batching.sequence import Sequence, most_tokens, width
-from pyaici.engines.batching.stats import Phase, StepStats
 from pyaici.engines.batching.steering import StepActions
 from pyaici.engines.engine import (
+    Counts,
     Engine,
     Event,
     FinishReason,
@@ -94,8 +101,11 @@ class BatchingEngine(Engine):
         self.max_context = min(runner.max_tokens, budget.limit or runner.max_tokens)
         self._budget = budget
         self._prefixes = PrefixCache(runner.cache, keep, keep_tokens)
-        self._pool = SequencePool(runner, self._prefixes, budget, self.vocabulary, runtime, self.max_context)
-        self._histories = Histories(runner, self._prefixes, budget, self._pool.stats, self.max_context)
+        self._stats = StepStats()
+        self._pool = SequencePool(
+            runner, self._prefixes, budget, self.vocabulary, runtime, self.max_context, self._stats
+        )
+        self._histories = Histories(runner, self._prefixes, budget, self._stats, self.max_context)
         self._request_ids = itertools.count()
         self._searches: dict[int, BeamSearch] = {}
         self._scheduler = Scheduler(self._pool, self._prefixes, runner)
@@ -171,7 +181,7 @@ class BatchingEngine(Engine):
     @property
     def stats(self) -> StepStats:
         """Times and counts since the engine was created."""
-        return self._pool.stats
+        return self._stats
 
     def results(self, request_id: int) -> list[GenerationResult]:
         """Returns the results of a request that has ended. They can be fetched once.
@@ -252,7 +262,7 @@ class BatchingEngine(Engine):
         Errors of the model or of sampling (e.g. if memory is short), and an interrupt while the model runs,
         are raised here, after all sequences have ended.
         """
-        stats = self._pool.stats
+        stats = self._stats
         stats.begin_step()
         self._end_lost()
         ready, filling = self._scheduler.schedule()
@@ -332,14 +342,14 @@ class BatchingEngine(Engine):
         for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:
             beams = [(seq, row) for seq, row in sampling if seq.request_id == request_id]
             ended = [seq for seq in active if seq.request_id == request_id and seq.reason in _NATURAL_ENDS]
-            with self._pool.stats.phase(Phase.SAMPLE):
+            with self._stats.phase(Phase.SAMPLE):
                 self._searches[request_id].advance(self._pool, beams, ended, self._vocab_size)
 
     def _sample(self, sampling: list[tuple[Sequence, Row | None]]) -> None:
         """Samples a token for each sequence under its row, and appends it."""
         if not sampling:
             return
-        stats, sampler = self._pool.stats, self._runner.sampler
+        stats, sampler = self._stats, self._runner.sampler
         choices = [seq.choice(row, self.vocabulary.eos) for seq, row in sampling]
         with stats.phase(Phase.SAMPLE):
             logits = sampler.stack([seq.last_logits for seq, _ in sampling])
@@ -376,3 +386,78 @@ class BatchingEngine(Engine):
 
 
 _NATURAL_ENDS = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
+
+
+class Phase(Enum):
+    """Phases of a step, in order. Control adds all of them except FORWARD and SAMPLE."""
+
+    #: posting the reports of the last step to the runtime
+    POST = "post"
+    #: waiting for post_process and pre_process (the critical path)
+    PRE = "pre wait"
+    #: launching the model; CUDA runs it asynchronously, so its time counts where its result is first read
+    FORWARD = "forward"
+    #: waiting for the part of mid_process that did not finish during the forward pass
+    MID = "mid wait"
+    #: splices, and applying rows to logits
+    MASK = "mask"
+    #: choosing tokens and computing their log-probabilities
+    SAMPLE = "sample"
+
+
+ADDED = (Phase.POST, Phase.PRE, Phase.MID, Phase.MASK)
+#: Number of steps whose times are kept individually, for medians.
+RECENT_STEPS = 1024
+
+
+@dataclass(slots=True)
+class StepStats(Counts):
+    """Counts and times of the steps of an engine."""
+
+    #: sums over all steps
+    seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(Phase, 0.0))
+    #: one entry for each of the last `RECENT_STEPS` steps, the current one included
+    recent: deque[dict[Phase, float]] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
+
+    @property
+    def last_control_seconds(self) -> float | None:
+        """See `Counts.last_control_seconds`."""
+        return sum(self.recent[-1][phase] for phase in ADDED) if self.recent else None
+
+    def begin_step(self) -> None:
+        """Begins a new step; later times count towards it."""
+        self.steps += 1
+        self.recent.append(dict.fromkeys(Phase, 0.0))
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Adds the time of the `with` body to `phase`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            self.seconds[phase] += seconds
+            self.recent[-1][phase] += seconds
+
+    def median_ms(self, phases: Iterable[Phase]) -> float:
+        """Returns the median time of these phases together over the recent steps, in milliseconds."""
+        phases = tuple(phases)
+        sums = [sum(step[phase] for phase in phases) for step in self.recent]
+        return 1000 * median(sums) if sums else 0.0
+
+    def mean_ms(self, phases: Iterable[Phase]) -> float:
+        """Returns the mean time of these phases together over all steps, in milliseconds."""
+        return 1000 * sum(self.seconds[phase] for phase in phases) / max(1, self.steps)
+
+    def table(self) -> Table:
+        """Returns a table of the milliseconds per step of each phase and of the phases that control adds."""
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("ms per step")
+        for phase in Phase:
+            table.add_column(phase.value, justify="right")
+        table.add_column("added by control", justify="right")
+        groups = [*((phase,) for phase in Phase), ADDED]
+        table.add_row("median", *(f"{self.median_ms(group):.3f}" for group in groups))
+        table.add_row("mean", *(f"{self.mean_ms(group):.3f}" for group in groups))
+        return table

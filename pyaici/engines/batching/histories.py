@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from pyaici.engines.batching.budget import Budget, Claim
     from pyaici.engines.batching.prefixes import PrefixCache
-    from pyaici.engines.batching.stats import StepStats
-    from pyaici.engines.engine import TokenScore
+    from pyaici.engines.engine import Counts, TokenScore
 
 
 #: Sequences that have slots at the same time. The cache allocates slots on demand at full length, and keeps
@@ -33,7 +32,7 @@ class Histories:
     """Evaluates token sequences in batches, starting from the beginnings that the cache holds."""
 
     def __init__(
-        self, runner: Runner, prefixes: PrefixCache, budget: Budget, stats: StepStats, max_tokens: int
+        self, runner: Runner, prefixes: PrefixCache, budget: Budget, stats: Counts, max_tokens: int
     ) -> None:
         self._runner = runner
         self._prefixes = prefixes

@@ -14,9 +14,9 @@ from pyaici.client.arguments import by_name
 from pyaici.engines.batching.model import Slot
 from pyaici.engines.batching.prefixes import Cached
 from pyaici.engines.batching.sequence import Copies, Family, Sequence, most_tokens
-from pyaici.engines.batching.stats import StepStats
 from pyaici.engines.engine import (
     BackTracked,
+    Counts,
     Event,
     Finished,
     FinishReason,
@@ -55,7 +55,9 @@ class SequencePool:
         vocabulary: Vocabulary,
         runtime: Runtime | None,
         max_context: int,
+        stats: Counts,
     ) -> None:
+        """`stats`: the engine's, to which the pool adds tokens and forks."""
         self._cache = runner.cache
         self.sampler = runner.sampler
         self._prefixes = prefixes
@@ -74,7 +76,7 @@ class SequencePool:
         #: ended sequences whose controllers have not received the report of the last tokens
         self.closing: list[Sequence] = []
         self.ended = EndedSequences()
-        self.stats = StepStats()
+        self._stats = stats
 
     @property
     def num_eos(self) -> int:
@@ -124,7 +126,7 @@ class SequencePool:
                 continue
             family.placed += 1
             seq.started = time.perf_counter()
-            self.stats.reused += seq.slot.length
+            self._stats.reused += seq.slot.length
             if seq.slot.length:
                 self._events.append(PromptCached(seq.request_id, seq.id, seq.slot.length))
 
@@ -139,7 +141,7 @@ class SequencePool:
             child = seq.fork(next(self._numbers), slot, control, error)
             self._enter(child)
             children.append(child)
-        self.stats.forks += len(children)
+        self._stats.forks += len(children)
         self._events.append(Forked(seq.request_id, seq.id, [child.id for child in children], by_engine))
         return children
 
@@ -219,9 +221,9 @@ class SequencePool:
         text = seq.append(tokens, origin, logprob)
         seq.suspended = False
         if origin is Origin.SAMPLED:
-            self.stats.sampled += len(tokens)
+            self._stats.sampled += len(tokens)
         else:
-            self.stats.forced += len(tokens)
+            self._stats.forced += len(tokens)
         if tokens:
             known = [logprob] if seq.request.logprobs and logprob == logprob else None
             count = seq.request.top_logprobs
@@ -242,7 +244,7 @@ class SequencePool:
         """
         if backtrack:
             text = seq.backtrack(backtrack)
-            self.stats.backtracked += backtrack
+            self._stats.backtracked += backtrack
             self._events.append(BackTracked(seq.request_id, seq.id, backtrack, text))
         tokens = tokens[: seq.room(self._max_context)]
         if not tokens and not seq.tokens:

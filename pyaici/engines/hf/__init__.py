@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyaici.engines.batching.engine import Phase, StepStats
     from pyaici.engines.batching.histories import EngineModel
-    from pyaici.engines.batching.stats import Phase, StepStats
     from pyaici.engines.engine import (
         BackTracked,
         Event,
@@ -54,7 +54,7 @@ _SHARED = [
 ]
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 _HOMES["EngineModel"] = "pyaici.engines.batching.histories"
-_HOMES |= dict.fromkeys(["Phase", "StepStats"], "pyaici.engines.batching.stats")
+_HOMES |= dict.fromkeys(["Phase", "StepStats"], "pyaici.engines.batching.engine")
 _HOMES |= dict.fromkeys(_SHARED, "pyaici.engines.engine")
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyaici.engines.chat_template import chat_text
+from pyaici.engines.prompts import chat_text
 from pyaici.server.answers.formats import CallFormat, as_object
 from pyaici.server.answers.known_formats import (
     COMMAND_R,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyaici.engines import chat_template
-from pyaici.engines.chat_template import render_chat
+from pyaici.engines import prompts
+from pyaici.engines.prompts import render_chat
 from pyaici.server.answers.thinking import template_variables
 
 LONG = "{% set text = 'ab' * 5000000 %}"
@@ -36,11 +36,11 @@ LARGE = {
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Smaller limits, for a process of its own."""
-    chat_template._renderer.end()
-    monkeypatch.setattr(chat_template, "SECONDS", 0.2)
-    monkeypatch.setattr(chat_template, "MEMORY_BYTES", 64 << 20)
+    prompts._renderer.end()
+    monkeypatch.setattr(prompts, "SECONDS", 0.2)
+    monkeypatch.setattr(prompts, "MEMORY_BYTES", 64 << 20)
     yield
-    chat_template._renderer.end()
+    prompts._renderer.end()
 
 
 @pytest.mark.parametrize("template", [*SLOW.values(), *LARGE.values()], ids=[*SLOW, *LARGE])
@@ -62,7 +62,7 @@ def test_any_text_of_a_chat_comes_back() -> None:
 
 
 def test_one_process_renders_all_chats_and_a_fork_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    renderer = chat_template._Renderer()
+    renderer = prompts._Renderer()
     processes = []
     for number in range(4):
         if number == 2:  # as after a fork

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from aicirt.contract.errors import TrapError
-from pyaici.engines.batching.stats import Phase, StepStats
+from pyaici.engines.batching.engine import Phase, StepStats
 from pyaici.engines.engine import (
     BackTracked,
     Event,

@@ -21,7 +21,7 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult, PreResult
 from pyaici.engines import record
-from pyaici.engines.batching.stats import ADDED, Phase
+from pyaici.engines.batching.engine import ADDED, Phase
 from pyaici.engines.engine import (
     BackTracked,
     Event,

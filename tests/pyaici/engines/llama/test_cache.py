@@ -22,9 +22,8 @@ from hypothesis.stateful import (
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.batching.model import Feed
 from pyaici.engines.llama import LlamaModel, load_library
-from pyaici.engines.llama.cache import LlamaSlot
 from pyaici.engines.llama.library import MAX_SEQUENCES
-from pyaici.engines.llama.runner import LlamaRunner
+from pyaici.engines.llama.runner import LlamaRunner, LlamaSlot
 from tests.pyaici.engines.batching.support import make_model
 from tests.pyaici.engines.llama.tiny_gguf import WINDOWED, write_gguf
 

@@ -17,10 +17,10 @@ from pyaici.client.results import PreResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.model import Feed
 from pyaici.engines.batching.scheduler import PROMPT_TOKENS
-from pyaici.engines.chat_template import chat_text
 from pyaici.engines.engine import FinishReason, GenerationResult, Request, Sampling
 from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.llama.runner import LlamaRunner
+from pyaici.engines.prompts import chat_text
 from pyaici.engines.record import shared_length
 from pyaici.models import default_gguf_path
 from tests.pyaici.engines.batching.by_hand import generate_by_hand

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from pyaici.engines.chat_template import chat_text, render_chat
 from pyaici.engines.llama import LlamaModel, load_library
+from pyaici.engines.prompts import chat_text, render_chat
 from pyaici.models import default_gguf_path, default_model_path
 from pyaici.tokens import load_vocabulary
 
