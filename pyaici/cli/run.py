@@ -59,7 +59,7 @@ _OF_ENGINES = {
     "llama_library": ("llama",),
     "beams": ("llama", "hf"),
 }
-_ENGINES = {"llama": llama.run, "hf": hf.run, "vllm": vllm.run}
+_ENGINES = {"llama": llama.run_controller, "hf": hf.run_controller, "vllm": vllm.run_controller}
 
 Stream = Generator[dict[str, Any], None, None]
 
@@ -233,7 +233,7 @@ def _show(stream: Stream) -> int:
     try:
         with terminal:
             for happened in stream:
-                for event in events.take(happened):
+                for event in events.convert_item(happened):
                     terminal.show(event)
     finally:
         _summarize(terminal, events, time.perf_counter() - start)

@@ -170,7 +170,7 @@ class _Renderer:
             except BrokenPipeError:
                 line = b""
             if not line.endswith(b"\n"):
-                self.end()
+                self.end_process()
                 limits = f"{SECONDS:g} s of processor time or {MEMORY_BYTES >> 20} MiB of memory"
                 raise ValueError(f"it takes more than {limits}")
         answer = json.loads(line)
@@ -194,7 +194,7 @@ class _Renderer:
         )
         return self._process
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """Ends the process, if this process has started one."""
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
@@ -210,4 +210,4 @@ class _Renderer:
 
 
 _renderer = _Renderer()
-atexit.register(_renderer.end)
+atexit.register(_renderer.end_process)

@@ -308,7 +308,7 @@ class EndedSequences:
         found, self._over = self._over, {}
         return found
 
-    def take(self, number: int) -> list[GenerationResult]:
+    def pop_results(self, number: int) -> list[GenerationResult]:
         """Returns the results of a request that has ended, by sequence number, and forgets it."""
         kept = self._kept.pop(number)
         self._over.pop(number, None)

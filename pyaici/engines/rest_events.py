@@ -40,7 +40,7 @@ class RestEvents:
         #: the last object of the stream, once received: how all forks ended, and times
         self.end: dict[str, Any] | None = None
 
-    def take(self, item: dict[str, Any]) -> list[Event]:
+    def convert_item(self, item: dict[str, Any]) -> list[Event]:
         """Returns the events of an object of the stream, oldest first.
 
         The first and the last object of the stream give no events.
@@ -49,7 +49,7 @@ class RestEvents:
             self.end = item
         if item["object"] != "run":
             return []
-        self._count(item)
+        self._count_step(item)
         children: dict[int, list[dict[str, Any]]] = {}
         for fork in item["forks"]:
             if "parent" in fork:
@@ -63,7 +63,7 @@ class RestEvents:
             events.append(VariablesChanged(_REQUEST, item["forks"][0]["index"], values))
         return events
 
-    def _count(self, step: dict[str, Any]) -> None:
+    def _count_step(self, step: dict[str, Any]) -> None:
         usage = step["usage"]
         self.counts.steps += 1
         self.counts.sampled = usage["sampled_tokens"]

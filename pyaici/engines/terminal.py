@@ -124,7 +124,7 @@ class Transcripts:
     def __init__(self) -> None:
         self.by_seq: dict[int, Transcript] = {}
 
-    def take(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         """Updates the transcripts with an event."""
         if isinstance(event, Started):
             self.by_seq[event.seq] = Transcript(event.seq)
@@ -147,7 +147,7 @@ class Transcripts:
             transcript.error = "" if event.error is None else str(event.error)
             transcript.suspended = False
 
-    def cancel(self) -> None:
+    def cancel_all(self) -> None:
         """Marks all sequences that have not ended as cancelled."""
         for transcript in self.by_seq.values():
             transcript.reason = transcript.reason or FinishReason.CANCELLED
@@ -194,12 +194,12 @@ class Terminal:
         if self._live is not None:
             self._live.stop()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self._transcripts.cancel()
+            self._transcripts.cancel_all()
         self._console.print(self._everything())
 
     def show(self, event: Event) -> None:
         """Handles an event, and redraws if the last redraw is long enough ago."""
-        self._transcripts.take(event)
+        self._transcripts.apply_event(event)
         now = time.monotonic()
         if self._live is not None and now >= self._next_frame:
             self._next_frame = now + _SECONDS_BETWEEN_FRAMES

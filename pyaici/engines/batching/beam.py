@@ -133,7 +133,7 @@ class BeamSearch:
                     tokens = [candidate.token]
                     mass = candidate.allowed_mass
                     target.note(tokens, sampled=True, logprob=candidate.logprob, allowed_mass=mass)
-                    pool.append(target, tokens, Origin.SAMPLED, candidate.gain)
+                    pool.append_tokens(target, tokens, Origin.SAMPLED, candidate.gain)
                     if target.reason is not None:
                         self._add_result(target)
 

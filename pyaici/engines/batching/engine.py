@@ -152,7 +152,7 @@ class BatchingEngine(Engine):
                 placement=placement,
             )
         request_id = next(self._request_ids)
-        seq = self._pool.start(request_id, request, tokens, seed, control)
+        seq = self._pool.start_sequence(request_id, request, tokens, seed, control)
         if request.beams > 1:
             self._searches[request_id] = BeamSearch(request_id, request)
         elif request.n > 1:
@@ -195,7 +195,7 @@ class BatchingEngine(Engine):
 
     def drain(self) -> list[Event]:
         """Returns the events that no step has returned: of requests added, cancelled or closed since."""
-        return self._pool.drain()
+        return self._pool.drain_events()
 
     def close(self) -> None:
         """Ends all sequences and their controllers, and frees the kept prefixes."""
@@ -224,7 +224,7 @@ class BatchingEngine(Engine):
         its end. In addition to the errors of `next_logits`, raises AiciError if the model failed for a
         request between two pieces.
         """
-        histories = self._histories.check(sequences)
+        histories = self._histories.check_sequences(sequences)
         logits = yield from self._trusted(
             self._histories.logits(histories, self._pool.cached, self._scheduler.prompt_tokens)
         )
@@ -237,7 +237,7 @@ class BatchingEngine(Engine):
         Returns the log-probability of each token but the first given those before it, at temperature 1 and
         without any controller, and the `count` most likely tokens at each place.
         """
-        (history,) = self._histories.check([tokens])
+        (history,) = self._histories.check_sequences([tokens])
         return (
             yield from self._trusted(
                 self._histories.scores(history, count, self._scheduler.prompt_tokens, self._vocab_size)
@@ -288,7 +288,7 @@ class BatchingEngine(Engine):
         except Exception as error:
             self._end_all(error)
             raise
-        return self._pool.drain()
+        return self._pool.drain_events()
 
     def _end_lost(self) -> None:
         """Ends sequences whose workers have ended, or whose requests keep too much, before the model runs."""
@@ -376,7 +376,7 @@ class BatchingEngine(Engine):
                 allowed = None
                 if seq.request.count_allowed and row is not None:
                     allowed = count_allowed(row, self._vocab_size)
-                self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob, pick.top, allowed)
+                self._pool.append_tokens(seq, [pick.token], Origin.SAMPLED, pick.logprob, pick.top, allowed)
 
     def _charge(self, seqs: list[Sequence], choices: list[Choice], seconds: float) -> None:
         """Charges the time of sampling to the sequences; the scheduler counts it in their next step."""

@@ -40,7 +40,7 @@ class Histories:
         self._stats = stats
         self._max_tokens = max_tokens
 
-    def check(self, sequences: Sequence[Sequence[int]]) -> list[list[int]]:
+    def check_sequences(self, sequences: Sequence[Sequence[int]]) -> list[list[int]]:
         """Returns the sequences as lists. Raises ValueError for a sequence that the model cannot take."""
         histories = [list(map(int, sequence)) for sequence in sequences]
         for history in histories:
@@ -156,10 +156,10 @@ class Histories:
                 common = batch[0][: min(shared, len(batch[0]) - 1)]
                 missing = len(common) - self._prefixes.find(common, live())[1]
                 if missing * (len(batch) - 1) > self._runner.pass_cost:
-                    self._start(common, working, live)
+                    self._start_slot(common, working, live)
                     yield from self._feed(working, cleared, most_tokens)
             for history in batch:
-                self._start(history, working, live)
+                self._start_slot(history, working, live)
             return (yield from self._feed(working[-len(batch) :], cleared, most_tokens))
         finally:
             for cached in working:
@@ -167,7 +167,9 @@ class Histories:
                     cached.slot.length = 0  # the contents cannot be trusted: do not keep them
                 self._prefixes.end(cached.tokens, cached.slot)
 
-    def _start(self, history: list[int], working: list[Cached], live: Callable[[], Iterable[Cached]]) -> None:
+    def _start_slot(
+        self, history: list[int], working: list[Cached], live: Callable[[], Iterable[Cached]]
+    ) -> None:
         slot = self._prefixes.start(history, (*live(), *working))
         self._stats.reused += slot.length
         working.append(Cached(history, slot))

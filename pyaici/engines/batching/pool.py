@@ -85,7 +85,7 @@ class SequencePool:
 
     # -- beginning ------------------------------------------------------------------------------
 
-    def start(
+    def start_sequence(
         self, request_id: int, request: Request, tokens: list[int], seed: int, control: int | None
     ) -> Sequence:
         """Creates the first sequence of a request. It waits until `admit` gives it a slot."""
@@ -205,7 +205,7 @@ class SequencePool:
 
     # -- growing ----------------------------------------------------------------------------------
 
-    def append(
+    def append_tokens(
         self,
         seq: Sequence,
         tokens: list[int],
@@ -251,7 +251,7 @@ class SequencePool:
             tokens = [begin_token(self._vocabulary)]
         seq.work += not tokens
         seq.note(tokens, backtrack)
-        self.append(seq, tokens, Origin.FORCED)
+        self.append_tokens(seq, tokens, Origin.FORCED)
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
         """Returns how the sequence would end if this token were appended; None if it would go on."""
@@ -264,7 +264,7 @@ class SequencePool:
         seq.print(text)
         self._events.append(Log(seq.request_id, seq.id, text))
 
-    def write(self, seq: Sequence, values: Mapping[bytes, bytes]) -> None:
+    def write_variables(self, seq: Sequence, values: Mapping[bytes, bytes]) -> None:
         """Records variables that controllers of the sequence's request wrote, and adds the event."""
         written = by_name(values)
         seq.variables.update(written)
@@ -332,14 +332,14 @@ class SequencePool:
         Results are ordered by sequence number; those of a beam search best first, at most `n`.
         """
         family = self._families.pop(request_id)
-        results = self.ended.take(request_id)
+        results = self.ended.pop_results(request_id)
         if family.request.beams == 1:
             return results
         kept = [result for result in results if result.reason is not FinishReason.CUT]
         kept.sort(key=lambda result: (result.error is None, result.score or 0.0), reverse=True)
         return kept[: family.request.n]
 
-    def drain(self) -> list[Event]:
+    def drain_events(self) -> list[Event]:
         """Returns the events since the last call."""
         events, self._events = self._events, []
         return events

@@ -105,7 +105,7 @@ class StepActions:
                         self._pool.log(seq, text)
                 for control, values in result.variables.items():
                     if (seq := self._by_control.get(control)) is not None:
-                        self._pool.write(seq, values)
+                        self._pool.write_variables(seq, values)
         self._close()
         return answers
 

@@ -239,7 +239,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
                 store[target.index, :, start:end] = states[:, start:end]
         target.length = end
 
-    def place(self, slots: Sequence[Slot], counts: Sequence[int], device: torch.device) -> Placement:
+    def place_rows(self, slots: Sequence[Slot], counts: Sequence[int], device: torch.device) -> Placement:
         """Reserves room for `counts[b]` more tokens in ``slots[b]`` and returns their positions.
 
         The pass pads its queries on the left. The caller updates the slots' lengths after the pass has

@@ -84,7 +84,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         self._first = True
         try:
             for row, prompt in enumerate(prompts):
-                self._lines.start(row, module, arg, prompt, self._ends)
+                self._lines.start_controller(row, module, arg, prompt, self._ends)
         except AiciError:
             self.close()
             raise
@@ -167,7 +167,7 @@ class Lines(Generic[Key]):
         #: the newest part of each controller's output, at most `MAX_LOG_BYTES` characters
         self.logs: dict[Key, str] = {}
 
-    def start(
+    def start_controller(
         self,
         key: Key,
         module: str,
@@ -216,7 +216,7 @@ class Lines(Generic[Key]):
         """
         while reports := [line.report for line in self._lines.values() if line.report is not None]:
             self._posted = self._runtime.begin_step(reports)
-            self._answers(self._posted)
+            self._await_answers(self._posted)
         rows: dict[Key, Row] = {}
         for key, line in self._lines.items():
             if line.to_force:
@@ -250,7 +250,7 @@ class Lines(Generic[Key]):
             self._posted.abandon()
             self._posted = None
 
-    def _answers(self, step: Step) -> None:
+    def _await_answers(self, step: Step) -> None:
         """Waits for the answers of a step. Afterwards each row awaits a token, or its next report is due."""
         try:
             pre = step.wait_pre()
@@ -266,9 +266,9 @@ class Lines(Generic[Key]):
                 self._over(key, error)
         for control, answer in result.mid.items():
             if control not in verdicts and (key := self._keys.get(control)) is not None:
-                self._answer(key, self._lines[key], answer)
+                self._apply_answer(key, self._lines[key], answer)
 
-    def _answer(self, key: Key, line: _Line, answer: MidResult) -> None:
+    def _apply_answer(self, key: Key, line: _Line, answer: MidResult) -> None:
         line.report = None
         if line.ended:
             self.drop([key])

@@ -104,7 +104,7 @@ def load_model(
     return model.to(device), tokenizer
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_controller(arguments: argparse.Namespace) -> int:
     """Runs a request with Transformers; see `run_request`."""
 
     def check() -> Path | None:
@@ -126,4 +126,4 @@ def run(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs harness/run_hf.py and returns the exit status."""
-    return run_main("a Transformers model", add_options, run, argv)
+    return run_main("a Transformers model", add_options, run_controller, argv)

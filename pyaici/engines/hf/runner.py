@@ -63,10 +63,12 @@ class AttentionMasks:
         A mask is bool [B, 1, Q, K], where true means visible. For eager attention it is additive, in `dtype`.
         If the model's configuration lists layer types, returns a dict of masks by layer type.
         """
-        masks = {kind: self._build(positions, num_keys, dtype, kind) for kind in self._types}
+        masks = {kind: self._build_mask(positions, num_keys, dtype, kind) for kind in self._types}
         return masks if self._by_type else masks[self._types[0]]
 
-    def _build(self, positions: torch.Tensor, num_keys: int, dtype: torch.dtype, kind: str) -> torch.Tensor:
+    def _build_mask(
+        self, positions: torch.Tensor, num_keys: int, dtype: torch.dtype, kind: str
+    ) -> torch.Tensor:
         query = positions[:, None, :, None]
         key = torch.arange(num_keys, device=positions.device)
         seen = key <= query
@@ -170,7 +172,7 @@ class ModelRunner(HfRunner):
         width = max(counts)
         ids = [[0] * (width - count) + list(part) for part, count in zip(parts, counts, strict=True)]
         kept = max([1, *(count for count, whole in zip(counts, every, strict=True) if whole)])
-        place = self.cache.place(slots, counts, self.device)
+        place = self.cache.place_rows(slots, counts, self.device)
         ends = torch.tensor([slot.length + count for slot, count in zip(slots, counts, strict=True)])
         # padding gets the positions before the row's own; negative ones would be out of the tables' range
         positions = (ends[:, None] + torch.arange(-width, 0)).clamp_(min=0).to(self.device)

@@ -38,7 +38,7 @@ _POINTER, _INT, _UINT, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32
 _BOOL, _SIZE, _TEXT = ctypes.c_bool, ctypes.c_size_t, ctypes.c_char_p
 
 
-def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+def _of_kind(kind: Any, names: str) -> list[tuple[str, Any]]:
     return [(name, kind) for name in names.split()]
 
 
@@ -46,10 +46,10 @@ class ModelParams(ctypes.Structure):
     """llama_model_params."""
 
     _fields_ = (
-        *_fields(_POINTER, "devices tensor_buft_overrides"),
-        *_fields(_INT, "n_gpu_layers split_mode load_mode lazy_mode main_gpu"),
-        *_fields(_POINTER, "tensor_split progress_callback progress_callback_user_data kv_overrides"),
-        *_fields(_BOOL, "vocab_only check_tensors use_extra_bufts no_host no_alloc load_mtp"),
+        *_of_kind(_POINTER, "devices tensor_buft_overrides"),
+        *_of_kind(_INT, "n_gpu_layers split_mode load_mode lazy_mode main_gpu"),
+        *_of_kind(_POINTER, "tensor_split progress_callback progress_callback_user_data kv_overrides"),
+        *_of_kind(_BOOL, "vocab_only check_tensors use_extra_bufts no_host no_alloc load_mtp"),
     )
 
 
@@ -57,18 +57,18 @@ class ContextParams(ctypes.Structure):
     """llama_context_params."""
 
     _fields_ = (
-        *_fields(_UINT, "n_ctx n_batch n_ubatch n_seq_max n_rs_seq n_outputs_max n_outputs_max_per_seq"),
-        *_fields(_INT, "n_threads n_threads_batch ctx_type rope_scaling_type pooling_type"),
-        *_fields(_INT, "attention_type flash_attn_type"),
-        *_fields(_FLOAT, "rope_freq_base rope_freq_scale"),
-        *_fields(_FLOAT, "yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow"),
+        *_of_kind(_UINT, "n_ctx n_batch n_ubatch n_seq_max n_rs_seq n_outputs_max n_outputs_max_per_seq"),
+        *_of_kind(_INT, "n_threads n_threads_batch ctx_type rope_scaling_type pooling_type"),
+        *_of_kind(_INT, "attention_type flash_attn_type"),
+        *_of_kind(_FLOAT, "rope_freq_base rope_freq_scale"),
+        *_of_kind(_FLOAT, "yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow"),
         ("yarn_orig_ctx", _UINT),
         ("defrag_thold", _FLOAT),
-        *_fields(_POINTER, "cb_eval cb_eval_user_data"),
-        *_fields(_INT, "type_k type_v"),
+        *_of_kind(_POINTER, "cb_eval cb_eval_user_data"),
+        *_of_kind(_INT, "type_k type_v"),
         ("moe_cache_size", _SIZE),
-        *_fields(_POINTER, "abort_callback abort_callback_data"),
-        *_fields(_BOOL, "embeddings offload_kqv no_perf op_offload swa_full kv_unified"),
+        *_of_kind(_POINTER, "abort_callback abort_callback_data"),
+        *_of_kind(_BOOL, "embeddings offload_kqv no_perf op_offload swa_full kv_unified"),
         ("samplers", _POINTER),
         ("n_samplers", _SIZE),
         ("ctx_other", _POINTER),
@@ -78,7 +78,7 @@ class ContextParams(ctypes.Structure):
 class Batch(ctypes.Structure):
     """llama_batch."""
 
-    _fields_ = (("n_tokens", _INT), *_fields(_POINTER, "token embd pos n_seq_id seq_id logits"))
+    _fields_ = (("n_tokens", _INT), *_of_kind(_POINTER, "token embd pos n_seq_id seq_id logits"))
 
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, _TEXT, _POINTER)

@@ -67,7 +67,7 @@ def check_packages() -> None:
         )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_controller(arguments: argparse.Namespace) -> int:
     """Runs a request with llama.cpp; see `run_request`."""
     from pyaici.engines.llama.library import load_library
 
@@ -112,4 +112,4 @@ def check_file(path: str | Path) -> Path:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs harness/run_llama.py and returns the exit status."""
-    return run_main("a GGUF model", add_options, run, argv)
+    return run_main("a GGUF model", add_options, run_controller, argv)

@@ -51,7 +51,7 @@ class Distributions:
     def complete(self) -> bool:
         return not self._missing
 
-    def take(self, output: Any) -> bool:
+    def read_output(self, output: Any) -> bool:
         """Reads a `RequestOutput`. Returns False if it belongs to another request."""
         number = self._missing.get(output.request_id)
         if number is None:
@@ -102,7 +102,7 @@ class PromptScores:
         except VLLMValidationError as error:
             raise ValueError(str(error)) from None
 
-    def take(self, output: Any) -> bool:
+    def read_output(self, output: Any) -> bool:
         """Reads a `RequestOutput`. Returns False if it belongs to another request."""
         if output.request_id != self._name:
             return False

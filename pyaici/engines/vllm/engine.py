@@ -88,7 +88,9 @@ class Families:
 
     # -- requests -------------------------------------------------------------------------------
 
-    def start(self, name: str, number: int, request: Request, tokens: list[int], *, events: bool) -> None:
+    def add_family(
+        self, name: str, number: int, request: Request, tokens: list[int], *, events: bool
+    ) -> None:
         """Adds a family for a request that vLLM knows by `name`."""
         family = self._families[name] = Family(
             name, number, request, events, missing=request.n - 1 if events else 0
@@ -99,7 +101,7 @@ class Families:
         self._events.append(Started(number, record.id, list(tokens), text))
 
     @property
-    def busy(self) -> bool:
+    def has_unfinished(self) -> bool:
         """Whether any family is unfinished."""
         return bool(self._families)
 
@@ -112,7 +114,7 @@ class Families:
         """Returns vLLM's names of the unfinished parts of a request."""
         return [name for name, family in self._families.items() if family.number == number]
 
-    def end(self, number: int, reason: FinishReason, error: AiciError | None = None) -> None:
+    def end_request(self, number: int, reason: FinishReason, error: AiciError | None = None) -> None:
         """Ends all sequences of an aborted request."""
         for name in self.names(number):
             family = self._families.pop(name)
@@ -123,16 +125,16 @@ class Families:
         """Returns the results of an ended request and forgets it. Raises ValueError while it is running."""
         if self.names(number):
             raise ValueError(f"request {number} still has sequences to finish")
-        return self.ended.take(number)
+        return self.ended.pop_results(number)
 
-    def drain(self) -> list[Event]:
+    def drain_events(self) -> list[Event]:
         """Returns the events since the last call."""
         events, self._events = self._events, []
         return events
 
     # -- vLLM's outputs -------------------------------------------------------------------------
 
-    def take(self, output: Any) -> None:
+    def apply_output(self, output: Any) -> None:
         """Applies a `RequestOutput` with one choice."""
         family = self._families.get(output.request_id)
         if family is None:
@@ -165,7 +167,7 @@ class Families:
                 else:
                     self._follow(family, choice.index, record, word, what)
             if choice.finish_reason is not None:
-                self._end(family, record, choice, error)
+                self._end_sequence(family, record, choice, error)
                 if record.reason is FinishReason.ERROR:
                     self._end_missing(family, record)
                 for known in (family.sequences, family.logprobs, family.repeated):
@@ -245,7 +247,7 @@ class Families:
             )
         )
 
-    def _end(self, family: Family, record: Record, choice: Any, error: AiciError | None) -> None:
+    def _end_sequence(self, family: Family, record: Record, choice: Any, error: AiciError | None) -> None:
         reason = FinishReason.EOS
         if choice.finish_reason in ("error", "abort"):
             reason = FinishReason.ERROR
@@ -378,23 +380,23 @@ class VllmEngine(Engine):
                 raise ValueError(str(error)) from None
             raise
         for name in names:
-            self._families.start(name, number, request, tokens, events=extra is not None)
+            self._families.add_family(name, number, request, tokens, events=extra is not None)
         return number
 
     def cancel(self, request_id: int) -> None:
         """Ends all live sequences of a request."""
-        self._end(request_id, FinishReason.CANCELLED)
+        self._end_request(request_id, FinishReason.CANCELLED)
 
-    def _end(self, request_id: int, reason: FinishReason, error: AiciError | None = None) -> None:
+    def _end_request(self, request_id: int, reason: FinishReason, error: AiciError | None = None) -> None:
         names = self._families.names(request_id)
         if names:
             self._engine.abort_request(names)
-            self._families.end(request_id, reason, error)
+            self._families.end_request(request_id, reason, error)
 
     @property
     def busy(self) -> bool:
         """Whether a call of `step` has work to do."""
-        return self._families.busy
+        return self._families.has_unfinished
 
     @property
     def stats(self) -> Counts:
@@ -404,17 +406,17 @@ class VllmEngine(Engine):
     def step(self) -> list[Event]:
         """Runs a step of vLLM's engine. Returns the events, oldest first."""
         self._advance()
-        return self._families.drain()
+        return self._families.drain_events()
 
     def _advance(self) -> None:
         outputs = self._engine.step()
         # a step without outputs has only waited for a controller
         self._families.counts.steps += bool(outputs)
         for output in outputs:
-            if not any(some.take(output) for some in self._distributions):
-                self._families.take(output)
+            if not any(some.read_output(output) for some in self._distributions):
+                self._families.apply_output(output)
         for request_id, error in self._families.ended.too_large().items():
-            self._end(request_id, FinishReason.ERROR, error)
+            self._end_request(request_id, FinishReason.ERROR, error)
 
     def next_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Returns the log-probabilities after each of these token sequences: float32 [B, num_tokens].
@@ -471,7 +473,7 @@ class VllmEngine(Engine):
 
     def drain(self) -> list[Event]:
         """Returns the events that no step has returned: of requests added, cancelled or closed since."""
-        return self._families.drain()
+        return self._families.drain_events()
 
     def close(self) -> None:
         """Ends all requests. Does not close vLLM's engine, which belongs to the caller."""

@@ -57,7 +57,7 @@ _ENVIRONMENT = {
 }
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_controller(arguments: argparse.Namespace) -> int:
     """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
 
     The controller is a script, a Wasm file, a name as in `Runtime.find`, or None or "none" for no control.
@@ -192,7 +192,7 @@ def _dtype(folder: Path) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs harness/run_vllm.py and returns the exit status."""
-    return run_main("vLLM", _add_options, run, argv)
+    return run_main("vLLM", _add_options, run_controller, argv)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

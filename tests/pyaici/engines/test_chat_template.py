@@ -36,11 +36,11 @@ LARGE = {
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Smaller limits, for a process of its own."""
-    prompts._renderer.end()
+    prompts._renderer.end_process()
     monkeypatch.setattr(prompts, "SECONDS", 0.2)
     monkeypatch.setattr(prompts, "MEMORY_BYTES", 64 << 20)
     yield
-    prompts._renderer.end()
+    prompts._renderer.end_process()
 
 
 @pytest.mark.parametrize("template", [*SLOW.values(), *LARGE.values()], ids=[*SLOW, *LARGE])
@@ -69,7 +69,7 @@ def test_one_process_renders_all_chats_and_a_fork_has_its_own(monkeypatch: pytes
             monkeypatch.setattr(os, "getpid", lambda: 1)
         assert renderer.render("{{ x }}", {"x": number}) == str(number)
         processes.append(renderer._process)
-    renderer.end()
+    renderer.end_process()
     first, again, forked, last = processes
     assert first is again and forked is last and first is not None and forked is not None
     assert first.poll() is None, "the process of the parent is the parent's"

@@ -96,7 +96,7 @@ def send(steps: list[list[Event]]) -> tuple[list[Event], RestEvents]:
     """Encodes the events as the server does, and returns what the client decodes."""
     report, read = RunReport(MODEL), RestEvents()
     sent = [json.loads(json.dumps(report.step(step), ensure_ascii=False)) for step in steps if step]
-    return [event for step in sent for event in read.take(step)], read
+    return [event for step in sent for event in read.convert_item(step)], read
 
 
 @given(st.data())
@@ -158,7 +158,7 @@ def transcripts(events: list[Event]) -> Any:
     """Returns the displayed text of each sequence."""
     shown = Transcripts()
     for event in events:
-        shown.take(event)
+        shown.apply_event(event)
     return sorted(shown.by_seq.items())
 
 

@@ -43,7 +43,7 @@ EVENTS: list[Event] = [
 def pieces(seq: int, events: list[Event] = EVENTS) -> list[tuple[Kind, str]]:
     transcripts = Transcripts()
     for event in events:
-        transcripts.take(event)
+        transcripts.apply_event(event)
     return [(piece.kind, piece.text) for piece in transcripts.by_seq[seq].pieces]
 
 
@@ -159,9 +159,9 @@ def test_control_characters_are_escaped(terminal: bool) -> None:
 
 def test_long_logs_keep_their_end() -> None:
     transcripts = Transcripts()
-    transcripts.take(EVENTS[0])
+    transcripts.apply_event(EVENTS[0])
     for number in range(100_000):
-        transcripts.take(Log(0, 0, f"{number:9}\n"))
+        transcripts.apply_event(Log(0, 0, f"{number:9}\n"))
     kept = transcripts.by_seq[0]
     assert kept.log.endswith(" 99999\n") and len(kept.log) < 1 << 18
     assert abs(kept.log_lines_dropped + kept.log.count("\n") - 100_000) <= 1

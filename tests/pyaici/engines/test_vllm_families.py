@@ -30,7 +30,7 @@ from pyaici.tokens import Vocabulary
 def families() -> Families:
     vocabulary = Vocabulary([b"", *(bytes([byte]) for byte in range(1, 128))], {0: "<end>"}, eos=(0,))
     families = Families(vocabulary)
-    families.start("r", 7, Request("ab", module="m", logprobs=True), [97, 98], events=True)
+    families.add_family("r", 7, Request("ab", module="m", logprobs=True), [97, 98], events=True)
     return families
 
 
@@ -58,11 +58,11 @@ def ids(text: str) -> list[int]:
 
 
 def test_a_child_starts_with_the_text_of_its_parent(families: Families) -> None:
-    families.take(output(0, "cd", ["sampled", ids("c")], ["forced", ids("d")]))
-    families.take(output(0, "", ["forked", [2]]))
-    families.take(output(2, "cd"))  # vLLM sends the inherited text to clients that do not read events
-    families.take(output(2, "e", ["sampled", ids("e")], finish="stop", stop_reason="controller"))
-    families.take(output(0, "f", ["back", 1], ["sampled", ids("f")], finish="length", finished=True))
+    families.apply_output(output(0, "cd", ["sampled", ids("c")], ["forced", ids("d")]))
+    families.apply_output(output(0, "", ["forked", [2]]))
+    families.apply_output(output(2, "cd"))  # vLLM sends the inherited text to clients that do not read events
+    families.apply_output(output(2, "e", ["sampled", ids("e")], finish="stop", stop_reason="controller"))
+    families.apply_output(output(0, "f", ["back", 1], ["sampled", ids("f")], finish="length", finished=True))
     parent, child = families.results(7)
     assert (parent.text, child.text) == ("cf", "cde")
     assert child.parent == parent.seq and (parent.reason, child.reason) == (
@@ -71,7 +71,7 @@ def test_a_child_starts_with_the_text_of_its_parent(families: Families) -> None:
     )
     assert child.origins[2:] == [Origin.SAMPLED, Origin.FORCED, Origin.SAMPLED]
     assert child.logprobs[2] == -99 and child.logprobs[3] != child.logprobs[3] and child.logprobs[4] == -101
-    assert [type(event) for event in families.drain()][:4] == [
+    assert [type(event) for event in families.drain_events()][:4] == [
         Started,
         TokensAppended,
         TokensAppended,
@@ -81,30 +81,32 @@ def test_a_child_starts_with_the_text_of_its_parent(families: Families) -> None:
 
 def test_output_of_a_child_may_come_before_the_fork_event(families: Families) -> None:
     """vLLM determines the order of outputs within a step."""
-    families.take(output(1, "", ["log", "here"]))
-    families.take(output(0, "", ["forked", [1]]))
-    forked, log = families.drain()[1:]
+    families.apply_output(output(1, "", ["log", "here"]))
+    families.apply_output(output(0, "", ["forked", [1]]))
+    forked, log = families.drain_events()[1:]
     assert isinstance(forked, Forked) and isinstance(log, Log)
     assert forked.children == [log.seq] and log.text == "here"
 
 
 def test_forks_share_variables(families: Families) -> None:
     wire = json.loads(json.dumps(variables_to_wire({b"\xff": b"\0\xfe", b"a": b"1"})))
-    families.take(output(0, "", ["forked", [1]], ["variables", wire]))
-    families.take(output(0, finish="stop", stop_reason="controller"))
-    families.take(output(1, "", ["variables", variables_to_wire({b"a": b"2"})], finish="stop", finished=True))
+    families.apply_output(output(0, "", ["forked", [1]], ["variables", wire]))
+    families.apply_output(output(0, finish="stop", stop_reason="controller"))
+    families.apply_output(
+        output(1, "", ["variables", variables_to_wire({b"a": b"2"})], finish="stop", finished=True)
+    )
     assert [result.variables for result in families.results(7)] == [{"\\xff": b"\0\xfe", "a": b"2"}] * 2
-    changes = [event for event in families.drain() if isinstance(event, VariablesChanged)]
+    changes = [event for event in families.drain_events() if isinstance(event, VariablesChanged)]
     assert [change.values for change in changes] == [{"\\xff": b"\0\xfe", "a": b"1"}, {"a": b"2"}]
 
 
 def test_unused_choices_produce_no_results(families: Families) -> None:
-    families.take(output(1, finish="stop", stop_reason="unused"))
-    families.take(output(0, finish="error", stop_reason="why", finished=True))
+    families.apply_output(output(1, finish="stop", stop_reason="unused"))
+    families.apply_output(output(0, finish="error", stop_reason="why", finished=True))
     (result,) = families.results(7)
     assert result.reason is FinishReason.ERROR and str(result.error) == "why"
-    assert sum(isinstance(event, Finished) for event in families.drain()) == 1
-    assert not families.busy
+    assert sum(isinstance(event, Finished) for event in families.drain_events()) == 1
+    assert not families.has_unfinished
 
 
 def test_events_survive_when_outputs_are_merged() -> None:
@@ -132,15 +134,15 @@ def test_empty_events_are_left_out() -> None:
     events.tokens("sampled", [])
     events.add("back", 0)
     events.add("log", "")
-    assert events.take() == []
+    assert events.take_events() == []
     events.add("suspended")
     events.tokens("forced", [3])
-    assert events.take() == [["suspended"], ["forced", [3]]] and events.take() == []
+    assert events.take_events() == [["suspended"], ["forced", [3]]] and events.take_events() == []
 
 
 def test_cached_tokens_of_the_prompt_are_reported_once(families: Families) -> None:
-    families.drain()
+    families.drain_events()
     for _ in range(2):
-        families.take(output(0, "c", ["sampled", [99]], cached=2))
-    found = [event for event in families.drain() if isinstance(event, PromptCached)]
+        families.apply_output(output(0, "c", ["sampled", [99]], cached=2))
+    found = [event for event in families.drain_events() if isinstance(event, PromptCached)]
     assert [(event.request, event.count) for event in found] == [(7, 2)]

@@ -14,16 +14,16 @@ from pyaici.engines.vllm.frontend.patches import RankLoads, keep_choices_togethe
 
 def test_the_rank_with_the_fewest_choices_is_taken() -> None:
     loads = RankLoads()
-    assert [loads.take(3, choices) for choices in (4, 2, 3, 1, 1)] == [0, 1, 2, 1, 2]
+    assert [loads.choose_rank(3, choices) for choices in (4, 2, 3, 1, 1)] == [0, 1, 2, 1, 2]
     loads.give_back(0, 4)
-    assert loads.take(3, 1) == 0
+    assert loads.choose_rank(3, 1) == 0
 
 
 def test_ranks_with_equally_many_choices_take_turns() -> None:
     loads = RankLoads()
     taken = []
     for _ in range(5):
-        taken.append(loads.take(2, 3))
+        taken.append(loads.choose_rank(2, 3))
         loads.give_back(taken[-1], 3)
     assert taken == [0, 1, 0, 1, 0]
 

@@ -92,25 +92,25 @@ def test_measured_values_equal_those_on_transformers(kind: str, temperature: flo
     before = sampler.mask(masked, choices, WIDTH)
     (chosen,) = sampler.choose(masked, before, choices)
     step = StepRows({"b": [make_row(row, mass=True)], "c": [Row()]}, {"b": temperature, "c": 1.0})
-    step.place({"a": (0, 1), "b": (1, 1), "c": (2, 1)})
+    step.set_lines({"a": (0, 1), "b": (1, 1), "c": (2, 1)})
     step.measure(batch)
     apply_mask(batch[1], row)
     step.apply(batch)
     assert step.applied
-    assert {name: np.exp(mass).tolist() for name, mass in step.masses().items()} == {
+    assert {name: np.exp(mass).tolist() for name, mass in step.measured_masses().items()} == {
         "b": pytest.approx([chosen.allowed_mass], rel=1e-5)
     }
     # the second request samples one token, and a draft of the first is rejected
-    step.read(torch.tensor([[0, -1], [chosen.token, -1], [0, 0]]), ["a", "b", "c"])
-    reported = step.logprobs()
+    step.read_tokens(torch.tensor([[0, -1], [chosen.token, -1], [0, 0]]), ["a", "b", "c"])
+    reported = step.measured_logprobs()
     assert reported.keys() == {"b"}
     answer = MidResult(Verb.SAMPLE, row)
-    found = measure(answer, step.masses()["b"], reported["b"], 0)
+    found = measure(answer, step.measured_masses()["b"], reported["b"], 0)
     assert found.logprob == pytest.approx(chosen.logprob, rel=1e-4)
     assert found.top is not None and chosen.top is not None
     assert [token for token, _ in found.top] == [token for token, _ in chosen.top]
     assert [value for _, value in found.top] == pytest.approx([value for _, value in chosen.top], rel=1e-4)
-    assert measure(answer, step.masses()["b"], reported["b"], 1) == UNKNOWN
+    assert measure(answer, step.measured_masses()["b"], reported["b"], 1) == UNKNOWN
     assert measure(answer, None, None, 0) == UNKNOWN
 
 
@@ -121,11 +121,11 @@ def test_each_position_of_a_request_has_its_own_row() -> None:
     add_biases(expected, [(1, rows[0]), (3, rows[2])])
     # without a row for the last position, whose draft was not followed
     step = StepRows({"a": rows, "gone": [Row(biases=rows[0].biases)]}, {"a": 0.0, "gone": 1.0})
-    step.place({"a": (1, 4)})
+    step.set_lines({"a": (1, 4)})
     step.measure(batch)
     step.apply(batch)
     assert torch.equal(batch, expected)
-    assert {name: mass.tolist() for name, mass in step.masses().items()} == {"a": [0.0, 0.0, 0.0]}
+    assert {name: mass.tolist() for name, mass in step.measured_masses().items()} == {"a": [0.0, 0.0, 0.0]}
 
 
 def test_a_huge_bias_stays_finite_at_a_low_temperature() -> None:

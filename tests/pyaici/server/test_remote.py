@@ -195,8 +195,8 @@ def test_forks_are_shown_with_their_texts_and_logs(aici: Aici, server: Serving) 
     events = RestEvents()
     with RestClient(server.url) as client:
         for step in client.run(**body):
-            for event in events.take(step):
-                transcripts.take(event)
+            for event in events.convert_item(step):
+                transcripts.apply_event(event)
     assert events.end is not None
     assert [fork["text"] for fork in events.end["forks"]] == [fork["text"] for fork in answer["forks"]]
     for fork in events.end["forks"]:

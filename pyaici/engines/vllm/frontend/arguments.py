@@ -89,12 +89,12 @@ class ControllerCall:
                 hint = f"did you mean {meant[0]}?" if meant else f"the keys are {', '.join(_KEYS)}"
                 raise ValueError(f"the request has the unknown key {key}: {hint}")
         controller, arg = _controlled(extra_args, ours)
-        flags = {name: _flag(f"aici_{name}", extra_args.get(f"aici_{name}", False)) for name in _FLAGS}
+        flags = {name: _read_flag(f"aici_{name}", extra_args.get(f"aici_{name}", False)) for name in _FLAGS}
         if flags["hold"] and flags["events"]:
             raise ValueError("aici_hold and aici_events exclude each other: leave one of them out")
         if flags["counts"] and not flags["events"]:
             raise ValueError("aici_counts needs aici_events: set both, or leave aici_counts out")
-        copies = _count("aici_copies", extra_args.get("aici_copies", 1))
+        copies = _read_copies("aici_copies", extra_args.get("aici_copies", 1))
         if copies > 1 and not flags["fork"]:
             raise ValueError("aici_copies needs aici_fork: set both, or leave aici_copies out")
         owner = extra_args.get("aici_owner")
@@ -134,10 +134,10 @@ def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, st
                 else f"it is {controller!r}"
             )
         )
-    return controller, _text(extra_args.get("aici_arg", ""))
+    return controller, _argument_text(extra_args.get("aici_arg", ""))
 
 
-def _flag(key: str, value: Any) -> bool:
+def _read_flag(key: str, value: Any) -> bool:
     """Returns the value of a flag. vLLM's server accepts texts and numbers here, but no booleans.
 
     Raises ValueError.
@@ -149,7 +149,7 @@ def _flag(key: str, value: Any) -> bool:
     raise ValueError(f"{key} is {value!r}; it must be true or false")
 
 
-def _count(key: str, value: Any) -> int:
+def _read_copies(key: str, value: Any) -> int:
     """Returns a number of sequences. Raises ValueError."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
@@ -161,12 +161,12 @@ def _count(key: str, value: Any) -> int:
 def may_fork(extra_args: Mapping[str, Any] | None) -> bool:
     """Returns whether a request has `aici_fork`; False for an invalid value, which the engine refuses."""
     try:
-        return _flag("aici_fork", (extra_args or {}).get("aici_fork", False))
+        return _read_flag("aici_fork", (extra_args or {}).get("aici_fork", False))
     except ValueError:
         return False
 
 
-def _text(arg: Any) -> str:
+def _argument_text(arg: Any) -> str:
     """Returns a text as it is, and other values as JSON. Raises ValueError for values without JSON."""
     if isinstance(arg, str):
         return arg

@@ -60,7 +60,7 @@ class Events:
         else:
             self._list.append([word, [token]])
 
-    def take(self) -> list[list[Any]]:
+    def take_events(self) -> list[list[Any]]:
         """Returns the events and forgets them."""
         events, self._list = self._list, []
         return events
@@ -76,7 +76,7 @@ def variables_of(wire: Mapping[str, str]) -> dict[str, bytes]:
     return {name: base64.b64decode(value) for name, value in wire.items()}
 
 
-def to_wire(error: BaseException) -> list[Any]:
+def error_to_wire(error: BaseException) -> list[Any]:
     """Returns an error in the form of an event."""
     return (error if isinstance(error, AiciError) else AiciError(repr(error))).to_wire()
 
@@ -92,7 +92,7 @@ def events_of(output: Any) -> list[list[Any]]:
 OF_CONTROLLER, OF_RUNTIME = "controller ", "controllers "
 
 
-def describe(controller: str, error: BaseException) -> str:
+def failure_reason(controller: str, error: BaseException) -> str:
     """Returns the reason of a failed request, for `stop_reason`."""
     if isinstance(error, AiciError) and not isinstance(error, RuntimeFailure):
         return f"{OF_CONTROLLER}{controller}: {error}"

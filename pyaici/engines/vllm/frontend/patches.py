@@ -91,18 +91,18 @@ def keep_choices_together(engine: type) -> None:
     def generate_on_one_rank(
         self: Any, prompt: Any, sampling_params: Any, *args: Any, **keywords: Any
     ) -> AsyncGenerator[Any, None]:
-        def start(**rank: int) -> AsyncGenerator[Any, None]:
+        def generate_on(**rank: int) -> AsyncGenerator[Any, None]:
             return generate(self, prompt, sampling_params, *args, **keywords | rank)
 
         choices = getattr(sampling_params, "n", 1)
         if choices == 1 or not may_fork(sampling_params.extra_args):
-            return start()
+            return generate_on()
         ranks = _ranks(self.vllm_config.parallel_config)
         if ranks == 1 or keywords.get("data_parallel_rank") is not None:
-            return start()
+            return generate_on()
         if not hasattr(self, "_aici_loads"):
             self._aici_loads = RankLoads()
-        return _placed(self._aici_loads, ranks, choices, start)
+        return _placed(self._aici_loads, ranks, choices, generate_on)
 
     engine.generate = generate_on_one_rank  # type: ignore[attr-defined]
 
@@ -115,7 +115,7 @@ def _ranks(config: Any) -> int:
 async def _placed(
     loads: RankLoads, ranks: int, choices: int, start: Callable[..., AsyncGenerator[Any, None]]
 ) -> AsyncGenerator[Any, None]:
-    rank = loads.take(ranks, choices)
+    rank = loads.choose_rank(ranks, choices)
     outputs = start(data_parallel_rank=rank)
     try:
         async for output in outputs:
@@ -136,7 +136,7 @@ class RankLoads:
         self._choices: Counter[int] = Counter()
         self._next = 0
 
-    def take(self, ranks: int, choices: int) -> int:
+    def choose_rank(self, ranks: int, choices: int) -> int:
         """Returns a rank below `ranks`, to which the choices are then charged."""
         rank = min(range(ranks), key=lambda rank: (self._choices[rank], (rank - self._next) % ranks))
         self._choices[rank] += choices

@@ -234,7 +234,7 @@ class OwnerThreads:
             begin = self._running[owner] < self._each
             self._running[owner] += begin
         if begin:
-            threading.Thread(target=self._run, args=(owner,), name="aici", daemon=True).start()
+            threading.Thread(target=self._run_calls, args=(owner,), name="aici", daemon=True).start()
         return future
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class OwnerThreads:
             for future, _ in queue:
                 future.cancel()
 
-    def _run(self, owner: str) -> None:
+    def _run_calls(self, owner: str) -> None:
         while (found := self._next(owner)) is not None:
             future, call = found
             if future.set_running_or_notify_cancel():

@@ -293,7 +293,7 @@ class Controlled:
             return False
         return len(answer.ff_tokens) == 1 or answer.ff_tokens[0] not in self.stops
 
-    def take(self, tokens: Sequence[int]) -> Outcome:
+    def decide_outcome(self, tokens: Sequence[int]) -> Outcome:
         """Decides what becomes of a pass's tokens: accepted drafts and a token sampled after them.
 
         Uses up the answers that the tokens were sampled under. The copy that received the last accepted draft
@@ -323,7 +323,7 @@ class Controlled:
             self.measured = measure(self.answer, self.masses, self.logprobs, accepted)
             self.pause = PAUSE + 1  # no copy can know the numbers about a draft
         allowed.append(self._count_allowed())
-        outcome = self._take(tokens[accepted])
+        outcome = self._outcome_of(tokens[accepted])
         outcome.allowed = allowed
         outcome.keep += accepted
         outcome.reported, outcome.logs = reported, logs
@@ -340,7 +340,7 @@ class Controlled:
             return None
         return count_allowed(self.answer.row, self.session.num_known)
 
-    def _take(self, token: int) -> Outcome:
+    def _outcome_of(self, token: int) -> Outcome:
         answer, self.answer = self.answer, None
         verb = Verb.ERROR if answer is None else answer.verb
         if answer is not None and verb == Verb.SAMPLE:
@@ -402,7 +402,7 @@ class Controlled:
                 self.events.add("log", text)
             log.info("request %s: %s", self.request_id, text.rstrip("\n"))
 
-    def write(self, values: Mapping[bytes, bytes]) -> None:
+    def tell_variables(self, values: Mapping[bytes, bytes]) -> None:
         """Adds variables that controllers of its request wrote to the events."""
         if self.events is not None and values:
             self.events.add("variables", variables_to_wire(values))

@@ -81,7 +81,7 @@ class ControllerDriver:
         if preparing:
             wait(preparing, timeout=_WAY_SECONDS, return_when=FIRST_COMPLETED)
 
-    def start(self, controlled: Controlled, prompt: Sequence[int], seed: int | None) -> None:
+    def start_controller(self, controlled: Controlled, prompt: Sequence[int], seed: int | None) -> None:
         """Starts a request whose controller is prepared; `post` then asks for the first token."""
         prepared = controlled.prepared.result()
         controlled.session = prepared.session
@@ -165,20 +165,20 @@ class ControllerDriver:
                     if verdict.verb == Verb.FORK:
                         self._fork(session, control, verdict.children)
                     else:
-                        self._answer(control, MidResult(verdict.verb, error=verdict.error))
+                        self._record_answer(control, MidResult(verdict.verb, error=verdict.error))
                 result = step.wait()
             except AiciError as error:
                 step.abandon()
                 self._fail(session, error)
                 continue
             for control, answer in result.mid.items():
-                self._answer(control, answer)
+                self._record_answer(control, answer)
             for control, text in result.logs.items():
                 if (controlled := self._by_control.get(control)) is not None:
                     controlled.print(text)
             for control, values in result.variables.items():
                 if (controlled := self._by_control.get(control)) is not None:
-                    controlled.write(values)
+                    controlled.tell_variables(values)
 
     def _take_copies(self) -> None:
         """Begins the sequences of requests whose copies have been made; the others are late."""
@@ -224,10 +224,10 @@ class ControllerDriver:
             except AiciError as error:
                 self._fail(session, error)
 
-    def take(self, controlled: Controlled, tokens: Sequence[int]) -> Outcome:
-        """Decides what becomes of the tokens of a pass."""
+    def settle_pass(self, controlled: Controlled, tokens: Sequence[int]) -> Outcome:
+        """Decides what becomes of the tokens of a pass, and frees the copies that are no longer needed."""
         before = controlled.control
-        outcome = controlled.take(tokens)
+        outcome = controlled.decide_outcome(tokens)
         if controlled.control != before:
             assert before is not None and controlled.control is not None
             self._by_control.pop(before, None)
@@ -244,7 +244,7 @@ class ControllerDriver:
             except AiciError as error:
                 self._fail(controlled.session, error)
 
-    def finish(
+    def finish_request(
         self, request_id: str, tokens: Sequence[int] = (), *, sampled: bool = False
     ) -> Controlled | None:
         """Removes an ended request and frees its controller. Returns the request if it was controlled.
@@ -276,7 +276,7 @@ class ControllerDriver:
                 else:
                     result = step.wait()
                     controlled.print(result.logs.get(control, ""))
-                    controlled.write(result.variables.get(control, {}))
+                    controlled.tell_variables(result.variables.get(control, {}))
             runtime.free([control])
         except AiciError as error:
             self._fail(session, error)
@@ -292,7 +292,7 @@ class ControllerDriver:
     def close(self) -> None:
         """Ends all requests and the connection."""
         for request_id in list(self.requests):
-            self.finish(request_id)
+            self.finish_request(request_id)
         for _, step in self._steps:
             step.abandon()
         self._steps = []
@@ -309,7 +309,7 @@ class ControllerDriver:
             child = self._by_control[number] = parent.branch(number)
             self.forked.append((parent, child))
 
-    def _answer(self, control: int, answer: MidResult) -> None:
+    def _record_answer(self, control: int, answer: MidResult) -> None:
         controlled = self._by_control.get(control)
         if controlled is None:
             return

@@ -91,7 +91,7 @@ class Groups:
             self._scheduler.deferred_waiting.discard(request)
         self._new.clear()
 
-    def leave(self, request: Any) -> None:
+    def leave_group(self, request: Any) -> None:
         """Removes an ended request from its group. The end of the last live request ends the group."""
         if not self._groups:
             return
@@ -116,7 +116,7 @@ class Groups:
         if group not in self._expecting:
             self._expecting.append(group)
 
-    def place(
+    def place_children(
         self, begun: Callable[[Controlled, Any], None], fail: Callable[[set[str], AiciError], None]
     ) -> None:
         """Gives requests to waiting children, and calls `begun` for each.

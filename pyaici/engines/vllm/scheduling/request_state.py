@@ -344,7 +344,7 @@ def add_tokens(outputs: Any, request: Any, tokens: list[int]) -> None:
     output = EngineCoreOutput(
         request_id=request.request_id, new_token_ids=tokens, new_logprobs=_certain(request, tokens)
     )
-    _add(outputs, request, output)
+    _add_output(outputs, request, output)
 
 
 def add_end(outputs: Any, request: Any, why: str | None) -> None:
@@ -356,7 +356,7 @@ def add_end(outputs: Any, request: Any, why: str | None) -> None:
         finish_reason=FinishReason.ERROR if reason is None else reason,  # FinishReason.STOP is 0
         stop_reason=why,
     )
-    _add(outputs, request, output)
+    _add_output(outputs, request, output)
 
 
 def keep_back(outputs: Any, held: dict[str, Held]) -> None:
@@ -397,12 +397,12 @@ def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:
     """Adds events to the requests' newest outputs, and forgets requests that have ended."""
     last = {output.request_id: output for group in outputs.values() for output in group.outputs}
     for request_id, (request, events) in list(telling.items()):
-        if new := events.take():
+        if new := events.take_events():
             output = last.get(request_id)
             if output is None and not request.is_finished():
                 output = EngineCoreOutput(request_id=request_id, new_token_ids=[])
                 # before the outputs of children that begin in this step: this output has the fork event
-                _add(outputs, request, output, at=0)
+                _add_output(outputs, request, output, at=0)
             if output is not None:
                 output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: new}
         if request.is_finished():
@@ -422,7 +422,7 @@ def _certain(request: Any, tokens: list[int]) -> LogprobsLists | None:
     )
 
 
-def _add(outputs: Any, request: Any, output: EngineCoreOutput, at: int | None = None) -> None:
+def _add_output(outputs: Any, request: Any, output: EngineCoreOutput, at: int | None = None) -> None:
     client = request.client_index
     if client not in outputs:
         outputs[client] = EngineCoreOutputs(outputs=[])

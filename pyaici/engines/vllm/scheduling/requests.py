@@ -19,7 +19,7 @@ from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
 from pyaici.engines.vllm.frontend.arguments import ControllerCall, request_refusal, rows_refusal
-from pyaici.engines.vllm.frontend.events import Events, describe, to_wire
+from pyaici.engines.vllm.frontend.events import Events, error_to_wire, failure_reason
 from pyaici.engines.vllm.scheduling.connection import Connection, engine_vocabulary
 from pyaici.engines.vllm.scheduling.controlled import DISCARDED, Controlled, Ending, Held, Outcome
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, MAX_DRAFT_COPIES, ControllerDriver
@@ -103,7 +103,7 @@ class ControlledRequests:
         """Makes a request fail with this reason once vLLM schedules it."""
         log.warning("request %s is refused: %s", request.request_id, error)
         extra = getattr(request.sampling_params, "extra_args", None) or {}
-        self._failed[request.request_id] = describe(str(extra.get("aici_controller", "")), error)
+        self._failed[request.request_id] = failure_reason(str(extra.get("aici_controller", "")), error)
         hold(request, failed(error))
 
     def add(self, request: Any) -> None:
@@ -143,7 +143,7 @@ class ControlledRequests:
             begin_thinking(self._scheduler.structured_output_manager, request)
             controlled.thinking = True
 
-    def start(self, output: Any) -> None:
+    def start_controllers(self, output: Any) -> None:
         """Starts the controllers of requests that are scheduled for the first time."""
         driver, started = self.driver, False
         assert driver is not None
@@ -158,7 +158,7 @@ class ControlledRequests:
             if controlled.thinking and not request.num_output_tokens:
                 controlled.thinking = thinks(self._scheduler.structured_output_manager, request)
             if controlled.control is None and controlled.error is None and not controlled.thinking:
-                driver.start(controlled, request._all_token_ids, request.sampling_params.seed)
+                driver.start_controller(controlled, request._all_token_ids, request.sampling_params.seed)
                 started = True
         if started:
             driver.post()
@@ -242,7 +242,7 @@ class ControlledRequests:
         forked, driver.forked = driver.forked, []
         for parent, child in forked:
             self.groups.expect(parent, child)
-        self.groups.place(begun, fail)
+        self.groups.place_children(begun, fail)
 
     def _attend(self, controlled: Controlled, request: Any) -> None:
         """Registers a request whose output is held back or whose client asked for events."""
@@ -283,13 +283,13 @@ class ControlledRequests:
 
     # -- the end of a step ----------------------------------------------------------------------
 
-    def take(self, request: Any, controlled: Controlled, tokens: list[int]) -> Outcome:
+    def settle_tokens(self, request: Any, controlled: Controlled, tokens: list[int]) -> Outcome:
         """Decides what becomes of the tokens of a pass."""
         assert self.driver is not None
         if not controlled.thinking:
             controlled.masses = self._masses.get(controlled.request_id)
             controlled.logprobs = self._logprobs.get(controlled.request_id)
-            return self.driver.take(controlled, tokens)
+            return self.driver.settle_pass(controlled, tokens)
         end = tokens_of_thinking(self._scheduler.structured_output_manager, request, tokens)
         keep = len(tokens) if end is None else end
         controlled.thinking = end is None
@@ -306,7 +306,7 @@ class ControlledRequests:
         `end_step` carries out the rest of the outcome.
         """
         controlled.tell_tokens(outcome, tokens)
-        # a client with events also gets the output for the last token, as from `ControllerDriver.finish`
+        # a client with events also gets the output for the last token, see `ControllerDriver.finish_request`
         shown = len(tokens) if stopped and controlled.events is not None else len(tokens) - 1
         for behind, text in outcome.logs:
             if behind <= shown or not stopped:
@@ -324,15 +324,15 @@ class ControlledRequests:
                         self._follow(self.driver, request, controlled, outcome, tokens, outputs)
                     except Exception as error:
                         log.exception("request %s has failed", request.request_id)
-                        self._end(request, RequestStatus.FINISHED_ERROR, repr(error), outputs)
+                        self._end_request(request, RequestStatus.FINISHED_ERROR, repr(error), outputs)
             self._ask_suspended(self.driver, outputs)
             self.driver.post()
             if self.suspended and nothing_ran:
                 self.hear()  # there is no pass that the controllers could work beside
         self.groups.tell(
             outputs,
-            lambda spare: self._end(spare, RequestStatus.FINISHED_STOPPED, UNUSED, outputs),
-            self._drop,
+            lambda spare: self._end_request(spare, RequestStatus.FINISHED_STOPPED, UNUSED, outputs),
+            self._drop_child,
         )
         if self._held:
             keep_back(outputs, self._held)
@@ -355,11 +355,11 @@ class ControlledRequests:
         if outcome.begins:
             if outcome.moves:
                 move(self._scheduler, request, 0, ())
-            driver.start(controlled, request._all_token_ids, request.sampling_params.seed)
+            driver.start_controller(controlled, request._all_token_ids, request.sampling_params.seed)
             controlled.prompt_length = request.num_prompt_tokens  # forks also get the thinking
             return
         if outcome.ending:  # needs an output of its own, see `keep_back`
-            self._end(request, *END[outcome.ending], outputs)
+            self._end_request(request, *END[outcome.ending], outputs)
             return
         if outcome.suspend:
             suspend(self._scheduler, request)
@@ -380,10 +380,10 @@ class ControlledRequests:
             refusal = controlled.take_back(outcome.backtrack, len(request._all_token_ids))
             if refusal is not None:
                 controlled.fail(ResultError(refusal))
-                self._end(request, RequestStatus.FINISHED_ERROR, None, outputs)
+                self._end_request(request, RequestStatus.FINISHED_ERROR, None, outputs)
                 return
             if controlled.taken_back > WORK_FACTOR * request.sampling_params.max_tokens:
-                self._end(request, RequestStatus.FINISHED_LENGTH_CAPPED, "work", outputs)
+                self._end_request(request, RequestStatus.FINISHED_LENGTH_CAPPED, "work", outputs)
                 return
         if not append and outcome.backtrack == len(request._all_token_ids):
             assert controlled.session is not None
@@ -398,9 +398,9 @@ class ControlledRequests:
         whole = append and len(append) == len(outcome.append)
         held = whole and outcome.hold_append and controlled.goes_on(append[-1])
         if whole and append[-1] in controlled.stops and not held:
-            self._end(request, RequestStatus.FINISHED_STOPPED, None, outputs)
+            self._end_request(request, RequestStatus.FINISHED_STOPPED, None, outputs)
         elif len(append) == room:
-            self._end(request, RequestStatus.FINISHED_LENGTH_CAPPED, None, outputs)
+            self._end_request(request, RequestStatus.FINISHED_LENGTH_CAPPED, None, outputs)
 
     def _ask_suspended(self, driver: ControllerDriver, outputs: Any) -> None:
         """Asks the controllers of suspended requests again in each step, and applies their answers."""
@@ -413,25 +413,25 @@ class ControlledRequests:
                 controlled.answer = None
                 driver.tell(controlled, [], 0, sampled=False)
             elif answer.verb == Verb.STOP:
-                self._end(request, RequestStatus.FINISHED_STOPPED, "controller", outputs)
+                self._end_request(request, RequestStatus.FINISHED_STOPPED, "controller", outputs)
             elif answer.verb == Verb.ERROR:
-                self._end(request, RequestStatus.FINISHED_ERROR, None, outputs)
+                self._end_request(request, RequestStatus.FINISHED_ERROR, None, outputs)
             else:
                 del self.suspended[controlled.request_id]
 
     # -- ending ---------------------------------------------------------------------------------
 
-    def _end(self, request: Any, status: Any, why: str | None, outputs: Any) -> None:
+    def _end_request(self, request: Any, status: Any, why: str | None, outputs: Any) -> None:
         """Ends a request between two steps."""
         request.stop_reason = why
         self._scheduler.finish_requests(request.request_id, status)
         add_end(outputs, request, why)
 
-    def leave(self, request: Any) -> None:
+    def free_request(self, request: Any) -> None:
         """Frees the controller of an ended request, if it has one."""
         if self.driver is not None and request.request_id in self.driver.requests:
             self._free(self.driver, request)
-        self.groups.leave(request)
+        self.groups.leave_group(request)
 
     def _free(self, driver: ControllerDriver, request: Any) -> None:
         last: list[int] = []
@@ -441,18 +441,18 @@ class ControlledRequests:
                 last = tokens[outcome.reported :]
                 sampled = len(last) == 1 and not outcome.forced[-1]
         self.suspended.pop(request.request_id, None)
-        ended = driver.finish(request.request_id, last, sampled=sampled)
+        ended = driver.finish_request(request.request_id, last, sampled=sampled)
         if request.status == RequestStatus.FINISHED_ABORTED:
             self._held.pop(request.request_id, None)
             self._telling.pop(request.request_id, None)
         elif ended is not None and ended.failure is not None:
-            why = describe(ended.call.controller, ended.failure)
+            why = failure_reason(ended.call.controller, ended.failure)
             log.warning("request %s: %s", request.request_id, why)
             self._failed[request.request_id] = why
             if ended.events is not None:
-                ended.events.add("error", to_wire(ended.failure))
+                ended.events.add("error", error_to_wire(ended.failure))
 
-    def _drop(self, child: Controlled) -> None:
+    def _drop_child(self, child: Controlled) -> None:
         if self.driver is not None:
             self.driver.drop(child)
 

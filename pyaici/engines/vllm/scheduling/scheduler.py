@@ -45,7 +45,7 @@ class SchedulerMixin:
             output = super().schedule(*args, **keywords)  # type: ignore[misc]
         if self._aici.driver is not None and self._aici.driver.requests:
             try:
-                self._aici.start(output)
+                self._aici.start_controllers(output)
             except Exception:
                 log.exception("starting controllers has failed")
         return output
@@ -76,7 +76,7 @@ class SchedulerMixin:
             )
             return result
         try:
-            outcome = self._aici.take(request, controlled, new_token_ids)
+            outcome = self._aici.settle_tokens(request, controlled, new_token_ids)
             pieces = controlled.pieces(outcome, new_token_ids[: outcome.keep])
         except Exception as error:
             log.exception("request %s has failed", request.request_id)
@@ -120,7 +120,7 @@ class SchedulerMixin:
 
     def _free_request(self, request: Any, *args: Any, **keywords: Any) -> Any:
         try:
-            self._aici.leave(request)
+            self._aici.free_request(request)
         except Exception:
             log.exception("freeing the controller of request %s has failed", request.request_id)
         return super()._free_request(request, *args, **keywords)  # type: ignore[misc]

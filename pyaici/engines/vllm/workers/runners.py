@@ -103,7 +103,7 @@ class StepRows:
         #: whether `apply` has succeeded
         self.applied = False
 
-    def place(self, lines: Mapping[str, tuple[int, int]]) -> None:
+    def set_lines(self, lines: Mapping[str, tuple[int, int]]) -> None:
         """Sets the first line and the number of lines of each request of the batch."""
         for name, rows in self._rows.items():
             if name in lines:
@@ -139,7 +139,7 @@ class StepRows:
         self.applied = True
 
     @torch.inference_mode()
-    def read(self, sampled: torch.Tensor, names: Sequence[str]) -> None:
+    def read_tokens(self, sampled: torch.Tensor, names: Sequence[str]) -> None:
         """Reads the tokens of this step, [requests, positions]. `names`: the requests' ids."""
         if self._plain is None or self._before is None:
             return
@@ -157,7 +157,7 @@ class StepRows:
         logprobs = self._plain.gather(1, tokens[:, None])[:, 0] - self._before
         self._sampled = logprobs.clamp_(max=0).to("cpu", non_blocking=True)
 
-    def logprobs(self) -> dict[str, Logprobs]:
+    def measured_logprobs(self) -> dict[str, Logprobs]:
         """Returns the value of `LOGPROBS`. A device may still be writing the numbers."""
         if self._sampled is None:
             return {}
@@ -172,7 +172,7 @@ class StepRows:
             start = stop
         return found
 
-    def masses(self) -> dict[str, NDArray[np.float32]]:
+    def measured_masses(self) -> dict[str, NDArray[np.float32]]:
         """Returns the value of `MASS`. A device may still be writing the numbers."""
         found = {}
         if self._mass is not None:
@@ -255,7 +255,7 @@ class LogitsRows:
         step = None
         with contextlib.ExitStack() as stack:
             try:
-                step = self.begin(rows, stack)
+                step = self.prepare_step(rows, stack)
             except Exception:
                 log.exception("the rows of controllers cannot be applied")
             result = self._sample_tokens(grammar_output)
@@ -263,11 +263,11 @@ class LogitsRows:
             output = result
             for name in ("_model_runner_output", "model_runner_output"):  # asynchronous, in V1 and V2
                 output = getattr(output, name, output)
-            setattr(output, MASS, step.masses())
-            setattr(output, LOGPROBS, step.logprobs())
+            setattr(output, MASS, step.measured_masses())
+            setattr(output, LOGPROBS, step.measured_logprobs())
         return result
 
-    def begin(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+    def prepare_step(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
         """Prepares a step; closing `stack` undoes that. Returns None if this rank samples nothing."""
         raise NotImplementedError
 
@@ -280,8 +280,8 @@ class RowsOfRunnerV1(LogitsRows):
         #: generators of requests with temperature 0, by request id
         self._generators: dict[str, torch.Generator] = {}
 
-    def begin(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
-        """See `LogitsRows.begin`."""
+    def prepare_step(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+        """See `LogitsRows.prepare_step`."""
         runner, state = self._runner, self._runner.execute_model_state
         if state is None or state.logits is None:
             return None
@@ -297,14 +297,14 @@ class RowsOfRunnerV1(LogitsRows):
             count = 1 + len(drafts.get(name, ()))
             lines[name] = start, count
             start += count
-        step.place(lines)
+        step.set_lines(lines)
         step.measure(state.logits)
         sample = runner._sample
 
         def sample_masked(logits: torch.Tensor, *args: Any, **keywords: Any) -> Any:
             _guarded(step.apply, logits)
             output = sample(logits, *args, **keywords)
-            _guarded(step.read, output.sampled_token_ids, batch.req_ids)
+            _guarded(step.read_tokens, output.sampled_token_ids, batch.req_ids)
             return output
 
         stack.enter_context(_replaced(runner, "_sample", sample_masked))
@@ -356,8 +356,8 @@ class RowsOfRunnerV1(LogitsRows):
 class RowsOfRunnerV2(LogitsRows):
     """Rows for vLLM's model runner V2, which computes logits while it samples and keeps requests in slots."""
 
-    def begin(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
-        """See `LogitsRows.begin`."""
+    def prepare_step(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+        """See `LogitsRows.prepare_step`."""
         runner = self._runner
         if runner.execute_model_state is None or not runner.is_last_pp_rank:
             return None
@@ -373,7 +373,7 @@ class RowsOfRunnerV2(LogitsRows):
 
         def mask_and_apply(logits: torch.Tensor, input_batch: Any, *args: Any, **keywords: Any) -> None:
             starts = input_batch.cu_num_logits_np.tolist()
-            step.place(
+            step.set_lines(
                 {
                     name: (start, stop - start)
                     for name, start, stop in zip(input_batch.req_ids, starts, starts[1:], strict=False)
@@ -390,7 +390,7 @@ class RowsOfRunnerV2(LogitsRows):
             hidden_states: torch.Tensor, input_batch: Any, *args: Any, **keywords: Any
         ) -> Any:
             result = sample(hidden_states, input_batch, *args, **keywords)
-            _guarded(step.read, result[0].sampled_token_ids, input_batch.req_ids)
+            _guarded(step.read_tokens, result[0].sampled_token_ids, input_batch.req_ids)
             return result
 
         stack.enter_context(_replaced(worker, "apply_grammar_bitmask", mask_and_apply))

@@ -143,7 +143,7 @@ class SlotMachine(RuleBasedStateMachine):
         longest = max(slot.length + count for slot, count in zip(slots, counts, strict=True))
         placement = None
         with self._room(0, longest):
-            placement = self.cache.place(slots, counts, CPU)
+            placement = self.cache.place_rows(slots, counts, CPU)
         if placement is None:
             return
         width = max(counts)
@@ -201,16 +201,16 @@ def test_a_failed_allocation_changes_nothing() -> None:
     cache = SlotCache(2, num_slots=1, capacity=1)
     slot = cache.new_slot()
     states = [torch.ones((1, 1, 1, 1), dtype=torch.uint8), torch.ones((1, 1 << 10, 1, 1 << 11)).double()]
-    cache.placement = cache.place([slot], [1], CPU)
+    cache.placement = cache.place_rows([slot], [1], CPU)
     for layer, one in enumerate(states):
         cache.update(one, one, layer)
     slot.length = 1
     with pytest.raises(SpaceError, match="cache of 1 sequences of 16777216 tokens"):
-        cache.place([slot], [1 << 23], CPU)
+        cache.place_rows([slot], [1 << 23], CPU)
     assert (cache.num_slots, cache.capacity) == (1, 1)
     # a smaller allocation works, and the contents are kept
     cache.new_slot()
-    cache.placement = cache.place([slot], [1], CPU)
+    cache.placement = cache.place_rows([slot], [1], CPU)
     assert (cache.num_slots, cache.capacity) == (2, 2)
     for layer, one in enumerate(states):
         keys, values = cache.update(one * 2, one * 3, layer)
@@ -221,7 +221,7 @@ def test_a_freed_slot_leaves_no_infinities() -> None:
     """Attention multiplies masked values by zero, and infinity times zero is NaN."""
     cache = SlotCache(1)
     first, second = cache.new_slot(), cache.new_slot()
-    cache.placement = cache.place([first, second], [3, 1], CPU)
+    cache.placement = cache.place_rows([first, second], [3, 1], CPU)
     cache.update(*[torch.full((2, HEADS, 3, DIM), float("inf"))] * 2, 0)
     first.length, second.length = 3, 1
     cache.free(first)

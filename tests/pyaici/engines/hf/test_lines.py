@@ -33,7 +33,7 @@ GUEST = Path(__file__).resolve().parents[3] / "guests" / "guest.c"
 def start(script: Script, *, ends: tuple[int, ...] = (EOS,)) -> tuple[Any, Any]:
     runtime = ScriptedRuntime(script=lambda arg, prompt: script)
     lines: Lines[str] = Lines(runtime)  # type: ignore[arg-type]
-    lines.start("row", "script", "x", PROMPT, ends)
+    lines.start_controller("row", "script", "x", PROMPT, ends)
     return lines, runtime
 
 
@@ -85,8 +85,8 @@ def test_rows_can_be_dropped_while_their_controllers_run() -> None:
     scripts = iter([Script(allow(10)), Script(allow(20))])
     runtime = ScriptedRuntime(script=lambda arg, prompt: next(scripts))
     lines: Lines[int] = Lines(runtime)  # type: ignore[arg-type]
-    lines.start(1, "script", "x", PROMPT, [EOS])
-    lines.start(2, "script", "x", PROMPT, [EOS])
+    lines.start_controller(1, "script", "x", PROMPT, [EOS])
+    lines.start_controller(2, "script", "x", PROMPT, [EOS])
     assert set(lines.rows()) == {1, 2}
     lines.hear(1, 10)
     lines.drop([1])
@@ -137,10 +137,10 @@ def test_ends_and_errors_of_real_controllers(runtime: Runtime) -> None:
     lines: Lines[str] = Lines(runtime)
     modes = ["mid_trap", "mid_return_stop", "ok", "fork 2", "suspend", "splice 1"]
     for mode in modes:
-        lines.start(mode, "guest", mode, PROMPT, [EOS])
+        lines.start_controller(mode, "guest", mode, PROMPT, [EOS])
     for refusal, error in (("init_refuse", ArgumentError), ("prompt_refuse", ControllerError)):
         with pytest.raises(error):
-            lines.start(refusal, "guest", refusal, PROMPT, [EOS])
+            lines.start_controller(refusal, "guest", refusal, PROMPT, [EOS])
     assert set(lines.rows()) == set(modes) and not any(map(lines.stopped, modes))
     for mode in modes:
         lines.hear(mode, 20)
