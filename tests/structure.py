@@ -47,9 +47,9 @@ MATRIX = {
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.system "
         "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.hf "
-        "pyaici.engines.llama pyaici.engines.vllm pyaici.engines.vllm.frontend "
-        "pyaici.engines.vllm.versions pyaici.recording pyaici.rest pyaici.scripting pyaici.server.http "
-        "pyaici.server.program pyaici.testing pyaici.toolchain"
+        "pyaici.engines.llama pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.recording "
+        "pyaici.rest pyaici.scripting pyaici.server.http pyaici.server.program pyaici.testing "
+        "pyaici.toolchain"
     ),
     "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens",
     "pyaici.cpc": "aicirt.contract pyaici.tokens",
@@ -68,15 +68,14 @@ MATRIX = {
     ),
     "pyaici.engines.vllm": (
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
-        "pyaici.engines.vllm.scheduling pyaici.engines.vllm.versions pyaici.engines.vllm.workers "
-        "pyaici.models pyaici.recording pyaici.tokens"
+        "pyaici.engines.vllm.scheduling pyaici.engines.vllm.workers pyaici.models pyaici.recording "
+        "pyaici.tokens"
     ),
     "pyaici.engines.vllm.frontend": "aicirt.contract pyaici.client pyaici.scripting",
     "pyaici.engines.vllm.scheduling": (
         "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
         "pyaici.engines.vllm.workers pyaici.tokens"
     ),
-    "pyaici.engines.vllm.versions": "",
     "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
     "pyaici.models": "aicirt.contract pyaici.toolchain",
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
@@ -151,13 +150,13 @@ FOREIGN = {
     "posix_ipc": "aicirt.ipc aicirt.worker pyaici.client",
     "wasmtime": "aicirt.wasm",
     "torch": (
-        "pyaici.client pyaici.engines.hf pyaici.engines.vllm.scheduling "
-        "pyaici.engines.vllm.workers pyaici.models"
+        "pyaici.client pyaici.engines.hf pyaici.engines.vllm.scheduling pyaici.engines.vllm.workers "
+        "pyaici.models"
     ),
     "transformers": "pyaici.engines.hf pyaici.models pyaici.tokens",
     "vllm": (
-        "pyaici.engines.vllm pyaici.engines.vllm.frontend "
-        "pyaici.engines.vllm.scheduling pyaici.engines.vllm.versions pyaici.engines.vllm.workers"
+        "pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.engines.vllm.scheduling "
+        "pyaici.engines.vllm.workers"
     ),
     "fastapi": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "
