@@ -1,7 +1,8 @@
 """Steers language models token by token with controllers that run outside the engine, in aicirt.
 
-The public names are those of `__all__` here, and those that docs/python.md describes in other modules. Names
-are imported at their first use, so that `import pyaici` is quick.
+The public names are those of `__all__` here, the errors of `pyaici.errors`, and the modules that
+docs/python.md lists. Everything else may change without notice. Names are imported at their first use, so
+that `import pyaici` is quick, and an engine's library is needed only for its engine.
 """
 
 from __future__ import annotations
@@ -13,38 +14,7 @@ import aicirt  # noqa: F401 - raises ImportError where the platform is not Linux
 
 if TYPE_CHECKING:
     from aicirt.contract.abi import RowKind, Verb
-    from aicirt.contract.errors import (
-        AiciError,
-        ArgumentError,
-        CapabilityError,
-        ClosedError,
-        CompileLimitError,
-        ControllerError,
-        ControllerFailed,
-        DeadlockError,
-        EmptyMaskError,
-        ForeignDaemonError,
-        ForkLimitError,
-        LivelockError,
-        MemoryLimitError,
-        ModuleError,
-        NotOwnerError,
-        OwnerLimitError,
-        ProtocolError,
-        ResultError,
-        RuntimeFailure,
-        RuntimeTimeoutError,
-        SpaceError,
-        SupervisorDiedError,
-        TemplateGoneError,
-        TimeLimitError,
-        TrapError,
-        UnknownModuleError,
-        UnknownSequenceError,
-        VariableLimitError,
-        VocabularyError,
-        WorkerDiedError,
-    )
+    from aicirt.contract.errors import AiciError
     from aicirt.contract.messages import StepInput
     from aicirt.contract.modules import ModuleInfo
     from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
@@ -52,21 +22,60 @@ if TYPE_CHECKING:
     from pyaici.client.results import MidResult, PreResult, Row, StepResult
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
+    from pyaici.engines.batching.histories import EngineModel
+    from pyaici.engines.engine import (
+        BackTracked,
+        Engine,
+        Event,
+        Finished,
+        FinishReason,
+        Forked,
+        GenerationResult,
+        Log,
+        Origin,
+        PromptCached,
+        Request,
+        Sampling,
+        Started,
+        Suspended,
+        TokensAppended,
+        VariablesChanged,
+    )
+    from pyaici.engines.hf.engine import HfEngine
+    from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
+    from pyaici.engines.llama.engine import LlamaEngine
+    from pyaici.engines.llama.library import load_library
+    from pyaici.engines.llama.model import LlamaModel
+    from pyaici.engines.vllm.engine import VllmEngine
+    from pyaici.opening import EngineOptions, open_engine
     from pyaici.tokens import Vocabulary, load_vocabulary
 
     #: the version of the installed distribution, which pyproject.toml sets
     __version__: str
 
-#: where names are that are not errors
 _HOMES = {
     "aicirt.contract.abi": ["RowKind", "Verb"],
+    "aicirt.contract.errors": ["AiciError"],
     "aicirt.contract.messages": ["StepInput"],
     "aicirt.contract.modules": ["ModuleInfo"],
-    "pyaici.client.capabilities": ["ALL", "MASK_ONLY", "Capabilities"],
+    "pyaici.client.capabilities": ["ALL", "Capabilities", "MASK_ONLY"],
     "pyaici.client.masks": ["apply_masks", "apply_row"],
-    "pyaici.client.runtime": ["Runtime"],
     "pyaici.client.results": ["MidResult", "PreResult", "Row", "StepResult"],
+    "pyaici.client.runtime": ["Runtime"],
     "pyaici.client.step": ["Step"],
+    "pyaici.engines.batching.histories": ["EngineModel"],
+    "pyaici.engines.engine": [
+        *("BackTracked", "Engine", "Event", "FinishReason", "Finished", "Forked", "GenerationResult"),
+        *("Log", "Origin", "PromptCached", "Request", "Sampling", "Started", "Suspended"),
+        *("TokensAppended", "VariablesChanged"),
+    ],
+    "pyaici.engines.hf.engine": ["HfEngine"],
+    "pyaici.engines.hf.logits_processor": ["AiciLogitsProcessor"],
+    "pyaici.engines.llama.engine": ["LlamaEngine"],
+    "pyaici.engines.llama.library": ["load_library"],
+    "pyaici.engines.llama.model": ["LlamaModel"],
+    "pyaici.engines.vllm.engine": ["VllmEngine"],
+    "pyaici.opening": ["EngineOptions", "open_engine"],
     "pyaici.tokens": ["Vocabulary", "load_vocabulary"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -75,50 +84,46 @@ __all__ = [
     "ALL",
     "MASK_ONLY",
     "AiciError",
-    "ArgumentError",
+    "AiciLogitsProcessor",
+    "BackTracked",
     "Capabilities",
-    "CapabilityError",
-    "ClosedError",
-    "CompileLimitError",
-    "ControllerError",
-    "ControllerFailed",
-    "DeadlockError",
-    "EmptyMaskError",
-    "ForeignDaemonError",
-    "ForkLimitError",
-    "LivelockError",
-    "MemoryLimitError",
+    "Engine",
+    "EngineModel",
+    "EngineOptions",
+    "Event",
+    "FinishReason",
+    "Finished",
+    "Forked",
+    "GenerationResult",
+    "HfEngine",
+    "LlamaEngine",
+    "LlamaModel",
+    "Log",
     "MidResult",
-    "ModuleError",
     "ModuleInfo",
-    "NotOwnerError",
-    "OwnerLimitError",
+    "Origin",
     "PreResult",
-    "ProtocolError",
-    "ResultError",
+    "PromptCached",
+    "Request",
     "Row",
     "RowKind",
     "Runtime",
-    "RuntimeFailure",
-    "RuntimeTimeoutError",
-    "SpaceError",
+    "Sampling",
+    "Started",
     "Step",
     "StepInput",
     "StepResult",
-    "SupervisorDiedError",
-    "TemplateGoneError",
-    "TimeLimitError",
-    "TrapError",
-    "UnknownModuleError",
-    "UnknownSequenceError",
-    "VariableLimitError",
+    "Suspended",
+    "TokensAppended",
+    "VariablesChanged",
     "Verb",
+    "VllmEngine",
     "Vocabulary",
-    "VocabularyError",
-    "WorkerDiedError",
     "apply_masks",
     "apply_row",
+    "load_library",
     "load_vocabulary",
+    "open_engine",
 ]
 
 
@@ -130,9 +135,9 @@ def __getattr__(name: str) -> Any:
             return version("pyaici")
         except PackageNotFoundError:
             return "0+source"  # a source tree that is not installed
-    if name not in __all__:
+    if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF.get(name, "aicirt.contract.errors")), name)
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pyaici
+from pyaici import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.engine import Request
-from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.models import default_gguf_path
 
 PATTERN = " [0-9]{2}, [a-z]{3}"

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 315,
+    "files of Python": 317,
     "lines of Python": 56_700,
     "files of the SDK": 249,
-    "files of Python under 60 lines": 59,
+    "files of Python under 60 lines": 60,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 6,

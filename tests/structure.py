@@ -42,7 +42,10 @@ MATRIX = {
     "aicirt.worker": (
         "aicirt.contract aicirt.ipc aicirt.sandbox aicirt.settings aicirt.system aicirt.vocab aicirt.wasm"
     ),
-    "pyaici": "aicirt aicirt.contract pyaici.client pyaici.tokens",
+    "pyaici": (
+        "aicirt aicirt.contract pyaici.client pyaici.engines pyaici.engines.batching pyaici.engines.hf "
+        "pyaici.engines.llama pyaici.engines.vllm pyaici.opening pyaici.tokens"
+    ),
     "pyaici.bundled": "aicirt.contract pyaici.toolchain",
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.system "
@@ -77,7 +80,12 @@ MATRIX = {
         "pyaici.engines.vllm.workers pyaici.tokens"
     ),
     "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
+    "pyaici.errors": "aicirt.contract pyaici.models",
     "pyaici.models": "aicirt.contract pyaici.toolchain",
+    "pyaici.opening": (
+        "pyaici.client pyaici.engines pyaici.engines.batching pyaici.engines.hf pyaici.engines.llama "
+        "pyaici.engines.vllm pyaici.models"
+    ),
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
     "pyaici.rest": "aicirt.contract",
     "pyaici.scripting": "aicirt.contract pyaici.bundled pyaici.client pyaici.recording",
@@ -119,8 +127,8 @@ MATRIX = {
     ),
     "pyaici.server.http": "aicirt.contract aicirt.system pyaici.engines pyaici.server.settings",
     "pyaici.server.models": (
-        "pyaici.client pyaici.engines pyaici.engines.batching pyaici.engines.hf pyaici.engines.llama "
-        "pyaici.engines.vllm pyaici.models pyaici.server.http pyaici.server.settings pyaici.tokens"
+        "pyaici.client pyaici.engines pyaici.models pyaici.opening pyaici.server.http "
+        "pyaici.server.settings pyaici.tokens"
     ),
     "pyaici.server.playground": "pyaici.server.http",
     "pyaici.server.program": (

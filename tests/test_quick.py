@@ -63,6 +63,8 @@ def test_nothing_of_vllm_is_selected_without_its_environment() -> None:
         # relative imports
         ("pyaici/toolchain/native.py", "pyaici/toolchain/zig.py"),
         ("pyaici/toolchain/interpreters.py", "pyaici/toolchain/zig.py"),
+        # public names
+        ("lab/suites/overhead.py", "pyaici/engines/hf/engine.py"),
         # plugins of vLLM
         ("lab/vllm/engines.py", "pyaici/engines/vllm/plugin.py"),
     ],

@@ -11,8 +11,8 @@ from lab.measurement.memory import resident_kib
 from lab.measurement.timing import summarise
 from lab.report import Report
 from lab.servers.server_process import server_process
+from pyaici import LlamaModel, load_library
 from pyaici.engines.batching.model import Feed
-from pyaici.engines.llama import LlamaModel, load_library
 from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.models import default_gguf_path
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lab.measurement.chi_square import p_value
 from lab.report import Report
 from lab.servers.keystrokes import measure
+from pyaici import EngineModel, HfEngine
 from pyaici.cpc import (
     CoverTree,
     Distributions,
@@ -25,7 +26,6 @@ from pyaici.cpc import (
     heal_context,
     sample_exact,
 )
-from pyaici.engines.hf import EngineModel, HfEngine
 from pyaici.models import default_model_path
 
 #: name -> text in the editor, and the prefix that is typed after it

@@ -134,10 +134,10 @@ def steps(
     from transformers import AutoModelForCausalLM, LlamaConfig
 
     from lab.measurement.engine_pairs import EnginePairs
+    from pyaici import HfEngine
     from pyaici.client.runtime import Runtime
     from pyaici.engines.batching.engine import ADDED
     from pyaici.engines.engine import Request
-    from pyaici.engines.hf import HfEngine
 
     vocabulary = synthetic(tokens)
     torch.manual_seed(1)

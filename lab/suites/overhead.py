@@ -15,9 +15,8 @@ from lab import ROOT
 from lab.measurement.engine_pairs import EnginePairs
 from lab.measurement.timing import paired_interval, summarise
 from lab.report import Report
+from pyaici import HfEngine, LlamaEngine, LlamaModel, Request, load_library
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import HfEngine, Request
-from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.models import default_gguf_path, default_model_path
 from pyaici.toolchain import build_controller
 

@@ -17,10 +17,10 @@ from lab.measurement.timing import alternate, summarise
 from lab.report import Report
 from lab.servers.llama_cpp import llama_cpp_server
 from lab.servers.server_process import serving
+from pyaici import LlamaEngine, LlamaModel, load_library
 from pyaici.bundled import bundled_controllers
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request, TokensAppended
-from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.models import default_gguf_path
 
 #: requests at the same time

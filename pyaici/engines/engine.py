@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.engines.sampling import Sampling as Sampling
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
     from pyaici.client.arguments import Argument
     from pyaici.client.control import Placement
+    from pyaici.client.runtime import Runtime
+    from pyaici.tokens import Vocabulary
 
 
 _Result = TypeVar("_Result")
@@ -313,6 +315,18 @@ class Finished(Event):
 
 class Engine(ABC):
     """An inference engine whose requests may have controllers. Use it from one thread."""
+
+    #: runs the controllers, and takes uploads for them; None if the engine was made without one
+    runtime: Runtime | None
+    #: encodes texts and chats, with the methods of one of the Transformers library; None if there is none
+    tokenizer: Any
+    vocabulary: Vocabulary
+    #: token ids of prompts are below this
+    num_tokens: int
+    #: the most tokens of a prompt and its answer together
+    max_context: int
+    #: most tokens of the key-value cache; None = no limit, or the engine does not know
+    cache_tokens: int | None
 
     def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
         """Does the slow part of `add` ahead of time, in any thread. Pass the result as `placement`.

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from aicirt.contract.errors import AiciError, ArgumentError, UnknownModuleError, VocabularyError
 from aicirt.contract.modules import script_value, unread_json
@@ -346,7 +346,10 @@ def find_module(runtime: Runtime, name: str) -> str:
         raise UnknownModuleError(not_found(name, "no file, no upload and no bundled controller")) from None
 
 
-def engine_of(model: str | None) -> str:
+EngineKind = Literal["llama", "hf", "vllm"]
+
+
+def engine_of(model: str | None) -> EngineKind:
     """Returns the engine that runs a model: hf for a folder, llama for a GGUF file and the default model."""
     if model is None or model.endswith(".gguf") or Path(model).is_file():
         return "llama"

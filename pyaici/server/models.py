@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pyaici.engines.options import check_folder, engine_of
+from pyaici.engines.options import engine_of
 from pyaici.engines.prompts import chat_text, check_room, encode_prompt, template_of
+from pyaici.models.default import NAME
+from pyaici.opening import EngineOptions, find_model, load_engine
 from pyaici.server.http.errors import bad_request, check_text, not_found
 
 if TYPE_CHECKING:
@@ -22,16 +23,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyaici.client.runtime import Runtime
-    from pyaici.engines.batching.engine import BatchingEngine
     from pyaici.engines.engine import Engine, TokenScore
-    from pyaici.engines.vllm.engine import VllmEngine
     from pyaici.server.settings import ServerSettings
     from pyaici.tokens import Vocabulary
 
 
 _log = logging.getLogger("aicirt.server")
-#: form of a model's name on the Hub
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: names of the template's variables that a client may set, and the greatest length of a value
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAX_VARIABLE = 1000
@@ -45,8 +42,6 @@ _OWN_VARIABLES = frozenset(
 )
 #: characters of an unknown model's name that an error repeats
 _MAX_NAME = 256
-#: files of a model on the Hub that are downloaded
-_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,113 +215,36 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
     `runtime`: used by the engine alone, connected to the aicirt at `socket`. Raises AiciError, OSError or
     ValueError.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # otherwise OpenMP's idle threads take processor time
     kind = settings.engine or engine_of(None if settings.model is None else str(settings.model))
-    path, name = _path(settings, kind)
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded from here on
-    engine: BatchingEngine | VllmEngine
-    if kind == "vllm":
-        engine, tokenizer = _load_vllm(settings, socket, path)
-        logits = engine.logits_in_pieces
-    else:
-        load_here = _load_llama if kind == "llama" else _load_hf
-        engine = load_here(settings, runtime, path)
-        tokenizer, logits = engine.tokenizer, engine.logits_in_pieces
+    path = find_model(settings.model, kind)
+    options = EngineOptions(
+        device=settings.device,
+        trust_remote_code=settings.trust_remote_code,
+        threads=settings.threads,
+        llama_library=settings.llama_library,
+        keep=settings.keep_prompts,
+        cache_tokens=settings.kv_cache_tokens or "auto",
+    )
+    engine = load_engine(path, kind, runtime, socket, options)
+    if engine.cache_tokens is not None:
         _log.info("the key-value cache has room for %d tokens", engine.cache_tokens)
     return ServedModel(
-        name,
+        settings.model_name or _name(settings.model, path),
         engine,
-        tokenizer,
+        engine.tokenizer,
         engine.vocabulary,
         engine.num_tokens,
         engine.max_context,
-        logits,
+        engine.logits_in_pieces,
         engine.scores_in_pieces,
         frozenset(settings.model_aliases),
     )
 
 
-def _path(settings: ServerSettings, kind: str) -> tuple[Path, str]:
-    """Returns the path of the model for an engine of this kind, and the model's name."""
-    from pyaici.models import default_gguf_path, default_model_path
-    from pyaici.models.default import NAME
-
-    if settings.model is None:
-        path = default_gguf_path() if kind == "llama" else default_model_path()
-        return path, settings.model_name or NAME
-    path = settings.model
-    if kind == "llama":
-        from pyaici.engines.llama.program import check_file
-
-        path = check_file(path)
-        return path, settings.model_name or path.stem
-    if not path.is_dir() and _HUB_NAME.fullmatch(str(path)):
-        _check_packages(kind)  # huggingface_hub comes with each of these engines
-        return _from_hub(str(path)), settings.model_name or path.name
-    return check_folder(path), settings.model_name or path.resolve().name
-
-
-def _check_packages(kind: str) -> None:
-    """Raises ValueError if a package of an engine for folders is missing; the message has the pip command."""
-    if kind == "vllm":
-        from pyaici.engines.vllm.program import check_packages
-    else:
-        from pyaici.engines.hf.program import check_packages
-    check_packages()
-
-
-def _from_hub(name: str) -> Path:
-    """Returns the folder of a model of the Hugging Face Hub; downloads it unless it is in the user's cache.
-
-    Raises ValueError if the model cannot be downloaded.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{name} is not a folder, and cannot be downloaded from the Hugging Face Hub: {reason}; download "
-            "a model and pass its folder: --model FOLDER"
-        ) from None
-
-
-def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> BatchingEngine:
-    from pyaici.engines.hf.program import load_model
-
-    _check_packages("hf")
-    model, tokenizer = load_model(folder, settings.device, trust_remote_code=settings.trust_remote_code)
-    from pyaici.engines.hf.engine import HfEngine
-
-    cache_tokens: int | Literal["auto"] = settings.kv_cache_tokens or "auto"
-    return HfEngine(model, tokenizer, runtime, keep=settings.keep_prompts, cache_tokens=cache_tokens)
-
-
-def _load_llama(settings: ServerSettings, runtime: Runtime, file: Path) -> BatchingEngine:
-    from pyaici.engines.llama.program import check_packages
-
-    check_packages()
-    from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
-
-    model = LlamaModel(load_library(settings.llama_library), file)
-    return LlamaEngine(
-        model,
-        runtime,
-        keep=settings.keep_prompts,
-        cache_tokens=settings.kv_cache_tokens or "auto",
-        threads=settings.threads,
-    )
-
-
-def _load_vllm(settings: ServerSettings, socket: Path, folder: Path) -> tuple[VllmEngine, Any]:
-    from pyaici.engines.vllm.program import check_plugin, load_llm
-
-    _check_packages("vllm")
-    check_plugin()
-    os.environ["AICI_SOCKET"] = str(socket)  # where our plugin in vLLM finds the controllers
-    llm = load_llm(folder, trust_remote_code=settings.trust_remote_code)
-    from pyaici.engines.vllm.engine import VllmEngine
-
-    return VllmEngine(llm), llm.get_tokenizer()
+def _name(model: Path | None, path: Path) -> str:
+    """Returns the name of the model that is at `path`: of the file, the folder, or the model on the Hub."""
+    if model is None:
+        return NAME
+    if path.is_file():
+        return path.stem
+    return model.resolve().name if model.is_dir() else model.name

@@ -24,7 +24,7 @@ SETTINGS = Path("scripts") / "docs"
 #: documents with other paths on the site
 RENAMED = {"README.md": "index.html", "docs/guide/README.md": "guide/index.html"}
 #: packages with names for other packages of the project only
-INTERNAL = {"pyaici.toolchain.interpreters", "pyaici.server.apis.messages"}
+INTERNAL = {"pyaici.server.apis.messages"}
 #: reference page -> its package or module
 API = {
     page.stem: re.findall(r"^::: (.+)$", page.read_text(), re.MULTILINE)

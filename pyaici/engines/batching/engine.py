@@ -86,18 +86,14 @@ class BatchingEngine(Engine):
         `keep_tokens`: most tokens of all kept sequences together; None = any number.
         """
         self._runner = runner
-        #: encodes texts and chats; None if there is none
         self.tokenizer = tokenizer
-        self._runtime = runtime
+        self.runtime = runtime
         self.vocabulary = vocabulary.cut(runner.num_logits)
         if runtime is not None:
             runtime.register(self.vocabulary)
         self._vocab_size = self.vocabulary.num_known
-        #: most tokens of the key-value cache; None = no limit
         self.cache_tokens = budget.limit
-        #: token ids of prompts are below this
         self.num_tokens = runner.num_tokens
-        #: the most tokens of a prompt and its answer together
         self.max_context = min(runner.max_tokens, budget.limit or runner.max_tokens)
         self._budget = budget
         self._prefixes = PrefixCache(runner.cache, keep, keep_tokens)
@@ -114,9 +110,9 @@ class BatchingEngine(Engine):
 
     def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
         """See `Engine.place`."""
-        if request.module is None or self._runtime is None:
+        if request.module is None or self.runtime is None:
             return None
-        return self._runtime.place(
+        return self.runtime.place(
             request.module, request.arg, capabilities=request.capabilities, owner=request.owner, gone=gone
         )
 
@@ -139,9 +135,9 @@ class BatchingEngine(Engine):
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed & (2**63 - 1)
         control = None
         if request.module is not None:
-            if self._runtime is None:
+            if self.runtime is None:
                 raise ValueError("a request with a controller needs an engine with a runtime")
-            control = self._runtime.instantiate(
+            control = self.runtime.instantiate(
                 request.module,
                 request.arg,
                 tokens,
@@ -267,7 +263,7 @@ class BatchingEngine(Engine):
         self._end_lost()
         ready, filling = self._scheduler.schedule()
         with stats.phase(Phase.POST):
-            actions = StepActions(self._pool, self._runtime, ready, self._runner.num_tokens)
+            actions = StepActions(self._pool, self.runtime, ready, self._runner.num_tokens)
             actions.post()
         with stats.phase(Phase.PRE):
             active = actions.before()
@@ -295,7 +291,7 @@ class BatchingEngine(Engine):
         for request_id, error in self._pool.ended.too_large().items():
             for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
                 self._pool.finish(seq, FinishReason.ERROR, error)
-        lost = self._runtime.lost() if self._runtime is not None else {}
+        lost = self.runtime.lost() if self.runtime is not None else {}
         for seq in [seq for seq in self._pool.live.values() if seq.control in lost]:
             assert seq.control is not None
             self._pool.finish(seq, FinishReason.ERROR, lost[seq.control])

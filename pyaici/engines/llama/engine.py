@@ -54,6 +54,7 @@ class LlamaEngine(BatchingEngine):
             vocabulary = load_vocabulary(model.path, vocab_size=model.num_tokens)
         runner = LlamaRunner(model, _cache_size(cache_tokens, model), threads=threads)
         self._llama = runner
+        self.model = model
         # a sequence that ends may be kept while the request that takes its place starts
         budget = Budget(runner.cache.num_cells, uniform=False, most_sequences=runner.cache.num_sequences)
         try:

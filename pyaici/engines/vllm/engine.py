@@ -46,6 +46,7 @@ from pyaici.engines.vllm.scheduling.connection import engine_vocabulary
 
 if TYPE_CHECKING:
     from pyaici.client.control import Placement
+    from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
 
 
@@ -290,18 +291,19 @@ class VllmEngine(Engine):
     module of that runtime.
     """
 
-    def __init__(self, llm: Any, *, max_sequences: int = 16) -> None:
+    def __init__(self, llm: Any, runtime: Runtime | None = None, *, max_sequences: int = 16) -> None:
         """`llm`: a vllm.LLM or a vllm.v1.engine.llm_engine.LLMEngine, for the exclusive use of this engine.
 
+        `runtime`: another connection to the aicirt that vLLM's engine uses, for uploads to it.
         `max_sequences`: most sequences of one controller in a request, including forks that have ended. vLLM
         keeps a request ready for each.
         """
         self._engine = getattr(llm, "llm_engine", llm)
         config = self._engine.vllm_config
-        self._tokenizer = None if config.model_config.skip_tokenizer_init else self._engine.get_tokenizer()
-        #: token ids of prompts are below this
+        self.runtime = runtime
+        self.cache_tokens = None
+        self.tokenizer = None if config.model_config.skip_tokenizer_init else self._engine.get_tokenizer()
         self.num_tokens = config.model_config.get_vocab_size()
-        #: the most tokens of a prompt and its answer together
         self.max_context = config.model_config.max_model_len
         self._max_sequences = max_sequences
         self.vocabulary = engine_vocabulary(config)
@@ -329,7 +331,7 @@ class VllmEngine(Engine):
         if request.sampling.bad_words:
             raise ValueError("the vLLM engine takes no bad_words: vLLM wants texts instead of their tokens")
         tokens = first_tokens(
-            self._tokenizer,
+            self.tokenizer,
             request.prompt,
             self.vocabulary,
             num_tokens=self.num_tokens,

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from pyaici import LlamaEngine, LlamaModel, load_library
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason, Request, Sampling
-from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.models import default_gguf_path
 from pyaici.testing import Playground
 

@@ -19,9 +19,9 @@ from aicirt.wasm import Program
 from lab.measurement.chi_square import p_value
 from lab.runners.host import ALL as ANYTHING
 from lab.runners.host import TOKEN, Guest, Vocab
+from pyaici import EngineModel, GenerationResult, HfEngine, Request, Sampling
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import EngineModel, GenerationResult, HfEngine, Request, Sampling
 from pyaici.testing import Playground
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller

@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lab.measurement.chi_square import p_value
 from lab.suites.cpc import Replay, cover_probabilities
+from pyaici import EngineModel, HfEngine, Request, Sampling
 from pyaici.client.runtime import Runtime
 from pyaici.cpc import Session, TokenTrie, enumerate_covers, sample_exact, sample_pcas
-from pyaici.engines.hf import EngineModel, HfEngine, Request, Sampling
 from pyaici.models import default_model_path
 from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip

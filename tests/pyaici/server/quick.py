@@ -9,8 +9,8 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import run_command
+from pyaici import HfEngine
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import HfEngine
 from pyaici.server import models, program
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.small import served, small_engine

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from pyaici.engines.hf import HfEngine
+from pyaici import HfEngine
 from pyaici.server.http.middleware import Metrics
 from pyaici.server.http.users import Role, User
 from pyaici.server.models import ServedModel

@@ -14,8 +14,8 @@ import pytest
 
 from aicirt.contract.errors import AiciError
 from lab.system.waiting import PATIENCE
+from pyaici import HfEngine, Request
 from pyaici.engines.engine import FinishReason, Log, TokensAppended, VariablesChanged
-from pyaici.engines.hf import HfEngine, Request
 from pyaici.server.http.errors import ApiError
 from pyaici.server.http.users import User
 from pyaici.server.scheduling.engine_thread import EngineThread

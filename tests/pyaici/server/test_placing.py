@@ -8,10 +8,10 @@ import signal
 import threading
 
 from lab.system.waiting import PATIENCE
+from pyaici import HfEngine, Request
 from pyaici.client.control import Placement
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason
-from pyaici.engines.hf import HfEngine, Request
 from pyaici.server.scheduling.engine_thread import EngineThread
 from tests.pyaici.server.small import small_engine
 

@@ -16,8 +16,8 @@ import pytest
 from aicirt.contract.errors import WorkerDiedError
 from lab.system.processes import family, private_daemons
 from lab.system.waiting import PATIENCE
+from pyaici import Request
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import Request
 from pyaici.server.http.errors import ApiError
 from pyaici.server.scheduling import engine_thread
 from pyaici.server.scheduling.engine_thread import EngineThread

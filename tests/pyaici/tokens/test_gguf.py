@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import load_tokenizer
 from lab.system.fetch import pypi_source
-from pyaici.engines.llama import LlamaModel, load_library
+from pyaici import LlamaModel, load_library
 from pyaici.tokens import load_vocabulary
 from pyaici.tokens.companion import Companion
 from pyaici.tokens.gguf import GgufHeader, parse_gguf_header, vocabulary_from_gguf

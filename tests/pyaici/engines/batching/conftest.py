@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pyaici import LlamaModel
 from pyaici.engines.batching.engine import BatchingEngine
-from pyaici.engines.llama import LlamaModel
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import (
     LONG_CONTEXT,

@@ -15,9 +15,8 @@ import tokenizers
 import torch
 import transformers
 
+from pyaici import HfEngine, LlamaEngine, LlamaModel, load_library
 from pyaici.engines.batching.engine import BatchingEngine
-from pyaici.engines.hf import HfEngine
-from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.llama.library import ContextParams
 from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.tokens import Vocabulary

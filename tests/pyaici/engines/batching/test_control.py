@@ -19,6 +19,7 @@ from aicirt.contract.errors import (
     WorkerDiedError,
 )
 from aicirt.contract.messages import StepInput
+from pyaici import LlamaModel
 from pyaici.client.results import MidResult, PreResult
 from pyaici.engines import record
 from pyaici.engines.batching.engine import ADDED, Phase
@@ -36,7 +37,6 @@ from pyaici.engines.engine import (
     Suspended,
     TokensAppended,
 )
-from pyaici.engines.llama import LlamaModel
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.scripted import (
     LATE,

@@ -9,11 +9,10 @@ import pytest
 import regex
 import transformers
 
+from pyaici import HfEngine, LlamaEngine, LlamaModel, load_library
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import FinishReason, Request, Sampling
-from pyaici.engines.hf import HfEngine
-from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.models import default_gguf_path, default_model_path
 from tests.thorough import also
 

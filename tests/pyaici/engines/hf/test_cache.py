@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aicirt.contract.errors import SpaceError
+from pyaici import HfEngine, Request
 from pyaici.engines.batching.model import Feed, Slot
-from pyaici.engines.hf import HfEngine, Request
 from pyaici.engines.hf.cache import HfSlot, SlotCache
 from pyaici.engines.hf.runner import ModelRunner, split
 from pyaici.tokens import Vocabulary

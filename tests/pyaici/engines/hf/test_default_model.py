@@ -11,8 +11,8 @@ import pytest
 import torch
 import transformers
 
+from pyaici import AiciLogitsProcessor, FinishReason, HfEngine, Origin, Request, Sampling
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf import AiciLogitsProcessor, FinishReason, HfEngine, Origin, Request, Sampling
 from pyaici.models import default_model_path
 from pyaici.toolchain import build_controller
 
@@ -109,7 +109,7 @@ def test_the_logits_processor_writes_the_same_text_as_the_engine(
     prompt = "Q: What is the capital of Italy?\nA: "
     (result,) = engine.run([Request(prompt, module="choice", arg=ARGUMENT)])
     ids = tokenizer(prompt, return_tensors="pt")
-    runtime = engine._runtime
+    runtime = engine.runtime
     assert runtime is not None
     prompts = ids.input_ids.tolist()
     eos = model.generation_config.eos_token_id

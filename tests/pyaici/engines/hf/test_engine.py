@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pyaici.engines.hf import HfEngine, Request
+from pyaici import HfEngine, Request
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import BOS, EOS, make_model
 

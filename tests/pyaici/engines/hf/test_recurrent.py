@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from pyaici import HfEngine, Request, Sampling
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.model import Feed
-from pyaici.engines.hf import HfEngine, Request, Sampling
 from pyaici.engines.hf.recurrent import RecurrentRunner
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import EOS, CountingPasses, make_model

@@ -8,7 +8,7 @@ import torch
 
 from aicirt.contract.errors import SpaceError
 from aicirt.system.resources import free_bytes
-from pyaici.engines.hf import HfEngine, Request
+from pyaici import HfEngine, Request
 from pyaici.engines.hf.cache import cache_limit
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import BOS, make_model

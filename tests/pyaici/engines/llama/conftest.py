@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyaici.engines.llama import LlamaModel, load_library
+from pyaici import LlamaModel, load_library
 from tests.pyaici.engines.batching.support import make_model
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 

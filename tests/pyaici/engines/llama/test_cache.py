@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 )
 
 from aicirt.contract.errors import SpaceError
+from pyaici import LlamaModel, load_library
 from pyaici.engines.batching.model import Feed
-from pyaici.engines.llama import LlamaModel, load_library
 from pyaici.engines.llama.library import MAX_SEQUENCES
 from pyaici.engines.llama.runner import LlamaRunner, LlamaSlot
 from tests.pyaici.engines.batching.support import make_model

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from aicirt.contract.messages import StepInput
+from pyaici import LlamaEngine, LlamaModel, load_library
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.client.results import PreResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.model import Feed
 from pyaici.engines.batching.scheduler import PROMPT_TOKENS
 from pyaici.engines.engine import FinishReason, GenerationResult, Request, Sampling
-from pyaici.engines.llama import LlamaEngine, LlamaModel, load_library
 from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.engines.prompts import chat_text
 from pyaici.engines.record import shared_length

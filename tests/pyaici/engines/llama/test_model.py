@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from pyaici.engines.llama import LlamaModel, load_library
+from pyaici import LlamaModel, load_library
 from pyaici.engines.prompts import chat_text, render_chat
 from pyaici.models import default_gguf_path, default_model_path
 from pyaici.tokens import load_vocabulary

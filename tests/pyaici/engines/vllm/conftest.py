@@ -196,7 +196,7 @@ def servers(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture(scope="session")
 def hf(model_path: Path, runtime: Runtime) -> Any:
     """An engine on Transformers, with controllers of the shared daemon."""
-    from pyaici.engines.hf import HfEngine
+    from pyaici import HfEngine
     from pyaici.engines.hf.program import load_model
 
     return HfEngine(*load_model(model_path, "cpu"), runtime)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from pyaici import VllmEngine
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.engines.engine import GenerationResult, Request
-from pyaici.engines.vllm import VllmEngine
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aicirt.contract.errors import ControllerFailed, UnknownModuleError
+from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Event, FinishReason, Forked, GenerationResult, Request, Sampling, Started
-from pyaici.engines.vllm import VllmEngine
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters
 from tests.thorough import also
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyaici import VllmEngine
 from pyaici.cpc import Session, TokenTrie, exact
 from pyaici.engines.batching.histories import EngineModel, log_softmax
 from pyaici.engines.engine import FinishReason, Request, run_to_end
-from pyaici.engines.vllm import VllmEngine
 from tests.pyaici.engines.vllm.requests import FRANCE
 
 pytestmark = pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aicirt.contract.errors import ArgumentError, ProtocolError, ResultError, UnknownModuleError
+from pyaici import VllmEngine
 from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import (
@@ -27,7 +28,6 @@ from pyaici.engines.engine import (
     TokensAppended,
     VariablesChanged,
 )
-from pyaici.engines.vllm import VllmEngine
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pyaici import VllmEngine
 from pyaici.engines.engine import FinishReason, Request
-from pyaici.engines.vllm import VllmEngine
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lab.vllm.engines import OPTIONS
+from pyaici import VllmEngine
 from pyaici.engines.engine import Request, Sampling
-from pyaici.engines.vllm import VllmEngine
 from pyaici.engines.vllm.frontend.arguments import rows_refusal
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters

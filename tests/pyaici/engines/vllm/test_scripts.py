@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import GenerationResult, Request
-from pyaici.engines.vllm import VllmEngine
 from pyaici.scripting.script import read_request
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters, texts
 

@@ -1,0 +1,170 @@
+"""Opens an engine: finds a model, and loads it into the engine that runs it, beside a runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pyaici.engines.options import EngineKind, check_folder, engine_of
+
+if TYPE_CHECKING:
+    from pyaici.client.runtime import Runtime
+    from pyaici.engines.batching.engine import BatchingEngine
+    from pyaici.engines.vllm.engine import VllmEngine
+
+#: form of a model's name on the Hub
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+#: files of a model on the Hub that are downloaded
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine runs its model. Each engine ignores what it does not have."""
+
+    #: Transformers: device for the model, e.g. cpu or cuda:1; None = cuda if available
+    device: str | None = None
+    #: Transformers, vLLM: run Python files of the model's folder
+    trust_remote_code: bool = False
+    #: llama.cpp: threads of the model
+    threads: int = 1
+    #: llama.cpp: a libllama.so to use instead of the package's
+    llama_library: Path | None = None
+    #: llama.cpp, Transformers: ended sequences that stay in the cache, for prompts that begin as they do
+    keep: int = 0
+    #: llama.cpp, Transformers: most tokens of the key-value cache
+    cache_tokens: int | Literal["auto"] = "auto"
+
+
+@contextlib.contextmanager
+def open_engine(
+    model: str | Path | None = None,
+    *,
+    engine: EngineKind | None = None,
+    socket: str | Path | None = None,
+    options: EngineOptions = EngineOptions(),
+) -> Iterator[BatchingEngine | VllmEngine]:
+    """Yields an engine with a model and a runtime; ends all three after the block.
+
+    `model`: a GGUF file, the folder of a Transformers model, or the name of one on the Hugging Face Hub
+    (OWNER/NAME); None = SmolLM2-135M-Instruct, which is fetched once. `engine`: by default llama.cpp for a
+    GGUF file, else Transformers. `socket`: that of a running daemon (default: $AICI_SOCKET); without one,
+    starts a daemon.
+
+    Raises AiciError, OSError or ValueError if the model cannot be loaded; the message has the remedy.
+    """
+    from pyaici.client.daemon import Daemon
+    from pyaici.client.runtime import Runtime
+
+    kind = engine or engine_of(None if model is None else str(model))
+    path = find_model(model, kind)
+    with contextlib.ExitStack() as stack:
+        socket = socket or os.environ.get("AICI_SOCKET")
+        if not socket:
+            socket = stack.enter_context(Daemon()).socket_path
+        runtime = stack.enter_context(Runtime(socket))
+        if kind == "vllm":
+            stack.callback(_set_socket, os.environ.get("AICI_SOCKET"))
+        loaded = load_engine(path, kind, runtime, Path(socket), options)
+        if kind == "llama":
+            from pyaici.engines.llama.engine import LlamaEngine
+
+            assert isinstance(loaded, LlamaEngine)
+            stack.callback(loaded.model.close)
+        stack.callback(loaded.close)
+        yield loaded
+
+
+def find_model(model: str | Path | None, kind: EngineKind) -> Path:
+    """Returns the path of a model, see `open_engine`, for an engine of this kind. Raises as it does."""
+    if model is None:
+        from pyaici.models import default_gguf_path, default_model_path
+
+        return default_gguf_path() if kind == "llama" else default_model_path()
+    if kind == "llama":
+        from pyaici.engines.llama.program import check_file
+
+        return check_file(model)
+    if not Path(model).is_dir() and _HUB_NAME.fullmatch(str(model)):
+        _check_packages(kind)  # huggingface_hub comes with each of these engines
+        return _from_hub(str(model))
+    return check_folder(str(model))
+
+
+def load_engine(
+    path: Path, kind: EngineKind, runtime: Runtime, socket: Path, options: EngineOptions
+) -> BatchingEngine | VllmEngine:
+    """Loads the model at `path` into an engine; takes seconds to minutes.
+
+    `runtime`: used by the engine alone, connected to the aicirt at `socket`. Raises as `open_engine` does.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # otherwise OpenMP's idle threads take processor time
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded from here on
+    _check_packages(kind)
+    if kind == "llama":
+        from pyaici.engines.llama.engine import LlamaEngine
+        from pyaici.engines.llama.library import load_library
+        from pyaici.engines.llama.model import LlamaModel
+
+        return LlamaEngine(
+            LlamaModel(load_library(options.llama_library), path),
+            runtime,
+            keep=options.keep,
+            cache_tokens=options.cache_tokens,
+            threads=options.threads,
+        )
+    if kind == "hf":
+        from pyaici.engines.hf.program import load_model
+
+        model, tokenizer = load_model(path, options.device, trust_remote_code=options.trust_remote_code)
+        from pyaici.engines.hf.engine import HfEngine
+
+        return HfEngine(model, tokenizer, runtime, keep=options.keep, cache_tokens=options.cache_tokens)
+    from pyaici.engines.vllm.program import check_plugin, load_llm
+
+    check_plugin()
+    _set_socket(str(socket))  # where our plugin in vLLM finds the controllers
+    llm = load_llm(path, trust_remote_code=options.trust_remote_code)
+    from pyaici.engines.vllm.engine import VllmEngine
+
+    return VllmEngine(llm, runtime)
+
+
+def _set_socket(socket: str | None) -> None:
+    os.environ.pop("AICI_SOCKET", None)
+    if socket is not None:
+        os.environ["AICI_SOCKET"] = socket
+
+
+def _check_packages(kind: EngineKind) -> None:
+    """Raises ValueError if a package of an engine is missing; the message has the command for it."""
+    if kind == "llama":
+        from pyaici.engines.llama.program import check_packages
+    elif kind == "hf":
+        from pyaici.engines.hf.program import check_packages
+    else:
+        from pyaici.engines.vllm.program import check_packages
+    check_packages()
+
+
+def _from_hub(name: str) -> Path:
+    """Returns the folder of a model of the Hugging Face Hub; downloads it unless it is in the user's cache.
+
+    Raises ValueError if the model cannot be downloaded.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{name} is not a folder, and cannot be downloaded from the Hugging Face Hub: {reason}; download "
+            "a model and pass its folder: --model FOLDER"
+        ) from None
