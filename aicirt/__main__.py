@@ -101,8 +101,7 @@ def _limit(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER") from None
 
 
-def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
-    """Parses the arguments and serves; returns the exit status. `prog` is the command in messages."""
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Runs AICI controllers for inference engines on this machine.",
@@ -167,45 +166,34 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
     # for a daemon that belongs to one process: the daemon ends with that process and removes this folder
     parser.add_argument("--owner-pid", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, default=None, help=argparse.SUPPRESS)
+    return parser
+
+
+def _config(args: argparse.Namespace) -> WorkerConfig:
+    """Returns the limits of $AICI_LIMITS and --limit. Raises ValueError for one that does not exist."""
+    try:
+        usual = [_limit(part) for part in os.environ.get("AICI_LIMITS", "").split()]
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"AICI_LIMITS: {error}") from None
+    return WorkerConfig.with_overrides(dict([*usual, *args.limit]), pace())
+
+
+def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
+    """Parses the arguments and serves; returns the exit status. `prog` is the command in messages."""
+    parser = _parser(prog)
     args = parse_arguments(parser, argv)
     if args.workers < 1:
         parser.error("--workers must be at least 1")
     try:
-        usual = [_limit(part) for part in os.environ.get("AICI_LIMITS", "").split()]
-    except argparse.ArgumentTypeError as error:
-        parser.error(f"AICI_LIMITS: {error}")
-    try:
-        config = WorkerConfig.with_overrides(dict([*usual, *args.limit]), pace())
+        config = _config(args)
     except ValueError as error:
         parser.error(str(error))
     logs.configure(args.log_format, args.log_level.upper())
 
-    async def serve(fork_server: ForkServer) -> signal.Signals | None:
-        # these imports take as long as those of the fork server, which has started meanwhile
-        from aicirt.modules.store import ModuleStore
-        from aicirt.supervisor.server import Supervisor
-
-        if args.socket == default_socket():
-            make_socket_folder(args.socket)
-        user = User.find(args.worker_user) if args.worker_user else None
-        if user is not None:
-            user.require()
-        store = ModuleStore(args.store, limits=config.limits, user=user)
-        configured = replace(config, user=user, log_format=args.log_format)
-        if config.pace > 1:
-            _log.info("limits of CPU time are multiplied by %g, the pace of this machine", config.pace)
-        supervisor = Supervisor(
-            args.socket, store, configured, args.workers, fork_server, isolate_owners=args.isolate_owners
-        )
-        await supervisor.run(args.ready_fd, args.owner_pid)
-        if args.folder is not None:
-            shutil.rmtree(args.folder, ignore_errors=True)  # not after an error: the owner reads the log
-        return supervisor.ended_by
-
     def work() -> int:
         try:
             with contextlib.closing(ForkServer()) as fork_server:
-                number = asyncio.run(serve(fork_server))
+                number = asyncio.run(_serve(args, config, fork_server))
         except AiciError as error:
             if args.log_format == "text":
                 raise
@@ -219,6 +207,32 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         return 128 + number
 
     return run_command(prog, work)
+
+
+async def _serve(
+    args: argparse.Namespace, config: WorkerConfig, fork_server: ForkServer
+) -> signal.Signals | None:
+    """Serves until the daemon is to end; returns the signal that ended it."""
+    # these imports take as long as those of the fork server, which has started meanwhile
+    from aicirt.modules.store import ModuleStore
+    from aicirt.supervisor.server import Supervisor
+
+    if args.socket == default_socket():
+        make_socket_folder(args.socket)
+    user = User.find(args.worker_user) if args.worker_user else None
+    if user is not None:
+        user.require()
+    store = ModuleStore(args.store, limits=config.limits, user=user)
+    configured = replace(config, user=user, log_format=args.log_format)
+    if config.pace > 1:
+        _log.info("limits of CPU time are multiplied by %g, the pace of this machine", config.pace)
+    supervisor = Supervisor(
+        args.socket, store, configured, args.workers, fork_server, isolate_owners=args.isolate_owners
+    )
+    await supervisor.run(args.ready_fd, args.owner_pid)
+    if args.folder is not None:
+        shutil.rmtree(args.folder, ignore_errors=True)  # not after an error: the owner reads the log
+    return supervisor.ended_by
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ from aicirt.system.files import Descriptor
 from aicirt.system.user import User
 from aicirt.wasm import engine as wasm_engine
 from aicirt.wasm import fiber, host, raw
-from aicirt.wasm.engine import Engine
+from aicirt.wasm.engine import WasmEngine
 from aicirt.wasm.host import HostFunction, Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.module.check import check
@@ -342,7 +342,7 @@ def _config_with_fuel(config: Callable[[], wasmtime.Config]) -> Callable[[], was
     return with_fuel
 
 
-class _Engine(Engine):
+class _Engine(WasmEngine):
     """An engine that knows whether its guest has yielded at a tick, or for lack of fuel."""
 
     __slots__ = ("has_yielded",)
@@ -700,7 +700,7 @@ async def _compile(
     if key not in _compiled:
         report = check(data, limits)
         report.require()
-        code = code_of(Engine(limits), data, "simulated")
+        code = code_of(WasmEngine(limits), data, "simulated")
         info = compiler._describe(key[0], report)
         info.compiled_size, info.compiled_sha256 = len(code), hashlib.sha256(code).hexdigest()
         _compiled[key] = code, info

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.measures import LIMITS, circles, measures, report
+from tests.reach import python_files
 from tests.structure import (
     FOREIGN,
     MATRIX,
@@ -21,6 +24,7 @@ from tests.structure import (
     imported,
     listing,
     modules,
+    nodes_in,
     table,
     top_level,
 )
@@ -62,6 +66,37 @@ def test_relative_imports_are_found() -> None:
     found = imported(Path("pyaici/toolchain/interpreters.py"))
     assert {"pyaici.toolchain.flags", "pyaici.toolchain.zig", "pyaici.toolchain.languages"} <= found
     assert "pyaici.toolchain.interpreters" in imported(Path("pyaici/toolchain/__init__.py"))
+
+
+def test_imported_names_exist() -> None:
+    """Also those of programs and tests that run elsewhere, such as beside vLLM."""
+    known, wrong = python_files(), []
+    for path in known.values():
+        for node in nodes_in(ast.parse((ROOT / path).read_text())):
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module in known:
+                names = defined_names(known[node.module])
+                wrong += [
+                    f"{path}: {node.module}.{alias.name}"
+                    for alias in node.names
+                    if alias.name not in names and f"{node.module}.{alias.name}" not in known
+                ]
+    assert wrong == []
+
+
+@cache
+def defined_names(path: Path) -> frozenset[str]:
+    """Returns the names that a module has; also its strings, which `__getattr__` may look for."""
+    found = set[str]()
+    for node in nodes_in(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("package", FOREIGN)

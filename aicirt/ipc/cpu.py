@@ -20,7 +20,7 @@ BACKGROUND_NICE = 10
 _SCHED_SETATTR = {"x86_64": 314, "AMD64": 314, "aarch64": 274, "arm64": 274}
 
 
-class Placement:
+class CpuPlacement:
     """Restricts the processors on which this thread sleeps, so that it does not wake up on its waker's.
 
     The scheduler often wakes a thread on the processor of its waker, mostly in virtual machines, where it

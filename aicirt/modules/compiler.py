@@ -27,7 +27,7 @@ from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits
 from aicirt.system.shortage import describe
 from aicirt.system.user import become
-from aicirt.wasm.engine import Engine
+from aicirt.wasm.engine import WasmEngine
 from aicirt.wasm.module.check import ModuleReport, check
 from aicirt.wasm.program import compile_module, serialize
 
@@ -46,7 +46,7 @@ def _answer(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]
     limits, cost = json.loads(both)
     try:
         _limit(CompileLimits(**cost))
-        engine = Engine(Limits(**limits))
+        engine = WasmEngine(Limits(**limits))
         sandbox.enter(sandbox.COMPILER)
         info = _compile(int(artifact), engine)
     except MemoryError:
@@ -60,7 +60,7 @@ def _answer(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]
     return {"info": info.to_wire()}
 
 
-def _compile(artifact: int, engine: Engine) -> ModuleInfo:
+def _compile(artifact: int, engine: WasmEngine) -> ModuleInfo:
     wasm = sys.stdin.buffer.read()
     report = check(wasm, engine.limits)
     report.require()

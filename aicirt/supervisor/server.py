@@ -25,7 +25,7 @@ from aicirt.supervisor.fair_queue import builds, changes, compilations
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.module_calls import Uploads
 from aicirt.supervisor.pool import TenantPool, WorkerPool
-from aicirt.supervisor.session import Services, Session
+from aicirt.supervisor.session import ClientSession, Services
 from aicirt.supervisor.templates import Templates
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
 from aicirt.supervisor.warming import Warming
@@ -72,7 +72,7 @@ class Supervisor:
         #: refused calls by error code, and vocabularies that were evicted
         self.counters: Counter[str] = Counter()
         #: connected clients by number
-        self.clients: dict[int, Session] = {}
+        self.clients: dict[int, ClientSession] = {}
         #: the signal that stopped the daemon, if one did
         self.ended_by: signal.Signals | None = None
         self._path = socket_path
@@ -277,7 +277,7 @@ class Supervisor:
             *(self.config, self.store, self.pool, self.templates, self.vocabularies, self.uploads),
             *(self.changes, self.counters, self._health, self.stop),
         )
-        session = self.clients[number] = Session(number, pid, services, frames, writer)
+        session = self.clients[number] = ClientSession(number, pid, services, frames, writer)
         try:
             await session.run()
         finally:

@@ -64,7 +64,7 @@ class Services:
     stop: Callable[[], None]
 
 
-class Session:
+class ClientSession:
     """Serves the calls of one client in order of arrival, each as its own task."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The interface exposes neither wasmtime nor ctypes. The life of a guest, in calls of the worker::
 
-    engine = Engine(Limits())                      # once per process, before it is made undumpable
+    engine = WasmEngine(Limits())                      # once per process, before it is made undumpable
     ticker = Ticker(engine)                        # time limits; run guests inside ``with ticker:``
     linker = Linker(engine, host_functions({"read": read, ...}))   # callables (instance, *ints)
     program = Program.from_file(linker, artifact)  # once per module
@@ -18,7 +18,7 @@ Rules:
 * A host function must not call or clone guests.
 * After a call has raised an exception, the guest can only be closed.
 * Slices of `Instance.view` must not outlive the instance.
-* No signal handler of the process may raise (see `Engine`).
+* No signal handler of the process may raise (see `WasmEngine`).
 * Time in host functions counts as the guest's time unless they are `timed`, so each must be short.
 
 Two points that may surprise:
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from aicirt.contract.abi import ABI_VERSION, Export, known_imports
 from aicirt.settings import Limits
-from aicirt.wasm.engine import Engine, Ticker
+from aicirt.wasm.engine import Ticker, WasmEngine
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, HostFunction, Linker
 from aicirt.wasm.imports import host_functions
@@ -47,7 +47,6 @@ from aicirt.wasm.snapshot import fork, map_readonly, start_from, take_snapshot
 
 __all__ = [
     "ABI_VERSION",
-    "Engine",
     "Export",
     "Fiber",
     "GuestExit",
@@ -59,6 +58,7 @@ __all__ = [
     "Program",
     "Snapshot",
     "Ticker",
+    "WasmEngine",
     "check",
     "fork",
     "host_functions",

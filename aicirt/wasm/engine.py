@@ -69,7 +69,7 @@ class Ticker:
 
     __slots__ = ("_armed", "_off", "_on", "_timer")
 
-    def __init__(self, engine: Engine, tick_ms: float = TICK_MS) -> None:
+    def __init__(self, engine: WasmEngine, tick_ms: float = TICK_MS) -> None:
         """Raises `RuntimeFailure` if no timer or thread can be made, or if no tick comes."""
         # After timer_delete, a thread of the C library may still deliver a tick. The tick therefore uses a
         # copy of the handle that is never freed (a process has one engine).
@@ -96,7 +96,7 @@ class Ticker:
             self.close()
             raise
 
-    def _check(self, engine: Engine) -> None:
+    def _check(self, engine: WasmEngine) -> None:
         """Waits for a tick, because a timer that cannot make threads fails silently."""
         store = wasmtime.Store(engine.wasmtime)
         module = wasmtime.Module(engine.wasmtime, '(module (func (export "nothing")))')
@@ -270,7 +270,7 @@ class Running(Protocol):
         """The call if it is asynchronous."""
 
 
-class Engine:
+class WasmEngine:
     """The wasmtime engine of a process. Guests run on the thread that made it, one at a time.
 
     Turns off transparent huge pages for the process. A Python signal handler must not raise while a guest

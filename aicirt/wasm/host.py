@@ -21,7 +21,7 @@ from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
 
 if TYPE_CHECKING:
-    from aicirt.wasm.engine import Engine
+    from aicirt.wasm.engine import WasmEngine
 
 HostCallable = Callable[..., "int | None"]
 
@@ -63,7 +63,7 @@ class Linker:
 
     __slots__ = ("_callbacks", "engine", "functions", "wasmtime")
 
-    def __init__(self, engine: Engine, functions: list[HostFunction]) -> None:
+    def __init__(self, engine: WasmEngine, functions: list[HostFunction]) -> None:
         self.engine = engine
         self.functions = {(f.module, f.name): f for f in functions}
         self.wasmtime = wasmtime.Linker(engine.wasmtime)
@@ -97,7 +97,7 @@ class Linker:
         self.wasmtime.close()
 
 
-def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any, int], int | None]:
+def _adapter(engine: WasmEngine, function: HostFunction) -> Callable[[int, int, Any, int], int | None]:
     """Returns a C callback around `function`. Each value has 16 bytes, accessed as 32-bit words."""
     call, returns = function.call, bool(function.type.results)
     if function.work is not None:
@@ -139,7 +139,7 @@ def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any,
     return callback
 
 
-def _timed(engine: Engine, call: HostCallable, work: Callable[..., int]) -> HostCallable:
+def _timed(engine: WasmEngine, call: HostCallable, work: Callable[..., int]) -> HostCallable:
     def timed(guest: Any, *args: int) -> int | None:
         start = engine.start_clock()
         result = call(guest, *args)

@@ -24,7 +24,7 @@ from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SL
 from aicirt.wasm.raw import ARG, RESULT, TRAP
 
 if TYPE_CHECKING:
-    from aicirt.wasm.engine import Engine
+    from aicirt.wasm.engine import WasmEngine
     from aicirt.wasm.image import Image, Mapping, Runs, Shell
     from aicirt.wasm.program import Program
 
@@ -99,7 +99,7 @@ class Instance:
         engine = program.engine
         engine.check_process()
         self.program: Program = program
-        self.engine: Engine = engine
+        self.engine: WasmEngine = engine
         #: any object of the creator's, for host functions to find
         self.owner: Any = None
         #: receives (1 = stdout or 2 = stderr, bytes) for everything that the guest prints

@@ -18,7 +18,7 @@ from aicirt.wasm.module.rewrite import GLOBAL, INITIALISES, MEMORY, REFUSED, rew
 if TYPE_CHECKING:
     from os import PathLike
 
-    from aicirt.wasm.engine import Engine
+    from aicirt.wasm.engine import WasmEngine
     from aicirt.wasm.host import Linker
     from aicirt.wasm.image import Image, Mapping, Shell
 
@@ -86,7 +86,7 @@ class Program:
         #: id of the module, as in other processes; set by the loader
         self.id = ""
         self.linker = linker
-        self.engine: Engine = linker.engine
+        self.engine: WasmEngine = linker.engine
         self.limits: Limits = linker.engine.limits
         self.module = module
         exports = raw.export_names(raw.pointer(module))
@@ -174,7 +174,7 @@ class Program:
             self.close()
 
 
-def compile_module(engine: Engine, wasm: bytes) -> wasmtime.Module:
+def compile_module(engine: WasmEngine, wasm: bytes) -> wasmtime.Module:
     """Rewrites and compiles a module. Raises `ModuleError` with the compiler's message, or MemoryError.
 
     Validates the original module first: rewriting adds functions, types and globals, so an index that is out

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import wasmtime
 
-from aicirt.wasm.engine import Engine, Ticker
+from aicirt.wasm.engine import Ticker, WasmEngine
 
 
 def main() -> None:
     """Prints a line for each feature that works. Raises the error of the first that fails."""
-    engine = Engine()
+    engine = WasmEngine()
     ticker = Ticker(engine)
     module = wasmtime.Module(engine.wasmtime, '(module (func (export "trap") unreachable))')
     store = wasmtime.Store(engine.wasmtime)

@@ -40,7 +40,7 @@ from aicirt.wasm.snapshot import map_readonly
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
-    from aicirt.worker.owners import Owner, Request
+    from aicirt.worker.owners import Owner, RequestState
 
 
 _FLAGS = STEP_ARG.offsets["flags"]
@@ -175,7 +175,7 @@ class GuestContext:
         capabilities: dict[int, int],
         limits: RequestLimits,
         arg: bytes,
-        request: Request | None = None,
+        request: RequestState | None = None,
         seed: int = 0,
     ) -> None:
         self.vocabulary = vocabulary

@@ -35,18 +35,18 @@ from aicirt.contract.messages import (
     Started,
     StepRequest,
 )
-from aicirt.ipc.cpu import SAMPLING_SECONDS, Placement, spin
+from aicirt.ipc.cpu import SAMPLING_SECONDS, CpuPlacement, spin
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.settings import IDLE_WAIT_SECONDS, MAX_SPARES, RequestLimits, WorkerSettings
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
-from aicirt.wasm.engine import Engine, Ticker
+from aicirt.wasm.engine import Ticker, WasmEngine
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.client import Client
 from aicirt.worker.hostapi import GuestContext, LoadedVocabulary, warn
 from aicirt.worker.memory import GuestMemory
-from aicirt.worker.owners import Owners, Request
+from aicirt.worker.owners import Owners, RequestState
 from aicirt.worker.profiles import Profiles
 from aicirt.worker.scheduling import Agenda, Listener, Meter, Work
 from aicirt.worker.sequence import Sequence
@@ -67,7 +67,7 @@ class Worker:
         self,
         bell: Doorbell,
         listener: Listener,
-        engine: Engine,
+        engine: WasmEngine,
         ticker: Ticker,
         limits: RequestLimits,
         settings: WorkerSettings,
@@ -97,7 +97,7 @@ class Worker:
         self._capabilities: tuple[list[list[int]] | None, bool, dict[int, int]] = None, False, {}
         self._bell = bell
         self._listener = listener
-        self._placement = Placement()
+        self._placement = CpuPlacement()
         self._ticker = ticker
         engine.wanted = self._wanted
         engine.warn = warn
@@ -319,7 +319,7 @@ class Worker:
                 f"the prompt has {len(start.prompt) // 4} tokens; the limit is "
                 f"{self.limits.max_prompt_tokens} (max_prompt_tokens)"
             )
-        request = Request(self.limits, owner, client.written)
+        request = RequestState(self.limits, owner, client.written)
         request.template = start.template
         capabilities = self.guest_capabilities(start.capabilities, template.vocabulary)
         context = GuestContext(

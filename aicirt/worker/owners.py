@@ -223,7 +223,7 @@ def _all(count: int) -> str:
     return "the only sequence" if count == 1 else f"all {count} sequences"
 
 
-class Request:
+class RequestState:
     """Variables and counts of a sequence and all its forks."""
 
     __slots__ = (

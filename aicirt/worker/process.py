@@ -19,7 +19,7 @@ from aicirt.settings import WorkerConfig
 from aicirt.system import logs
 from aicirt.system.shortage import describe
 from aicirt.system.user import become
-from aicirt.wasm.engine import Engine, Ticker
+from aicirt.wasm.engine import Ticker, WasmEngine
 from aicirt.wasm.host import Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.memory import Reaper
@@ -71,7 +71,7 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list
     """
     control = FrameSocket(socket.socket(fileno=args.control_fd))
     bell = Doorbell.open(args.bell)
-    engine = Engine(config.limits)
+    engine = WasmEngine(config.limits)
     linker = Linker(engine, host_functions(CALLS, TIMED))
     layers = sandbox.enter(sandbox.BUILDER if args.background else sandbox.WORKER)
     engine.reaper = reaper = Reaper()

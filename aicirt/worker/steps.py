@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aicirt.settings import RequestLimits, WorkerSettings
-    from aicirt.wasm.engine import Engine, Ticker
+    from aicirt.wasm.engine import Ticker, WasmEngine
     from aicirt.worker.client import Client
     from aicirt.worker.memory import GuestMemory
-    from aicirt.worker.owners import Owners, Request, Variables
+    from aicirt.worker.owners import Owners, RequestState, Variables
     from aicirt.worker.profiles import Profiles
     from aicirt.worker.scheduling import Agenda
 
@@ -66,7 +66,7 @@ class Resources:
 
     settings: WorkerSettings
     limits: RequestLimits
-    engine: Engine
+    engine: WasmEngine
     ticker: Ticker
     agenda: Agenda
     owners: Owners
@@ -282,7 +282,7 @@ class StepWork:
 
     def _end_stuck(self) -> None:
         """Ends suspended sequences that wait for something that can no longer happen."""
-        by_request: dict[Request, list[Sequence]] = {}
+        by_request: dict[RequestState, list[Sequence]] = {}
         for seq in self._suspended:
             by_request.setdefault(seq.request, []).append(seq)
         for request, members in by_request.items():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aicirt.contract.abi import EXPORTS, known_imports
 from aicirt.contract.errors import ModuleError
-from aicirt.wasm.module.reader import Reader, leb
+from aicirt.wasm.module.reader import WasmReader, leb
 from aicirt.wasm.module.rewrite import RESERVED
 from lab.campaigns.sections import (
     CODE,
@@ -164,7 +164,7 @@ def _count(rng: random.Random, sections: list[Section], _other: list[Section]) -
         place, found = picked
         number = rng.choice((0, 1, len(found) - 1, len(found) + 1, 100_000, 0xFFFFFFFF))
         content = sections[place].content
-        reader = Reader(content)
+        reader = WasmReader(content)
         reader.uint()
         sections[place] = Section(sections[place].id, leb(max(0, number)) + content[reader.pos :])
 
@@ -227,7 +227,7 @@ def _edit_body(edit: Callable[[random.Random, bytes, bytes], bytes]) -> Callable
             if not bodies:
                 continue
             which = rng.randrange(len(bodies))
-            reader = Reader(bodies[which])
+            reader = WasmReader(bodies[which])
             reader.uint()
             start = reader.pos
             try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aicirt.contract.errors import ModuleError
-from aicirt.wasm.module.reader import Reader, leb
+from aicirt.wasm.module.reader import WasmReader, leb
 
 TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT, TAG = range(
     1, 14
@@ -26,7 +26,7 @@ class Section:
 def split(wasm: bytes) -> list[Section]:
     """Returns the sections up to the first malformed one and drops the rest."""
     sections = []
-    reader = Reader(wasm, min(8, len(wasm)))
+    reader = WasmReader(wasm, min(8, len(wasm)))
     try:
         while reader.pos < reader.end:
             section_id, length = reader.byte(), reader.uint()
@@ -49,7 +49,7 @@ def entries_of(section: Section) -> list[bytes] | None:
     skip = _SKIP.get(section.id)
     if skip is None:
         return None
-    reader, found = Reader(section.content), []
+    reader, found = WasmReader(section.content), []
     try:
         for _ in range(reader.count("entries")):
             start = reader.pos
@@ -65,7 +65,7 @@ def of_entries(section_id: int, entries: list[bytes]) -> Section:
     return Section(section_id, leb(len(entries)) + b"".join(entries))
 
 
-def _import(reader: Reader) -> None:
+def _import(reader: WasmReader) -> None:
     reader.skip(reader.uint())
     reader.skip(reader.uint())
     match reader.byte():
@@ -82,18 +82,18 @@ def _import(reader: Reader) -> None:
             reader.uint()
 
 
-def _export(reader: Reader) -> None:
+def _export(reader: WasmReader) -> None:
     reader.skip(reader.uint())
     reader.byte()
     reader.uint()
 
 
-def _global(reader: Reader) -> None:
+def _global(reader: WasmReader) -> None:
     reader.global_type()
     reader.skip_const_expr()
 
 
-def _data(reader: Reader) -> None:
+def _data(reader: WasmReader) -> None:
     flags = reader.uint()
     if flags == 2:
         reader.uint()
@@ -102,21 +102,21 @@ def _data(reader: Reader) -> None:
     reader.skip(reader.uint())
 
 
-def _body(reader: Reader) -> None:
+def _body(reader: WasmReader) -> None:
     reader.skip(reader.uint())
 
 
-def _tag(reader: Reader) -> None:
+def _tag(reader: WasmReader) -> None:
     reader.byte()
     reader.uint()
 
 
-_SKIP: dict[int, Callable[[Reader], object]] = {
-    TYPE: Reader.func_type,
+_SKIP: dict[int, Callable[[WasmReader], object]] = {
+    TYPE: WasmReader.func_type,
     IMPORT: _import,
-    FUNCTION: Reader.uint,
+    FUNCTION: WasmReader.uint,
     TABLE: lambda reader: reader.extent(reader.value_type()),
-    MEMORY: Reader.extent,
+    MEMORY: WasmReader.extent,
     GLOBAL: _global,
     EXPORT: _export,
     CODE: _body,

@@ -24,11 +24,11 @@ def module() -> Reader:
 
     from aicirt.contract.errors import ModuleError
     from aicirt.settings import Limits
-    from aicirt.wasm.engine import Engine
+    from aicirt.wasm.engine import WasmEngine
     from aicirt.wasm.module.check import check
     from aicirt.wasm.module.rewrite import rewrite
 
-    engine = Engine(Limits()).wasmtime
+    engine = WasmEngine(Limits()).wasmtime
 
     def valid(wasm: bytes) -> str | None:
         try:
@@ -148,11 +148,11 @@ def snapshot() -> Reader:
     import msgpack
 
     from aicirt.contract.errors import AiciError
-    from aicirt.wasm import Engine, Limits, Linker, Program, host_functions
+    from aicirt.wasm import Limits, Linker, Program, WasmEngine, host_functions
     from aicirt.wasm.snapshot import from_wire
     from lab.runners.wat import CALLS, controller
 
-    program = Program.compile(Linker(Engine(Limits()), host_functions(CALLS)), controller())
+    program = Program.compile(Linker(WasmEngine(Limits()), host_functions(CALLS)), controller())
     shared = os.memfd_create("shared")
     os.truncate(shared, 4096)
 

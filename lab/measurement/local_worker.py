@@ -34,7 +34,7 @@ from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import WorkerConfig
 from aicirt.supervisor.vocabularies import sealed_file
 from aicirt.vocab.image import build_image
-from aicirt.wasm import Engine, Export, Linker, Program, Ticker, host_functions
+from aicirt.wasm import Export, Linker, Program, Ticker, WasmEngine, host_functions
 from aicirt.wasm.fiber import begin
 from aicirt.worker.client import Client
 from aicirt.worker.control import Controls
@@ -80,7 +80,7 @@ class LocalWorker:
         self, vocabulary: LoadedVocabulary, *, num_rows: int = 64, config: WorkerConfig | None = None
     ) -> None:
         config = config or WorkerConfig()
-        self.engine = Engine(config.limits)
+        self.engine = WasmEngine(config.limits)
         self.linker = Linker(self.engine, host_functions(CALLS, TIMED))
         self.ticker = Ticker(self.engine)
         self._sockets = socket.socketpair()

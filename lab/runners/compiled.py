@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aicirt.system.files import private_directory
-from aicirt.wasm import Engine
+from aicirt.wasm import WasmEngine
 from aicirt.wasm.program import compile_module, serialize
 from pyaici.bundled import bundled_controllers
 
@@ -50,7 +50,7 @@ def common_code(folder: Path) -> Iterator[None]:
         _seen.clear()
 
 
-def code_of(engine: Engine, wasm: bytes, kind: str = "") -> bytes:
+def code_of(engine: WasmEngine, wasm: bytes, kind: str = "") -> bytes:
     """Returns the code of any module, for use without a store. The processes of a run compile it once.
 
     `kind` is the name of the engine's configuration, if it is not the usual one.

@@ -43,7 +43,6 @@ from aicirt.contract.abi import (
 from aicirt.vocab import VocabularyImage, build_image
 from aicirt.vocab.tokenizer import Speller
 from aicirt.wasm import (
-    Engine,
     Export,
     Fiber,
     GuestExit,
@@ -52,6 +51,7 @@ from aicirt.wasm import (
     Linker,
     Program,
     Ticker,
+    WasmEngine,
     host_functions,
 )
 from aicirt.wasm.snapshot import fork
@@ -360,7 +360,7 @@ class Host:
 
     def __init__(self, calls: Mapping[str, Callable[..., Any]] = CALLS, kind: str = "") -> None:
         """`kind`: the name of the engine's configuration, if it is not the usual one."""
-        self.engine, self.kind = Engine(PATIENCE), kind
+        self.engine, self.kind = WasmEngine(PATIENCE), kind
         self.ticker = Ticker(self.engine)
         # the functions of tests are slow, and free of charge
         self.linker = Linker(self.engine, host_functions(calls, dict.fromkeys(calls, lambda *_: 0)))

@@ -9,7 +9,7 @@ from functools import partial
 from wasmtime import wat2wasm
 
 from aicirt.contract.abi import FuncType
-from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Linker, Program, Snapshot, Ticker
+from aicirt.wasm import Export, Fiber, HostFunction, Instance, Linker, Program, Snapshot, Ticker, WasmEngine
 from aicirt.wasm.memory import PAGE
 from aicirt.wasm.snapshot import fork, start_from, take_snapshot
 from lab.measurement.timing import alternate, summarise
@@ -31,7 +31,7 @@ _WAT = """(module (import "bench" "nothing" (func $nothing (param i32 i32) (resu
 
 def run(report: Report) -> None:
     """Reports medians. Forks and starts are timed without closing the guests."""
-    engine = Engine()
+    engine = WasmEngine()
     ticker = Ticker(engine)
     nothing = HostFunction("bench", "nothing", FuncType(("i32", "i32"), ("i32",)), lambda _guest, _a, _b: 0)
     linker = Linker(engine, [nothing])

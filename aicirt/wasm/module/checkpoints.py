@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from aicirt.wasm.module.reader import ModuleShape, Reader
+from aicirt.wasm.module.reader import ModuleShape, WasmReader
 
 MEMORY_GROW, MEMORY_INIT = 0x40, 0xFC08
 #: instructions that process any number of bytes without a check of the time limit
@@ -97,17 +97,17 @@ def scan(wasm: bytes, shape: ModuleShape) -> Iterator[Found]:
         yield from _scan_body(reader, function)
 
 
-def bodies(wasm: bytes, shape: ModuleShape) -> Iterator[tuple[int, Reader]]:
+def bodies(wasm: bytes, shape: ModuleShape) -> Iterator[tuple[int, WasmReader]]:
     """Yields the index of each function that has code, and a reader at its first instruction."""
     for function, (start, end) in enumerate(shape.bodies, shape.imported_functions):
-        reader = Reader(wasm, start, end, f"function {function}")
+        reader = WasmReader(wasm, start, end, f"function {function}")
         for _ in range(reader.count("groups of locals")):
             reader.uint()
             reader.value_type()
         yield function, reader
 
 
-def _scan_body(reader: Reader, function: int) -> Iterator[Found]:
+def _scan_body(reader: WasmReader, function: int) -> Iterator[Found]:
     data, end = reader.data, reader.end
     while True:
         match = _ORDINARY.match(data, reader.pos, min(end, reader.pos + _PIECE))
@@ -123,7 +123,7 @@ def _scan_body(reader: Reader, function: int) -> Iterator[Found]:
             yield Found(function, opcode, start, reader.pos)
 
 
-def skip_immediates(reader: Reader, opcode: int, start: int) -> bool:
+def skip_immediates(reader: WasmReader, opcode: int, start: int) -> bool:
     """Moves past an instruction that no regular expression matches; returns whether `scan` reports it.
 
     Raises `ModuleError` if the instruction is unknown.
@@ -191,7 +191,7 @@ class _Body:
 
     __slots__ = ("_imported", "_otherwise", "_pending", "_reader")
 
-    def __init__(self, reader: Reader, imported: int) -> None:
+    def __init__(self, reader: WasmReader, imported: int) -> None:
         self._reader = reader
         self._imported = imported
         #: for each open block, outermost first: the most bytes that have run on any branch to its end since a

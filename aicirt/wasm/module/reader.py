@@ -49,7 +49,7 @@ def leb(value: int) -> bytes:
     return bytes(out)
 
 
-class Reader:
+class WasmReader:
     """A bounds-checked reader; every failure is a `ModuleError` with the byte offset."""
 
     __slots__ = ("data", "end", "pos", "where")
@@ -275,7 +275,7 @@ def inspect(wasm: bytes) -> ModuleShape:
     if (version, layer) != (1, 0):
         raise ModuleError(f"unknown WebAssembly version {version}, layer {layer}", offset=4)
     shape = ModuleShape(size=len(wasm))
-    outer = Reader(wasm, 8)
+    outer = WasmReader(wasm, 8)
     while outer.pos < outer.end:
         at, section_id = outer.pos, outer.byte()
         if len(shape.sections) == _MAX_SECTIONS:
@@ -290,7 +290,7 @@ def inspect(wasm: bytes) -> ModuleShape:
         if section_id and shape.section(section_id):
             raise outer.fail(f"second {SECTION_NAMES[section_id]} section", at)
         shape.sections.append(Section(section_id, start, outer.pos))
-        reader = Reader(wasm, start, outer.pos, f"{SECTION_NAMES[section_id]} section")
+        reader = WasmReader(wasm, start, outer.pos, f"{SECTION_NAMES[section_id]} section")
         decode = _DECODERS.get(section_id)
         if section_id == 0:
             reader.name()  # its content is not read
@@ -302,18 +302,18 @@ def inspect(wasm: bytes) -> ModuleShape:
     return shape
 
 
-def _types(r: Reader, shape: ModuleShape) -> None:
+def _types(r: WasmReader, shape: ModuleShape) -> None:
     shape.types = [r.func_type() for _ in range(r.count("types"))]
 
 
-def _type(r: Reader, shape: ModuleShape) -> FuncType:
+def _type(r: WasmReader, shape: ModuleShape) -> FuncType:
     at, index = r.pos, r.uint()
     if index >= len(shape.types):
         raise r.fail(f"type {index} does not exist", at)
     return shape.types[index]
 
 
-def _imports(r: Reader, shape: ModuleShape) -> None:
+def _imports(r: WasmReader, shape: ModuleShape) -> None:
     for _ in range(r.count("imports")):
         module, name = r.name(), r.name()
         at, kind = r.pos, r.byte()
@@ -338,11 +338,11 @@ def _imports(r: Reader, shape: ModuleShape) -> None:
         shape.imports.append(Import(module, name, KINDS[kind], found))
 
 
-def _functions(r: Reader, shape: ModuleShape) -> None:
+def _functions(r: WasmReader, shape: ModuleShape) -> None:
     shape.functions += [_type(r, shape) for _ in range(r.count("functions"))]
 
 
-def _tables(r: Reader, shape: ModuleShape) -> None:
+def _tables(r: WasmReader, shape: ModuleShape) -> None:
     for _ in range(r.count("tables")):
         if r.pos < r.end and r.data[r.pos] == 0x40:
             r.skip(2)
@@ -352,17 +352,17 @@ def _tables(r: Reader, shape: ModuleShape) -> None:
             shape.tables.append(r.extent(r.value_type()))
 
 
-def _memories(r: Reader, shape: ModuleShape) -> None:
+def _memories(r: WasmReader, shape: ModuleShape) -> None:
     shape.memories += [r.extent() for _ in range(r.count("memories"))]
 
 
-def _globals(r: Reader, shape: ModuleShape) -> None:
+def _globals(r: WasmReader, shape: ModuleShape) -> None:
     for _ in range(r.count("globals")):
         shape.globals.append(r.global_type())
         r.skip_const_expr()
 
 
-def _exports(r: Reader, shape: ModuleShape) -> None:
+def _exports(r: WasmReader, shape: ModuleShape) -> None:
     for _ in range(r.count("exports")):
         name = r.name()
         at, kind = r.pos, r.byte()
@@ -371,11 +371,11 @@ def _exports(r: Reader, shape: ModuleShape) -> None:
         shape.exports.append(Export(name, KINDS[kind], r.uint()))
 
 
-def _start(r: Reader, shape: ModuleShape) -> None:
+def _start(r: WasmReader, shape: ModuleShape) -> None:
     shape.start = r.uint()
 
 
-def _code(r: Reader, shape: ModuleShape) -> None:
+def _code(r: WasmReader, shape: ModuleShape) -> None:
     for _ in range(r.count("function bodies")):
         size = r.uint()
         start = r.pos

@@ -18,7 +18,7 @@ from aicirt.wasm.module.checkpoints import (
     checkpoints,
     scan,
 )
-from aicirt.wasm.module.reader import ModuleShape, Reader, inspect, leb
+from aicirt.wasm.module.reader import ModuleShape, WasmReader, inspect, leb
 
 #: first bytes of the custom section with names
 NAMES = b"\x04name"
@@ -54,14 +54,14 @@ def _function_names(section: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields index and sanitized name of each function, in file order. Raises ModuleError if malformed."""
     if len(section) > MAX_NAMES:
         raise ModuleError(f"its name section has {len(section)} bytes, more than the limit of {MAX_NAMES}")
-    reader = Reader(section, len(NAMES), where="name section")
+    reader = WasmReader(section, len(NAMES), where="name section")
     while reader.pos < reader.end:
         kind, size = reader.byte(), reader.uint()
         start = reader.pos
         reader.skip(size)
         if kind != _FUNCTIONS:
             continue
-        names = Reader(section, start, reader.pos, "function names")
+        names = WasmReader(section, start, reader.pos, "function names")
         for _ in range(names.count("names")):
             index = names.uint()
             yield index, readable(names.name()).encode()
@@ -106,7 +106,7 @@ def segment_problems(wasm: bytes, shape: ModuleShape, limits: Limits) -> Iterato
         section = shape.section(section_id)
         if section is None:
             continue
-        count = Reader(wasm, section.start, section.end, what).count(what)
+        count = WasmReader(wasm, section.start, section.end, what).count(what)
         if count > limits.items:
             yield f"it has {count} {what}, more than the limit of {limits.items}"
             few = False
@@ -119,7 +119,7 @@ def _data(wasm: bytes, shape: ModuleShape) -> Iterator[str]:
     section = shape.section(_DATA)
     if section is None:
         return
-    reader = Reader(wasm, section.start, section.end, "data section")
+    reader = WasmReader(wasm, section.start, section.end, "data section")
     first, last = None, 0
     for number in range(reader.count("segments")):
         flags = reader.uint()
@@ -150,7 +150,7 @@ def _elements(wasm: bytes, shape: ModuleShape, limits: Limits) -> Iterator[str]:
     section = shape.section(_ELEMENT)
     if section is None:
         return
-    reader = Reader(wasm, section.start, section.end, "element section")
+    reader = WasmReader(wasm, section.start, section.end, "element section")
     filled = 0
     for number in range(reader.count("segments")):
         flags = reader.uint()
@@ -177,7 +177,7 @@ def _elements(wasm: bytes, shape: ModuleShape, limits: Limits) -> Iterator[str]:
                 reader.skip_leb()
 
 
-def _offset(reader: Reader) -> int | None:
+def _offset(reader: WasmReader) -> int | None:
     """Reads the address of an active segment; None if it is not a plain number."""
     if reader.byte() != _CONST:
         return None
@@ -305,7 +305,7 @@ def _bulk_body(instruction: bytes) -> bytes:
 
     For memory.fill, ``from`` is the value, which does not advance.
     """
-    opcode = Reader(instruction, 1).uint()  # the LEB128 number may have more bytes than it needs
+    opcode = WasmReader(instruction, 1).uint()  # the LEB128 number may have more bytes than it needs
     whole = _TO + _FROM + _COUNT + instruction
     forward = _TO + _FROM + _STEP + instruction + _TO + _STEP + b"\x6a\x21\0"
     if opcode != _FILL:

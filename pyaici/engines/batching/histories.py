@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from aicirt.contract.errors import AiciError, SpaceError
-from pyaici.engines.batching.model import Feed, Line, Runner, Slot
+from pyaici.engines.batching.model import Feed, LogitsRow, Runner, Slot
 from pyaici.engines.batching.prefixes import Cached
 from pyaici.engines.batching.sampler import score
 from pyaici.engines.record import shared_length
@@ -146,7 +146,7 @@ class Histories:
         batch: list[list[int]],
         live: Callable[[], Iterable[Cached]],
         most_tokens: Callable[[], int],
-    ) -> Generator[None, None, Sequence[Line]]:
+    ) -> Generator[None, None, Sequence[LogitsRow]]:
         working: list[Cached] = []
         cleared = self._prefixes.cleared
         try:
@@ -176,7 +176,7 @@ class Histories:
 
     def _feed(
         self, working: list[Cached], cleared: int, most_tokens: Callable[[], int]
-    ) -> Generator[None, None, Sequence[Line]]:
+    ) -> Generator[None, None, Sequence[LogitsRow]]:
         """Feeds the missing tokens, in pieces if they are many. Returns the logits, from the last piece."""
         while True:
             left = [len(cached.tokens) - cached.slot.length for cached in working]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: The logits of a row, float32 [N]: a numpy array, or a tensor on a device that only the model's `Sampler`
 #: reads.
-Line: TypeAlias = Any
+LogitsRow: TypeAlias = Any
 
 #: Most tokens of one row in one pass: bounds the memory of attention scores in a long prompt.
 CHUNK_TOKENS = 512
@@ -99,7 +99,7 @@ class KeyValueCache(Protocol):
 class Sampler(Protocol):
     """Chooses tokens from a model's logits."""
 
-    def stack(self, lines: Sequence[Line]) -> Any:
+    def stack(self, lines: Sequence[LogitsRow]) -> Any:
         """Returns the lines as one batch, [B, N], which later calls overwrite."""
 
     def mask(self, batch: Any, choices: Sequence[Choice], vocab_size: int) -> Any:
@@ -112,14 +112,14 @@ class Sampler(Protocol):
     def choose(self, masked: Any, plain: Any, choices: Sequence[Choice]) -> list[Chosen]:
         """Chooses one token for each line of a masked batch. `plain`: the result of `mask`.
 
-        Temperature is applied after masks and biases, then top-k, then top-p. Line i depends only on
+        Temperature is applied after masks and biases, then top-k, then top-p. Row i depends only on
         ``choices[i]`` and its own logits.
         """
 
-    def keep(self, line: Line) -> Line:
+    def keep(self, line: LogitsRow) -> LogitsRow:
         """Returns a copy of a line, so that the batch that it is a part of can be freed."""
 
-    def to_numpy(self, lines: Sequence[Line]) -> NDArray[np.float32]:
+    def to_numpy(self, lines: Sequence[LogitsRow]) -> NDArray[np.float32]:
         """Returns a copy of the lines, float32 [B, N]."""
 
 
@@ -146,7 +146,7 @@ class Runner(Protocol):
     #: largest number of tokens of one sequence
     max_tokens: int
 
-    def run(self, feeds: Sequence[Feed]) -> Sequence[Line]:
+    def run(self, feeds: Sequence[Feed]) -> Sequence[LogitsRow]:
         """Appends each feed's tokens to its slot. Returns the logits after each feed's last token.
 
         For a feed with `every`, returns a list of the logits after each of its tokens.

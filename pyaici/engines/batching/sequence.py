@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyaici.client.results import Row
     from pyaici.engines.batching.budget import Budget, Claim
-    from pyaici.engines.batching.model import Line, Slot
+    from pyaici.engines.batching.model import LogitsRow, Slot
     from pyaici.engines.engine import Request
     from pyaici.engines.sampling import Changes
 
@@ -58,7 +58,7 @@ class Sequence(Record):
     #: from the controller's last answer: it does not need the log-probability of this step's token
     skips_post: bool = False
     #: logits after the last token, float32 [N]; None if they must be computed
-    logits: Line | None = None
+    logits: LogitsRow | None = None
     #: sequences with the same object here have the same tokens: one is computed, the others copy from it
     twins: object = field(default_factory=object)
     #: the report for the controller's next step; None = nothing happened
@@ -90,7 +90,7 @@ class Sequence(Record):
         return self.tokens[self.slot.length :]
 
     @property
-    def last_logits(self) -> Line:
+    def last_logits(self) -> LogitsRow:
         """The logits after the last token, float32 [N]. A forward pass must have computed them."""
         assert self.logits is not None
         return self.logits

@@ -29,7 +29,7 @@ MIN_TOKENS = FIRST_SLOTS * FIRST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class CachePositions:
     """Cache positions for the rows of a forward pass, in the order of the batch.
 
     The pass has queries [B, Q]; the real queries of row b are its last `counts[b]`, the others are padding.
@@ -149,7 +149,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         self.slots: list[HfSlot] = []
         self.parked: list[HfSlot] = []
         #: set before each forward pass
-        self.placement: Placement | None = None
+        self.placement: CachePositions | None = None
         super().__init__(layers=[SlotLayer(self) for _ in range(num_layers)])
 
     def new_slot(self) -> HfSlot:
@@ -239,7 +239,9 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
                 store[target.index, :, start:end] = states[:, start:end]
         target.length = end
 
-    def place_rows(self, slots: Sequence[Slot], counts: Sequence[int], device: torch.device) -> Placement:
+    def place_rows(
+        self, slots: Sequence[Slot], counts: Sequence[int], device: torch.device
+    ) -> CachePositions:
         """Reserves room for `counts[b]` more tokens in ``slots[b]`` and returns their positions.
 
         The pass pads its queries on the left. The caller updates the slots' lengths after the pass has
@@ -255,7 +257,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         where = slice(start, start + len(indices)) if together else torch.tensor(indices, device=device)
         same = len({slot.length for slot in slots}) == 1 and len(set(counts)) == 1
         if same and together:
-            return Placement(where, max(ends), (slots[0].length, counts[0]), None)
+            return CachePositions(where, max(ends), (slots[0].length, counts[0]), None)
         width = max(counts)
         entries = [
             (row, width - count + i, slot.index, slot.length + i)
@@ -263,7 +265,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
             for i in range(count)
         ]
         scatter = torch.tensor(entries, device=device).unbind(1)
-        return Placement(where, max(ends), None, (scatter[0], scatter[1], scatter[2], scatter[3]))
+        return CachePositions(where, max(ends), None, (scatter[0], scatter[1], scatter[2], scatter[3]))
 
     def gather(self, slots: Sequence[Slot]) -> None:
         """Makes these slots neighbours, so that a batch of them is a slice.

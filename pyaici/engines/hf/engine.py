@@ -16,7 +16,7 @@ from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
-    from pyaici.engines.batching.model import Line
+    from pyaici.engines.batching.model import LogitsRow
     from pyaici.tokens import Vocabulary
 
 
@@ -81,7 +81,7 @@ class HfEngine(BatchingEngine):
 MIN_COSINE = 0.97
 
 
-def cosine(got: Line, want: Line) -> float:
+def cosine(got: LogitsRow, want: LogitsRow) -> float:
     """Returns the cosine between two lines of logits, each centred."""
     one, other = torch.as_tensor(got).float(), torch.as_tensor(want).float()
     return torch.cosine_similarity(one - one.mean(), other - other.mean(), dim=0).item()

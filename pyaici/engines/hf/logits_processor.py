@@ -76,7 +76,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
             raise ValueError("give an end token (eos): a row whose controller stops ends with it")
         self._ends = sorted(ends)
         self._num_rows = len(prompts)
-        self._lines: Lines[int] = Lines(runtime)
+        self._lines: ControlledRows[int] = ControlledRows(runtime)
         #: errors of the controllers, by row
         self.errors = self._lines.errors
         #: output of the controllers, by row
@@ -133,7 +133,7 @@ class OverruledError(RuntimeError):
 
 
 @dataclass(slots=True)
-class _Line:
+class _ControlledRow:
     """A row with a live controller. Either its next report is due, or it awaits a token."""
 
     control: int
@@ -151,13 +151,13 @@ class _Line:
     rounds: int = 0
 
 
-class Lines(Generic[Key]):
+class ControlledRows(Generic[Key]):
     """The controllers of rows. The caller names each row by a key."""
 
     def __init__(self, runtime: Runtime) -> None:
         """The runtime must have the model's vocabulary."""
         self._runtime = runtime
-        self._lines: dict[Key, _Line] = {}
+        self._lines: dict[Key, _ControlledRow] = {}
         self._keys: dict[int, Key] = {}
         #: rows whose controller has stopped, with the token that ends each
         self._stopped: dict[Key, int] = {}
@@ -181,7 +181,7 @@ class Lines(Generic[Key]):
         `Runtime.instantiate`.
         """
         control = self._runtime.instantiate(module, arg, prompt, capabilities=CAPABILITIES)
-        self._lines[key] = _Line(control, ends, StepInput(control))
+        self._lines[key] = _ControlledRow(control, ends, StepInput(control))
         self._keys[control] = key
 
     def hear(self, key: Key, token: int) -> None:
@@ -268,7 +268,7 @@ class Lines(Generic[Key]):
             if control not in verdicts and (key := self._keys.get(control)) is not None:
                 self._apply_answer(key, self._lines[key], answer)
 
-    def _apply_answer(self, key: Key, line: _Line, answer: MidResult) -> None:
+    def _apply_answer(self, key: Key, line: _ControlledRow, answer: MidResult) -> None:
         line.report = None
         if line.ended:
             self.drop([key])

@@ -17,7 +17,7 @@ import torch
 from transformers.cache_utils import DynamicCache, LinearAttentionLayer
 
 from aicirt.system.resources import free_bytes
-from pyaici.engines.batching.model import CHUNK_TOKENS, Feed, Line, Slot, moving_average
+from pyaici.engines.batching.model import CHUNK_TOKENS, Feed, LogitsRow, Slot, moving_average
 from pyaici.engines.hf.cache import SHARE
 from pyaici.engines.hf.runner import HfRunner
 
@@ -148,13 +148,13 @@ class _Row:
     read: int
     #: return the logits after each of this many last tokens; 0 = only after the last one
     wanted: int
-    lines: list[Line] = field(default_factory=list)
+    lines: list[LogitsRow] = field(default_factory=list)
 
 
-def _closer(lines: list[Line], right: list[Line], fresh: list[Line]) -> bool:
+def _closer(lines: list[LogitsRow], right: list[LogitsRow], fresh: list[LogitsRow]) -> bool:
     """Returns whether all lines are about equal to the right ones, and not to those without a state."""
 
-    def distance(one: Line, other: Line) -> float:
+    def distance(one: LogitsRow, other: LogitsRow) -> float:
         return float((torch.as_tensor(one) - torch.as_tensor(other)).norm())
 
     return len(lines) == len(right) and all(
@@ -184,7 +184,7 @@ class RecurrentRunner(HfRunner):
 
     def _try(
         self, heads: list[list[int]], tails: list[list[int]], *, continues: bool, batches: bool
-    ) -> list[Line]:
+    ) -> list[LogitsRow]:
         """Returns the logits after texts of two parts. Raises nothing: a pass that fails has no logits."""
         self._continues, self._batches = continues, batches
         slots = [self.cache.new_slot() for _ in heads]
@@ -200,7 +200,7 @@ class RecurrentRunner(HfRunner):
                 self.cache.free(slot)
 
     @torch.no_grad()
-    def run(self, feeds: Sequence[Feed]) -> list[Line]:
+    def run(self, feeds: Sequence[Feed]) -> list[LogitsRow]:
         """See `ModelRunner.run`. Rows that read the same number of tokens share a pass, without padding."""
         rows = [self._row(feed) for feed in feeds]
         todo = rows
@@ -254,7 +254,7 @@ class RecurrentRunner(HfRunner):
         if self._on_cpu:
             each = (time.thread_time() - begun) / (self.pass_cost + len(parts) * len(parts[0]))
             self.token_seconds = moving_average(self.token_seconds, each)
-        lines: Line = logits.detach().numpy() if self._on_cpu else logits
+        lines: LogitsRow = logits.detach().numpy() if self._on_cpu else logits
         for number, (row, part) in enumerate(zip(rows, parts, strict=True)):
             row.state = [tensor[number : number + 1].clone() for tensor in states]
             row.slot.add(part, row.read, row.state)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from pyaici.engines.batching.model import CHUNK_TOKENS, Feed, Line, Sampler, Slot, moving_average
+from pyaici.engines.batching.model import CHUNK_TOKENS, Feed, LogitsRow, Sampler, Slot, moving_average
 from pyaici.engines.batching.sampler import NumpySampler
 from pyaici.engines.hf.cache import SlotCache
 from pyaici.engines.hf.device_sampler import DeviceSampler
@@ -138,14 +138,14 @@ class ModelRunner(HfRunner):
         self.cache = SlotCache(model.config.get_text_config().num_hidden_layers)
 
     @torch.no_grad()
-    def run(self, feeds: Sequence[Feed]) -> list[Line]:
+    def run(self, feeds: Sequence[Feed]) -> list[LogitsRow]:
         """Appends each feed's tokens to its slot. Returns the logits after each feed's last token.
 
         Feeds share a pass if the padding costs less than separate passes; long feeds are cut into chunks. The
         result has one float32 [num_logits] per feed, in the order of `feeds`: numpy arrays if the model
         is on a CPU, else tensors on its device. A feed with `every` has a list of them, one for each token.
         """
-        logits: dict[int, Line] = {}
+        logits: dict[int, LogitsRow] = {}
         todo = [(feed, 0) for feed in feeds]
         while todo:
             chunks = [(item, min(CHUNK_TOKENS, len(item[0].tokens) - item[1])) for item in todo]
@@ -162,7 +162,7 @@ class ModelRunner(HfRunner):
                         logits[id(feed)] = row
         return [logits[id(feed)] for feed in feeds]
 
-    def _pass(self, slots: list[Slot], parts: list[Sequence[int]], every: list[bool]) -> list[Line]:
+    def _pass(self, slots: list[Slot], parts: list[Sequence[int]], every: list[bool]) -> list[LogitsRow]:
         """Runs a pass with queries padded on the left. Returns the logits after the last token of each row.
 
         `every`: rows for which it returns a list of the logits after each token. The logits are float32.
@@ -194,7 +194,7 @@ class ModelRunner(HfRunner):
         if self._on_cpu:
             each = (time.thread_time() - begun) / (self.pass_cost + len(parts) * width)
             self.token_seconds = moving_average(self.token_seconds, each)
-        lines: Line = logits.detach().numpy() if self._on_cpu else logits
+        lines: LogitsRow = logits.detach().numpy() if self._on_cpu else logits
         return [
             list(row[-count:]) if whole else row[-1]
             for row, count, whole in zip(lines, counts, every, strict=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from aicirt.contract.errors import SpaceError
 from aicirt.system.resources import free_bytes
-from pyaici.engines.batching.model import Feed, Line, Slot, moving_average
+from pyaici.engines.batching.model import Feed, LogitsRow, Slot, moving_average
 from pyaici.engines.batching.sampler import NumpySampler
 from pyaici.engines.llama.library import MAX_SEQUENCES, Batch
 
@@ -86,7 +86,7 @@ class LlamaRunner:
         arrays = (self._token, None, self._position, self._num_sequences, self._sequences_at, self._wanted)
         self._batch = Batch(0, *(None if array is None else array.ctypes.data for array in arrays))
 
-    def run(self, feeds: Sequence[Feed]) -> Sequence[Line]:
+    def run(self, feeds: Sequence[Feed]) -> Sequence[LogitsRow]:
         """Appends each feed's tokens to its slot. Returns the logits after each feed's last token.
 
         One float32 [num_logits] per feed; for a feed with `every`, a list with one for each token. Raises

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.ipc.cpu import Placement, current_cpu, take_short_turns
+from aicirt.ipc.cpu import CpuPlacement, current_cpu, take_short_turns
 
 #: whether the kernel shows requested slices: kernels before 6.12 ignore requests, some builds lack the file
 SHOWN = Path("/proc/self/sched").exists() and tuple(map(int, platform.release().split(".")[:2])) >= (6, 12)
@@ -25,7 +25,7 @@ def allowed() -> Iterator[set[int]]:
 
 
 def test_leave_moves_off_the_given_processors_and_restore_returns(allowed: set[int]) -> None:
-    placement = Placement()
+    placement = CpuPlacement()
     for _ in range(20):
         here = current_cpu()
         placement.leave([here, -1, 100_000])
@@ -36,7 +36,7 @@ def test_leave_moves_off_the_given_processors_and_restore_returns(allowed: set[i
 
 
 def test_leaving_again_replaces_the_earlier_exclusion(allowed: set[int]) -> None:
-    placement = Placement()
+    placement = CpuPlacement()
     for cpu in sorted(allowed):
         placement.leave([cpu])
     assert os.sched_getaffinity(0) == (allowed - {max(allowed)} or allowed)
@@ -46,7 +46,7 @@ def test_leaving_again_replaces_the_earlier_exclusion(allowed: set[int]) -> None
 
 
 def test_leave_keeps_the_affinity_if_no_processor_would_remain(allowed: set[int]) -> None:
-    placement = Placement()
+    placement = CpuPlacement()
     placement.leave(allowed)
     assert os.sched_getaffinity(0) == allowed
     placement.leave([])
@@ -56,7 +56,7 @@ def test_leave_keeps_the_affinity_if_no_processor_would_remain(allowed: set[int]
 def test_restore_keeps_an_affinity_that_was_set_meanwhile(allowed: set[int]) -> None:
     if len(allowed) < 2:
         pytest.skip("needs two processors, to exclude one")
-    placement = Placement()
+    placement = CpuPlacement()
     placement.leave([max(allowed)])
     os.sched_setaffinity(0, {max(allowed)})
     placement.restore()

@@ -14,7 +14,7 @@ from wasmtime import wat2wasm
 
 from aicirt.contract.errors import AiciError, CompileLimitError, ModuleError, RuntimeFailure
 from aicirt.modules import CompileLimits, compile_in_child, compile_in_child_async
-from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Program
+from aicirt.wasm import Export, Instance, Limits, Linker, Program, WasmEngine
 from lab.system.waiting import PATIENCE
 
 GOOD = """(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
@@ -35,7 +35,7 @@ def test_a_compiled_module_runs_in_another_process(tmp_path: Path) -> None:
     info = compile_in_child(wasm, artifact)
     assert info.size == wasm.stat().st_size and info.compiled_size == artifact.stat().st_size
     assert (info.abi_version, info.initial_memory, info.has_pre) == (1, 65536, False)
-    engine = Engine()
+    engine = WasmEngine()
     linker = Linker(engine, [])
     program = Program.from_file(linker, artifact)
     guest = Instance(program)

@@ -24,7 +24,7 @@ from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_direc
 from aicirt.modules import store as store_module
 from aicirt.modules.ownership import Claim
 from aicirt.system.files import is_private_file, let_read, private_directory, write_whole
-from aicirt.wasm import Engine, Limits, Linker, Program
+from aicirt.wasm import Limits, Linker, Program, WasmEngine
 from tests.aicirt.modules.wat import small_module as _module
 
 
@@ -76,7 +76,7 @@ def test_stores_with_other_limits_check_modules_again(
 
 def test_stored_artifact_needs_the_host_functions_it_imports(store: ModuleStore) -> None:
     info = store.add(_module())
-    engine = Engine()
+    engine = WasmEngine()
     program_linker = Linker(engine, [])
     with pytest.raises(ModuleError, match="linked"):  # it needs aici.stop
         Program.from_file(program_linker, store.artifact_path(info.id))

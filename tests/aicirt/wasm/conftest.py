@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aicirt.wasm import Engine, Instance, Limits, Linker, Program, Ticker, host_functions
+from aicirt.wasm import Instance, Limits, Linker, Program, Ticker, WasmEngine, host_functions
 from lab.runners.wat import CALLS, controller
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    engine = Engine(Limits())
+def engine() -> Iterator[WasmEngine]:
+    engine = WasmEngine(Limits())
     yield engine
     engine.close()
 
 
 @pytest.fixture(scope="session")
-def ticker(engine: Engine) -> Iterator[Ticker]:
+def ticker(engine: WasmEngine) -> Iterator[Ticker]:
     ticker = Ticker(engine)
     yield ticker
     ticker.close()
 
 
 @pytest.fixture(scope="session")
-def linker(engine: Engine) -> Iterator[Linker]:
+def linker(engine: WasmEngine) -> Iterator[Linker]:
     linker = Linker(engine, host_functions(CALLS))
     yield linker
     linker.close()

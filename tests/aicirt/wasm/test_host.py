@@ -6,7 +6,17 @@ import pytest
 
 from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import RuntimeFailure
-from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Linker, Program, Ticker, host_functions
+from aicirt.wasm import (
+    Export,
+    Fiber,
+    HostFunction,
+    Instance,
+    Linker,
+    Program,
+    Ticker,
+    WasmEngine,
+    host_functions,
+)
 from aicirt.wasm.host import HostCallable
 from aicirt.wasm.snapshot import fork, take_snapshot
 from lab.runners.wat import CALLS, controller
@@ -16,7 +26,7 @@ Make = Callable[[HostCallable, str, str, str], Instance]
 
 
 @pytest.fixture
-def make(engine: Engine, ticker: Ticker) -> Iterator[Make]:
+def make(engine: WasmEngine, ticker: Ticker) -> Iterator[Make]:
     """Returns a function that makes a guest. Its pre_process, `code`, may call the host function $f."""
     opened: list[Instance | Program | Linker] = []
 

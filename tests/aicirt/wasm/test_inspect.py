@@ -9,7 +9,7 @@ from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import ModuleError
 from aicirt.wasm.module.check import check
 from aicirt.wasm.module.checkpoints import scan
-from aicirt.wasm.module.reader import Extent, GlobalType, Reader, inspect
+from aicirt.wasm.module.reader import Extent, GlobalType, WasmReader, inspect
 from aicirt.wasm.module.rewrite import rewrite
 from lab.runners.wat import IMPORTS, controller
 
@@ -104,9 +104,9 @@ def test_every_truncation_is_refused() -> None:
     ],
 )
 def test_signed_leb128_numbers(encoded: bytes, value: int) -> None:
-    assert Reader(encoded).sint() == value
+    assert WasmReader(encoded).sint() == value
     with pytest.raises(ModuleError, match="too many bytes"):
-        Reader(b"\x80\x80\x80\x80\x80\0").sint()
+        WasmReader(b"\x80\x80\x80\x80\x80\0").sint()
 
 
 @pytest.mark.parametrize("kind", ["(param i32)", "(result i32)", "(param i32 i64 f64) (result f32)"])

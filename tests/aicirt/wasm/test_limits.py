@@ -17,7 +17,7 @@ import wasmtime
 
 from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import MemoryLimitError, RuntimeFailure, TimeLimitError
-from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
+from aicirt.wasm import Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker, WasmEngine
 from lab.runners.wat import controller
 from lab.system.processes import open_files
 from lab.system.waiting import wait_until
@@ -91,7 +91,7 @@ def make_caller() -> Iterator[Callable[..., Instance]]:
     parts: list[Any] = []
 
     def make(limits: Limits, export: str, ms: float, count: int, *, timed: bool = True) -> Instance:
-        engine = Engine(limits)
+        engine = WasmEngine(limits)
         ticker = Ticker(engine)
         ticker.arm()
         work = (lambda: 1) if timed else None
@@ -153,7 +153,7 @@ def test_untimed_host_functions_count_as_guest_time(make_caller: MakeCaller) -> 
         Fiber(guest, Export.MID).run()
 
 
-def test_sequence_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) -> None:
+def test_sequence_of_host_calls_can_be_interrupted(engine: WasmEngine, ticker: Ticker) -> None:
     def work(_guest: Instance) -> int:
         end = time.thread_time() + 0.0002
         while time.thread_time() < end:
@@ -189,7 +189,7 @@ def test_slow_host_call_is_charged_if_the_guest_returns_right_after_it(
     "place", ["(func $s (loop $l (br $l))) (start $s)", '(func (export "_initialize") (loop $l (br $l)))']
 )
 def test_endless_start_function_ends_at_the_init_limit(place: str) -> None:
-    engine = Engine(Limits(init_ms=20))
+    engine = WasmEngine(Limits(init_ms=20))
     ticker, linker = Ticker(engine), Linker(engine, [])
     program = Program.compile(linker, controller(place))
     guest = Instance(program)
@@ -206,7 +206,7 @@ def test_init_has_its_own_time_limit(make: Make) -> None:
     assert guest.call(Export.INIT, 0) == 9  # takes longer than the limit of pre_process
 
 
-def test_initial_memory_and_tables_are_limited(engine: Engine, linker: Linker) -> None:
+def test_initial_memory_and_tables_are_limited(engine: WasmEngine, linker: Linker) -> None:
     for required in (
         '(memory (export "memory") 1025)',
         '(memory (export "memory") 1) (table 20001 funcref)',
@@ -227,7 +227,7 @@ def test_growth_stops_at_the_limit(make: Make) -> None:
         guest.grow(1)
 
 
-def test_ticker_ticks_only_while_armed(engine: Engine, ticker: Ticker) -> None:
+def test_ticker_ticks_only_while_armed(engine: WasmEngine, ticker: Ticker) -> None:
     store = wasmtime.Store(engine.wasmtime)
     module = wasmtime.Module(engine.wasmtime, '(module (func (export "nothing")))')
     nothing: Any = wasmtime.Instance(store, module, []).exports(store)["nothing"]
@@ -250,7 +250,7 @@ def test_ticker_ticks_only_while_armed(engine: Engine, ticker: Ticker) -> None:
 
 
 def test_ticker_stays_armed_after_a_nested_arming_ends(
-    engine: Engine, linker: Linker, ticker: Ticker
+    engine: WasmEngine, linker: Linker, ticker: Ticker
 ) -> None:
     program = Program.compile(linker, controller(PRE.format(ENDLESS)))
     guest = Instance(program)
@@ -263,7 +263,7 @@ def test_ticker_stays_armed_after_a_nested_arming_ends(
     program.close()
 
 
-def test_arming_a_closed_ticker_is_an_error(engine: Engine) -> None:
+def test_arming_a_closed_ticker_is_an_error(engine: WasmEngine) -> None:
     ticker = Ticker(engine)
     ticker.close()
     ticker.close()
@@ -278,7 +278,7 @@ def test_closed_tickers_leave_no_timers_or_descriptors() -> None:
 
     before = used()
     for _ in range(20):
-        engine = Engine()
+        engine = WasmEngine()
         ticker = Ticker(engine)
         ticker.arm()
         ticker.close()
@@ -300,7 +300,7 @@ def test_call_can_have_another_limit(make_caller: MakeCaller) -> None:
     assert 15e6 <= guest.used_ns < 10**9
 
 
-def test_time_while_the_machine_stood_still_is_mostly_not_charged(engine: Engine) -> None:
+def test_time_while_the_machine_stood_still_is_mostly_not_charged(engine: WasmEngine) -> None:
     """If the time between two checks of the clock is long, only a part is charged to the guest."""
     usual = {"used_ns": 0, "limit_ns": 3 * 10**6, "host_ns": 0, "fiber": None, "callback": "f"}
     guest: Any = SimpleNamespace(**usual)

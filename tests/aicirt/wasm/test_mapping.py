@@ -12,7 +12,7 @@ import pytest
 from aicirt.contract.abi import FuncType
 from aicirt.contract.errors import MemoryLimitError, RuntimeFailure
 from aicirt.system.files import SEALS
-from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
+from aicirt.wasm import Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker, WasmEngine
 from aicirt.wasm.snapshot import fork, map_readonly, start_from, take_snapshot
 from lab.runners.wat import controller
 from pyaici.toolchain import build_controller
@@ -111,7 +111,7 @@ def test_mapping_more_bytes_than_the_file_has_is_refused(make: Make, shared_file
 
 
 def test_mappings_have_their_own_limit(shared_file: int) -> None:
-    engine = Engine(Limits(shared_bytes=5 * 65536))
+    engine = WasmEngine(Limits(shared_bytes=5 * 65536))
     linker = Linker(engine, [])
     program = Program.compile(linker, controller())
     guest = Instance(program)
@@ -124,7 +124,7 @@ def test_mappings_have_their_own_limit(shared_file: int) -> None:
 
 
 def test_host_function_can_map_a_file_while_the_guest_runs(
-    engine: Engine, ticker: Ticker, shared_file: int
+    engine: WasmEngine, ticker: Ticker, shared_file: int
 ) -> None:
     kind = FuncType((), ("i32",))
     linker = Linker(engine, [HostFunction("t", "map", kind, lambda g: map_readonly(g, shared_file, NBYTES))])
@@ -176,7 +176,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 
 
 def test_malloc_works_after_a_mapping_has_grown_the_memory(
-    engine: Engine, ticker: Ticker, shared_file: int, tmp_path: Path
+    engine: WasmEngine, ticker: Ticker, shared_file: int, tmp_path: Path
 ) -> None:
     source = tmp_path / "allocates.c"
     source.write_text(ALLOCATES_C)

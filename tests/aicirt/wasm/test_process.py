@@ -16,7 +16,7 @@ import pytest
 import wasmtime
 
 from aicirt.contract.errors import ModuleError, RuntimeFailure
-from aicirt.wasm import Engine, Export, Fiber, Instance, Limits, Linker, Program, Ticker
+from aicirt.wasm import Export, Fiber, Instance, Limits, Linker, Program, Ticker, WasmEngine
 from aicirt.wasm import engine as ticker_module
 from aicirt.wasm import snapshot as snapshot_module
 from aicirt.wasm.engine import stack_size
@@ -66,7 +66,7 @@ def _run(code: str) -> str:
 
 def test_repeated_traps_do_not_kill_the_process() -> None:
     code = """
-    engine = Engine()
+    engine = WasmEngine()
     print([trap(guest(engine), e) for e in (Export.PRE, Export.MID, Export.PRE, Export.MID)])
     """
     assert _run(code) == "['out_of_bounds', 'stack_overflow', 'out_of_bounds', 'stack_overflow']"
@@ -75,7 +75,7 @@ def test_repeated_traps_do_not_kill_the_process() -> None:
 def test_fault_handler_enabled_too_late_is_detected() -> None:
     code = """
     faulthandler.enable()
-    engine = Engine()
+    engine = WasmEngine()
     print(trap(guest(engine), Export.PRE))
     faulthandler.disable()
     faulthandler.enable()
@@ -93,7 +93,7 @@ def test_threads_with_a_small_stack_are_refused(kib: int) -> None:
     code = f"""
     def run():
         try:
-            Engine()
+            WasmEngine()
         except RuntimeFailure as error:
             print("stack_size" in error.message)
     threading.stack_size({kib} << 10)
@@ -109,7 +109,7 @@ def test_smallest_accepted_stack_is_sufficient() -> None:
     code = """
     from aicirt.settings import STACK_MARGIN, WASM_STACK
     def run():
-        engine = Engine()
+        engine = WasmEngine()
         print([trap(guest(engine), Export.MID) for _ in range(3)])
     threading.stack_size(WASM_STACK + STACK_MARGIN + (64 << 10))
     thread = threading.Thread(target=run)
@@ -129,7 +129,7 @@ def test_stack_size_is_that_of_the_current_thread() -> None:
     assert abs(sizes[0] - (1 << 20)) <= 16384
 
 
-def test_guests_stay_on_the_thread_of_their_engine(engine: Engine, linker: Linker) -> None:
+def test_guests_stay_on_the_thread_of_their_engine(engine: WasmEngine, linker: Linker) -> None:
     program = Program.compile(linker, controller())
     caught: list[RuntimeFailure] = []
 
@@ -148,7 +148,7 @@ def test_guests_stay_on_the_thread_of_their_engine(engine: Engine, linker: Linke
 
 def test_process_can_exit_with_all_parts_open() -> None:
     code = """
-    engine = Engine()
+    engine = WasmEngine()
     ticker = Ticker(engine)
     ticker.arm()
     first, second = guest(engine), guest(engine)
@@ -164,7 +164,7 @@ def test_process_can_exit_with_all_parts_open() -> None:
 def test_ctrl_c_ends_the_guest_and_raises_keyboard_interrupt(call: str) -> None:
     """An exception raised by a signal handler at the start of a callback would crash the process."""
     code = f"""
-    engine = Engine(Limits(init_ms=60_000))
+    engine = WasmEngine(Limits(init_ms=60_000))
     ticker = Ticker(engine)
     program = guest(engine).program
     caught = 0
@@ -191,7 +191,7 @@ def test_ctrl_c_ends_the_guest_and_raises_keyboard_interrupt(call: str) -> None:
 
 def test_ticker_refuses_to_arm_after_a_process_fork() -> None:
     code = """
-    engine = Engine()
+    engine = WasmEngine()
     ticker = Ticker(engine)
     child = os.fork()
     if child == 0:
@@ -209,7 +209,7 @@ def test_ticker_without_a_timer_is_an_error() -> None:
     code = """
     resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 0))
     try:
-        Ticker(Engine())
+        Ticker(WasmEngine())
     except RuntimeFailure as error:
         print(error.message)
     """
@@ -217,7 +217,7 @@ def test_ticker_without_a_timer_is_an_error() -> None:
 
 
 def test_ticker_that_does_not_tick_is_an_error_at_the_start(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: WasmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     libc = ctypes.CDLL(None)
     nothing = ctypes.cast(libc.getpid, ctypes.c_void_p).value
@@ -229,7 +229,7 @@ def test_ticker_that_does_not_tick_is_an_error_at_the_start(
 
 def test_clones_work_in_a_process_made_undumpable() -> None:
     code = """
-    engine = Engine()
+    engine = WasmEngine()
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     parent = guest(engine)
     parent.write(100, b"state")
@@ -238,13 +238,13 @@ def test_clones_work_in_a_process_made_undumpable() -> None:
     assert _run(code) == "b'state'"
 
 
-def test_huge_pages_are_off(engine: Engine) -> None:
+def test_huge_pages_are_off(engine: WasmEngine) -> None:
     assert ctypes.CDLL(None).prctl(42, 0, 0, 0, 0) == 1  # PR_GET_THP_DISABLE
 
 
 def test_lack_of_descriptors_is_an_error_of_one_guest() -> None:
     code = """
-    engine = Engine()
+    engine = WasmEngine()
     parent = guest(engine)
     parent.write(100, b"state")
     kept = []
@@ -262,7 +262,7 @@ def test_lack_of_descriptors_is_an_error_of_one_guest() -> None:
 
 def test_lack_of_address_space_is_an_error_of_one_guest() -> None:
     code = """
-    engine = Engine()
+    engine = WasmEngine()
     parent = guest(engine)
     size = int(open("/proc/self/statm").read().split()[0]) * 4096
     resource.setrlimit(resource.RLIMIT_AS, (size + (20 << 30), size + (20 << 30)))
@@ -290,7 +290,7 @@ def test_lack_of_address_space_is_an_error_of_one_guest() -> None:
         "(component)",
     ],
 )
-def test_engine_refuses_unsupported_features(engine: Engine, module: str) -> None:
+def test_engine_refuses_unsupported_features(engine: WasmEngine, module: str) -> None:
     with pytest.raises(ModuleError):
         compile_module(engine, bytes(wasmtime.wat2wasm(module)))
 
@@ -304,7 +304,7 @@ def test_engine_refuses_unsupported_features(engine: Engine, module: str) -> Non
         "(func (global.set 1 (i32.const 1)))",
     ],
 )
-def test_modules_cannot_refer_to_what_rewriting_adds(engine: Engine, code: str) -> None:
+def test_modules_cannot_refer_to_what_rewriting_adds(engine: WasmEngine, code: str) -> None:
     """Rewriting adds a function for memory.grow and the global that it writes."""
     grow = "(func (drop (memory.grow (i32.const 1)))) (global (mut i32) (i32.const 0))"
     wasm = bytes(wasmtime.wat2wasm(f"(module (memory 1) (table 1 funcref) {grow} {code})"))
@@ -314,7 +314,7 @@ def test_modules_cannot_refer_to_what_rewriting_adds(engine: Engine, code: str) 
         compile_module(engine, wasm)
 
 
-def test_engine_supports_setjmp_and_vectors(engine: Engine) -> None:
+def test_engine_supports_setjmp_and_vectors(engine: WasmEngine) -> None:
     """LLVM compiles setjmp to exceptions of the final standard; vectors are v128."""
     module = """(module (tag $t (param i32)) (func (result i32)
       (block $h (result i32) (try_table (catch $t $h) (throw $t (i32.const 1))) (i32.const 2)))
@@ -396,7 +396,7 @@ def test_failed_forks_leave_no_descriptors_or_mappings(make: Make, monkeypatch: 
 
 def test_closing_parts_in_the_wrong_order_does_not_crash() -> None:
     code = """
-    engine = Engine()
+    engine = WasmEngine()
     linker = Linker(engine, [])
     program = Program.compile(linker, WASM)
     first, second = Instance(program), Instance(program)
@@ -441,7 +441,7 @@ def test_files_that_are_not_artifacts_are_refused(linker: Linker, tmp_path: Path
 def test_closed_engines_leave_no_descriptors() -> None:
     before = _used()[0]
     for _ in range(10):
-        engine = Engine(Limits(memory_bytes=1 << 20))
+        engine = WasmEngine(Limits(memory_bytes=1 << 20))
         linker = Linker(engine, [])
         program = Program.compile(linker, controller())
         guest = Instance(program)

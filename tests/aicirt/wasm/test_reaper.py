@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.wasm import Engine, Export, Instance
+from aicirt.wasm import Export, Instance, WasmEngine
 from aicirt.wasm.memory import MIN_BYTES, Reaper
 
 Make = Callable[..., Instance]
@@ -19,7 +19,7 @@ FILL = f"""(func (export "aici_init") (param i32) (result i32)
 
 
 @pytest.fixture
-def reaper(engine: Engine) -> Iterator[Reaper]:
+def reaper(engine: WasmEngine) -> Iterator[Reaper]:
     engine.reaper = reaper = Reaper()
     yield reaper
     engine.reaper = None

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aicirt.contract.errors import RuntimeFailure, TrapError
-from aicirt.wasm import Engine, Export, Instance, Linker, Program, Ticker
+from aicirt.wasm import Export, Instance, Linker, Program, Ticker, WasmEngine
 from aicirt.wasm.memory import PAGE, PagemapReader, PageScanner, change_finder, nonzero
 from aicirt.wasm.snapshot import _union, fork, fork_bytes, start_from, take_snapshot
 from lab.runners.wat import controller
@@ -33,7 +33,7 @@ COUNT = """(func (export "aici_mid_process") (result i32)
 
 
 @pytest.fixture(params=["scan", "read"])
-def counter(request: pytest.FixtureRequest, make: Make, engine: Engine) -> Iterator[Instance]:
+def counter(request: pytest.FixtureRequest, make: Make, engine: WasmEngine) -> Iterator[Instance]:
     """Returns a guest, once for each way to find changed pages."""
     usual, engine.changes = engine.changes, change_finder(use_scan=request.param == "scan")
     assert isinstance(engine.changes, PageScanner if request.param == "scan" else PagemapReader)

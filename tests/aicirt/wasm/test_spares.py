@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import TrapError
 from aicirt.settings import WASM_PAGE
 from aicirt.system.files import SEALS
-from aicirt.wasm import Engine, Export, Fiber, Instance
+from aicirt.wasm import Export, Fiber, Instance, WasmEngine
 from aicirt.wasm.image import Shell
 from aicirt.wasm.memory import PAGE, PageScanner, change_finder, page_faults
 from aicirt.wasm.program import Snapshot
@@ -35,7 +35,7 @@ DATA = 9 * WASM_PAGE
 
 
 @pytest.fixture(autouse=True, params=["scan", "read"])
-def spares(request: pytest.FixtureRequest, engine: Engine) -> Iterator[None]:
+def spares(request: pytest.FixtureRequest, engine: WasmEngine) -> Iterator[None]:
     """Keeps up to two spare guests; once for each way to find changed pages."""
     usual, engine.changes = engine.changes, change_finder(use_scan=request.param == "scan")
     engine.spares.limit = 2
@@ -116,7 +116,7 @@ def test_few_pages_are_copied_so_that_the_next_guest_can_change_them_without_fau
         guest.close()
 
 
-def test_a_spare_guest_has_all_of_the_vocabulary_mapped(base: Snapshot, engine: Engine) -> None:
+def test_a_spare_guest_has_all_of_the_vocabulary_mapped(base: Snapshot, engine: WasmEngine) -> None:
     """Also if the guests before it have not touched it."""
 
     def faults(guest: Instance) -> int:
@@ -239,7 +239,7 @@ def test_number_of_spare_guests_is_limited(base: Snapshot, make: Make) -> None:
     assert start_from(base).read(DATA, 9) == b"from init", "its spare guests have been freed"
 
 
-def test_none_are_kept_without_a_limit(base: Snapshot, engine: Engine) -> None:
+def test_none_are_kept_without_a_limit(base: Snapshot, engine: WasmEngine) -> None:
     engine.spares.limit = 0
     start_from(base).close()
     assert not live(base)
@@ -277,7 +277,7 @@ WRITES = st.lists(
 @given(WRITES, WRITES, WRITES, st.integers(0, 2), st.integers(0, 2), st.booleans())
 def test_spare_guest_of_another_snapshot_gets_its_state(
     state: Callable[..., Snapshot],
-    engine: Engine,
+    engine: WasmEngine,
     first: list[tuple[int, bytes]],
     second: list[tuple[int, bytes]],
     later: list[tuple[int, bytes]],

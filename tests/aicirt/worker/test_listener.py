@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.wasm import Engine, Export, Fiber, Instance, Linker, Program, Ticker, host_functions
+from aicirt.wasm import Export, Fiber, Instance, Linker, Program, Ticker, WasmEngine, host_functions
 from aicirt.worker.scheduling import Listener
 from lab.runners.wat import CALLS, controller
 from lab.system.waiting import PATIENCE, wait_until
@@ -76,10 +76,10 @@ def test_no_order_of_events_loses_a_message(kind: type[Listener], is_lossy: bool
 
 
 @contextmanager
-def endless(tick_ms: float) -> Iterator[tuple[Engine, Ticker, Instance]]:
+def endless(tick_ms: float) -> Iterator[tuple[WasmEngine, Ticker, Instance]]:
     """Yields a guest whose pre_process never returns, with its own engine and ticker."""
     with ExitStack() as stack:
-        engine = Engine()
+        engine = WasmEngine()
         stack.callback(engine.close)
         ticker = Ticker(engine, tick_ms)
         stack.callback(ticker.close)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import OwnerLimitError
 from aicirt.settings import RequestLimits, WorkerSettings
 from aicirt.worker.hostapi import Log
-from aicirt.worker.owners import Owner, Owners, Request
+from aicirt.worker.owners import Owner, Owners, RequestState
 
 SETTINGS = WorkerSettings(owner_variable_bytes=100, owner_log_bytes=50)
 WRITES = st.lists(
@@ -25,7 +25,7 @@ def test_variable_bytes_equal_the_stored_names_and_values(
     writes: list[tuple[int, bytes, bytes, bool]],
 ) -> None:
     owner = Owner("o", SETTINGS, Counter(), set())
-    requests = [Request(RequestLimits(), owner) for _ in range(3)]
+    requests = [RequestState(RequestLimits(), owner) for _ in range(3)]
     for number, name, value, append in writes:
         variables = requests[number].variables
         before = {key: variables.get(key) for key in (b"a", b"b")}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Ticker
+from aicirt.wasm import Export, Instance, Limits, Linker, Ticker, WasmEngine
 from aicirt.wasm.program import compile_module, serialize
 from aicirt.worker.templates import Programs
 
@@ -20,7 +20,7 @@ WAT = """(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
 
 @pytest.fixture
 def linker() -> Iterator[Linker]:
-    engine = Engine(Limits())
+    engine = WasmEngine(Limits())
     ticker = Ticker(engine)
     linker = Linker(engine, [])
     with ticker:

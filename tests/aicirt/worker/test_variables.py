@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from aicirt.contract.errors import AiciError, VariableLimitError
 from aicirt.settings import RequestLimits
 from aicirt.worker.hostapi import Log
-from aicirt.worker.owners import Request, Variables, Written
+from aicirt.worker.owners import RequestState, Variables, Written
 
 LIMITS = RequestLimits(
     max_variables=4, max_variable_name=8, max_variable_bytes=64, max_suspended_steps=2, max_idle_steps=5
@@ -85,7 +85,7 @@ def test_variables_of_the_library_are_not_reported() -> None:
 
 
 def test_deadlock_of_one_sequence_says_what_usually_causes_it() -> None:
-    request = Request(LIMITS)
+    request = RequestState(LIMITS)
     error = [request.round_over(1, 0, False) for _ in range(3)][-1]
     assert error is not None and error.message == (
         "the only sequence of the request stayed suspended for 2 rounds and wrote no variable: "
@@ -98,7 +98,7 @@ def kinds(*rounds: AiciError | None) -> list[str | None]:
 
 
 def test_suspended_rounds_count_only_when_nothing_can_change() -> None:
-    request = Request(LIMITS)
+    request = RequestState(LIMITS)
     request.live = 2
     assert kinds(*(request.round_over(2, 0, False) for _ in range(2))) == [None] * 2
     request.variables.set(b"x", b"1")  # another sequence may be waiting for it
@@ -108,7 +108,7 @@ def test_suspended_rounds_count_only_when_nothing_can_change() -> None:
 
 
 def test_idle_rounds_count_though_variables_are_written() -> None:
-    request = Request(LIMITS)
+    request = RequestState(LIMITS)
     request.live = 2
 
     def write() -> AiciError | None:

@@ -61,7 +61,7 @@ log = logging.getLogger("vllm.aici")
 
 
 @dataclass(eq=False)
-class Session:
+class VocabularyRuntime:
     """A runtime that has the model's vocabulary."""
 
     runtime: Runtime
@@ -85,7 +85,7 @@ class Session:
 class Prepared:
     """A controller that is prepared for its argument."""
 
-    session: Session
+    session: VocabularyRuntime
     #: its name, as in `Runtime.find`
     module: str
     capabilities: Capabilities
@@ -124,9 +124,9 @@ class Connection:
         #: for controllers that are ready, which must not wait for others to compile
         self._quick_threads = OwnerThreads(self._THREADS)
         self._making = threading.Lock()
-        self._session: Session | None = None
+        self._session: VocabularyRuntime | None = None
         #: failed sessions that the engine's thread may still use
-        self._failed: list[Session] = []
+        self._failed: list[VocabularyRuntime] = []
 
     def prepare(self, call: ControllerCall, capabilities: Capabilities) -> Future[Prepared]:
         """Prepares the controller for its argument in a thread. On failure the future has an AiciError.
@@ -141,7 +141,7 @@ class Connection:
             wait([future], timeout=self._PLACE_SECONDS)
         return future
 
-    def lose(self, session: Session) -> None:
+    def lose(self, session: VocabularyRuntime) -> None:
         """Closes a session whose runtime has failed; the next request gets another one.
 
         Call it in the engine's thread.
@@ -181,7 +181,7 @@ class Connection:
                     self._failed.append(session)
             return self._prepared(self._live(), call, capabilities)
 
-    def _live(self) -> Session:
+    def _live(self) -> VocabularyRuntime:
         with self._making:
             if self._session is None or self._session.lost:
                 if self._vocabulary is None:
@@ -196,7 +196,7 @@ class Connection:
                 tokens = [t for t, text in enumerate(self._vocabulary.tokens) if text and t not in special]
                 if not tokens:
                     raise RuntimeFailure("no token of the model's vocabulary has bytes")
-                self._session = Session(
+                self._session = VocabularyRuntime(
                     runtime,
                     daemon,
                     text_tokens=tokens[:64],
@@ -207,7 +207,7 @@ class Connection:
             return self._session
 
     @staticmethod
-    def _prepared(session: Session, call: ControllerCall, capabilities: Capabilities) -> Prepared:
+    def _prepared(session: VocabularyRuntime, call: ControllerCall, capabilities: Capabilities) -> Prepared:
         runtime = session.runtime
         placement = runtime.place(call.controller, call.arg, capabilities=capabilities, owner=call.owner)
         return Prepared(session, call.controller, capabilities, placement)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
-    from pyaici.engines.vllm.scheduling.connection import Prepared, Session
+    from pyaici.engines.vllm.scheduling.connection import Prepared, VocabularyRuntime
 
 log = logging.getLogger("vllm.aici")
 
@@ -138,7 +138,7 @@ class Controlled:
     prepared: Future[Prepared]
     #: tokens that end a text; they are not forced in the middle of a splice
     stops: Collection[int]
-    session: Session | None = None
+    session: VocabularyRuntime | None = None
     control: int | None = None
     #: the model thinks; the controller begins after that
     thinking: bool = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
-    from pyaici.engines.vllm.scheduling.connection import Connection, Session
+    from pyaici.engines.vllm.scheduling.connection import Connection, VocabularyRuntime
 
 
 log = logging.getLogger("vllm.aici")
@@ -58,7 +58,7 @@ class ControllerDriver:
         #: requests that have started, by their controller's number at the runtime
         self._by_control: dict[int, Controlled] = {}
         #: steps that are posted and whose answers are not yet read
-        self._steps: list[tuple[Session, Step]] = []
+        self._steps: list[tuple[VocabularyRuntime, Step]] = []
         #: (parent, child) of forks whose children have no request yet
         self.forked: list[tuple[Controlled, Controlled]] = []
         #: requests whose first step waits for copies of the controller
@@ -136,7 +136,7 @@ class ControllerDriver:
 
     def post(self) -> None:
         """Sends the pending reports. The controllers then work on their answers."""
-        by_session: dict[Session, list[StepInput]] = {}
+        by_session: dict[VocabularyRuntime, list[StepInput]] = {}
         for controlled in self._by_control.values():
             if controlled.copying:
                 continue
@@ -210,7 +210,7 @@ class ControllerDriver:
 
     def guess(self, drafts: Mapping[str, Sequence[int]]) -> None:
         """Finds the controllers' answers after the drafts of these requests. Call it after `hear`."""
-        by_session: dict[Session, list[tuple[Controlled, Sequence[int]]]] = {}
+        by_session: dict[VocabularyRuntime, list[tuple[Controlled, Sequence[int]]]] = {}
         for request_id, tokens in drafts.items():
             controlled = self.requests.get(request_id)
             if controlled is None or controlled.control is None or controlled.session is None:
@@ -300,7 +300,7 @@ class ControllerDriver:
             self.drop(child)
         self._connection.close()
 
-    def _fork(self, session: Session, control: int, children: Sequence[int]) -> None:
+    def _fork(self, session: VocabularyRuntime, control: int, children: Sequence[int]) -> None:
         parent = self._by_control.get(control)
         if parent is None:  # the request has ended in the meantime
             session.runtime.free(children)
@@ -318,7 +318,7 @@ class ControllerDriver:
         else:
             controlled.answer = answer
 
-    def _fail(self, session: Session, error: AiciError) -> None:
+    def _fail(self, session: VocabularyRuntime, error: AiciError) -> None:
         """Fails all requests of a session whose runtime has failed, and gives the session up."""
         log.error("the runtime of the controllers has failed: %s", error)
         for controlled in list(self._by_control.values()):

@@ -20,7 +20,7 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf.logits_processor import Lines, OverruledError
+from pyaici.engines.hf.logits_processor import ControlledRows, OverruledError
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
@@ -32,7 +32,7 @@ GUEST = Path(__file__).resolve().parents[3] / "guests" / "guest.c"
 
 def start(script: Script, *, ends: tuple[int, ...] = (EOS,)) -> tuple[Any, Any]:
     runtime = ScriptedRuntime(script=lambda arg, prompt: script)
-    lines: Lines[str] = Lines(runtime)  # type: ignore[arg-type]
+    lines: ControlledRows[str] = ControlledRows(runtime)  # type: ignore[arg-type]
     lines.start_controller("row", "script", "x", PROMPT, ends)
     return lines, runtime
 
@@ -84,7 +84,7 @@ def test_a_stop_forces_the_first_end_token_and_any_end_token_ends_the_row() -> N
 def test_rows_can_be_dropped_while_their_controllers_run() -> None:
     scripts = iter([Script(allow(10)), Script(allow(20))])
     runtime = ScriptedRuntime(script=lambda arg, prompt: next(scripts))
-    lines: Lines[int] = Lines(runtime)  # type: ignore[arg-type]
+    lines: ControlledRows[int] = ControlledRows(runtime)  # type: ignore[arg-type]
     lines.start_controller(1, "script", "x", PROMPT, [EOS])
     lines.start_controller(2, "script", "x", PROMPT, [EOS])
     assert set(lines.rows()) == {1, 2}
@@ -134,7 +134,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 def test_ends_and_errors_of_real_controllers(runtime: Runtime) -> None:
-    lines: Lines[str] = Lines(runtime)
+    lines: ControlledRows[str] = ControlledRows(runtime)
     modes = ["mid_trap", "mid_return_stop", "ok", "fork 2", "suspend", "splice 1"]
     for mode in modes:
         lines.start_controller(mode, "guest", mode, PROMPT, [EOS])

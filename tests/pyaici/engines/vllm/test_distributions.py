@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyaici import VllmEngine
-from pyaici.cpc import Session, TokenTrie, exact
+from pyaici.cpc import Session, TokenTrie, sample_exact
 from pyaici.engines.batching.histories import EngineModel, log_softmax
 from pyaici.engines.engine import FinishReason, Request, run_to_end
 from tests.pyaici.engines.vllm.requests import FRANCE
@@ -40,7 +40,7 @@ def test_a_prefix_has_the_same_certificate_as_on_transformers(llm: Any, hf: Any)
     drawn = []
     for each in (engine, hf):
         tree = Session(EngineModel(each), TokenTrie(each.vocabulary)).tree(context, b" Par")
-        drawn.append(exact.sample(tree, np.random.default_rng(0)))
+        drawn.append(sample_exact(tree, np.random.default_rng(0)))
     (cover, certificate), (same, expected) = drawn
     assert cover == same and cover.text.startswith(b" Par")
     assert certificate.model_evals == expected.model_evals and not certificate.approximate
