@@ -27,6 +27,10 @@ WORDS = {
     r"\bnot (there )?any more\b": "no longer, has been removed",
     r"\bsomebody else's\b": "another owner's",
     r"\bnobody's\b": "say who",
+    r"\bput(s|ting)? off\b": "deferred",
+    r"\bnonsense\b": "malformed, invalid",
+    r"\bwalls\b": "layers of the sandbox",
+    r"\btelling propert(y|ies)\b": "discriminator",
 }
 LONGEST_SENTENCE = 40
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s|\n\s*\n|\n\s*[-*] |\n\s*\d+\. ")

@@ -1,6 +1,6 @@
 """The default model with four of its thirty layers, a third of the weights, for tests that compare engines.
 
-The first two and the last two layers write nonsense, but it depends on every earlier token. If an engine
+The first two and the last two layers write random text, but it depends on every earlier token. If an engine
 mixes up positions or blocks of its cache, the texts differ from that token on. Under a pattern the model ends
 words and sentences as the whole model does.
 """
