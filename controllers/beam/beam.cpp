@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr std::uint32_t kMostTokens = 256;
+constexpr std::uint32_t kMaxTokens = 256;
 
 struct Settings {
   std::uint32_t width, length;
@@ -30,7 +30,7 @@ Settings read_settings(std::string_view argument) {
     for (; at < argument.size() && argument[at] >= '0' && argument[at] <= '9' && *number < 1000; at++)
       *number = *number * 10 + static_cast<std::uint32_t>(argument[at] - '0');
   }
-  if (at != argument.size() || settings.width < 1 || settings.length < 1 || settings.length > kMostTokens)
+  if (at != argument.size() || settings.width < 1 || settings.length < 1 || settings.length > kMaxTokens)
     aici::fail("beam needs the number of branches and of tokens, at most 256, such as \"4 24\"");
   return settings;
 }

@@ -36,8 +36,8 @@
 
 namespace {
 
-constexpr std::uint32_t kMostBytes = 1024;
-constexpr std::uint32_t kMostTrials = 1'000'000;
+constexpr std::uint32_t kMaxBytes = 1024;
+constexpr std::uint32_t kMaxTrials = 1'000'000;
 
 struct Request {
   std::string prefix;
@@ -58,7 +58,7 @@ Request read(std::string_view argument) {
         request.prefix = json.string();
         has_prefix = true;
       } else if (name == "max_trials" && !has_trials) {
-        request.max_trials = json.natural(kMostTrials);
+        request.max_trials = json.natural(kMaxTrials);
         has_trials = true;
       } else {
         aici::fail("an argument in JSON has the member \"prefix\" and optionally \"max_trials\", each once: not \"" +
@@ -92,7 +92,7 @@ class Prefix : public aici::Controller {
   explicit Prefix(Request&& request) : line_(std::move(request.prefix)), max_trials_(request.max_trials) {
     if (line_.size() == 0)
       aici::fail("prefix needs the characters to begin with, or JSON such as {\"prefix\": \" Par\", \"max_trials\": 64}");
-    if (line_.size() > kMostBytes)
+    if (line_.size() > kMaxBytes)
       aici::fail("the prefix has more than 1024 bytes: put its beginning into the prompt");
     if (!line_.look_ahead()) aici::fail("no tokens of this model spell the prefix");
     text_.allow_text();

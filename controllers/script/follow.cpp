@@ -11,7 +11,7 @@ namespace script {
 namespace {
 
 /// Each has its own tables of some tens of KiB.
-constexpr std::size_t kMost = 64;
+constexpr std::size_t kMax = 64;
 
 [[clang::no_destroy]] std::vector<std::unique_ptr<aici::AnyConstraint>> all;
 
@@ -25,8 +25,8 @@ std::uint32_t follow(aici::AnyConstraint constraint) {
       return static_cast<std::uint32_t>(i + 1);
     }
   }
-  if (all.size() == kMost)
-    aici::fail("a script can follow at most " + std::to_string(kMost) +
+  if (all.size() == kMax)
+    aici::fail("a script can follow at most " + std::to_string(kMax) +
                " constraints at a time: close() those that are no longer needed");
   all.push_back(std::move(made));
   return static_cast<std::uint32_t>(all.size());

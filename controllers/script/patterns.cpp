@@ -43,7 +43,7 @@ aici::Quotation read_substring(std::string_view source) {
   } while (json.more('}'));
   json.end();
   if (text.empty()) aici::fail("the text is empty: there is no substring of it");
-  if (end.size() > aici::Quotation::kMostEndBytes) aici::fail("the end has more than 64 bytes");
+  if (end.size() > aici::Quotation::kMaxEndBytes) aici::fail("the end has more than 64 bytes");
   return aici::Quotation(text, end);
 }
 
@@ -128,7 +128,7 @@ aici::AnyConstraint Patterns::make(std::uint32_t number) const {
 
 void Patterns::make_room() {
   const auto alive = [](const Pattern& pattern) { return pattern.constraint != nullptr; };
-  if (static_cast<std::size_t>(std::count_if(patterns_.begin(), patterns_.end(), alive)) < kMostAlive) return;
+  if (static_cast<std::size_t>(std::count_if(patterns_.begin(), patterns_.end(), alive)) < kMaxAlive) return;
   Pattern* oldest = nullptr;
   for (Pattern& pattern : patterns_)
     if (alive(pattern) && (oldest == nullptr || pattern.used < oldest->used)) oldest = &pattern;

@@ -29,7 +29,7 @@ class Patterns {
 
  private:
   /// Number of patterns that keep their constraint, in addition to those compiled before the prompt.
-  static constexpr std::size_t kMostAlive = 16;
+  static constexpr std::size_t kMaxAlive = 16;
 
   struct Pattern {
     script_kind kind;

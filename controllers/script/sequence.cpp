@@ -57,7 +57,7 @@ aici::MidResult Sequence::news() {
   const auto rest = std::span<const aici::TokenId>(tokens_).subspan(settled_);
   const bool can_force = aici::capability(aici::Capability::ff_tokens) != 0;
   if (!can_force && backtrack == 0 && !rest.empty()) return aici::MidResult::force(rest.front());
-  const auto now = rest.first(can_force ? std::min(rest.size(), kMostAtOnce) : 0);
+  const auto now = rest.first(can_force ? std::min(rest.size(), kMaxAtOnce) : 0);
   return aici::MidResult::splice(static_cast<std::uint32_t>(backtrack), {now.begin(), now.end()});
 }
 

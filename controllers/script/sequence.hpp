@@ -41,7 +41,7 @@ class Sequence {
 
  private:
   /// Maximum number of tokens in a splice (aicirt/settings.py).
-  static constexpr std::size_t kMostAtOnce = 4096;
+  static constexpr std::size_t kMaxAtOnce = 4096;
 
   std::vector<aici::TokenId> tokens_;
   std::vector<std::size_t> marks_;

@@ -54,8 +54,8 @@ aici::Quotation quotation(std::string_view argument) {
     aici::fail("substring needs a text as its argument, or JSON such as {\"text\": \"...\", \"end\": \"\\n\"}");
   if (request.has_end && request.end.empty())
     aici::fail("\"end\" is empty: leave it out, and the output may end after each character");
-  if (request.end.size() > aici::Quotation::kMostEndBytes) aici::fail("\"end\" has more than 64 bytes");
-  static_assert(aici::Quotation::kMostEndBytes == 64);
+  if (request.end.size() > aici::Quotation::kMaxEndBytes) aici::fail("\"end\" has more than 64 bytes");
+  static_assert(aici::Quotation::kMaxEndBytes == 64);
   return aici::Quotation(request.text, request.end);
 }
 

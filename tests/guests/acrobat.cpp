@@ -12,7 +12,7 @@
 namespace {
 
 constexpr const char* kTexts[] = {" and then", ", of course,", " blue", "\nOnce more:", " 42", ". The", " x"};
-constexpr unsigned kMostTurns = 30;
+constexpr unsigned kMaxTurns = 30;
 
 class Acrobat : public aici::Controller {
  public:
@@ -41,7 +41,7 @@ class Acrobat : public aici::Controller {
       state_ += 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(place + 1);
       std::printf("place %d of %zu\n", static_cast<int>(place), group.size());
     }
-    if (++turns_ > kMostTurns) return aici::MidResult::stop();
+    if (++turns_ > kMaxTurns) return aici::MidResult::stop();
     switch (draw(8)) {
       case 0:
         return aici::MidResult::splice(0, aici::tokenize(text()));

@@ -19,9 +19,9 @@ class Quotation {
   /// The state of the substring if no marker has begun, otherwise kPair and the number of a pair.
   using State = std::uint32_t;
   /// Maximum length of a marker.
-  static constexpr std::size_t kMostEndBytes = 64;
+  static constexpr std::size_t kMaxEndBytes = 64;
 
-  /// `text` is UTF-8 of 1 to Substrings::kMostBytes bytes; `end` has at most kMostEndBytes and may be empty.
+  /// `text` is UTF-8 of 1 to Substrings::kMaxBytes bytes; `end` has at most kMaxEndBytes and may be empty.
   Quotation(std::string_view text, std::string_view end);
 
   State initial() const { return Substrings::kInitial; }

@@ -37,8 +37,8 @@ inline constexpr Utf8Range kUtf8Sequences[8][5] = {
 /// A small set of states. If it overflows, there is no useful loop.
 template <class State>
 struct FewStates {
-  static constexpr std::size_t kMost = 16;
-  State state[kMost];
+  static constexpr std::size_t kMax = 16;
+  State state[kMax];
   std::size_t count = 0;
 
   bool has(State s) const {
@@ -48,7 +48,7 @@ struct FewStates {
   }
   bool add(State s) {
     if (has(s)) return true;
-    if (count == kMost) return false;
+    if (count == kMax) return false;
     state[count++] = s;
     return true;
   }

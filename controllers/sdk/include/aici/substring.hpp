@@ -30,7 +30,7 @@ class Substrings {
   using State = std::uint32_t;
   static constexpr State kDead = 0, kInitial = 1;
   /// Longer texts fail the controller: a guest has 64 MiB of memory.
-  static constexpr std::size_t kMostBytes = 1'000'000;
+  static constexpr std::size_t kMaxBytes = 1'000'000;
 
   /// The units of a substring. With `characters`, the text must be UTF-8, and no character is cut.
   enum class Unit : std::uint8_t { characters, bytes };

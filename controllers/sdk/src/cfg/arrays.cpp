@@ -8,7 +8,7 @@
 namespace aici::cfg {
 namespace {
 
-constexpr std::uint32_t kMostDepth = 64;
+constexpr std::uint32_t kMaxDepth = 64;
 /// Position::size after the name of a property.
 constexpr std::uint32_t kInValue = 0xffffffff;
 
@@ -73,7 +73,7 @@ class Hashing {
   }
   /// Returns the hash of a value inside another one.
   std::uint64_t inner(std::uint32_t depth) {
-    if (depth < kMostDepth) return value(depth + 1);
+    if (depth < kMaxDepth) return value(depth + 1);
     for (std::uint32_t open = 0; at_ < text_.size();) {
       if (open == 0 && (peek() == ',' || peek() == ']' || peek() == '}')) break;
       if (peek() == '"') {

@@ -34,9 +34,9 @@ Engine::State Engine::restore(const std::vector<Kept>& kept, const Keeping& keep
 }
 
 bool Engine::compact(State* state) {
-  const bool many = columns_->size() > kMostColumns / 4 || scanner_.crowded() ||
-                    several_.size() > kMostSeveral / 4 || mixed_.size() > kMostMixed / 4 ||
-                    arrays_.size() > kMostPositions / 4;
+  const bool many = columns_->size() > kMaxColumns / 4 || scanner_.crowded() ||
+                    several_.size() > kMaxSeveral / 4 || mixed_.size() > kMaxMixed / 4 ||
+                    arrays_.size() > kMaxPositions / 4;
   // before the first byte, everything that is missing can be built again
   const bool anew = *state == initial_ && (full_ || columns_->failure() || network_.failure() || scanner_.failure());
   if (*state == 0 || (!many && !anew && bytes() < most_kept_)) return false;

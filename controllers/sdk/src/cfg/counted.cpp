@@ -18,7 +18,7 @@ std::optional<Counted> Counted::make(std::shared_ptr<regex::Regex> regex, bool e
 
 std::optional<Counted> Counted::between(std::uint32_t least, std::uint32_t most) const {
   if (least > shape_->places[kFirst].rest && !shape_->stretches) return std::nullopt;
-  if ((most == kUnlimited ? least : most) >= kMostStates / shape_->places.size()) return std::nullopt;
+  if ((most == kUnlimited ? least : most) >= kMaxStates / shape_->places.size()) return std::nullopt;
   Counted counted(shape_);
   counted.least_ = least, counted.most_ = most;
   return counted;
@@ -46,7 +46,7 @@ bool Counted::Shape::find_places() {
   places.push_back({});
   place(regex->initial(), 0);
   for (std::uint32_t at = kFirst; at < places.size(); at++) {
-    if (places.size() > kMostPlaces) return false;
+    if (places.size() > kMaxPlaces) return false;
     next.resize(256 * places.size());
     regex::Regex::State last = 0;
     std::uint8_t last_escape = 0;

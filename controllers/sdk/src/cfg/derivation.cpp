@@ -112,7 +112,7 @@ bool Derivation::longest(const Item& item) const {
 void Derivation::add(const Item& item) {
   const std::uint32_t hash = hash_of({item.expr, item.dot, item.origin, item.end});
   if (ids_.find(hash, [&](Id id) { return items_[id].same(item); }) != HashIndex::kNone) return;
-  if (items_.size() >= kMostItems) {
+  if (items_.size() >= kMaxItems) {
     too_many_ = true;
     return;
   }

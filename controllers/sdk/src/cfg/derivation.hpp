@@ -34,7 +34,7 @@ class Derivation {
   static constexpr Expr kWhole = 0xffffffff;
   /// Maximum number of items, which limits memory and time: some 60 bytes and 0.5 us each. The last step of a sequence
   /// has 20 ms.
-  static constexpr std::size_t kMostItems = 40'000;
+  static constexpr std::size_t kMaxItems = 40'000;
 
   /// A part of an expression that has been read, from `origin` to `end`. `dot` is its progress (each_next).
   struct Item {

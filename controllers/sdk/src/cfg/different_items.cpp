@@ -13,7 +13,7 @@ namespace {
 /// Maximum number of positions to look at in a search for a completed item. A position whose search is longer counts
 /// as alive, so a text may reach a dead end there. In arrays inside others there are fewer, since each step of the outer
 /// search may need an inner one.
-constexpr std::uint32_t kMostSteps = 2000, kLeastSteps = 16;
+constexpr std::uint32_t kMaxSteps = 2000, kMinSteps = 16;
 /// Number of positions before a position where its state is looked for.
 constexpr std::size_t kLookBack = 64;
 
@@ -58,7 +58,7 @@ Arrays::Id Engine::step(Arrays::Id from, std::uint8_t byte) {
   const State next = append(arrays_.at(from).state, byte);
   array_level_--;
   if (next == 0) return Arrays::kNone;
-  if (arrays_.size() >= kMostPositions) {
+  if (arrays_.size() >= kMaxPositions) {
     full_ = true;
     return Arrays::kNone;
   }
@@ -110,7 +110,7 @@ bool Engine::lives(Arrays::Id first) {
              return arrays_.at(level.position).state == state;
            })) > most_rounds;
   };
-  const std::uint32_t most_steps = std::max(kMostSteps >> std::min(4 * array_level_, 16u), kLeastSteps);
+  const std::uint32_t most_steps = std::max(kMaxSteps >> std::min(4 * array_level_, 16u), kMinSteps);
   for (std::uint32_t steps = 0; !path.empty();) {
     const Arrays::Id from = path.back().position;
     if (path.back().tried == kOrder.size()) {

@@ -29,7 +29,7 @@ void Engine::begin_plain() {
 }
 
 Engine::State Engine::begin(Column column) {
-  if (column >= kMostColumns) {
+  if (column >= kMaxColumns) {
     full_ = true;
     return 0;
   }
@@ -85,7 +85,7 @@ void Engine::begin_joined(std::vector<Reading>& readings, Scanner::State behind)
     const auto begun = this->readings(state);
     readings.insert(readings.end(), begun.begin(), begun.end());
   }
-  if (arrays == 0 || array_level_ == kMostArrayLevels) return;
+  if (arrays == 0 || array_level_ == kMaxArrayLevels) return;
   if (const State state = begin(arrays, behind); state != 0) readings.push_back(kInArray | arrays_.begin(state));
 }
 
@@ -182,7 +182,7 @@ Engine::State Engine::state_of(std::vector<Reading>& readings) {
     return std::ranges::equal(std::span(readings_).subspan(all[i].first, all[i].count), readings);
   };
   if (const std::uint32_t known = ids.find(hash.bits(), same); known != HashIndex::kNone) return kind | known;
-  if (all.size() >= (mixed ? kMostMixed : kMostSeveral)) {
+  if (all.size() >= (mixed ? kMaxMixed : kMaxSeveral)) {
     full_ = true;
     return 0;
   }

@@ -105,13 +105,13 @@ Engine::Starts Engine::starts(Column column) {
 namespace {
 
 /// Maximum number of states of the scanner in one search for the end of a lexeme.
-constexpr std::size_t kMostStates = 256;
+constexpr std::size_t kMaxStates = 256;
 /// Maximum memory of the scanner of all terminals, which limits the time as well; larger grammars take the slow way.
-constexpr std::size_t kMostOfAll = 2u << 20;
+constexpr std::size_t kMaxOfAll = 2u << 20;
 /// Number of states of such searches for all terminals together, and what each terminal has at least.
-constexpr std::size_t kMostTogether = 1u << 14, kLeastStates = 16;
+constexpr std::size_t kMaxTogether = 1u << 14, kMinStates = 16;
 /// Maximum number of terminals that ignored text need not separate.
-constexpr std::size_t kMostExceptions = 8;
+constexpr std::size_t kMaxExceptions = 8;
 
 }  // namespace
 
@@ -123,7 +123,7 @@ bool Engine::find_separable(Scanner& all, Scanner::State start, std::uint8_t bla
     std::uint8_t first;
   };
   const Scanner::State behind = all.append(start, blank);
-  const std::size_t most = std::clamp(kMostTogether / grammar_.terminals().size(), kLeastStates, kMostStates);
+  const std::size_t most = std::clamp(kMaxTogether / grammar_.terminals().size(), kMinStates, kMaxStates);
   std::vector<Visit> seen{{start, 0}};
   std::unordered_set<Scanner::State> known;
   for (std::size_t at = 0; at < seen.size() && seen.size() <= most; at++) {
@@ -153,10 +153,10 @@ bool Engine::separates(Scanner& all, Scanner::State start, std::uint8_t blank, B
   std::vector<Terminal> exceptions;
   for (Terminal terminal = 0; terminal < grammar_.terminals().size(); terminal++) {
     if (!grammar_.terminals().longest(terminal) || is_ignored(terminal)) continue;
-    if (all.bytes() > kMostOfAll) return false;
+    if (all.bytes() > kMaxOfAll) return false;
     if (find_separable(all, start, blank, terminal, firsts)) continue;
     exceptions.push_back(terminal);
-    if (exceptions.size() > kMostExceptions) return false;
+    if (exceptions.size() > kMaxExceptions) return false;
   }
   return exceptions.empty() || grammar_.completes_without(start_, exceptions);
 }
@@ -201,7 +201,7 @@ Scanner::State Engine::exit_of(Scanner::State first) {
     return all;
   };
   std::vector<Scanner::State> seen{first};
-  for (std::size_t at = 0; at < seen.size() && seen.size() <= kMostStates; at++) {
+  for (std::size_t at = 0; at < seen.size() && seen.size() <= kMaxStates; at++) {
     const Scanner::State state = seen[at];
     if (const auto known = exits_.find(state); known != exits_.end()) {
       if (known->second != Scanner::kDead) return exits_[first] = known->second;
@@ -213,7 +213,7 @@ Scanner::State Engine::exit_of(Scanner::State first) {
       if (next != Scanner::kDead && std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
     }
   }
-  if (seen.size() <= kMostStates)
+  if (seen.size() <= kMaxStates)
     for (const Scanner::State state : seen) exits_[state] = Scanner::kDead;
   return exits_[first] = Scanner::kDead;
 }
@@ -235,7 +235,7 @@ bool Engine::can_end(Reading first) {
 }
 
 bool Engine::search_end(Reading first) {
-  constexpr std::size_t kMostSeen = 512, kMostBytes = 4u << 20;
+  constexpr std::size_t kMaxSeen = 512, kMaxBytes = 4u << 20;
   struct Visit {
     Reading reading;
     std::size_t before;
@@ -245,8 +245,8 @@ bool Engine::search_end(Reading first) {
   std::unordered_set<Reading> known{first};
   std::size_t at = 0;
   // if that is too far to search, the answer is yes; an ambiguous text has large columns
-  const auto is_far = [&, most = columns_->bytes() + kMostBytes] {
-    return seen.size() > kMostSeen || columns_->bytes() > most || scanner_.crowded();
+  const auto is_far = [&, most = columns_->bytes() + kMaxBytes] {
+    return seen.size() > kMaxSeen || columns_->bytes() > most || scanner_.crowded();
   };
   const auto visit = [&](Column column, Scanner::State next) {
     if (next == Scanner::kDead) return false;
@@ -305,7 +305,7 @@ bool Engine::loop_lives(Reading first, Signature signature) {
       if ((grammar_.terminals().kinds(byte) & signature) == 0) continue;
       const Scanner::State next = scanner_.append(seen[at], byte);
       if (next == Scanner::kDead || std::ranges::find(seen, next) != seen.end()) continue;
-      if (seen.size() > kMostStates || !(ends_surely(next) || (column != 0 && can_end(pack(column, next))))) {
+      if (seen.size() > kMaxStates || !(ends_surely(next) || (column != 0 && can_end(pack(column, next))))) {
         loops_[first] = 0;
         return false;
       }

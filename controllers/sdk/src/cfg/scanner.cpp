@@ -29,7 +29,7 @@ Scanner::State Scanner::intern(bool fresh, std::span<const Part> parts, std::spa
            std::ranges::equal(this->accepted(i), accepted);
   };
   if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
-  if (rows_.size() >= kMost) {
+  if (rows_.size() >= kMax) {
     full_ = true;
     return kDead;
   }
@@ -63,7 +63,7 @@ std::uint32_t Scanner::intern_guard() {
   if (const std::uint32_t known = guard_ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
   const auto guard = static_cast<std::uint32_t>(guards_.size());
   guard_parts_ += next_guard_.size();
-  full_ = full_ || guard_parts_ > kMostGuardParts;
+  full_ = full_ || guard_parts_ > kMaxGuardParts;
   guards_.push_back(next_guard_);
   guard_ids_.insert(hash.bits(), guard);
   return guard;
@@ -108,7 +108,7 @@ std::optional<std::uint32_t> Scanner::step_guard(std::uint32_t guard, std::uint8
     if (terminals_->accepting(terminal, after)) return std::nullopt;
     if (!terminals_->ended(terminal, after)) next_guard_.push_back({terminal, after});
   }
-  if (next_guard_.size() > kMostGuard) return std::nullopt;
+  if (next_guard_.size() > kMaxGuard) return std::nullopt;
   return intern_guard();
 }
 
@@ -177,13 +177,13 @@ Scanner::State Scanner::without_names(State state, ByteSet& differ) {
 }
 
 Scanner::State Scanner::twin(State state, std::uint32_t* length) {
-  constexpr std::uint32_t kLeastAtStart = 16, kLeast = 2;
+  constexpr std::uint32_t kMinAtStart = 16, kMin = 2;
   const Row row = rows_[state];
   if (row.count != 1 || row.longest || accepting(state) || guarded(state)) return state;
   const Part part = parts_[row.first];
   const Terminals::Place twin = terminals_->twin({part.terminal, part.state}, length);
   // few tokens begin a terminal, or have one character: a walk finds those faster
-  if (twin.terminal == part.terminal || *length < (row.fresh ? kLeastAtStart : kLeast)) return state;
+  if (twin.terminal == part.terminal || *length < (row.fresh ? kMinAtStart : kMin)) return state;
   const Part made{twin.terminal, twin.state};
   return intern(row.fresh, {&made, 1}, {});
 }

@@ -12,15 +12,15 @@ namespace aici::detail {
 namespace {
 
 /// Maximum number of captures, since a request has a limited number of variables.
-constexpr std::size_t kMost = 256;
+constexpr std::size_t kMax = 256;
 
 }  // namespace
 
 void write_captures(std::span<const Capture> captures) {
-  if (captures.size() > kMost) {
-    log("warning: only the first " + std::to_string(kMost) + " captures of " + std::to_string(captures.size()) +
+  if (captures.size() > kMax) {
+    log("warning: only the first " + std::to_string(kMax) + " captures of " + std::to_string(captures.size()) +
         " are written to variables\n");
-    captures = captures.first(kMost);
+    captures = captures.first(kMax);
   }
   std::map<std::string_view, std::size_t> counts, done;
   for (const Capture& capture : captures) counts[capture.name]++;

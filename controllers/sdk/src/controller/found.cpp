@@ -22,7 +22,7 @@ void FoundTexts::add(std::span<const char> text) {
   std::size_t same = 0;
   while (same < most && text[same] == last_[same]) same++;
   const std::uint16_t head[] = {static_cast<std::uint16_t>(same), static_cast<std::uint16_t>(text.size() - same)};
-  if (bytes_.size() + sizeof head + head[1] > kMostBytes) return;
+  if (bytes_.size() + sizeof head + head[1] > kMaxBytes) return;
   append(bytes_, head, sizeof head);
   append(bytes_, text.data() + same, head[1]);
   last_.resize(same);

@@ -21,7 +21,7 @@ class Nest {
     std::size_t at = 0;    ///< where it begins
     std::vector<Sequence> alternatives{Sequence()};
   };
-  static constexpr std::size_t kMostLevels = 10'000;
+  static constexpr std::size_t kMaxLevels = 10'000;
 
   Nest() : levels_(1) {}
 
@@ -30,8 +30,8 @@ class Nest {
   Sequence& sequence() { return levels_.back().alternatives.back(); }
   void next_alternative() { levels_.back().alternatives.emplace_back(); }
   void open(const Source& source, char close, std::size_t at) {
-    if (levels_.size() > kMostLevels)
-      source.fail(at, "brackets are nested deeper than " + std::to_string(kMostLevels) + ": move some into a rule");
+    if (levels_.size() > kMaxLevels)
+      source.fail(at, "brackets are nested deeper than " + std::to_string(kMaxLevels) + ": move some into a rule");
     levels_.push_back({close, at});
   }
   /// Ends the innermost level.

@@ -9,7 +9,7 @@ namespace aici::front {
 namespace {
 
 /// Maximum number of warnings about rules. (Finding the position of a warning takes time: lines are counted.)
-constexpr std::size_t kMostWarnings = 20;
+constexpr std::size_t kMaxWarnings = 20;
 
 /// Returns the number of characters to change, insert, delete, or swap with the next one.
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -109,12 +109,12 @@ void Rules::check_texts(std::string_view start) const {
   std::size_t warnings = 0;
   for (const Entry* entry : in_order()) {
     const auto& [name, rule] = *entry;
-    if (rule.quiet || (used[rule.rule] && has_text(rule.rule)) || ++warnings > kMostWarnings) continue;
+    if (rule.quiet || (used[rule.rule] && has_text(rule.rule)) || ++warnings > kMaxWarnings) continue;
     warn(source_, rule.at, used[rule.rule] ? name + " matches no text, so what needs it is removed"
                                            : "the rule " + name + " is not used");
   }
-  if (warnings > kMostWarnings)
-    log("warning: the same applies to " + std::to_string(warnings - kMostWarnings) + " more rules\n");
+  if (warnings > kMaxWarnings)
+    log("warning: the same applies to " + std::to_string(warnings - kMaxWarnings) + " more rules\n");
 }
 
 }  // namespace aici::front

@@ -29,8 +29,8 @@ std::vector<TokenId> take_tokens(Source& source, std::string* text) {
       const TokenId first = take_number(source, vocab.size() - 1);
       TokenId last = first;
       if (source.accept("-")) last = is_digit(source.peek()) ? take_number(source, vocab.size() - 1) : 0;
-      if (last < first || last - first >= kMostTokens || all.size() >= kMostTokens)
-        source.fail(at, "a list has at most " + std::to_string(kMostTokens) + " tokens, in rising order");
+      if (last < first || last - first >= kMaxTokens || all.size() >= kMaxTokens)
+        source.fail(at, "a list has at most " + std::to_string(kMaxTokens) + " tokens, in rising order");
       for (TokenId token = first; token <= last; token++) all.push_back(token);
     } while (source.accept(","));
     if (!source.accept("]>") || source.at() != end) source.fail(at, "numbers of tokens are written as in <[12,20-24]>");
@@ -53,8 +53,8 @@ std::vector<TokenId> take_tokens(Source& source, std::string* text) {
 cfg::Expr one_of(cfg::Grammar& grammar, const Source& source, const std::vector<TokenId>& tokens, std::size_t at) {
   std::vector<cfg::Expr> all;
   for (const TokenId token : tokens) all.push_back(grammar.token(token));
-  if (grammar.tokens().size() > kMostTokens)
-    source.fail(at, "the grammar has more than " + std::to_string(kMostTokens) + " special tokens");
+  if (grammar.tokens().size() > kMaxTokens)
+    source.fail(at, "the grammar has more than " + std::to_string(kMaxTokens) + " special tokens");
   return grammar.choice(all);
 }
 

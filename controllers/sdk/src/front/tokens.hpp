@@ -12,7 +12,7 @@
 namespace aici::front {
 
 /// Maximum number of special tokens in a list, and in a grammar, since each is tried for each mask.
-inline constexpr std::size_t kMostTokens = 256;
+inline constexpr std::size_t kMaxTokens = 256;
 
 /// Reads a token, such as <think> or <[12,20-24]>. Returns the special tokens that it stands for; for one token of text,
 /// stores its text instead. Fails if the vocabulary has no such token.

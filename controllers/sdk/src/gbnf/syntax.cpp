@@ -19,7 +19,7 @@ using Kind = GbnfNode::Kind;
 using Nest = front::Nest<Part>;
 
 /// Maximum count of a repetition, since counted repetitions are expanded.
-constexpr std::uint32_t kMostTimes = 10'000;
+constexpr std::uint32_t kMaxTimes = 10'000;
 
 bool is_name(char c) { return front::is_word(c) || c == '-'; }
 
@@ -145,11 +145,11 @@ class Reader {
 
   void read_counts(std::size_t at, std::uint32_t* least, std::uint32_t* most) {
     if (!front::is_digit(source_.peek())) source_.fail(at, "a repetition is {3}, {3,} or {3,5}");
-    *least = front::take_number(source_, kMostTimes);
+    *least = front::take_number(source_, kMaxTimes);
     if (!source_.accept(","))
       *most = *least;
     else if (front::is_digit(source_.peek()))
-      *most = front::take_number(source_, kMostTimes);
+      *most = front::take_number(source_, kMaxTimes);
     if (!source_.accept("}")) source_.fail(at, "a repetition is {3}, {3,} or {3,5}");
     if (*most < *least) source_.fail(at, "this repetition is empty: its minimum is above its maximum");
   }

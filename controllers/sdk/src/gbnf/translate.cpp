@@ -23,10 +23,10 @@ using Kind = GbnfNode::Kind;
 
 constexpr const char* kStart = "root";
 /// Limits on a pattern: states with repetitions expanded, and nesting of groups. The engine combines larger parts.
-constexpr std::uint64_t kMostStates = 400;
-constexpr unsigned kMostGroups = 40;
+constexpr std::uint64_t kMaxStates = 400;
+constexpr unsigned kMaxGroups = 40;
 /// Limits on states of patterns that are inlined where a rule is called: of one pattern, and of all.
-constexpr std::uint64_t kMostCopied = 100, kMostCopies = 100'000;
+constexpr std::uint64_t kMaxCopied = 100, kMaxCopies = 100'000;
 
 /// The translation of a part of the grammar: a pattern (a literal is one, too) or an expression.
 struct Piece {
@@ -89,7 +89,7 @@ class Translator {
     name_ = rule.name;
     for (Part part = firsts_[number]; part <= rule.body; part++) pieces_[part] = piece_of(syntax_.nodes[part]);
     Piece& body = pieces_[rule.body];
-    copied_[number] = body.is_pattern && body.states <= kMostCopied && rule.name != kStart;
+    copied_[number] = body.is_pattern && body.states <= kMaxCopied && rule.name != kStart;
     rules_.enter(rule.name, rule.at);
     rules_.define(expr_of(body, rule.at));
   }
@@ -97,7 +97,7 @@ class Translator {
   Piece piece_of(const GbnfNode& node) {
     switch (node.kind) {
       case Kind::kLiteral:
-        if (node.text.size() > kMostStates) return {.expr = grammar_.literal(node.text)};
+        if (node.text.size() > kMaxStates) return {.expr = grammar_.literal(node.text)};
         return {true, front::pattern_of(node.text), node.text, node.text.size()};
       case Kind::kClass: return {true, node.text, {}, 1 + node.text.size() / 64};
       case Kind::kCall: return call(node);
@@ -116,7 +116,7 @@ class Translator {
   Piece call(const GbnfNode& node) {
     const std::uint32_t number = numbers_.find(node.text)->second;
     const Piece& body = pieces_[syntax_.rules[number].body];
-    if (copied_[number] && copies_ + body.states <= kMostCopies) {
+    if (copied_[number] && copies_ + body.states <= kMaxCopies) {
       copies_ += body.states;
       return body;
     }
@@ -132,7 +132,7 @@ class Translator {
     };
     for (const Part part : node.parts) {
       const Piece& next = pieces_[part];
-      if (!next.is_pattern || run.states + next.states > kMostStates) flush();
+      if (!next.is_pattern || run.states + next.states > kMaxStates) flush();
       if (!next.is_pattern) {
         parts.push_back(next.expr);
         continue;
@@ -162,11 +162,11 @@ class Translator {
     };
     for (const Part part : node.parts) {
       const Piece& next = pieces_[part];
-      if (!next.is_pattern || next.groups >= kMostGroups) {
+      if (!next.is_pattern || next.groups >= kMaxGroups) {
         others.push_back(expr_of(next, node.at));
         continue;
       }
-      if (all.states + next.states > kMostStates) flush();
+      if (all.states + next.states > kMaxStates) flush();
       all.pattern += (all.pattern.empty() ? "(?:" : "|") + next.pattern;
       all.states += next.states + 1;
       all.groups = std::max(all.groups, next.groups);
@@ -183,7 +183,7 @@ class Translator {
     if (node.most == 0) return {true, "", ""};
     const Piece& one = pieces_[node.parts[0]];
     const std::uint64_t times = node.most == kNoLimit ? node.least + 1ull : node.most;
-    if (!one.is_pattern || one.groups >= kMostGroups || one.states * times > kMostStates)
+    if (!one.is_pattern || one.groups >= kMaxGroups || one.states * times > kMaxStates)
       return {.expr = front::repeated(grammar_, expr_of(one, node.at), node.least, node.most, name_)};
     Piece made{true, "(?:" + one.pattern + "){" + std::to_string(node.least), {}, one.states * times, one.groups + 1};
     if (node.most == kNoLimit)

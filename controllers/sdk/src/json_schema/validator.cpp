@@ -7,7 +7,7 @@
 namespace aici::json_schema {
 namespace {
 
-constexpr std::uint32_t kMostDepth = 40;
+constexpr std::uint32_t kMaxDepth = 40;
 constexpr std::uint32_t kDigits = 1000;
 
 bool equal_within(const Document& document, Value a, Value b, std::uint32_t depth) {
@@ -100,7 +100,7 @@ std::optional<bool> Validator::meets(Value value, const Goal& goal) {
 
 Validator::Answer Validator::meets(Value value, Value schema) {
   if (!document_.is(schema, Kind::kObject)) return of(document_.is(schema, Kind::kTrue));
-  if (depth_ == kMostDepth) return Answer::kUnknown;
+  if (depth_ == kMaxDepth) return Answer::kUnknown;
   depth_++;
   Answer all = Answer::kYes;
   const bool alone = schemas_.draft(schema) <= Draft::k7 && document_.find(schema, "$ref") != kNone;

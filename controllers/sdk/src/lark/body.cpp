@@ -16,7 +16,7 @@ using Kind = LarkNode::Kind;
 namespace {
 
 /// Maximum count of a repetition, since counted repetitions are expanded.
-constexpr std::uint32_t kMostTimes = 10'000;
+constexpr std::uint32_t kMaxTimes = 10'000;
 
 }  // namespace
 
@@ -158,10 +158,10 @@ Part LarkBody::read_postfix(Part part) {
     source_.move(1);
     skip_lark_spaces(source_);
     if (!front::is_digit(source_.peek())) source_.fail(at, "a repetition is ~3 or ~3..5");
-    least = most = front::take_number(source_, kMostTimes);
+    least = most = front::take_number(source_, kMaxTimes);
     if (source_.accept("..")) {
       if (!front::is_digit(source_.peek())) source_.fail(at, "a repetition is ~3 or ~3..5");
-      most = front::take_number(source_, kMostTimes);
+      most = front::take_number(source_, kMaxTimes);
     }
   } else if (source_.accept("{")) {
     read_counts(at, &least, &most);
@@ -179,11 +179,11 @@ Part LarkBody::read_postfix(Part part) {
 /// Reads {3}, {3,}, {,5} or {3,5}.
 void LarkBody::read_counts(std::size_t at, std::uint32_t* least, std::uint32_t* most) {
   const bool has_least = front::is_digit(source_.peek());
-  if (has_least) *least = front::take_number(source_, kMostTimes);
+  if (has_least) *least = front::take_number(source_, kMaxTimes);
   if (!source_.accept(","))
     *most = *least;
   else if (front::is_digit(source_.peek()))
-    *most = front::take_number(source_, kMostTimes);
+    *most = front::take_number(source_, kMaxTimes);
   else if (!has_least)
     source_.fail(at, "a repetition is {3}, {3,}, {,5} or {3,5}");
   if (!source_.accept("}")) source_.fail(at, "a repetition is {3}, {3,}, {,5} or {3,5}");

@@ -14,7 +14,7 @@ using front::Source;
 namespace {
 
 /// Maximum nesting of and(), or() and not(). The reader recurses.
-constexpr unsigned kMostNested = 32;
+constexpr unsigned kMaxNested = 32;
 
 std::uint64_t ones(unsigned count) { return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1; }
 
@@ -102,7 +102,7 @@ LarkCondition read_condition(Source& source, unsigned nested) {
   using Kind = LarkCondition::Kind;
   skip_lark_spaces(source);
   const std::size_t at = source.at();
-  if (nested > kMostNested) source.fail(at, "conditions are nested deeper than " + std::to_string(kMostNested));
+  if (nested > kMaxNested) source.fail(at, "conditions are nested deeper than " + std::to_string(kMaxNested));
   std::string_view name = take_lark_name(source);
   skip_lark_spaces(source);
   if (name == "true") {

@@ -119,8 +119,8 @@ std::string LarkPatterns::make(const LarkNode& node) {
       return all + "}";
     }
     case Kind::kChunks:
-      if (node.chunks.size() > kMostChunks)
-        source_.fail(node.at, "%regex with more than " + std::to_string(kMostChunks) + " pieces is only possible alone " +
+      if (node.chunks.size() > kMaxChunks)
+        source_.fail(node.at, "%regex with more than " + std::to_string(kMaxChunks) + " pieces is only possible alone " +
                                   "in a terminal that no other one names, or in a rule");
       return chunks_pattern(node.chunks);
     case Kind::kLark: source_.fail(node.at, "%lark cannot be in a terminal: it is not a regular expression");

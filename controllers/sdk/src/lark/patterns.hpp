@@ -17,7 +17,7 @@ namespace aici::lark {
 class LarkPatterns {
  public:
   /// Maximum number of chunks of %regex in one regular expression, in which they become nested groups.
-  static constexpr std::size_t kMostChunks = 90;
+  static constexpr std::size_t kMaxChunks = 90;
 
   /// Fails if a terminal is not regular (it names a rule or itself), or if it is too long when it is expanded.
   LarkPatterns(const LarkSyntax& syntax, const front::Source& source);

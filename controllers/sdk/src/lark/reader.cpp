@@ -109,28 +109,28 @@ class Reader {
 
   /// Reads the name of a capture.
   std::string read_capture() {
-    constexpr std::size_t kMost = 100;
+    constexpr std::size_t kMax = 100;
     const std::size_t at = source_.at();
     if (source_.peek() != '"') source_.fail_here("the name of the capture in double quotes");
     std::string name = take_lark_text(source_);
-    if (name.empty() || name.size() > kMost) source_.fail(at, "the name of a capture has 1 to " + std::to_string(kMost) + " bytes");
+    if (name.empty() || name.size() > kMax) source_.fail(at, "the name of a capture has 1 to " + std::to_string(kMax) + " bytes");
     return name;
   }
 
   /// Returns the temperature as MidResult::with_temperature takes it.
   float read_temperature() {
-    constexpr std::uint32_t kMost = 100;
-    constexpr std::size_t kMostDigits = 6;
+    constexpr std::uint32_t kMax = 100;
+    constexpr std::size_t kMaxDigits = 6;
     const std::size_t at = source_.at();
     if (!front::is_digit(source_.peek())) source_.fail_here("a number such as 0.5");
-    auto value = static_cast<float>(front::take_number(source_, kMost));
+    auto value = static_cast<float>(front::take_number(source_, kMax));
     if (source_.accept(".")) {
       float unit = 1;
       const std::size_t from = source_.at();
-      for (; front::is_digit(source_.peek()) && source_.at() - from < kMostDigits; source_.move(1))
+      for (; front::is_digit(source_.peek()) && source_.at() - from < kMaxDigits; source_.move(1))
         value += static_cast<float>(source_.peek() - '0') * (unit /= 10);
     }
-    if (value > kMost) source_.fail(at, "a temperature is at most 100");
+    if (value > kMax) source_.fail(at, "a temperature is at most 100");
     return value == 0 ? AICI_GREEDY : value;
   }
 

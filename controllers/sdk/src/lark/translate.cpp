@@ -31,11 +31,11 @@ using Kind = LarkNode::Kind;
 
 constexpr const char* kStart = "start";
 /// Maximum number of warnings about terminals. (Finding the position of a warning takes time: lines are counted.)
-constexpr int kMostWarnings = 20;
+constexpr int kMaxWarnings = 20;
 /// Maximum number of nested grammars, and their maximum depth. The code recurses.
-constexpr std::size_t kMostNested = 64, kMostDepth = 8;
+constexpr std::size_t kMaxNested = 64, kMaxDepth = 8;
 /// Maximum number of nodes in all instances of rules with a parameter.
-constexpr std::size_t kMostNodes = 500'000;
+constexpr std::size_t kMaxNodes = 500'000;
 
 /// What all grammars in one text share: `ignored` are the patterns that the outermost one ignores.
 struct Shared {
@@ -79,9 +79,9 @@ class Translator {
 
   /// Reads a nested grammar, which has names of its own.
   Expr nested(const LarkNode& node) {
-    if (shared_.nested == kMostNested || shared_.depth == kMostDepth)
-      source_.fail(node.at, "there are more than " + std::to_string(kMostNested) + " grammars in this one, or one is deeper "
-                            "than " + std::to_string(kMostDepth) + ": write rules instead");
+    if (shared_.nested == kMaxNested || shared_.depth == kMaxDepth)
+      source_.fail(node.at, "there are more than " + std::to_string(kMaxNested) + " grammars in this one, or one is deeper "
+                            "than " + std::to_string(kMaxDepth) + ": write rules instead");
     shared_.nested++, shared_.depth++;
     const std::string text = at_its_place(node);
     Source source(text);
@@ -106,7 +106,7 @@ class Translator {
       if (node.kind == Kind::kName) used.insert(node.text);
     int warnings = 0;
     for (const LarkDefinition& terminal : syntax_.terminals)
-      if (!used.contains(terminal.name) && warnings++ < kMostWarnings)
+      if (!used.contains(terminal.name) && warnings++ < kMaxWarnings)
         front::warn(source_, terminal.at, "the terminal " + terminal.name + " is not used");
   }
 
@@ -157,10 +157,10 @@ class Translator {
     const std::uint64_t value = (*node.parameter)(parameter_.value_or(0));
     if (instances.values.insert(value).second) {
       size_ += 1 + instances.rule->body - instances.rule->first;
-      if (size_ > kMostNodes)
+      if (size_ > kMaxNodes)
         source_.fail(instances.rule->at, "the parameter of " + node.text + " takes too many values (" +
                                              std::to_string(instances.values.size()) +
-                                             " so far): the rules may have " + std::to_string(kMostNodes) +
+                                             " so far): the rules may have " + std::to_string(kMaxNodes) +
                                              " parts for all values together");
       open_.emplace_back(instances.rule, value);
     }
@@ -252,7 +252,7 @@ class Translator {
       for (const std::string& chunk : node.chunks) text += chunk;
       return grammar_.substring(Substrings(text));
     }
-    if (node.chunks.size() <= LarkPatterns::kMostChunks) return terminal(patterns_.of(part), node.at);
+    if (node.chunks.size() <= LarkPatterns::kMaxChunks) return terminal(patterns_.of(part), node.at);
     grammar_.set_lexemes(Lexemes::kAnywhere);
     const cfg::Rule all = grammar_.declare(name_);
     Expr behind = grammar_.empty();

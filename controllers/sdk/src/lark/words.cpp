@@ -15,7 +15,7 @@ constexpr std::string_view kLetters = "nrtvfb\\\"/", kMeanings = "\n\r\t\v\f\b\\
 constexpr std::string_view kFlags = "imsxu";
 
 /// Maximum length of the text between the name of a rule and its colon.
-constexpr std::size_t kMostAttributes = 400;
+constexpr std::size_t kMaxAttributes = 400;
 
 bool is_surrogate(char32_t c) { return c >= 0xD800 && c < 0xE000; }
 
@@ -88,7 +88,7 @@ bool at_lark_definition(Source& source) {
   const std::size_t from = source.at();
   bool found = false;
   source.accept("::_");
-  while (named && !source.at_end() && source.at() - from < kMostAttributes) {
+  while (named && !source.at_end() && source.at() - from < kMaxAttributes) {
     const char c = source.peek();
     if ((found = c == ':' && source.peek(1) != ':')) break;
     const bool blank = c == ' ' || c == '\t', priority = c == '.' && source.peek(1) != '.';

@@ -66,7 +66,7 @@ bool Lexer::can_be_separated(State state) {
 Lexer::State Lexer::follow(State behind) {
   std::vector<State> guard = guards_[rows_[behind].guard];
   guard.push_back(without_guard(behind));
-  if (guard.size() > kMostGuard) return kDead;
+  if (guard.size() > kMaxGuard) return kDead;
   const State state = with_guard(kInitial, intern_guard(std::move(guard)));
   rows_[state].accepted = kNoTerminal;
   return state;
@@ -77,7 +77,7 @@ std::uint32_t Lexer::intern_guard(std::vector<State> guard) {
   guard.erase(std::unique(guard.begin(), guard.end()), guard.end());
   const auto known = std::ranges::find(guards_, guard) - guards_.begin();
   if (static_cast<std::size_t>(known) == guards_.size()) guards_.push_back(std::move(guard));
-  full_ = full_ || guards_.size() > kMostGuards;
+  full_ = full_ || guards_.size() > kMaxGuards;
   return static_cast<std::uint32_t>(known);
 }
 
@@ -127,7 +127,7 @@ Lexer::State Lexer::intern(std::uint32_t node, std::span<const Part> parts, std:
            std::ranges::equal(std::span(parts_).subspan(row.first, row.count), parts);
   };
   if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
-  if (rows_.size() == kMostStates) {
+  if (rows_.size() == kMaxStates) {
     full_ = true;
     return kDead;
   }
@@ -164,7 +164,7 @@ void Lexer::add_patterns(const Row& row, std::vector<std::uint32_t>& set) const 
 std::uint32_t Lexer::find_reachable(State state) {
   // A keyword is accepted wherever it is complete. A pattern may lose to another one in all texts that it still
   // matches, so it counts only after it has been seen to win. Most patterns win within a byte or two.
-  constexpr std::size_t kMostSeen = 256;
+  constexpr std::size_t kMaxSeen = 256;
   std::vector<std::uint32_t> found = sets_.empty(), separable = found, alive = found, unused = found;
   if (rows_[state].node) add_keywords(rows_[state].node, alive, unused);
   // behind a guard, a keyword has to be seen, too
@@ -172,7 +172,7 @@ std::uint32_t Lexer::find_reachable(State state) {
   add_patterns(rows_[state], alive);
   std::vector<State> seen{state};
   for (std::size_t at = 0; at < seen.size() && separable != alive; at++) {
-    if (seen.size() > kMostSeen) {
+    if (seen.size() > kMaxSeen) {
       found = alive;  // too far to search: assume that all are reachable
       break;
     }
@@ -206,7 +206,7 @@ std::vector<Lexer::State> Lexer::next_lexemes(State state) {
 }
 
 std::optional<std::vector<Lexer::Ending>> Lexer::endings(State state) {
-  constexpr std::size_t kMostSeen = 1024;
+  constexpr std::size_t kMaxSeen = 1024;
   std::vector<Ending> found;
   std::vector<State> seen{state};
   for (std::size_t at = 0; at < seen.size(); at++) {
@@ -217,7 +217,7 @@ std::optional<std::vector<Lexer::Ending>> Lexer::endings(State state) {
     for (unsigned byte = 0; byte < 256; byte++) {
       const State next = append(seen[at], static_cast<std::uint8_t>(byte));
       if (next != kDead && std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
-      if (seen.size() > kMostSeen) return std::nullopt;
+      if (seen.size() > kMaxSeen) return std::nullopt;
     }
   }
   return found;

@@ -11,9 +11,9 @@ using lexer::Lexer;
 
 namespace {
 /// Maximum number of different loops. Grammars have a few dozen.
-constexpr std::size_t kMostLoops = 1024;
+constexpr std::size_t kMaxLoops = 1024;
 /// Maximum number of lists of readings, and of readings in a list.
-constexpr std::size_t kMostSeveral = 4096, kMostReadings = 16;
+constexpr std::size_t kMaxSeveral = 4096, kMaxReadings = 16;
 }  // namespace
 
 Parser::Parser(Tables tables, Lexer lexer, lexer::Terminal ignored)
@@ -56,7 +56,7 @@ const std::optional<std::vector<Lexer::Ending>>& Parser::Own::endings(Lexer::Sta
 /// read as one, so a text that the parser allows may be impossible. This searches for a complete text, lexeme by
 /// lexeme. If that is too far to search, it assumes that there is one.
 bool Parser::Own::search(State first) {
-  constexpr std::size_t kMostSeen = 256;  // about 2 ms
+  constexpr std::size_t kMaxSeen = 256;  // about 2 ms
   struct Seen {
     State state;
     std::size_t from;
@@ -81,7 +81,7 @@ bool Parser::Own::search(State first) {
         const State next = pack(stack, lexer);
         const auto found = has_end_.find(next);
         if (here == Known::kAlive || (found != has_end_.end() && found->second)) return success(at);
-        if (stack >= kMostStacks - 1 || seen.size() == kMostSeen) return success(at);
+        if (stack >= kMaxStacks - 1 || seen.size() == kMaxSeen) return success(at);
         if (found == has_end_.end() && known.insert(next).second) seen.push_back({next, at});
       }
     }
@@ -104,7 +104,7 @@ Parser::State Parser::Own::append(State state, std::uint8_t byte) {
     if (is_several(state) || lexer_.guarded(state & kLexerMask)) return append_several(state, byte);
     stack = after_lexeme(state);
     if (stack == Stacks::kNone) return 0;
-    if (stack >= kMostStacks) {
+    if (stack >= kMaxStacks) {
       full_ = true;
       return 0;
     }
@@ -128,7 +128,7 @@ void Parser::Own::read(State state, std::uint8_t byte, std::vector<State>& readi
   };
   if (next != Lexer::kDead && alive(state >> kLexerBits, next)) add(state >> kLexerBits, next);
   const Stacks::Stack after = lexer_.accepted(next) == kNoTerminal ? after_lexeme(state) : Stacks::kNone;
-  full_ = full_ || after >= kMostStacks;
+  full_ = full_ || after >= kMaxStacks;
   if (after == Stacks::kNone || full_) return;
   // most bytes begin nothing there, and a guard costs a state
   const Lexer::State first = lexer_.append(Lexer::kInitial, byte);
@@ -146,7 +146,7 @@ Parser::State Parser::Own::append_several(State state, std::uint8_t byte) {
   if (found.size() <= 1) return found.empty() ? 0 : found.front();
   const auto known = static_cast<std::size_t>(std::ranges::find(several_, found) - several_.begin());
   if (known == several_.size()) {
-    if (known >= kMostSeveral || found.size() > kMostReadings) {
+    if (known >= kMaxSeveral || found.size() > kMaxReadings) {
       full_ = true;
       return 0;
     }
@@ -169,7 +169,7 @@ std::uint16_t Parser::Own::find_loop(std::uint32_t viable, Lexer::State lexer) {
   const auto known = std::find(loops_.begin() + 1, loops_.end(), found);
   const auto number = static_cast<std::uint16_t>(known - loops_.begin());
   if (known != loops_.end()) return number;
-  if (loops_.size() > kMostLoops) return 1;  // the loop that holds for no text
+  if (loops_.size() > kMaxLoops) return 1;  // the loop that holds for no text
   loops_.push_back(found);
   return number;
 }
@@ -184,7 +184,7 @@ Parser::State Parser::Own::restart(State state, std::uint8_t byte) {
   if (state == 0 || is_several(state) || lexer_.guarded(state & kLexerMask)) return 0;
   if (lexer_.append(state & kLexerMask, byte) != Lexer::kDead) return 0;
   const Stacks::Stack stack = after_lexeme(state);
-  return stack == Stacks::kNone || stack >= kMostStacks ? 0 : pack(stack, Lexer::kInitial);
+  return stack == Stacks::kNone || stack >= kMaxStacks ? 0 : pack(stack, Lexer::kInitial);
 }
 
 std::uint32_t Parser::Own::append_inside(std::uint32_t state, std::uint8_t byte) {
@@ -206,7 +206,7 @@ std::uint32_t Parser::Own::append_inside(std::uint32_t state, std::uint8_t byte)
 
 bool Parser::Own::compact(State* state) {
   constexpr std::size_t kKept = 1 << 14;
-  if (*state == 0 || is_several(*state) || (stacks_.size() < kKept && several_.size() < kMostSeveral / 4)) return false;
+  if (*state == 0 || is_several(*state) || (stacks_.size() < kKept && several_.size() < kMaxSeveral / 4)) return false;
   has_end_.clear(), several_.clear();
   // before the first byte, everything that is missing can be built again
   if (*state == pack(Stacks::kInitial, Lexer::kInitial)) full_ = false;

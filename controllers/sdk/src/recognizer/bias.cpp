@@ -5,7 +5,7 @@ namespace aici::detail {
 namespace {
 
 /// Each excluded kind costs one pass over a mask. With more excluded kinds than this, a slice and the walk are faster.
-constexpr int kMostExcluded = 12;
+constexpr int kMaxExcluded = 12;
 /// Number of words processed at a time; they fit into the first-level cache.
 constexpr std::uint32_t kBlock = 256;
 
@@ -27,7 +27,7 @@ Signature start_with_slice(const Vocabulary& vocab, Signature kinds, std::uint32
 Signature start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* out) {
   const Signature all = ((1u << vocab.classes().count) - 1) | kWellFormedUtf8 | kOtherBytes;
   const Signature excluded = all & ~kinds;
-  if (__builtin_popcount(excluded) > kMostExcluded) return start_with_slice(vocab, kinds, out);
+  if (__builtin_popcount(excluded) > kMaxExcluded) return start_with_slice(vocab, kinds, out);
   const std::uint32_t words = vocab.mask_words();
   const std::uint32_t* text = vocab.text_mask();
   for (std::uint32_t from = 0; from < words; from += kBlock) {

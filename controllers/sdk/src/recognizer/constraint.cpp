@@ -14,11 +14,11 @@ void fail_stuck() {
 
 namespace {
 /// Limits of the kept answers, and of the bytes of the recognizer's states.
-constexpr std::size_t kMostKept = 2048, kMostStates = 1 << 20;
+constexpr std::size_t kMaxKept = 2048, kMaxStates = 1 << 20;
 }  // namespace
 
 bool Warmth::has_room(const AnswerCache& cache, std::size_t states, unsigned times) const {
-  return cache.kept_bytes() < times * bytes_ && cache.num_kept() < times * kMostKept && states < times * kMostStates;
+  return cache.kept_bytes() < times * bytes_ && cache.num_kept() < times * kMaxKept && states < times * kMaxStates;
 }
 
 bool tokenizer_is_exact() { return capability(Capability::tokenizer) != 0; }

@@ -15,21 +15,21 @@ std::span<const ByteRange> Frontier::bytes(std::uint8_t missing) {
 }
 
 bool Frontier::add(std::uint32_t number, std::uint8_t missing, unsigned cost) {
-  if (seen_.size() == kMost) return false;
+  if (seen_.size() == kMax) return false;
   Hasher hash;
   hash.add(number);
   const auto same = [&](std::uint32_t place) { return seen_[place].number == number; };
   if (index_.find(hash.bits(), same) != HashIndex::kNone) return false;
   const auto place = static_cast<std::uint32_t>(seen_.size());
   index_.insert(hash.bits(), place);
-  std::uint32_t& first = first_[std::min(cost, kMostCost)];
+  std::uint32_t& first = first_[std::min(cost, kMaxCost)];
   seen_.push_back({number, first, missing});
   first = place + 1;
   return true;
 }
 
 std::uint32_t Frontier::next() {
-  for (cost_ = 0; cost_ < kMostCost && first_[cost_] == 0; cost_++) {
+  for (cost_ = 0; cost_ < kMaxCost && first_[cost_] == 0; cost_++) {
   }
   const std::uint32_t place = first_[cost_] - 1;
   if (place != kNone) first_[cost_] = seen_[place].after;

@@ -17,8 +17,8 @@ const std::vector<Exit>* InnerMasks::load(std::uint32_t inner, TokenSet& out) {
 }
 
 void InnerMasks::put(std::uint32_t inner, const TokenSet& mask, std::vector<Exit> exits) {
-  if (exits.size() > kMostExits) return;
-  if (known_.size() >= kMostKnown) clear();
+  if (exits.size() > kMaxExits) return;
+  if (known_.size() >= kMaxKnown) clear();
   std::erase_if(known_, [&](const Known& known) { return known.inner == inner; });
   known_.push_back({inner, std::move(exits)});
   masks_.put(inner, {Answer::Kind::mask, mask.words()});
@@ -27,7 +27,7 @@ void InnerMasks::put(std::uint32_t inner, const TokenSet& mask, std::vector<Exit
 const TokenSet& InnerMasks::subtree(const TrieNode* node) {
   for (const auto& [known, tokens] : subtrees_)
     if (known == node) return tokens;
-  if (subtrees_.size() == kMostSubtrees) subtrees_.erase(subtrees_.begin());
+  if (subtrees_.size() == kMaxSubtrees) subtrees_.erase(subtrees_.begin());
   TokenSet& tokens = subtrees_.emplace_back(node, TokenSet()).second;
   const TokenId* const order = vocabulary().order();
   for (std::uint32_t i = node->first(); i < (node + node->subtree_size())->first(); i++) tokens.allow(order[i]);

@@ -9,7 +9,7 @@
 namespace aici {
 
 Spelling::Spelling(std::span<const std::string> texts) {
-  const auto too_long = [](const std::string& text) { return text.size() > kMost; };
+  const auto too_long = [](const std::string& text) { return text.size() > kMax; };
   if (std::any_of(texts.begin(), texts.end(), too_long)) return;
   for (const std::string& text : texts) {
     const std::vector<TokenId> tokens = tokenize(text);

@@ -10,7 +10,7 @@ namespace aici::regex {
 namespace {
 
 /// More groups than variables that can be written.
-constexpr std::size_t kMostGroups = 256;
+constexpr std::size_t kMaxGroups = 256;
 
 /// Returns a copy of some nodes with all below them, in sequence or as alternatives.
 Ast copy(const Ast& ast, Node::Kind kind, std::uint32_t offset, std::span<const NodeId> wanted) {
@@ -47,7 +47,7 @@ class Splitter {
 
   std::optional<Part> split() {
     if (ast_.groups.empty()) return made(make_regex(&ast_, limits_, &parser_, error_));
-    if (ast_.groups.size() > kMostGroups) return refuse(0, "the pattern has more than 256 named groups");
+    if (ast_.groups.size() > kMaxGroups) return refuse(0, "the pattern has more than 256 named groups");
     drop_anchors();
     for (const Ast::Group& group : ast_.groups) has_group_[group.node] = true;
     for (NodeId id = 0; id < ast_.nodes.size(); id++) {

@@ -38,13 +38,13 @@ constexpr const char* kNoText = "no text matches this pattern";
 
 /// Returns null if the automaton has neither look-arounds nor assertions, or once they are removed; else the reason.
 const char* resolve(const Ast& ast, const AssertionClasses& hidden, Program* program) {
-  constexpr std::uint32_t kMostStates = 0xffff;
+  constexpr std::uint32_t kMaxStates = 0xffff;
   bool looks = false, asserts = false;
   for (const Node& node : ast.nodes)
     looks |= node.is_look(), asserts |= node.kind == Node::Kind::kAssertion;
   if (!looks && !asserts) return nullptr;
   const auto remove = looks ? resolve_looks : resolve_assertions;
-  if (remove(hidden, program->alphabet, &program->sets, kMostStates, &program->nfa)) return nullptr;
+  if (remove(hidden, program->alphabet, &program->sets, kMaxStates, &program->nfa)) return nullptr;
   return looks ? "the pattern with its look-arounds is too large"
                : "the pattern with its anchors and word boundaries is too large";
 }

@@ -26,11 +26,11 @@ Substrings::State number_branches(detail::SuffixAutomaton& automaton) {
 }  // namespace
 
 Substrings::Substrings(std::string_view text, Unit unit) : unit_(unit), text_(text) {
-  if (text.size() > kMostBytes)
+  if (text.size() > kMaxBytes)
     fail(std::string("the text for substrings has ")
              .append(Number(static_cast<std::uint32_t>(text.size())).text())
              .append(" bytes; at most 1000000 are possible"));
-  static_assert(kMostBytes == 1'000'000);
+  static_assert(kMaxBytes == 1'000'000);
   detail::SuffixAutomaton automaton(text);
   branches_ = number_branches(automaton);
 

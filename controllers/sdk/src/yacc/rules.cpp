@@ -76,7 +76,7 @@ Alternative read_alternative(Source& source) {
 }
 
 /// A larger grammar could not become a parser within the limits of time and memory.
-constexpr std::size_t kMostRules = 8192, kMostAlternatives = 1 << 15;
+constexpr std::size_t kMaxRules = 8192, kMaxAlternatives = 1 << 15;
 
 /// Indices in `Rules::rules` by name.
 using Index = std::map<std::string, std::size_t>;
@@ -87,8 +87,8 @@ void read_rule(Source& source, Rules& rules, Index& index) {
   source.expect(":", "after the name of a rule");
   Rule rule{std::move(name.text), name.at, {}};
   do {
-    if (rule.alternatives.size() == kMostAlternatives)
-      source.fail(source.word().at, "the rule has more than " + std::to_string(kMostAlternatives) + " alternatives");
+    if (rule.alternatives.size() == kMaxAlternatives)
+      source.fail(source.word().at, "the rule has more than " + std::to_string(kMaxAlternatives) + " alternatives");
     rule.alternatives.push_back(read_alternative(source));
   } while (source.accept("|"));
   source.expect(";", "at the end of a rule");
@@ -97,8 +97,8 @@ void read_rule(Source& source, Rules& rules, Index& index) {
     for (Alternative& more : rule.alternatives) rules.rules[known->second].alternatives.push_back(std::move(more));
     return;
   }
-  if (rules.rules.size() == kMostRules)
-    source.fail(rule.at, "the grammar has more than " + std::to_string(kMostRules) + " rules");
+  if (rules.rules.size() == kMaxRules)
+    source.fail(rule.at, "the grammar has more than " + std::to_string(kMaxRules) + " rules");
   rules.rules.push_back(std::move(rule));
 }
 

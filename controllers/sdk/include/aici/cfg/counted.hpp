@@ -47,8 +47,8 @@ class Counted {
   using PlaceId = std::uint16_t;
   static constexpr PlaceId kNowhere = 0, kFirst = 1;
   /// Maximum number of pairs of a regex state and an escape state; about 2 us and 600 bytes each.
-  static constexpr std::size_t kMostPlaces = 8192;
-  static constexpr std::uint32_t kFar = 0xffffffff, kMostStates = 1u << 31;
+  static constexpr std::size_t kMaxPlaces = 8192;
+  static constexpr std::uint32_t kFar = 0xffffffff, kMaxStates = 1u << 31;
   /// The state of a text, except for its length.
   struct Place {
     regex::Regex::State regex;

@@ -90,12 +90,12 @@ class Engine {
  private:
   /// A reading is a column and a state of the scanner, or kInArray with a position in an array. So is a state with one
   /// reading; the others have kSeveral or, with positions in arrays, kMixed. Those have no rows.
-  static constexpr std::uint32_t kScannerMask = Scanner::kMost - 1, kSeveral = 1u << 31;
-  static constexpr std::uint32_t kInArray = kSeveral | 1u << 30, kMostPositions = 1u << 19;
-  static constexpr std::uint32_t kMixed = kInArray | 1u << 29, kMostMixed = 1u << 19;
+  static constexpr std::uint32_t kScannerMask = Scanner::kMax - 1, kSeveral = 1u << 31;
+  static constexpr std::uint32_t kInArray = kSeveral | 1u << 30, kMaxPositions = 1u << 19;
+  static constexpr std::uint32_t kMixed = kInArray | 1u << 29, kMaxMixed = 1u << 19;
   /// Maximum nesting of arrays with different items. The code recurses over them.
-  static constexpr std::uint32_t kMostArrayLevels = 16;
-  static constexpr std::uint32_t kMostColumns = kSeveral >> Scanner::kBits, kMostSeveral = 1u << 15;
+  static constexpr std::uint32_t kMaxArrayLevels = 16;
+  static constexpr std::uint32_t kMaxColumns = kSeveral >> Scanner::kBits, kMaxSeveral = 1u << 15;
   /// Of masks within terminals, most of which are kept as differences from each other.
   static constexpr std::size_t kInnerBytes = 96 << 10;
   using Reading = State;

@@ -116,7 +116,7 @@ class Cursor<F> {
     ForcedText text;
     State at = state_;
     std::uint8_t byte = 0;
-    while (text.bytes.size() < ForcedText::kMost && aici::forced_byte(f_, at, &byte)) {
+    while (text.bytes.size() < ForcedText::kMax && aici::forced_byte(f_, at, &byte)) {
       if constexpr (HasTokens<F>)
         if (!f_.tokens().empty() && static_cast<char>(byte) == kTokenMark) break;
       text.bytes.push_back(static_cast<char>(byte));
@@ -195,7 +195,7 @@ class Cursor<R> {
   ForcedText forced_text() {
     ForcedText text;
     std::uint8_t byte = 0;
-    while (text.bytes.size() < ForcedText::kMost && forced_byte(&byte)) {
+    while (text.bytes.size() < ForcedText::kMax && forced_byte(&byte)) {
       text.bytes.push_back(static_cast<char>(byte));
       r_.push_byte(byte);
     }

@@ -33,7 +33,7 @@ class Frontier {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
   /// Maximum number of states.
-  static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMax = 4096;
 
   /// Returns whether the state with this number is new; it then gets the next place. Beyond a limit, costs are equal.
   bool add(std::uint32_t number, std::uint8_t missing, unsigned cost);
@@ -47,7 +47,7 @@ class Frontier {
   static std::span<const ByteRange> bytes(std::uint8_t missing);
 
  private:
-  static constexpr unsigned kMostCost = 255;
+  static constexpr unsigned kMaxCost = 255;
   struct Seen {
     std::uint32_t number;
     std::uint32_t after;  ///< the one to visit after it, as in `first_`
@@ -57,7 +57,7 @@ class Frontier {
   std::vector<Seen> seen_;
   HashIndex index_;
   /// The place of the newest state with each cost that is to be visited, plus one; 0 = there is none.
-  std::uint32_t first_[kMostCost + 1] = {};
+  std::uint32_t first_[kMaxCost + 1] = {};
   unsigned cost_ = 0;
 };
 

@@ -39,7 +39,7 @@ namespace aici {
 
 struct ForcedText {
   /// More forced text than this is handled in several parts.
-  static constexpr std::size_t kMost = 512;
+  static constexpr std::size_t kMax = 512;
 
   std::string bytes;
   ByteSet next;  ///< bytes that may come after it

@@ -45,7 +45,7 @@ class FoundTexts {
   std::uint64_t hash() const;
 
  private:
-  static constexpr std::size_t kMostBytes = 30 << 10;
+  static constexpr std::size_t kMaxBytes = 30 << 10;
 
   // vectors, since a std::string would link 20 kB of the C++ library
   std::vector<char> bytes_, last_;
@@ -56,10 +56,10 @@ class FoundTexts {
 class Record {
  public:
   void append(TokenId token) {
-    if (tokens_.size() < kMost) tokens_.push_back(token);
+    if (tokens_.size() < kMax) tokens_.push_back(token);
   }
   void computed() {
-    if (tokens_.size() < kMost) places_.push_back(static_cast<std::uint32_t>(tokens_.size()));
+    if (tokens_.size() < kMax) places_.push_back(static_cast<std::uint32_t>(tokens_.size()));
   }
   void clear() { tokens_.clear(), places_.clear(); }
 
@@ -72,7 +72,7 @@ class Record {
     std::vector<char> text;        // leads from each of `states` to the next
     std::size_t smallest = 0;      // so many bytes of it are the smallest ones
     std::size_t place = 0;
-    for (std::size_t i = 0; place < places_.size() && states.size() < kMost; i++) {
+    for (std::size_t i = 0; place < places_.size() && states.size() < kMax; i++) {
       const State state = states.back();
       if (places_[place] == i && is_new(state) && place_of(listed, state) == listed.size()) {
         listed.push_back(state);
@@ -98,7 +98,7 @@ class Record {
   }
 
  private:
-  static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMax = 4096;
 
   /// Returns the size if the state is not there. (std::find would link 20 kB of the C library.)
   template <class State>

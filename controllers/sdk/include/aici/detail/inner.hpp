@@ -72,7 +72,7 @@ class InnerMasks {
 
  private:
   /// More exits than this are not remembered: walking anew costs about as much.
-  static constexpr std::size_t kMostExits = 1 << 14, kMostKnown = 256;
+  static constexpr std::size_t kMaxExits = 1 << 14, kMaxKnown = 256;
   struct Known {
     std::uint32_t inner;
     std::vector<Exit> exits;
@@ -81,7 +81,7 @@ class InnerMasks {
   const std::vector<Exit>* load(std::uint32_t inner, TokenSet& out);
 
   /// Such as the blank, the line break and the tabulator.
-  static constexpr std::size_t kMostSubtrees = 3;
+  static constexpr std::size_t kMaxSubtrees = 3;
 
   AnswerCache masks_;
   std::vector<Known> known_;

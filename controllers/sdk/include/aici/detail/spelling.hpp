@@ -26,7 +26,7 @@ namespace aici {
 class Spelling {
  public:
   /// Longer texts, in bytes, are not tokenized at once.
-  static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMax = 4096;
 
   /// Knows no text.
   Spelling() = default;

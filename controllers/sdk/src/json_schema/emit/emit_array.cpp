@@ -9,7 +9,7 @@ namespace {
 /// Optional items are nested groups; after this many items, a new rule begins.
 constexpr std::uint32_t kNested = 50;
 /// Maximum number of objects inside each other in which a property with many values is searched.
-constexpr std::uint32_t kMostLevels = 3;
+constexpr std::uint32_t kMaxLevels = 3;
 
 }  // namespace
 
@@ -47,7 +47,7 @@ bool Emitter::can_always_end(const Branch& branch) {
   if (!branch.contains.empty())
     return branch.contains.size() == 1 && branch.contains[0].min <= 1 && branch.min_items <= 1;
   return branch.min_items <= 1 ||
-         (last_named_item(branch) == 0 && has_many(branch.item_goal(0), branch.min_items, kMostLevels));
+         (last_named_item(branch) == 0 && has_many(branch.item_goal(0), branch.min_items, kMaxLevels));
 }
 
 /// Returns whether at least so many different values certainly meet the goal.

@@ -7,10 +7,10 @@ namespace aici::json_schema {
 namespace {
 
 /// Maximum number of a divisor's digits, and of its decimal places: a remainder times ten plus a digit must fit.
-constexpr std::size_t kMostDigits = 17;
-constexpr std::size_t kMostPlaces = 17;
+constexpr std::size_t kMaxDigits = 17;
+constexpr std::size_t kMaxPlaces = 17;
 /// Maximum number of rules, one for each combination of a place in the pattern and remainders.
-constexpr std::size_t kMostRules = 5000;
+constexpr std::size_t kMaxRules = 5000;
 
 /// Computes the remainder of the digits so far, without the point.
 struct Divisor {
@@ -36,7 +36,7 @@ struct Divisor {
 std::optional<Divisor> divisor_of(const Decimal& decimal, bool negated) {
   const std::size_t zeros = decimal.exponent > 0 ? static_cast<std::size_t>(decimal.exponent) : 0;
   const std::size_t places = decimal.exponent < 0 ? static_cast<std::size_t>(-decimal.exponent) : 0;
-  if (decimal.digits.size() + zeros > kMostDigits || places > kMostPlaces) return std::nullopt;
+  if (decimal.digits.size() + zeros > kMaxDigits || places > kMaxPlaces) return std::nullopt;
   Divisor out{0, static_cast<std::uint32_t>(places), negated};
   for (const char c : decimal.digits + std::string(zeros, '0'))
     out.number = out.number * 10 + static_cast<std::uint64_t>(c - '0');
@@ -88,7 +88,7 @@ cfg::Expr Emitter::multiples(const Branch& branch, const std::string& pattern) {
   };
   add({numbers->initial(), 0, std::vector<std::uint64_t>(divisors.size())});
   for (std::size_t i = 0; i < places.size(); i++) {
-    if (places.size() > kMostRules) return too_large();
+    if (places.size() > kMaxRules) return too_large();
     std::vector<Step>& out = steps.emplace_back();
     for (const char byte : std::string_view("-.0123456789")) {
       Place next = *places[i];

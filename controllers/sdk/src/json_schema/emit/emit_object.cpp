@@ -8,16 +8,16 @@ namespace aici::json_schema {
 namespace {
 
 /// Maximum number of kinds of other names, which are distinguished by the patterns that they match.
-constexpr std::size_t kMostSorts = 64;
+constexpr std::size_t kMaxSorts = 64;
 /// After this many members, the rest gets its own rule. Any member may be the first one, and for each of them the
 /// members after it are written out up to the end of the rule.
 constexpr std::size_t kShared = 64;
 /// Maximum number of constraints on some property, for all sets of which there are rules.
-constexpr std::size_t kMostSome = 4;
+constexpr std::size_t kMaxSome = 4;
 /// Maximum number of unnamed properties to count beside such constraints.
-constexpr std::uint32_t kMostRoom = 64;
+constexpr std::uint32_t kMaxRoom = 64;
 /// Maximum number of texts of each length to look at when names are counted, and maximum length.
-constexpr std::size_t kMostTexts = 64, kLongestName = 64;
+constexpr std::size_t kMaxTexts = 64, kLongestName = 64;
 constexpr const char* kTooManyUnnamed = "so many properties without a name in the schema cannot be required";
 
 }  // namespace
@@ -162,7 +162,7 @@ bool Emitter::sort_free(const Branch& branch, Free* free) {
         if (language && !Strings::compile(language->pattern, &empty, &problem) && empty) next.pop_back();
       }
     free->sorts = std::move(next);
-    if (free->sorts.size() > kMostSorts) {
+    if (free->sorts.size() > kMaxSorts) {
       problems_.unsupported(free->patterns[i].second, "too many patterns for names overlap");
       free->sorts.clear();
       return false;
@@ -251,7 +251,7 @@ bool Emitter::has_free_names(const Branch& branch, const Free& free, std::uint32
         std::vector<std::pair<regex::Regex::State, std::string>> longer;
         for (const auto& [state, text] : texts) {
           if (automaton->accepting(state) && !except.contains(text)) found.insert(text);
-          for (unsigned byte = 0; byte < 256 && longer.size() < kMostTexts; byte++)
+          for (unsigned byte = 0; byte < 256 && longer.size() < kMaxTexts; byte++)
             if (const auto next = automaton->append(state, static_cast<std::uint8_t>(byte)); !automaton->dead(next))
               longer.emplace_back(next, text + static_cast<char>(byte));
         }
@@ -275,7 +275,7 @@ cfg::Expr Emitter::rest_of_free(const Branch& branch, Free& free, Met open, Met 
   };
   if (open == 0 && kept == 0) return rest = between(rule("property", after_comma(0)), least, room);
   if (room == 0) return rest = open == 0 ? grammar_.empty() : grammar_.never();
-  if (room != Branch::kNoLimit && room > kMostRoom) {
+  if (room != Branch::kNoLimit && room > kMaxRoom) {
     problems_.unsupported(branch.some[0].where, "too many properties would have to be counted");
     return rest = grammar_.never();
   }
@@ -303,7 +303,7 @@ Emitter::Met Emitter::by_value(const Branch& branch, Met met) const {
 }
 
 cfg::Expr Emitter::object(const Branch& branch) {
-  if (branch.some.size() > kMostSome) {
+  if (branch.some.size() > kMaxSome) {
     problems_.unsupported(branch.some[0].where, "too many constraints on some property are combined");
     return grammar_.never();
   }
@@ -327,8 +327,8 @@ cfg::Expr Emitter::object(const Branch& branch) {
   std::vector<Expr> all;
   if (none) all.push_back(marks_.empty_object());
   // several properties count for a minimum only if their names differ
-  const std::uint32_t spare = branch.some.empty() ? 0 : kMostRoom;
-  const bool names_differ = !enough && branch.min_properties > 1 && branch.min_properties <= kMostRoom &&
+  const std::uint32_t spare = branch.some.empty() ? 0 : kMaxRoom;
+  const bool names_differ = !enough && branch.min_properties > 1 && branch.min_properties <= kMaxRoom &&
                             has_free && has_free_names(branch, others, branch.min_properties + spare);
   // where other names may follow, a model that begins the name of an optional property late must be able to end it;
   // otherwise it has to write another name that begins in the same way

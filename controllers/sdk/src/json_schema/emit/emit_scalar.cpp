@@ -7,7 +7,7 @@
 namespace aici::json_schema {
 namespace {
 
-constexpr std::size_t kMostExcluded = 200;
+constexpr std::size_t kMaxExcluded = 200;
 
 }  // namespace
 
@@ -97,14 +97,14 @@ cfg::Expr Emitter::number(const Branch& branch) {
   // an excluded number cuts the range in two
   for (const Decimal& number : branch.not_numbers)
     for (std::size_t i = 0; i < ranges.size(); i++) {
-      if (!ranges[i].contains(number) || ranges.size() > kMostExcluded) continue;
+      if (!ranges[i].contains(number) || ranges.size() > kMaxExcluded) continue;
       Range above = ranges[i];
       above.low = number, above.low_open = true;
       ranges[i].high = number, ranges[i].high_open = true;
       if (!above.empty()) ranges.push_back(above);
       break;
     }
-  if (ranges.size() > kMostExcluded) {
+  if (ranges.size() > kMaxExcluded) {
     problems_.unsupported(branch.numbers_at, "too many numbers are excluded");
     return grammar_.never();
   }

@@ -7,11 +7,11 @@ namespace aici::json_schema {
 namespace {
 
 /// Maximum depth of goals to examine whether they are empty: deep enough for what distinguishes alternatives.
-constexpr std::uint32_t kMostLooking = 3;
+constexpr std::uint32_t kMaxLooking = 3;
 /// When a keyword adds branches beyond this number, impossible ones are dropped before the next keyword multiplies them.
 constexpr std::size_t kManyBranches = 16;
 /// Maximum number of values of a property that may tell alternatives apart.
-constexpr std::uint32_t kMostTelling = 64;
+constexpr std::uint32_t kMaxTelling = 64;
 
 }  // namespace
 
@@ -111,7 +111,7 @@ Types Expander::possible(const Goal& goal) {
   if (goal.empty()) return kAllTypes;
   if (goal.size() == 1 && goal[0] == kNever) return 0;
   const auto known = shapes_.find(goal);
-  if (known == shapes_.end() && looking_ >= kMostLooking) return kAllTypes;
+  if (known == shapes_.end() && looking_ >= kMaxLooking) return kAllTypes;
   looking_++;
   const Shape& found = shape(goal);
   looking_--;
@@ -316,7 +316,7 @@ Value Expander::own(Value schema, std::string_view name) const {
 Value Expander::values_of(Value schema) const {
   if (const Value constant = own(schema, "const"); constant != kNone) return constant;
   const Value list = own(schema, "enum");
-  return document_.is(list, Kind::kArray) && document_.count(list) <= kMostTelling ? list : kNone;
+  return document_.is(list, Kind::kArray) && document_.count(list) <= kMaxTelling ? list : kNone;
 }
 
 /// Returns the first property with few values, which often tells alternatives apart; otherwise kNone.

@@ -7,7 +7,7 @@ namespace aici::json_schema {
 namespace {
 
 /// Maximum number of required properties to examine whether one of them distinguishes two alternatives.
-constexpr std::size_t kMostDistinguishing = 32;
+constexpr std::size_t kMaxDistinguishing = 32;
 
 }  // namespace
 
@@ -105,7 +105,7 @@ bool Expander::disjoint(Value a, Value b, const Branches& within, const std::vec
     if (!(branch.types & kObject)) continue;
     const PropertyIndex own = index_properties(branch);
     const auto lacks = [&](const std::vector<std::string_view>& names) {
-      const std::size_t count = std::min(names.size(), kMostDistinguishing);
+      const std::size_t count = std::min(names.size(), kMaxDistinguishing);
       return std::any_of(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count),
                          [&](std::string_view name) { return empty(property_goal(branch, own, name)); });
     };

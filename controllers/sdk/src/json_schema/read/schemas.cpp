@@ -91,7 +91,7 @@ void Schemas::find_ambiguous() {
   for (const auto& [key, anchor] : dynamic_) places[key.second]++;
   for (const auto& [name, count] : places)
     if (count > 1) ambiguous_.emplace(name, ambiguous_.size());
-  num_ambiguous_ = std::min(static_cast<std::uint32_t>(ambiguous_.size()), kMostAmbiguous);
+  num_ambiguous_ = std::min(static_cast<std::uint32_t>(ambiguous_.size()), kMaxAmbiguous);
   for (const auto& [key, anchor] : dynamic_)
     if (const auto found = ambiguous_.find(key.second); found != ambiguous_.end() && found->second < num_ambiguous_)
       resources_[key.first].ambiguous.emplace_back(found->second, anchor);

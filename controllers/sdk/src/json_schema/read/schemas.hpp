@@ -73,7 +73,7 @@ class Schemas {
   /// By resource and name; the dynamic anchor of `$recursiveAnchor` has no name.
   std::map<std::pair<std::uint32_t, std::string>, Value> anchors_, dynamic_;
   /// Maximum number of ambiguous names; references to others are refused.
-  static constexpr std::uint32_t kMostAmbiguous = 64;
+  static constexpr std::uint32_t kMaxAmbiguous = 64;
   std::map<std::string, std::uint32_t, std::less<>> ambiguous_;
   std::uint32_t num_ambiguous_ = 0;
 };

@@ -11,7 +11,7 @@ Scope Scopes::enter(Scope scope, Value schema) {
   if (!changed) return scope;
   const auto [known, added] = numbers_.try_emplace(targets, static_cast<Scope>(scopes_.size()));
   if (!added) return known->second;
-  if (scopes_.size() == kMost) {
+  if (scopes_.size() == kMax) {
     numbers_.erase(known);
     overflow_ = true;
     return scope;

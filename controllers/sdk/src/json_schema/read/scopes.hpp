@@ -33,8 +33,8 @@ class Scopes {
   bool overflow() const { return overflow_; }
 
  private:
-  /// Each takes up to Schemas::kMostAmbiguous values.
-  static constexpr std::size_t kMost = 4096;
+  /// Each takes up to Schemas::kMaxAmbiguous values.
+  static constexpr std::size_t kMax = 4096;
   /// The anchors by number of the name, kNone for those that no resource so far defines.
   using Targets = std::vector<Value>;
 

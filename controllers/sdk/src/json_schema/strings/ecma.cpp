@@ -24,8 +24,8 @@ namespace {
 using regex::CodepointSet;
 using Kind = EcmaNode::Kind;
 
-constexpr std::size_t kMostBranches = 256;
-constexpr std::size_t kMostText = 200'000;
+constexpr std::size_t kMaxBranches = 256;
+constexpr std::size_t kMaxText = 200'000;
 
 void append_hex(std::uint32_t number, std::string* out) {
   *out += "\\x{";
@@ -110,7 +110,7 @@ class Builder {
         escapes_ = Escapes::kLeftOut;
     for (const EcmaNode& node : tree_.nodes) {
       facts_.push_back(facts(node));
-      if ((size_ += facts_.back().text.size()) > kMostText) return refused("it is too large");
+      if ((size_ += facts_.back().text.size()) > kMaxText) return refused("it is too large");
     }
     Branch whole;
     whole.items.push_back(static_cast<std::uint32_t>(tree_.nodes.size() - 1));
@@ -194,7 +194,7 @@ Facts Builder::facts(const EcmaNode& node) const {
 bool Builder::separate(Branch from, std::vector<Branch>* out) const {
   std::vector<Branch> work{std::move(from)};
   while (!work.empty()) {
-    if (work.size() + out->size() > kMostBranches) return false;
+    if (work.size() + out->size() > kMaxBranches) return false;
     Branch branch = std::move(work.back());
     work.pop_back();
     bool split = false;

@@ -13,8 +13,8 @@ using regex::CodepointSet;
 using Kind = EcmaNode::Kind;
 
 constexpr std::uint32_t kEnd = 0xffffffff;
-constexpr std::size_t kMostGroups = 200;
-constexpr std::uint32_t kMostRepeat = 65535;
+constexpr std::size_t kMaxGroups = 200;
+constexpr std::uint32_t kMaxRepeat = 65535;
 
 CodepointSet digits() { return CodepointSet('0', '9'); }
 CodepointSet words() {
@@ -159,7 +159,7 @@ bool Parser::term() {
 }
 
 bool Parser::open() {
-  if (groups_.size() > kMostGroups) return fail("groups are nested too deeply");
+  if (groups_.size() > kMaxGroups) return fail("groups are nested too deeply");
   Group group;
   if (accept("?:")) {
   } else if (accept("?=")) {
@@ -210,7 +210,7 @@ bool Parser::quantifier() {
     max = 1;
   else if (!accept("*") && !braces(&min, &max))
     return true;
-  if (min > kMostRepeat || (max != kUnlimited && max > kMostRepeat)) return fail("a repetition this large");
+  if (min > kMaxRepeat || (max != kUnlimited && max > kMaxRepeat)) return fail("a repetition this large");
   if (min > max) return fail("a repetition whose minimum is above its maximum");
   accept("?");
   if (peek() == '*' || peek() == '+' || peek() == '?') return fail("nothing to repeat");

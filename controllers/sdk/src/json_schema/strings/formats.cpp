@@ -119,7 +119,7 @@ constexpr Format kFormats[] = {
 };
 
 /// Shorter names are too often names of their own that differ from a known one in one letter, such as `url`.
-constexpr std::size_t kLeastToCompare = 6;
+constexpr std::size_t kMinToCompare = 6;
 
 /// Returns the letters and digits of a name, in lower case.
 std::string letters(std::string_view name) {
@@ -160,7 +160,7 @@ std::string_view similar_format(std::string_view name) {
   for (const Format& format : kFormats) {
     const std::string known = letters(format.name);
     if (given == known) return format.name;
-    const bool comparable = given.size() >= kLeastToCompare && !has_digit(given) && !has_digit(known);
+    const bool comparable = given.size() >= kMinToCompare && !has_digit(given) && !has_digit(known);
     if (comparable && one_apart(given, known)) return format.name;
   }
   return {};

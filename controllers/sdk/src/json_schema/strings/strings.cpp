@@ -12,7 +12,7 @@ constexpr std::uint32_t kLongestWrittenOut = 16;
 /// The same for a repetition with something after it; such a pattern is counted as a whole.
 constexpr std::uint32_t kLongWrittenOut = 1024;
 /// Maximum length to count; a larger maxLength is replaced by this. Without one, lengths up to minLength are counted.
-constexpr std::uint32_t kMostLength = 1'000'000;
+constexpr std::uint32_t kMaxLength = 1'000'000;
 /// Maximum lengths to try where a length is combined with a pattern; the first one that works is used.
 constexpr std::uint32_t kTriedLengths[] = {1024, 256, 64};
 
@@ -127,11 +127,11 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
   const bool may_count_both = may_count && lengths == Lengths::kCounted;
   const auto count = [&](std::string pattern, std::uint32_t low, std::uint32_t high) {
     out.pattern = std::move(pattern), out.counted = true;
-    out.least = low, out.most = high == kUnlimited ? high : std::min(high, kMostLength);
+    out.least = low, out.most = high == kUnlimited ? high : std::min(high, kMaxLength);
     return out;
   };
   if (good.empty() && bad.empty()) {
-    if (branch.min_length > kMostLength) {
+    if (branch.min_length > kMaxLength) {
       *problem = "texts of this length cannot be enforced";
       return std::nullopt;
     }
@@ -152,7 +152,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
     else if (may_count_both && stretch->behind.empty() && longer_than(kLongestWrittenOut))
       return count(stretch->before + repeated(stretch->unit, 0, kUnlimited), add(stretch->fixed, low),
                    add(stretch->fixed, high));
-    else if (may_count_both && longer_than(kLongWrittenOut) && branch.min_length <= kMostLength)
+    else if (may_count_both && longer_than(kLongWrittenOut) && branch.min_length <= kMaxLength)
       return count(good[0], branch.min_length, branch.max_length);
     else
       out.pattern = stretch->before + repeated(stretch->unit, low, std::min(high, high == kUnlimited ? high : 6000u)) +

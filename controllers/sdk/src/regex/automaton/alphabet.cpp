@@ -107,7 +107,7 @@ bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits
 
 Alphabet::Rare Alphabet::rare() const {
   // Fewer than 64, so that not all characters that begin with the same bytes are rare.
-  constexpr std::uint32_t kMost = 32;
+  constexpr std::uint32_t kMax = 32;
   const auto each_interval = [&](auto visit) {
     for (std::size_t i = 0; i < intervals_.size(); i++) {
       const std::uint32_t end = i + 1 < intervals_.size() ? intervals_[i + 1].low : kMaxCodepoint + 1;
@@ -118,8 +118,8 @@ Alphabet::Rare Alphabet::rare() const {
   std::vector<std::uint32_t> sizes(num_kinds_);
   each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) { sizes[kind] += end - low; });
   Rare rare{{}, std::vector<bool>(num_kinds_)};
-  if (sizes[0] > kMost) return rare;  // kind 0 is in no class of the pattern: no state could loop with all others
-  std::uint32_t left = kMost;
+  if (sizes[0] > kMax) return rare;  // kind 0 is in no class of the pattern: no state could loop with all others
+  std::uint32_t left = kMax;
   for (std::uint32_t kind = 0; kind < num_kinds_; kind++)
     if (sizes[kind] != 0 && sizes[kind] <= left) rare.kinds[kind] = true, left -= sizes[kind];
   each_interval([&](Kind kind, std::uint32_t low, std::uint32_t end) {
@@ -169,7 +169,7 @@ Alphabet::Step Alphabet::add_node(const Step* steps) {
       hash.bits(), [&](std::uint32_t node) { return std::equal(steps, steps + 64, &steps_[node * 64]); });
   if (known != HashIndex::kNone) return static_cast<Step>(kNode | known);
   const auto node = static_cast<std::uint32_t>(below_start_.size() - 1);
-  if (node >= kMostNodes) {
+  if (node >= kMaxNodes) {
     too_many_nodes_ = true;
     return 0;
   }

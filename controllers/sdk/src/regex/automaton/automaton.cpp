@@ -53,7 +53,7 @@ Automaton::State Automaton::intern(std::span<const NfaId> set) {
 }
 
 Automaton::State Automaton::add_row(std::span<const NfaId> set, std::uint32_t hash) {
-  if (bytes() > limits_.automaton_bytes || num_states() >= kMostRows) {
+  if (bytes() > limits_.automaton_bytes || num_states() >= kMaxRows) {
     exhausted_ = true;
     return kDead;
   }

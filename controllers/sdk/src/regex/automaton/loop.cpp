@@ -165,15 +165,15 @@ Signature Automaton::find_repeating(State row) {
 
 /// Returns bits that hold for a bounded number of characters, as after `.{0,50}`. Searches the states level by level.
 Signature Automaton::find_bounded(State row, std::uint32_t* length, Levels& levels) {
-  constexpr std::uint32_t kMostLevels = 40;  // few tokens are longer
-  constexpr std::size_t kMostStates = 160;
+  constexpr std::uint32_t kMaxLevels = 40;  // few tokens are longer
+  constexpr std::size_t kMaxStates = 160;
   constexpr std::uint32_t kShort = 8;
   Signature inside = allowed_bits(row);
   std::vector<State>& home = levels.states;
   home.push_back(row);
   std::size_t next = 0;
   for (std::uint32_t level = 1; next < home.size() && inside; level++) {
-    bool end = level == kMostLevels;
+    bool end = level == kMaxLevels;
     levels.first.push_back(next);
     for (const std::size_t last = home.size(); next < last; next++) {
       each_transition(home[next], [&](Signature bits, State target) {
@@ -183,7 +183,7 @@ Signature Automaton::find_bounded(State row, std::uint32_t* length, Levels& leve
         const std::uint32_t lost = weight(inside & ~kept), given_up = weight(bits);
         // At first, much may be lost in exchange for length; later, little.
         const std::uint32_t lose_at_most = weight(inside) * (level < kShort ? 3 : 1) / 4;
-        if (home.size() == kMostStates || std::min(lost, given_up) > lose_at_most) {
+        if (home.size() == kMaxStates || std::min(lost, given_up) > lose_at_most) {
           end = true;
         } else if (lost <= given_up) {
           home.push_back(target);
@@ -239,8 +239,8 @@ void Automaton::set_loop(State state, Signature bits, std::uint32_t length) {
 /// Fills in the loops of states on later levels: what holds for some characters holds for fewer of them from there.
 /// A search from each of these states would find hardly more, unless they allow more or are near the end.
 void Automaton::share_loop(const Levels& levels, Signature bits, std::uint32_t length) {
-  constexpr std::uint32_t kLeast = 16;  // many tokens are longer than less
-  for (std::uint32_t level = 1; level < levels.first.size() && length >= level + kLeast; level++) {
+  constexpr std::uint32_t kMin = 16;  // many tokens are longer than less
+  for (std::uint32_t level = 1; level < levels.first.size() && length >= level + kMin; level++) {
     const std::size_t end = level + 1 < levels.first.size() ? levels.first[level + 1] : levels.states.size();
     for (std::size_t i = levels.first[level]; i < end; i++) {
       const State state = levels.states[i];

@@ -43,9 +43,9 @@ bool insert(List* list, std::uint32_t item) {
 }
 
 /// The work after which a pattern is too large: less than a second. What is stored counts more, which bounds memory.
-constexpr std::size_t kMostSteps = 12'000'000;
+constexpr std::size_t kMaxSteps = 12'000'000;
 /// The same for combinations of conditions at one position, and for the edges of a new state.
-constexpr std::size_t kMostCombinations = 30'000;
+constexpr std::size_t kMaxCombinations = 30'000;
 
 class LookResolver {
  public:
@@ -125,7 +125,7 @@ class LookResolver {
   void take(const Task& task, std::size_t right, const List& threads);
   void divide(std::vector<Part>* parts, NfaId state, Condition next, bool is_thread);
   bool meets(KindSetId kinds, std::size_t right) const;
-  bool too_large() const { return steps_ > kMostSteps || states_.overflow() || sets_.overflow(); }
+  bool too_large() const { return steps_ > kMaxSteps || states_.overflow() || sets_.overflow(); }
 
   const Nfa& nfa_;
   const Sides sides_;
@@ -282,7 +282,7 @@ void LookResolver::resolve_tried(const Place& place, std::size_t right, const Li
   std::vector<Task> tasks(1);
   tasks[0].open = place.conditions;
   for (const Condition c : tried) insert(&tasks[0].open, c);
-  while (!tasks.empty() && tasks.size() <= kMostCombinations && !too_large()) {
+  while (!tasks.empty() && tasks.size() <= kMaxCombinations && !too_large()) {
     Task task = std::move(tasks.back());
     tasks.pop_back();
     if (!task.open.empty())
@@ -292,7 +292,7 @@ void LookResolver::resolve_tried(const Place& place, std::size_t right, const Li
     else
       take(task, right, threads);
   }
-  if (!tasks.empty()) steps_ = kMostSteps + 1;
+  if (!tasks.empty()) steps_ = kMaxSteps + 1;
 }
 
 /// Finds out which look-behinds match up to here, and the states in which they take the next character. Returns false
@@ -405,7 +405,7 @@ void LookResolver::work_on(Task task, const Position& at, std::vector<Task>* tas
     const bool takes = nfa_.states[way.state].op == Op::kKinds;
     std::vector<Task> next;
     for (Task& before : left) {
-      if (next.size() > kMostCombinations) steps_ = kMostSteps + 1;
+      if (next.size() > kMaxCombinations) steps_ = kMaxSteps + 1;
       if (too_large()) return;
       const auto has = [&](Condition c) { return contains(before.open, c) || contains(before.done, c); };
       steps_ += cost(before);
@@ -485,7 +485,7 @@ void LookResolver::take(const Task& task, std::size_t right, const List& threads
       edge = static_cast<std::uint32_t>(edges_.size());
       edge_ids_.insert(hash, edge);
       edges_.push_back({std::move(next), List(part.kinds.size())});
-      if (edges_.size() > kMostCombinations) steps_ = kMostSteps + 1;
+      if (edges_.size() > kMaxCombinations) steps_ = kMaxSteps + 1;
     }
     for (std::size_t w = 0; w < part.kinds.size(); w++) edges_[edge].kinds[w] |= part.kinds[w];
   }

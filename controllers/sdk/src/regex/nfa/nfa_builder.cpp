@@ -43,7 +43,7 @@ NfaId NfaBuilder::add_look(NodeId id, NfaId next) {
   looks_.resize(ast_.nodes.size());
   Look& look = looks_[id];
   if (look.body == Nfa::kMatch) {
-    if (behind && num_behinds_ == kMostBehinds) failure_ = {"the pattern has more than 64 look-behinds", node.offset};
+    if (behind && num_behinds_ == kMaxBehinds) failure_ = {"the pattern has more than 64 look-behinds", node.offset};
     if (behind && !failure_.message) look.number = ++num_behinds_;
     look.body = add(ast_.child(node), states_.look_end(look.number));
   }

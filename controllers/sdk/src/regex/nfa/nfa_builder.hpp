@@ -18,7 +18,7 @@ struct BuildFailure {
 };
 
 /// Maximum number of look-behinds. Each runs beside the whole text.
-inline constexpr std::uint16_t kMostBehinds = 64;
+inline constexpr std::uint16_t kMaxBehinds = 64;
 
 /// Computes an upper bound on the states of each node, with repetitions expanded (nfa_size.cpp).
 BuildFailure check_sizes(const Ast& ast, const Limits& limits);
@@ -43,14 +43,14 @@ class NfaBuilder {
  public:
   /// With `ordered`, what `re` prefers is the first part of each split.
   NfaBuilder(const Ast& ast, const Alphabet& alphabet, const Limits& limits, KindSets* sets, bool ordered)
-      : ast_(ast), alphabet_(alphabet), limits_(limits), sets_(*sets), ordered_(ordered), states_(sets, kMostStates) {}
+      : ast_(ast), alphabet_(alphabet), limits_(limits), sets_(*sets), ordered_(ordered), states_(sets, kMaxStates) {}
 
   /// Builds the automaton of a node, with unresolved assertions and look-arounds.
   BuildFailure build(NodeId root, Nfa* out);
 
  private:
   /// More than Limits::nfa_states allows, since some states are made temporarily.
-  static constexpr std::uint32_t kMostStates = 0xffff;
+  static constexpr std::uint32_t kMaxStates = 0xffff;
 
   NfaId add(NodeId node, NfaId next);
   NfaId add_look(NodeId id, NfaId next);

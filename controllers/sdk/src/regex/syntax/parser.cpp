@@ -206,10 +206,10 @@ bool Parser::parse_repetition() {
 }
 
 bool Parser::parse_counts(std::size_t start, std::uint32_t* min, std::uint32_t* max) {
-  constexpr std::uint32_t kMostDigits = 9;  // more would not fit, and is beyond any limit
+  constexpr std::uint32_t kMaxDigits = 9;  // more would not fit, and is beyond any limit
   const auto number = [&](std::uint32_t* out) {
     const std::size_t first = at_;
-    for (*out = 0; byte() >= '0' && byte() <= '9' && at_ - first < kMostDigits; at_++)
+    for (*out = 0; byte() >= '0' && byte() <= '9' && at_ - first < kMaxDigits; at_++)
       *out = *out * 10 + static_cast<std::uint32_t>(byte() - '0');
     return at_ > first;
   };

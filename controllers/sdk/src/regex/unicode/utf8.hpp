@@ -24,8 +24,8 @@ inline std::uint32_t decode_utf8(std::string_view text, std::size_t* at) {
     if ((byte & 0xC0) != 0x80) return kInvalidUtf8;
     value = value << 6 | (byte & 0x3Fu);
   }
-  constexpr std::uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-  if (value < kLeast[more] || !is_scalar(value)) return kInvalidUtf8;
+  constexpr std::uint32_t kMin[] = {0, 0x80, 0x800, 0x10000};
+  if (value < kMin[more] || !is_scalar(value)) return kInvalidUtf8;
   *at += static_cast<std::size_t>(more);
   return value;
 }

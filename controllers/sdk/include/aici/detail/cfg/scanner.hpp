@@ -23,7 +23,7 @@ class Scanner {
  public:
   using State = std::uint32_t;
   static constexpr State kDead = 0;
-  static constexpr std::uint32_t kBits = 14, kMost = 1u << kBits;
+  static constexpr std::uint32_t kBits = 14, kMax = 1u << kBits;
 
   explicit Scanner(Terminals* terminals);
 
@@ -90,7 +90,7 @@ class Scanner {
 
   std::size_t size() const { return rows_.size(); }
   /// Returns whether few more states fit, so that it is time for `keep_only`.
-  bool crowded() const { return rows_.size() > kMost / 2 || guard_parts_ > kMostGuardParts / 2; }
+  bool crowded() const { return rows_.size() > kMax / 2 || guard_parts_ > kMaxGuardParts / 2; }
   std::size_t bytes() const {
     return table_.size() * 2 + (parts_.size() + guard_parts_) * sizeof(Part) + rows_.size() * sizeof(Row);
   }
@@ -103,7 +103,7 @@ class Scanner {
   /// Most grammars have fewer states.
   static constexpr std::size_t kUsual = 4096;
   /// Maximum number of parts of a guard after a byte, and of all guards.
-  static constexpr std::size_t kMostGuard = 32, kMostGuardParts = 1u << 17;
+  static constexpr std::size_t kMaxGuard = 32, kMaxGuardParts = 1u << 17;
   struct Part {
     Terminal terminal;
     Terminals::State state;

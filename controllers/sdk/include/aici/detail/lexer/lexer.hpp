@@ -26,7 +26,7 @@ class Lexer {
   using State = std::uint32_t;
   static constexpr State kDead = 0, kInitial = 1;
   /// Maximum number of states.
-  static constexpr State kMostStates = 1 << 14;
+  static constexpr State kMaxStates = 1 << 14;
   /// A number for the caller's own use: of a state that no byte continues.
   static constexpr State kUnused = 2;
 
@@ -95,7 +95,7 @@ class Lexer {
  private:
   static constexpr std::uint32_t kUnknown = 0xffffffff;
   /// Maximum number of states in a guard, and of guards.
-  static constexpr std::size_t kMostGuard = 16, kMostGuards = 4096;
+  static constexpr std::size_t kMaxGuard = 16, kMaxGuards = 4096;
   /// A node of the trie of keywords.
   struct Node {
     std::vector<std::pair<std::uint8_t, std::uint32_t>> children;

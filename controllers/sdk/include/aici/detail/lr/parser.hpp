@@ -56,8 +56,8 @@ class Parser {
  private:
   static constexpr std::uint32_t kLexerBits = 14, kLexerMask = (1u << kLexerBits) - 1;
   static constexpr std::size_t kInnerBytes = 256 << 10;
-  static constexpr std::uint32_t kMostStacks = 1u << (32 - kLexerBits);
-  static_assert(lexer::Lexer::kMostStates == 1u << kLexerBits);
+  static constexpr std::uint32_t kMaxStacks = 1u << (32 - kLexerBits);
+  static_assert(lexer::Lexer::kMaxStates == 1u << kLexerBits);
   static constexpr State pack(Stacks::Stack stack, lexer::Lexer::State lexer) { return stack << kLexerBits | lexer; }
 
   struct Loop {

@@ -9,8 +9,8 @@
 
 namespace aici::lr {
 
-/// The action in a state for a terminal. 0: error; n > 0: go to state n; n < 0: reduce by production -n. -kMost is
-/// production 0, which accepts.
+/// The action in a state for a terminal. 0: error; n > 0: go to state n; n < 0: reduce by production -n. kAccept
+/// is that by production 0.
 using Action = std::int16_t;
 inline constexpr Action kAccept = -0x7fff;
 

@@ -25,7 +25,7 @@ class Alphabet {
   using Step = std::uint16_t;
   static constexpr Step kNode = 0x8000;
   /// Upper bound of the numbers of decoder nodes.
-  static constexpr std::uint32_t kMostNodes = 1 << 14;
+  static constexpr std::uint32_t kMaxNodes = 1 << 14;
 
   /// Returns false if there are too many kinds or decoder nodes.
   bool build(const std::vector<CodepointSet>& classes, const Limits& limits);

@@ -91,8 +91,8 @@ class Automaton {
  private:
   /// States from here on are inside a character: kInside | row number << 14 | decoder node.
   static constexpr State kInside = 0x80000000;
-  static constexpr std::uint32_t kNodeBits = 14, kNodeMask = (1 << kNodeBits) - 1, kMostRows = 1 << 17;
-  static_assert(Alphabet::kMostNodes == 1 << kNodeBits);
+  static constexpr std::uint32_t kNodeBits = 14, kNodeMask = (1 << kNodeBits) - 1, kMaxRows = 1 << 17;
+  static_assert(Alphabet::kMaxNodes == 1 << kNodeBits);
   static constexpr State kUnknown = 0xffffffff;
   /// The words of a row's header; the entries of kinds follow.
   enum Header : std::uint32_t {
@@ -105,7 +105,7 @@ class Automaton {
     kLoopLength,   ///< and for how many bytes it holds
     kHeaderWords
   };
-  static constexpr std::uint32_t kAccepting = 1u << 31, kHasLoop = 1u << 30, kRowMask = kMostRows - 1;
+  static constexpr std::uint32_t kAccepting = 1u << 31, kHasLoop = 1u << 30, kRowMask = kMaxRows - 1;
   /// In runs_: kinds from `kind` to that of the next run lead to `target`. The last one has kLastKind.
   static constexpr std::uint32_t kLastKind = 0xffff;
   struct Run {
