@@ -9,7 +9,7 @@
 #include "aici/bias.hpp"
 #include "aici/detail/lr/parser.hpp"
 #include "aici/token_set.hpp"
-#include "../../../controllers/sdk/src/yacc/reader.hpp"
+#include "../../../controllers/sdk/src/yacc/syntax.hpp"
 
 #define PROBE(name) extern "C" __attribute__((export_name(#name)))
 
@@ -30,7 +30,7 @@ PROBE(probe_free) void probe_free(void* at) { std::free(at); }
 /// Makes the parser of a grammar, or fails as a controller does. Returns its warnings, a line break after each.
 PROBE(probe_open) const char* probe_open(const char* text, std::uint32_t size) {
   std::vector<std::string> found;
-  parser.emplace(aici::yacc::make_parser(aici::yacc::read_yacc({text, size}), &found));
+  parser.emplace(aici::yacc::make_parser({text, size}, &found));
   warnings.clear();
   for (const std::string& each : found) warnings += each + "\n";
   states.assign(1, parser->initial());

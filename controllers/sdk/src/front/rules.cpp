@@ -3,9 +3,134 @@
 #include <algorithm>
 
 #include "aici/host.hpp"
-#include "patterns.hpp"
+#include "aici/json_schema/schema.hpp"
+#include "aici/vocabulary.hpp"
+#include "../regex/unicode/utf8.hpp"
 
 namespace aici::front {
+
+std::optional<regex::Regex> read_pattern(const Source& source, std::string_view pattern, Texts texts,
+                                         const std::function<std::size_t(std::size_t)>& place) {
+  regex::Error error;
+  auto made = texts == Texts::kWithout   ? regex::Regex::without(pattern, &error)
+              : texts == Texts::kLexemes ? regex::Regex::lexeme(pattern, /*lazy=*/true, &error)
+                                         : regex::Regex::compile(pattern, &error);
+  if (made) made->set_byte_classes(vocabulary().classes());
+  if (!made && !error.no_text) source.fail(place(error.offset), "in this pattern " + error.message);
+  return made;
+}
+
+std::string pattern_of(char32_t character) {
+  if (character < 0x80 && is_word(static_cast<char>(character))) return {static_cast<char>(character)};
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string digits;
+  do digits.insert(digits.begin(), kDigits[character & 15]);
+  while (character >>= 4);
+  return "\\x{" + digits + "}";
+}
+
+std::string pattern_of(std::string_view text) {
+  std::string pattern;
+  for (std::size_t at = 0; at < text.size();)
+    pattern += pattern_of(static_cast<char32_t>(regex::decode_utf8(text, &at)));
+  return pattern;
+}
+
+cfg::Expr as_rule(cfg::Grammar& grammar, cfg::Expr expr, std::string_view name) {
+  const cfg::Rule rule = grammar.declare(name);
+  grammar.define(rule, expr);
+  return grammar.call(rule);
+}
+
+cfg::Expr repeated(cfg::Grammar& grammar, cfg::Expr expr, std::uint32_t least, std::uint32_t most,
+                   std::string_view name) {
+  using Kind = cfg::Grammar::Node::Kind;
+  const Kind kind = grammar.node(expr).kind;
+  const bool often = most == cfg::kNoLimit ? least > 0 : most > 1;
+  if (often && (kind == Kind::kSequence || kind == Kind::kChoice || kind == Kind::kRepeat))
+    expr = as_rule(grammar, expr, name);
+  return grammar.repeat(expr, least, most);
+}
+
+void warn(const Source& source, std::size_t at, std::string_view problem) {
+  log("warning: " + source.place(at) + ": " + std::string(problem) + "\n");
+}
+
+std::vector<TokenId> take_tokens(Source& source, std::string* text) {
+  const std::size_t at = source.at();
+  while (source.peek() != '>' && source.peek() != '\n' && !source.at_end()) source.move(1);
+  if (!source.accept(">")) source.fail(at, "the name of this token is not closed: `>` is missing");
+  const std::string_view name = source.since(at);
+  const Vocabulary& vocab = vocabulary();
+  std::vector<TokenId> all;
+  if (!name.starts_with("<[")) {
+    for (TokenId token = 0; token < vocab.size(); token++)
+      if (vocab.token(token) == name) all.push_back(token);
+    if (all.empty())
+      source.fail(at, "the vocabulary has no token " + std::string(name) + ": if it is text, write \"" +
+                          std::string(name) + "\"");
+    all.resize(1);
+  } else {
+    const std::size_t end = source.at();
+    source.go_to(at + 2);
+    do {
+      if (!is_digit(source.peek()))
+        source.fail(source.at(), "numbers of tokens are written as in <[12,20-24]>; all others (`^`) and any (`*`) are not "
+                                 "supported, since text is not written as tokens here");
+      const TokenId first = take_number(source, vocab.size() - 1);
+      TokenId last = first;
+      if (source.accept("-")) last = is_digit(source.peek()) ? take_number(source, vocab.size() - 1) : 0;
+      if (last < first || last - first >= kMaxTokens || all.size() >= kMaxTokens)
+        source.fail(at, "a list has at most " + std::to_string(kMaxTokens) + " tokens, in rising order");
+      for (TokenId token = first; token <= last; token++) all.push_back(token);
+    } while (source.accept(","));
+    if (!source.accept("]>") || source.at() != end) source.fail(at, "numbers of tokens are written as in <[12,20-24]>");
+  }
+  for (const TokenId token : all) {
+    const std::string which = "token " + std::to_string(token);
+    if (vocab.is_eos(token))
+      source.fail(at, which + " ends the sequence: leave it out, since it is allowed where the text is complete");
+    if (vocab.is_special(token)) continue;
+    if (vocab.token(token).empty()) source.fail(at, which + " is not used by the vocabulary");
+    if (all.size() > 1)
+      source.fail(at, which + " is text, which a list of tokens may not have: write \"" +
+                          std::string(vocab.token(token)) + "\" as an alternative");
+    *text = vocab.token(token);
+    return {};
+  }
+  return all;
+}
+
+cfg::Expr one_of(cfg::Grammar& grammar, const Source& source, const std::vector<TokenId>& tokens, std::size_t at) {
+  std::vector<cfg::Expr> all;
+  for (const TokenId token : tokens) all.push_back(grammar.token(token));
+  if (grammar.tokens().size() > kMaxTokens)
+    source.fail(at, "the grammar has more than " + std::to_string(kMaxTokens) + " special tokens");
+  return grammar.choice(all);
+}
+
+cfg::Expr read_schema(const Source& source, std::size_t at, std::string_view schema, cfg::Grammar& grammar,
+                      bool plain) {
+  const cfg::Lexemes around = grammar.lexemes();
+  grammar.set_lexemes(cfg::Lexemes::kAnywhere);
+  std::vector<json_schema::Problem> problems;
+  cfg::Expr made = json_schema::add_schema(grammar, schema, {.plain = plain}, &problems);
+  if (made == grammar.never()) {
+    std::string message = "the schema is refused";
+    for (const json_schema::Problem& problem : problems)
+      if (problem.severity != json_schema::Problem::Severity::kRemark) message += "\n" + problem.text();
+    source.fail(at, message);
+  }
+  for (const json_schema::Problem& problem : problems) aici::log("warning: not enforced: " + problem.text() + "\n");
+  if (around != cfg::Lexemes::kAnywhere) {
+    const cfg::Rule rule = grammar.declare("a JSON value");
+    grammar.define(rule, made);
+    made = grammar.call(rule);
+  }
+  grammar.set_lexemes(around);
+  return made;
+}
+
 namespace {
 
 /// Maximum number of warnings about rules. (Finding the position of a warning takes time: lines are counted.)

@@ -1,4 +1,4 @@
-// source.hpp - reads the text of a grammar, with positions for messages.
+// source.hpp - reads the text of a grammar, with positions for messages, and keeps its open brackets.
 //
 // Errors fail the controller with a message such as "line 3, column 7: ...".
 #pragma once
@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace aici::front {
 
@@ -59,7 +61,54 @@ char32_t take_hex(Source& source, std::size_t digits, std::size_t escape);
 /// As above, but fails for a surrogate, which is half a character.
 char32_t take_scalar(Source& source, std::size_t digits, std::size_t escape);
 
+/// Reads a character from four hexadecimal digits; a surrogate needs the escape of the other one behind it.
+char32_t take_utf16(Source& source, std::size_t escape);
 /// Appends a character as UTF-8.
 void append_utf8(char32_t character, std::string* out);
+
+/// Alternatives of sequences of items, in nested brackets, without recursion, since the call stack
+/// is small. The outermost level is the body of a rule.
+template <class Item>
+class Nest {
+ public:
+  using Sequence = std::vector<Item>;
+  struct Level {
+    char close = '\0';     ///< the bracket that ends it; '\0' of the outermost one
+    std::size_t at = 0;    ///< where it begins
+    std::vector<Sequence> alternatives{Sequence()};
+  };
+  static constexpr std::size_t kMaxLevels = 10'000;
+
+  Nest() : levels_(1) {}
+
+  bool inside() const { return levels_.size() > 1; }
+  char close() const { return levels_.back().close; }
+  Sequence& sequence() { return levels_.back().alternatives.back(); }
+  void next_alternative() { levels_.back().alternatives.emplace_back(); }
+  void open(const Source& source, char close, std::size_t at) {
+    if (levels_.size() > kMaxLevels)
+      source.fail(at, "brackets are nested deeper than " + std::to_string(kMaxLevels) + ": move some into a rule");
+    levels_.push_back({close, at});
+  }
+  /// Ends the innermost level.
+  Level pop() {
+    Level level = std::move(levels_.back());
+    levels_.pop_back();
+    return level;
+  }
+  /// Returns whether the contents of the bracket that has just ended must become a rule. Some must, since the passes
+  /// over expressions recurse.
+  bool is_deep() const { return levels_.size() % kLevelsOfRule == 0; }
+  /// Fails with the message that the innermost bracket is not closed here.
+  [[noreturn]] void fail_open(const Source& source) const {
+    const Level& level = levels_.back();
+    source.fail_here(std::string("`") + level.close + "` for the bracket of " + source.place(level.at));
+  }
+
+ private:
+  static constexpr std::size_t kLevelsOfRule = 50;
+
+  std::vector<Level> levels_;
+};
 
 }  // namespace aici::front

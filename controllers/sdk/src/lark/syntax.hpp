@@ -1,17 +1,48 @@
-// syntax.hpp - the syntax tree of a grammar in the dialect of Lark.
+// syntax.hpp - the syntax tree of a grammar in the dialect of Lark, and the readers of its words and statements.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "aici/types.hpp"
 #include "../front/source.hpp"
-#include "parameters.hpp"
 
 namespace aici::lark {
+
+// The 64-bit parameters of rules: what a call passes on, and under which conditions an alternative exists.
+
+/// A function of the parameter p of a rule. Bits x (inclusive) to y (exclusive) of p are p[x:y].
+struct LarkFunction {
+  enum class Kind : std::uint8_t {
+    kValue,     ///< `value`
+    kSame,      ///< p
+    kAnd,       ///< p & value
+    kOr,        ///< p | value
+    kIncrease,  ///< p with p[x:y] increased, unless all its bits are set
+    kDecrease,  ///< p with p[x:y] decreased, unless it is 0
+  };
+  Kind kind = Kind::kValue;
+  std::uint64_t value = 0;
+  unsigned x = 0, y = 64;
+
+  std::uint64_t apply(std::uint64_t p) const;
+};
+
+/// A condition on the parameter of a rule: compares p[x:y], or the number of its set bits, with a value.
+struct LarkCondition {
+  enum class Kind : std::uint8_t { kTrue, kEqual, kLess, kMore, kNot, kBoth, kEither };
+  Kind kind = Kind::kTrue;
+  bool counts = false;  ///< compares the number of set bits
+  unsigned x = 0, y = 64;
+  std::uint64_t value = 0;
+  std::vector<LarkCondition> parts{};
+
+  bool holds(std::uint64_t p) const;
+};
 
 /// The number of a node.
 using Part = std::uint32_t;
@@ -71,5 +102,39 @@ bool is_terminal_name(std::string_view name);
 
 /// Fails the controller if the text is not in the syntax.
 LarkSyntax read_lark(front::Source& source);
+
+// words.cpp: names, texts, patterns, parameters of rules, and values in braces.
+
+/// Skips blanks and comments, which begin with // or #.
+void skip_lark_blanks(front::Source& source);
+/// Skips blanks within a line.
+void skip_lark_spaces(front::Source& source);
+/// Returns whether a rule or a terminal begins here. Only definitions have a colon after the name, so a body may extend
+/// over several lines.
+bool at_lark_definition(front::Source& source);
+bool at_lark_directive(const front::Source& source);
+/// Returns an empty name if there is none. Names may contain `-`.
+std::string_view take_lark_name(front::Source& source);
+/// Reads "..." and replaces its escapes.
+std::string take_lark_text(front::Source& source);
+/// Reads /.../ with flags; returns one regular expression, which is valid.
+std::string take_lark_pattern(front::Source& source);
+
+/// Reads what follows `::` in a call, such as `set_bit(3)`, `_` or `0x0`.
+LarkFunction read_lark_function(front::Source& source);
+/// Reads what follows `%if`, such as `and(bit_clear(0), lt([4:8], 3))`.
+LarkCondition read_lark_condition(front::Source& source);
+
+/// Reads the value of %regex or %llguidance: an object in braces.
+std::string_view take_lark_object(front::Source& source);
+/// Reads a nested grammar in braces; returns its text without them.
+std::string_view take_lark_grammar(front::Source& source);
+/// Reads the value of %json: an object in braces, or `true` or `false`.
+std::string_view take_lark_schema(front::Source& source);
+
+/// Reads {"substring_chars": "..."}, {"substring_words": "..."} or {"substring_chunks": ["...", ...]}. Returns whether
+/// it is the first form.
+bool read_chunks(const front::Source& source, std::string_view object, std::size_t at,
+                 std::vector<std::string>* chunks);
 
 }  // namespace aici::lark

@@ -1,252 +1,254 @@
-#include "reader.hpp"
-
+// Reads a grammar in the syntax of yacc: splits its text into words, and reads declarations and rules of them.
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstddef>
 #include <map>
-#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
-#include "aici/host.hpp"
-#include "aici/regex/regex.hpp"
-#include "aici/vocabulary.hpp"
-#include "checks.hpp"
-#include "rules.hpp"
+#include "syntax.hpp"
 
 namespace aici::yacc {
 
 namespace {
 
-using lexer::kNoTerminal;
-using lexer::Terminal;
-using lr::Grammar;
-using lr::Precedence;
-using lr::Production;
-using lr::Symbol;
+using front::hex_digit;
+using lr::Associativity;
 using Kind = Word::Kind;
 
-constexpr const char* kSkip = "SKIP";
-
-bool is_quoted(const Word& word) { return word.kind == Kind::kKeyword || word.kind == Kind::kPattern; }
-
-/// Returns the key of a quoted terminal: the same terminal has the same key.
-std::string key(const Word& word) { return (word.kind == Kind::kPattern ? "/" : "\"") + word.text; }
-
-/// Returns a word as it is written in messages.
-std::string shown(const Word& word) {
-  return word.kind == Kind::kPattern ? "\"/" + word.text + "/\"" : "\"" + word.text + "\"";
-}
-
-class Translator {
+/// The words of a grammar, one after the other.
+class Words {
  public:
-  Translator(const Source& source, const Rules& rules) : source_(source), rules_(rules) {
-    count_uses();
-    number_terminals();
-    number_nonterminals();
-    set_precedences();
-    add_productions();
-    out_.lexer = make_lexer();
-    out_.expected_conflicts = rules.expected_conflicts;
-    check_grammar(
-        out_.grammar, out_.skip,
-        [&](const std::string& name, const std::string& problem) { source_.fail(rules_.find(name)->at, problem); },
-        [&](const std::string& name, const std::string& problem) { warn(name, problem); });
-  }
+  Words(std::string_view text, const front::Source& places) : text_(text), places_(places) { advance(); }
 
-  YaccGrammar take() { return std::move(out_); }
+  const Word& word() const { return word_; }
+  /// Returns the current word and moves to the next one.
+  Word take();
+  bool accept(std::string_view mark);
+  void expect(std::string_view mark, std::string_view where);
+  [[noreturn]] void fail(std::size_t at, std::string_view problem) const { places_.fail(at, problem); }
 
  private:
-  /// Adds a warning, except for quoted terminals, whose rule has its own warning, and for names of %token.
-  void warn(const std::string& name, const std::string& problem) {
-    const Rule* rule = rules_.find(name);
-    if (rule == nullptr || std::ranges::any_of(rules_.tokens, [&](const Word& token) { return token.text == name; }))
-      return;
-    out_.warnings.push_back(source_.place(rule->at) + ": " + problem);
-  }
+  void advance();
+  void skip_blanks();
+  void quoted(char quote);
+  void unescape(std::size_t at, std::string_view raw);
 
-  /// Returns whether a rule only names keywords and patterns that occur nowhere else. Such a rule is one terminal, and
-  /// the parser does not distinguish its alternatives: it needs fewer states, and the name can have a precedence.
-  bool is_lexeme(const Rule& rule) const {
-    if (rules_.start ? rule.name == rules_.start->text : &rule == first_rule()) return false;
-    for (const Alternative& alternative : rule.alternatives) {
-      if (alternative.precedence || alternative.symbols.size() != 1 || !is_quoted(alternative.symbols[0])) return false;
-      if (rule.alternatives.size() > 1 && uses_.at(key(alternative.symbols[0])) > 1) return false;
-    }
-    return true;
-  }
-
-  const Rule* first_rule() const {
-    for (const Rule& rule : rules_.rules)
-      if (rule.name != kSkip) return &rule;
-    return nullptr;
-  }
-
-  void count_uses() {
-    for (const Rule& rule : rules_.rules)
-      for (const Alternative& alternative : rule.alternatives)
-        for (const Word& word : alternative.symbols)
-          if (is_quoted(word)) uses_[key(word)]++;
-  }
-
-  Terminal add_terminal(std::string name) {
-    Grammar& g = out_.grammar;
-    if (g.terminals.size() >= lr::kFirstNonterminal) aici::fail("the grammar has too many terminals");
-    g.terminals.push_back(std::move(name));
-    g.precedences.emplace_back();
-    return static_cast<Terminal>(g.terminals.size() - 1);
-  }
-
-  void add_quoted(const Word& word, Terminal terminal) {
-    if (words_.emplace(key(word), terminal).second) quoted_.emplace_back(word, terminal);
-  }
-
-  void number_terminals() {
-    add_terminal("the end");
-    for (const Rule& rule : rules_.rules) {
-      const bool skip = rule.name == kSkip;
-      if (!skip && !is_lexeme(rule)) continue;
-      Terminal terminal = kNoTerminal;
-      for (const Alternative& alternative : rule.alternatives) {
-        if (alternative.symbols.size() != 1 || !is_quoted(alternative.symbols[0]))
-          source_.fail(rule.at, "SKIP has one keyword or pattern in each alternative");
-        const Word& word = alternative.symbols[0];
-        if (skip && uses_[key(word)] > 1) source_.fail(word.at, shown(word) + " is both skipped and used in a rule");
-        if (const auto known = words_.find(key(word)); known != words_.end()) terminal = known->second;
-      }
-      if (terminal == kNoTerminal) terminal = add_terminal(rule.name);
-      for (const Alternative& alternative : rule.alternatives) add_quoted(alternative.symbols[0], terminal);
-      symbols_.emplace(rule.name, terminal);
-      if (skip) out_.skip = terminal;
-    }
-    for (const Rule& rule : rules_.rules)
-      for (const Alternative& alternative : rule.alternatives)
-        for (const Word& word : alternative.symbols)
-          if (is_quoted(word) && !words_.contains(key(word))) add_quoted(word, add_terminal(shown(word)));
-  }
-
-  void number_nonterminals() {
-    Grammar& g = out_.grammar;
-    g.nonterminals.push_back("the text");
-    for (const Rule& rule : rules_.rules) {
-      if (symbols_.contains(rule.name)) continue;
-      if (g.nonterminals.size() >= 0x7fff) aici::fail("the grammar has too many rules");
-      symbols_.emplace(rule.name, static_cast<Symbol>(lr::kFirstNonterminal + g.nonterminals.size()));
-      g.nonterminals.push_back(rule.name);
-    }
-    for (const Word& token : rules_.tokens)
-      if (token.kind == Kind::kName && !symbols_.contains(token.text))
-        source_.fail(token.at, "the terminal " + token.text + " has no rule that defines its text, such as " +
-                                   token.text + ": \"/[a-z]+/\" ;");
-  }
-
-  Symbol symbol(const Word& word) const {
-    if (is_quoted(word)) return words_.at(key(word));
-    const auto found = symbols_.find(word.text);
-    if (found == symbols_.end()) source_.fail(word.at, "there is no rule for " + word.text);
-    if (found->second == out_.skip) source_.fail(word.at, "SKIP is allowed everywhere and cannot be used in a rule");
-    return found->second;
-  }
-
-  /// A name that is used only for a precedence, as in `%prec UMINUS`, has no rule.
-  Precedence* precedence(const Word& word) {
-    if (is_quoted(word)) {
-      if (const auto found = words_.find(key(word)); found != words_.end())
-        return &out_.grammar.precedences[found->second];
-    } else if (const auto found = symbols_.find(word.text); found != symbols_.end()) {
-      if (lr::is_nonterminal(found->second))
-        source_.fail(word.at, word.text + " is no terminal: only keywords and patterns, and names for nothing else, "
-                                          "have a precedence");
-      return &out_.grammar.precedences[found->second];
-    }
-    return &other_precedences_[key(word)];
-  }
-
-  void set_precedences() {
-    std::uint16_t level = 0;
-    for (const PrecedenceLine& line : rules_.precedences) {
-      level++;
-      for (const Word& word : line.symbols) {
-        Precedence* known = precedence(word);
-        if (known->level) source_.fail(word.at, "this already has a precedence");
-        *known = {level, line.associativity};
-      }
-    }
-  }
-
-  void add_productions() {
-    Grammar& g = out_.grammar;
-    const Rule* start = rules_.start ? rules_.find(rules_.start->text) : first_rule();
-    if (start == nullptr) {
-      if (rules_.start) source_.fail(rules_.start->at, "there is no rule for " + rules_.start->text);
-      aici::fail("the grammar has no rules other than SKIP");
-    }
-    if (start->name == kSkip) source_.fail(rules_.start->at, "SKIP cannot be the start");
-    g.productions.push_back({lr::kFirstNonterminal, {symbols_.at(start->name)}, {}});
-    for (const Rule& rule : rules_.rules) {
-      const Symbol left = symbols_.at(rule.name);
-      if (!lr::is_nonterminal(left)) continue;
-      for (const Alternative& alternative : rule.alternatives) {
-        Production made{left, {}, {}};
-        for (const Word& word : alternative.symbols) {
-          made.right.push_back(symbol(word));
-          if (!lr::is_nonterminal(made.right.back())) made.precedence = g.precedences[made.right.back()];
-        }
-        if (alternative.precedence) {
-          made.precedence = *precedence(*alternative.precedence);
-          if (made.precedence.level == 0) source_.fail(alternative.precedence->at, "this has no precedence");
-        }
-        g.productions.push_back(std::move(made));
-      }
-    }
-  }
-
-  lexer::Lexer make_lexer() {
-    lexer::Lexer lexer(out_.grammar.terminals.size());
-    for (const auto& [word, terminal] : quoted_) {
-      if (word.kind == Kind::kKeyword) {
-        lexer.add_keyword(word.text, terminal);
-        continue;
-      }
-      regex::Error error;
-      auto pattern = regex::Regex::lexeme(word.text, /*lazy=*/false, &error);
-      if (!pattern) source_.fail(word.at, "in " + shown(word) + ", " + error.text());
-      pattern->set_byte_classes(vocabulary().classes());
-      lexer.add_pattern(std::move(*pattern), terminal);
-    }
-    lexer.finish(out_.skip);
-    return lexer;
-  }
-
-  const Source& source_;
-  const Rules& rules_;
-  YaccGrammar out_{.lexer = lexer::Lexer(1)};
-  std::map<std::string, int> uses_;
-  std::map<std::string, Terminal> words_;   ///< by `key`
-  std::map<std::string, Symbol> symbols_;   ///< by name
-  std::vector<std::pair<Word, Terminal>> quoted_;  ///< in the order of preference
-  std::map<std::string, Precedence> other_precedences_;
+  std::string_view text_;
+  const front::Source& places_;
+  std::size_t at_ = 0;
+  Word word_;
 };
+
+bool is_name(char c, bool first) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && ((c >= '0' && c <= '9') || c == '.'));
+}
+
+Word Words::take() {
+  Word word = std::move(word_);
+  advance();
+  return word;
+}
+
+bool Words::accept(std::string_view mark) {
+  if (!word_.is(mark)) return false;
+  advance();
+  return true;
+}
+
+void Words::expect(std::string_view mark, std::string_view where) {
+  if (!accept(mark)) fail(word_.at, "`" + std::string(mark) + "` is expected " + std::string(where));
+}
+
+void Words::skip_blanks() {
+  while (at_ < text_.size()) {
+    if (std::isspace(static_cast<unsigned char>(text_[at_]))) {
+      at_++;
+    } else if (text_.substr(at_, 2) == "//") {
+      at_ = std::min(text_.find('\n', at_), text_.size());
+    } else if (text_.substr(at_, 2) == "/*") {
+      const std::size_t end = text_.find("*/", at_ + 2);
+      if (end == std::string_view::npos) fail(at_, "this comment is not closed: `*/` is missing");
+      at_ = end + 2;
+    } else {
+      return;
+    }
+  }
+}
+
+void Words::advance() {
+  skip_blanks();
+  word_ = {.at = at_};
+  if (at_ == text_.size()) return;
+  const char c = text_[at_];
+  if (c == '"' || c == '\'') return quoted(c);
+  std::size_t end = at_ + 1;
+  if (is_name(c, true)) {
+    word_.kind = Word::Kind::kName;
+    while (end < text_.size() && is_name(text_[end], false)) end++;
+  } else if (c >= '0' && c <= '9') {
+    word_.kind = Word::Kind::kNumber;
+    while (end < text_.size() && text_[end] >= '0' && text_[end] <= '9') end++;
+  } else if (text_.substr(at_, 2) == "%%") {
+    word_.kind = Word::Kind::kMark;
+    end++;
+  } else if (c == '%') {
+    word_.kind = Word::Kind::kDirective;
+    while (end < text_.size() && (is_name(text_[end], false) || text_[end] == '-')) end++;
+  } else if (c == ':' || c == '|' || c == ';') {
+    word_.kind = Word::Kind::kMark;
+  } else if (c == '{') {
+    fail(at_, "actions are not supported: the grammar only describes text");
+  } else {
+    fail(at_, "a name, a quoted text, `:`, `|`, `;` or a directive such as %left is expected");
+  }
+  word_.text = text_.substr(at_, end - at_);
+  at_ = end;
+}
+
+/// Reads a quoted word. A quote after a backslash does not end it.
+void Words::quoted(char quote) {
+  const std::size_t begin = at_ + 1;
+  std::size_t end = begin;
+  while (end < text_.size() && text_[end] != quote && text_[end] != '\n') end += text_[end] == '\\' ? 2 : 1;
+  if (end >= text_.size() || text_[end] != quote) fail(at_, "this text is not closed: the quote is missing in its line");
+  const std::string_view raw = text_.substr(begin, end - begin);
+  if (raw.size() > 2 && raw.front() == '/' && raw.back() == '/') {
+    word_.kind = Word::Kind::kPattern;
+    word_.text = raw.substr(1, raw.size() - 2);
+  } else {
+    word_.kind = Word::Kind::kKeyword;
+    unescape(begin, raw);
+    if (word_.text.empty()) fail(at_, "a quoted text that is empty; write %empty for a rule without symbols");
+  }
+  at_ = end + 1;
+}
+
+void Words::unescape(std::size_t at, std::string_view raw) {
+  static constexpr std::string_view kFrom = "ntrvfab0\\'\"/", kTo = {"\n\t\r\v\f\a\b\0\\'\"/", 12};
+  for (std::size_t i = 0; i < raw.size(); i++) {
+    if (raw[i] != '\\') {
+      word_.text += raw[i];
+      continue;
+    }
+    i++;
+    if (const std::size_t which = kFrom.find(raw[i]); which != std::string_view::npos) {
+      word_.text += kTo[which];
+    } else if (raw[i] == 'x' && i + 2 < raw.size() && hex_digit(raw[i + 1]) >= 0 && hex_digit(raw[i + 2]) >= 0) {
+      word_.text += static_cast<char>(hex_digit(raw[i + 1]) << 4 | hex_digit(raw[i + 2]));
+      i += 2;
+    } else {
+      fail(at + i - 1, "unknown escape in a keyword; allowed are \\n \\t \\r \\v \\f \\a \\b \\0 \\\\ \\' \\\" \\/ "
+                       "and \\x with two digits");
+    }
+  }
+}
+
+bool is_symbol(const Word& word) {
+  return word.kind == Kind::kName || word.kind == Kind::kKeyword || word.kind == Kind::kPattern;
+}
+
+void read_directive(Words& words, Rules& rules) {
+  static constexpr std::pair<std::string_view, Associativity> kPrecedences[] = {
+      {"%left", Associativity::kLeft},
+      {"%right", Associativity::kRight},
+      {"%nonassoc", Associativity::kNonassoc},
+      {"%precedence", Associativity::kPrecedence},
+  };
+  const Word directive = words.take();
+  if (directive.text == "%start") {
+    if (words.word().kind != Kind::kName) words.fail(words.word().at, "%start needs the name of a rule");
+    rules.start = words.take();
+    return;
+  }
+  if (directive.text == "%expect") {
+    const std::string digits = words.word().text;
+    if (words.word().kind != Kind::kNumber ||
+        std::from_chars(digits.data(), digits.data() + digits.size(), rules.expected_conflicts).ec != std::errc())
+      words.fail(words.word().at, "%expect needs the number of conflicts that are expected");
+    words.take();
+    return;
+  }
+  if (directive.text == "%token") {
+    while (is_symbol(words.word())) rules.tokens.push_back(words.take());
+    return;
+  }
+  for (const auto& [name, associativity] : kPrecedences)
+    if (directive.text == name) {
+      PrecedenceLine line{associativity, {}};
+      while (is_symbol(words.word())) line.symbols.push_back(words.take());
+      if (line.symbols.empty()) words.fail(directive.at, std::string(name) + " needs terminals");
+      rules.precedences.push_back(std::move(line));
+      return;
+    }
+  words.fail(directive.at, "`" + directive.text +
+                                "` is unknown; allowed are %start, %token, %left, %right, %nonassoc, %precedence and "
+                                "%expect, and in rules %prec and %empty");
+}
+
+Alternative read_alternative(Words& words) {
+  Alternative found;
+  bool empty = false;
+  for (;;) {
+    const Word& word = words.word();
+    if (is_symbol(word)) {
+      if (empty) words.fail(word.at, "%empty stands alone");
+      found.symbols.push_back(words.take());
+    } else if (word.kind == Kind::kDirective && word.text == "%empty") {
+      if (empty || !found.symbols.empty()) words.fail(word.at, "%empty stands alone");
+      empty = true;
+      words.take();
+    } else if (word.kind == Kind::kDirective && word.text == "%prec") {
+      words.take();
+      if (!is_symbol(words.word())) words.fail(words.word().at, "%prec needs a terminal");
+      found.precedence = words.take();
+    } else {
+      return found;
+    }
+  }
+}
+
+/// A larger grammar could not become a parser within the limits of time and memory.
+constexpr std::size_t kMaxRules = 8192, kMaxAlternatives = 1 << 15;
+
+/// Indices in `Rules::rules` by name.
+using Index = std::map<std::string, std::size_t>;
+
+void read_rule(Words& words, Rules& rules, Index& index) {
+  if (words.word().kind != Kind::kName) words.fail(words.word().at, "the name of a rule is expected");
+  Word name = words.take();
+  words.expect(":", "after the name of a rule");
+  Rule rule{std::move(name.text), name.at, {}};
+  do {
+    if (rule.alternatives.size() == kMaxAlternatives)
+      words.fail(words.word().at, "the rule has more than " + std::to_string(kMaxAlternatives) + " alternatives");
+    rule.alternatives.push_back(read_alternative(words));
+  } while (words.accept("|"));
+  words.expect(";", "at the end of a rule");
+  const auto [known, added] = index.emplace(rule.name, rules.rules.size());
+  if (!added) {
+    for (Alternative& more : rule.alternatives) rules.rules[known->second].alternatives.push_back(std::move(more));
+    return;
+  }
+  if (rules.rules.size() == kMaxRules)
+    words.fail(rule.at, "the grammar has more than " + std::to_string(kMaxRules) + " rules");
+  rules.rules.push_back(std::move(rule));
+}
 
 }  // namespace
 
-YaccGrammar read_yacc(std::string_view text) {
-  Source source(text);
-  const Rules rules = read_rules(source);
-  return Translator(source, rules).take();
-}
-
-lr::Parser make_parser(YaccGrammar yacc, std::vector<std::string>* warnings) {
-  lr::Tables tables;
-  std::vector<lr::Conflict> conflicts;
-  if (const char* problem = lr::build_tables(yacc.grammar, &tables, &conflicts)) aici::fail(problem);
-  const int count = static_cast<int>(conflicts.size());
-  std::string all;
-  for (const lr::Conflict& conflict : conflicts) all += "\n  " + conflict.text;
-  if (yacc.expected_conflicts >= 0 && yacc.expected_conflicts != count)
-    aici::fail("the grammar has " + std::to_string(count) + " conflicts, not the " +
-               std::to_string(yacc.expected_conflicts) + " that %expect says:" + all);
-  *warnings = std::move(yacc.warnings);
-  if (count && yacc.expected_conflicts < 0)
-    for (const lr::Conflict& conflict : conflicts) warnings->push_back(conflict.text);
-  return lr::Parser(std::move(tables), std::move(yacc.lexer), yacc.skip);
+Rules read_rules(std::string_view text, const front::Source& places) {
+  Words words(text, places);
+  Rules rules;
+  while (words.word().kind == Kind::kDirective) read_directive(words, rules);
+  words.expect("%%", "before the rules");
+  Index index;
+  // in yacc, code follows after a second %%
+  while (words.word().kind != Kind::kEnd && !words.word().is("%%")) read_rule(words, rules, index);
+  if (rules.rules.empty()) words.fail(words.word().at, "the grammar has no rules");
+  return rules;
 }
 
 }  // namespace aici::yacc

@@ -1,20 +1,156 @@
-// parser.hpp - an LR(1) grammar with its lexer as a functional recognizer.
+// parser.hpp - an LR(1) grammar with its lexer as a functional recognizer: the grammar, the tables of its parser, and
+// the parser.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "aici/detail/inner.hpp"
-#include "aici/detail/lexer/lexer.hpp"
-#include "aici/detail/lr/stacks.hpp"
-#include "aici/detail/lr/tables.hpp"
+#include "aici/detail/hash_index.hpp"
+#include "aici/detail/lr/lexer.hpp"
 #include "aici/functional.hpp"
 
 namespace aici::lr {
+
+using lexer::Terminal;
+/// A terminal, or kFirstNonterminal plus the number of a nonterminal.
+using Symbol = std::uint16_t;
+inline constexpr Symbol kFirstNonterminal = 0x8000;
+inline bool is_nonterminal(Symbol symbol) { return symbol >= kFirstNonterminal; }
+inline std::uint32_t nonterminal_index(Symbol symbol) { return symbol - kFirstNonterminal; }
+
+/// The terminal after the end of the text.
+inline constexpr Terminal kEnd = 0;
+
+enum class Associativity : std::uint8_t { kNone, kLeft, kRight, kNonassoc, kPrecedence };
+
+struct Precedence {
+  std::uint16_t level = 0;  ///< 0: none; higher levels bind more tightly
+  Associativity associativity = Associativity::kNone;
+};
+
+struct Production {
+  Symbol left;
+  std::vector<Symbol> right;
+  Precedence precedence;
+};
+
+/// Production 0 is `start' : start`, with an extra nonterminal.
+struct Grammar {
+  /// By number; that of kEnd first.
+  std::vector<std::string> terminals, nonterminals;
+  std::vector<Precedence> precedences;  ///< of terminals
+  std::vector<Production> productions;
+
+  const std::string& name(Symbol symbol) const {
+    return is_nonterminal(symbol) ? nonterminals[nonterminal_index(symbol)] : terminals[symbol];
+  }
+  /// `expr : expr . "+" expr`
+  std::string item(std::uint32_t production, std::uint32_t dot) const;
+};
+
+/// The action in a state for a terminal. 0: error; n > 0: go to state n; n < 0: reduce by production -n. kAccept
+/// is that by production 0.
+using Action = std::int16_t;
+inline constexpr Action kAccept = -0x7fff;
+
+/// The tables of an LR(1) parser.
+struct Tables {
+  std::uint32_t num_states = 0, num_terminals = 0, num_nonterminals = 0;
+  std::vector<Action> actions;         ///< by state and terminal
+  std::vector<std::uint16_t> gotos;    ///< by state and nonterminal; 0 = none
+  /// By production.
+  std::vector<std::uint16_t> length, left;
+
+  Action action(std::uint32_t state, Terminal terminal) const { return actions[state * num_terminals + terminal]; }
+  std::uint32_t go(std::uint32_t state, std::uint32_t nonterminal) const {
+    return gotos[state * num_nonterminals + nonterminal];
+  }
+};
+
+/// A conflict of the grammar, and its resolution.
+struct Conflict {
+  bool between_reductions;
+  std::string text;
+};
+
+struct Limits {
+  /// Maximum number of states; C needs some 400. Building takes about 50 us per state.
+  std::uint32_t states = 8192;
+};
+
+/// Builds the tables. Merges states as far as this adds no conflict to canonical LR(1) (Pager 1977). Conflicts that
+/// precedences do not resolve are resolved as in yacc: shift, or reduce by the first production. Returns an error
+/// message, or null.
+const char* build_tables(const Grammar& grammar, Tables* tables, std::vector<Conflict>* conflicts,
+                         const Limits& limits = {});
+
+/// The stacks of the parser, each stored once and known by number.
+///
+/// A stack is a state on top of another stack. Different texts that lead to the same states on the stack lead to the
+/// same number: after each statement of a block, the parser returns to an earlier stack. Results about a stack are
+/// cached under its number.
+class Stacks {
+ public:
+  /// 0 = none.
+  using Stack = std::uint32_t;
+  static constexpr Stack kNone = 0, kInitial = 1;
+
+  /// Stores sets of terminals in `sets`. The terminal `ignored` is possible everywhere and changes nothing; it may be
+  /// kNoTerminal.
+  Stacks(const Tables* tables, lexer::TerminalSets* sets, lexer::Terminal ignored);
+
+  /// Returns the stack after the terminal; kNone if the terminal is not possible.
+  Stack advance(Stack stack, Terminal terminal);
+  /// Returns whether the text is complete.
+  bool accepting(Stack stack) { return possible(stack, kEnd); }
+  /// Returns the number of the set of possible terminals.
+  std::uint32_t viable(Stack stack) {
+    const std::uint32_t known = nodes_[stack].viable;
+    return known != kUnknown ? known : find_viable(stack);
+  }
+
+  std::size_t size() const { return nodes_.size(); }
+  std::size_t bytes() const {
+    return nodes_.size() * sizeof(Node) + steps_.size() * sizeof(Step) + ids_.bytes() + step_ids_.bytes();
+  }
+  /// Drops all stacks but one; returns its new number.
+  Stack keep_only(Stack stack);
+
+ private:
+  static constexpr std::uint32_t kUnknown = 0xffffffff;
+  struct Node {
+    Stack below;
+    std::uint16_t state;
+    std::uint32_t viable = kUnknown;
+  };
+  struct Step {
+    Stack from = kNone;
+    Terminal terminal = 0;
+    Stack to = kNone;
+  };
+
+  Stack push(Stack below, std::uint32_t state);
+  bool possible(Stack stack, Terminal terminal);
+  Stack take(Stack stack, Terminal terminal);
+  std::uint32_t find_viable(Stack stack);
+
+  const Tables* tables_;
+  lexer::TerminalSets* sets_;
+  lexer::Terminal ignored_;
+  std::vector<Node> nodes_;
+  HashIndex ids_;
+  std::vector<Step> steps_;
+  HashIndex step_ids_;
+  Step last_;
+  std::vector<std::uint16_t> scratch_;
+};
 
 /// A state is a stack of the parser and a state of the lexer within a lexeme. A byte is allowed if the lexeme can still
 /// become a terminal that is possible next. At the end of the lexeme the parser reads its terminal. Where a lexeme is

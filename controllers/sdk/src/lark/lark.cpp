@@ -1,6 +1,9 @@
-#include "translate.hpp"
+#include "aici/lark/lark.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,13 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "aici/cfg/grammar.hpp"
+#include "aici/regex/limits.hpp"
 #include "aici/substring.hpp"
-#include "../front/patterns.hpp"
 #include "../front/rules.hpp"
-#include "../front/schema.hpp"
-#include "../front/tokens.hpp"
-#include "patterns.hpp"
-#include "words.hpp"
+#include "../front/source.hpp"
+#include "syntax.hpp"
 
 namespace aici::lark {
 
@@ -28,6 +30,163 @@ using cfg::Grammar;
 using cfg::Lexemes;
 using front::Source;
 using Kind = LarkNode::Kind;
+
+/// The terminals of a grammar as regular expressions. They may name each other, but not themselves.
+class Patterns {
+ public:
+  /// Maximum number of chunks of %regex in one regular expression, in which they become nested groups.
+  static constexpr std::size_t kMaxChunks = 90;
+
+  /// Fails if a terminal is not regular (it names a rule or itself), or if it is too long when it is expanded.
+  Patterns(const LarkSyntax& syntax, const front::Source& source);
+
+  bool has(std::string_view terminal) const { return numbers_.contains(terminal); }
+  /// Returns the number of a terminal, in the order of the definitions.
+  std::uint32_t number(std::string_view terminal) const { return numbers_.find(terminal)->second; }
+  /// Returns the pattern of a terminal's body, or of any part without rules.
+  const std::string& of(Part part);
+  /// Returns the pattern of a definition with its suffix. For rules with attributes, and for ignored text.
+  std::string of(const LarkDefinition& definition);
+
+  /// Fails with the message that this name must be a terminal and is not one.
+  [[noreturn]] void fail_not_regular(const LarkNode& node) const;
+
+ private:
+  std::string make(const LarkNode& node);
+  const std::string& named(const LarkNode& node);
+  void translate_terminals();
+
+  const LarkSyntax& syntax_;
+  const front::Source& source_;
+  std::map<std::string, std::uint32_t, std::less<>> numbers_;
+  /// By node; empty if not made yet. (No pattern is empty: the pattern of the empty text is a group.)
+  std::vector<std::string> patterns_;
+};
+
+std::string join(const std::vector<std::string>& parts, std::string_view between) {
+  std::string all;
+  for (const std::string& part : parts) all.append(all.empty() ? "" : between).append(part);
+  return all;
+}
+
+/// Any run of consecutive chunks: the alternatives are each chunk, optionally followed by the chunks after it.
+std::string chunks_pattern(const std::vector<std::string>& chunks) {
+  std::string all = "(?:", rest;
+  for (std::size_t i = chunks.size(); i-- > 0;) {
+    const std::string here = front::pattern_of(std::string_view(chunks[i]));
+    rest = rest.empty() ? here : here + "(?:" + rest + ")?";
+    all += rest + "|";
+  }
+  return all + ")";
+}
+
+Patterns::Patterns(const LarkSyntax& syntax, const front::Source& source)
+    : syntax_(syntax), source_(source), patterns_(syntax.nodes.size()) {
+  for (std::uint32_t i = 0; i < syntax.terminals.size(); i++) numbers_.emplace(syntax.terminals[i].name, i);
+  translate_terminals();
+}
+
+/// Translates each terminal after the terminals that it names.
+void Patterns::translate_terminals() {
+  const auto& all = syntax_.terminals;
+  std::vector<std::uint32_t> open(all.size()), order;
+  std::vector<std::vector<std::uint32_t>> users(all.size());
+  for (std::uint32_t i = 0; i < all.size(); i++)
+    for (Part part = all[i].first; part <= all[i].body; part++) {
+      const LarkNode& node = syntax_.nodes[part];
+      if (node.kind != Kind::kName) continue;
+      const auto found = numbers_.find(node.text);
+      if (found == numbers_.end()) fail_not_regular(node);
+      users[found->second].push_back(i), open[i]++;
+    }
+  for (std::uint32_t i = 0; i < all.size(); i++)
+    if (open[i] == 0) order.push_back(i);
+  for (std::size_t i = 0; i < order.size(); i++) {
+    const LarkDefinition& terminal = all[order[i]];
+    // many chunks are too large for a regular expression, but a terminal with nothing else does not need one
+    for (Part part = terminal.first; part <= terminal.body; part++)
+      if (syntax_.nodes[part].kind != Kind::kChunks) of(part);
+    for (const std::uint32_t user : users[order[i]])
+      if (--open[user] == 0) order.push_back(user);
+  }
+  for (std::uint32_t i = 0; i < all.size(); i++)
+    if (open[i] != 0)
+      source_.fail(all[i].at, "the terminal " + all[i].name + " contains itself: nested brackets need a "
+                                                              "rule, whose name begins with a lower-case letter");
+}
+
+void Patterns::fail_not_regular(const LarkNode& node) const {
+  if (is_terminal_name(node.text)) {
+    std::vector<std::string_view> names;
+    for (const auto& [name, number] : numbers_) names.push_back(name);
+    const std::string_view near = front::nearest(node.text, names);
+    source_.fail(node.at, "there is no terminal " + node.text + (near.empty() ? "" : "; did you mean ") +
+                              std::string(near) + (near.empty() ? "" : "?"));
+  }
+  source_.fail(node.at, "a terminal cannot name the rule " + node.text + ": it is a regular expression");
+}
+
+const std::string& Patterns::of(Part part) {
+  std::string& pattern = patterns_[part];
+  if (pattern.empty()) {
+    pattern = make(syntax_.nodes[part]);
+    if (pattern.size() > regex::Limits().pattern_bytes)
+      source_.fail(syntax_.nodes[part].at, "this is too long with its terminals expanded");
+  }
+  return pattern;
+}
+
+std::string Patterns::of(const LarkDefinition& definition) {
+  for (Part part = definition.first; part < definition.body; part++) of(part);
+  const std::string& body = of(definition.body);
+  return definition.suffix ? "(?:" + body + ")" + of(*definition.suffix) : body;
+}
+
+std::string Patterns::make(const LarkNode& node) {
+  std::vector<std::string> parts;
+  for (const Part part : node.parts) parts.push_back(of(part));
+  switch (node.kind) {
+    case Kind::kText: return "(?:" + front::pattern_of(std::string_view(node.text)) + ")";
+    case Kind::kPattern: return node.text;
+    case Kind::kName: return named(node);
+    case Kind::kGroup: return parts[0];
+    case Kind::kSequence: return "(?:" + join(parts, "") + ")";
+    case Kind::kChoice: {
+      std::string all = "(?:" + parts[0];
+      for (std::size_t i = 1; i < parts.size(); i++) all += "|" + parts[i];
+      return all + ")";
+    }
+    case Kind::kNot: return "(?not:" + parts[0] + ")";
+    case Kind::kBoth: {
+      // the texts that match all parts are those that match no part's complement
+      std::string none = "(?not:(?not:" + parts[0] + ")";
+      for (std::size_t i = 1; i < parts.size(); i++) none += "|(?not:" + parts[i] + ")";
+      return none + ")";
+    }
+    case Kind::kRepeat: {
+      std::string all = "(?:" + parts[0] + "){" + std::to_string(node.least) + ",";
+      if (node.most != cfg::kNoLimit) all += std::to_string(node.most);
+      return all + "}";
+    }
+    case Kind::kChunks:
+      if (node.chunks.size() > kMaxChunks)
+        source_.fail(node.at, "%regex with more than " + std::to_string(kMaxChunks) +
+                                  " pieces is only possible alone in a terminal that no other one names, or in a rule");
+      return chunks_pattern(node.chunks);
+    case Kind::kLark: source_.fail(node.at, "%lark cannot be in a terminal: it is not a regular expression");
+    case Kind::kTokens: source_.fail(node.at, "a special token cannot be in a terminal, since it is not text: put it into a "
+                                              "rule");
+    case Kind::kIf: source_.fail(node.at, "`%if` cannot be in a terminal: only rules have parameters");
+    case Kind::kJson: source_.fail(node.at, "%json cannot be in a terminal: it is not a regular expression");
+  }
+  return {};
+}
+
+const std::string& Patterns::named(const LarkNode& node) {
+  const auto found = numbers_.find(node.text);
+  if (found == numbers_.end()) fail_not_regular(node);
+  return of(syntax_.terminals[found->second].body);
+}
 
 constexpr const char* kStart = "start";
 /// Maximum number of warnings about terminals. (Finding the position of a warning takes time: lines are counted.)
@@ -44,6 +203,8 @@ struct Shared {
   std::size_t nested = 0, depth = 0;
 };
 
+/// Translates a grammar for the context-free engine. Fails the controller if a name is not defined, a terminal is not
+/// regular, or the grammar has no text. Writes warnings to the log.
 class Translator {
  public:
   Translator(const LarkSyntax& syntax, const Source& source, Shared& shared)
@@ -80,8 +241,8 @@ class Translator {
   /// Reads a nested grammar, which has names of its own.
   Expr nested(const LarkNode& node) {
     if (shared_.nested == kMaxNested || shared_.depth == kMaxDepth)
-      source_.fail(node.at, "there are more than " + std::to_string(kMaxNested) + " grammars in this one, or one is deeper "
-                            "than " + std::to_string(kMaxDepth) + ": write rules instead");
+      source_.fail(node.at, "there are more than " + std::to_string(kMaxNested) +
+                                " grammars in this one, or one is deeper than " + std::to_string(kMaxDepth) + ": write rules instead");
     shared_.nested++, shared_.depth++;
     const std::string text = at_its_place(node);
     Source source(text);
@@ -154,7 +315,7 @@ class Translator {
     if (!parameter_ && node.parameter->kind != FunctionKind::kValue)
       source_.fail(node.at, "this rule has no parameter to pass on: give " + node.text + " a number, as in " + node.text +
                                 "::0");
-    const std::uint64_t value = (*node.parameter)(parameter_.value_or(0));
+    const std::uint64_t value = node.parameter->apply(parameter_.value_or(0));
     if (instances.values.insert(value).second) {
       size_ += 1 + instances.rule->body - instances.rule->first;
       if (size_ > kMaxNodes)
@@ -252,7 +413,7 @@ class Translator {
       for (const std::string& chunk : node.chunks) text += chunk;
       return grammar_.substring(Substrings(text));
     }
-    if (node.chunks.size() <= LarkPatterns::kMaxChunks) return terminal(patterns_.of(part), node.at);
+    if (node.chunks.size() <= Patterns::kMaxChunks) return terminal(patterns_.of(part), node.at);
     grammar_.set_lexemes(Lexemes::kAnywhere);
     const cfg::Rule all = grammar_.declare(name_);
     Expr behind = grammar_.empty();
@@ -292,7 +453,7 @@ class Translator {
   const Source& source_;
   Shared& shared_;
   Grammar& grammar_;
-  LarkPatterns patterns_;
+  Patterns patterns_;
   front::Rules rules_;
   std::vector<Expr> exprs_;
   std::vector<bool> excluded_;  ///< by node, in the instance that is being translated
@@ -309,10 +470,12 @@ class Translator {
 
 }  // namespace
 
-Lark translate_lark(const LarkSyntax& syntax, const Source& source) {
+cfg::Parser make_or_fail(std::string_view grammar) {
+  Source source(grammar);
+  const LarkSyntax syntax = read_lark(source);
   Shared shared;
   const cfg::Rule start = Translator(syntax, source, shared).start();
-  return {std::move(shared.grammar), start};
+  return cfg::make_or_fail(std::move(shared.grammar), start);
 }
 
 }  // namespace aici::lark
