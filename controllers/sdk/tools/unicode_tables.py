@@ -1,7 +1,7 @@
-"""Writes ``src/regex/unicode/unicode_data.cpp``: the Unicode properties that the regex engine knows, packed.
+"""Writes ``src/regex/unicode_data.cpp``: the Unicode properties that the regex engine knows, packed.
 
     pip install regex fonttools
-    python controllers/sdk/tools/unicode_tables.py > controllers/sdk/src/regex/unicode/unicode_data.cpp
+    python controllers/sdk/tools/unicode_tables.py > controllers/sdk/src/regex/unicode_data.cpp
 
 The tables are committed and not made at build time: the standard library's `unicodedata` has neither scripts
 nor derived properties, and its Unicode version follows the Python that happens to build, so two machines
@@ -192,7 +192,7 @@ def main() -> None:
     ]
     packed = [pack_property(members(rf"\p{{{names[0]}}}"), category_of) for names in properties]
     print("// Made by controllers/sdk/tools/unicode_tables.py, which describes the format; do not edit.")
-    print('#include "unicode_data.hpp"\n\nnamespace aici::regex {\n')
+    print('#include "unicode.hpp"\n\nnamespace aici::regex {\n')
     print(f'const char kUnicodeVersion[] = "{unidata_version}";\n')
     print(c_names("kCategoryNames", categories))
     print(c_names("kGroupNames", [names for names, _ in groups]))

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "aici/regex/regex.hpp"
-#include "../../../controllers/sdk/src/regex/unicode/unicode.hpp"
+#include "../../../controllers/sdk/src/regex/unicode.hpp"
 
 #ifdef __wasm__
 #define PROBE(name) extern "C" __attribute__((export_name(#name)))

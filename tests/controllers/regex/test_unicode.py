@@ -25,7 +25,7 @@ EVERYTHING = "".join(map(chr, np.flatnonzero(SCALAR)))
 
 def names(table: str) -> list[list[str]]:
     """The spellings of each entry of a table of names in unicode_data.cpp."""
-    source = (find_sdk().root / "src" / "regex" / "unicode" / "unicode_data.cpp").read_text()
+    source = (find_sdk().root / "src" / "regex" / "unicode_data.cpp").read_text()
     body = source.split(f"const char {table}[] =")[1].split(";")[0]
     return [line.split() for line in re.findall(r'"(.*?)\\n"', body)]
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "../regex/unicode/utf8.hpp"
+#include "../regex/unicode.hpp"
 #include "aici/cfg/parser.hpp"
 #include "aici/vocabulary.hpp"
 

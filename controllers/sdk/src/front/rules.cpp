@@ -5,7 +5,7 @@
 #include "aici/host.hpp"
 #include "aici/json_schema/schema.hpp"
 #include "aici/vocabulary.hpp"
-#include "../regex/unicode/utf8.hpp"
+#include "../regex/unicode.hpp"
 
 namespace aici::front {
 

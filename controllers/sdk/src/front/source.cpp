@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "aici/host.hpp"
-#include "../regex/unicode/utf8.hpp"
+#include "../regex/unicode.hpp"
 
 namespace aici::front {
 

@@ -4,9 +4,11 @@
 #include <span>
 #include <utility>
 
-#include "make.hpp"
+#include "aici/vocabulary.hpp"
+#include "passes.hpp"
 
 namespace aici::regex {
+
 namespace {
 
 /// More groups than variables that can be written.
@@ -162,6 +164,14 @@ std::optional<Part> read_parts(std::string_view pattern, Error* error, const Lim
 void set_byte_classes(Part& part, ByteClasses classes) {
   if (part.regex) part.regex->set_byte_classes(classes);
   for (Part& below : part.parts) set_byte_classes(below, classes);
+}
+
+Part read_parts_or_fail(std::string_view pattern, const Limits& limits) {
+  Error error;
+  std::optional<Part> part = read_parts(pattern, &error, limits);
+  if (!part) refuse(error);
+  set_byte_classes(*part, vocabulary().classes());
+  return std::move(*part);
 }
 
 }  // namespace aici::regex

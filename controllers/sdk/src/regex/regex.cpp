@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "aici/host.hpp"
 #include "aici/number.hpp"
-#include "make.hpp"
-#include "nfa/nfa_builder.hpp"
-#include "syntax/parser.hpp"
-#include "unicode/unicode.hpp"
-#include "unicode/utf8.hpp"
+#include "aici/vocabulary.hpp"
+#include "passes.hpp"
+#include "unicode.hpp"
 
 namespace aici::regex {
+
 namespace {
 
 /// Adds the classes that assertions and complements need to those of the pattern.
@@ -107,8 +107,8 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
   auto program = std::make_unique<Program>(alphabet.words());
   program->alphabet = std::move(alphabet);
   program->ordered = ordered;
-  NfaBuilder builder(*ast, program->alphabet, limits, &program->sets, ordered);
-  if (*failure = builder.build(ast->root, &program->nfa); failure->message) return nullptr;
+  *failure = build_nfa(*ast, program->alphabet, limits, &program->sets, ordered, &program->nfa);
+  if (failure->message) return nullptr;
   if (const char* too_large = resolve(*ast, hidden, program.get())) {
     *failure = {too_large, 0};
     return nullptr;
@@ -230,6 +230,24 @@ std::optional<Regex> Regex::until(std::span<const std::string> stops, Error* err
     return std::nullopt;
   }
   return Regex(std::move(automaton));
+}
+
+void refuse(const Error& error) { fail("the regular expression is refused at " + error.text()); }
+
+Regex compile_or_fail(std::string_view pattern, const Limits& limits) {
+  Error error;
+  std::optional<Regex> regex = Regex::compile(pattern, &error, limits);
+  if (!regex) refuse(error);
+  regex->set_byte_classes(vocabulary().classes());
+  return std::move(*regex);
+}
+
+Regex until_or_fail(std::span<const std::string> stops, const Limits& limits) {
+  Error error;
+  std::optional<Regex> regex = Regex::until(stops, &error, limits);
+  if (!regex) fail("the texts to stop at are refused: " + error.message);
+  regex->set_byte_classes(vocabulary().classes());
+  return std::move(*regex);
 }
 
 }  // namespace aici::regex

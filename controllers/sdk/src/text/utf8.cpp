@@ -1,6 +1,6 @@
 #include "aici/utf8.hpp"
 
-#include "../regex/unicode/utf8.hpp"
+#include "../regex/unicode.hpp"
 
 namespace aici {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../../regex/unicode/utf8.hpp"
+#include "../../regex/unicode.hpp"
 
 namespace aici::json_schema {
 namespace {

@@ -1,8 +1,7 @@
 // Parses a regular expression of ECMAScript.
 #include <algorithm>
 
-#include "../../regex/unicode/unicode.hpp"
-#include "../../regex/unicode/utf8.hpp"
+#include "../../regex/unicode.hpp"
 #include "ecma.hpp"
 #include "ecma_tree.hpp"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/detail/regex/codepoint_set.hpp"
+#include "aici/detail/regex/alphabet.hpp"
 
 namespace aici::json_schema {
 

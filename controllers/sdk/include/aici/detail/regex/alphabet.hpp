@@ -1,4 +1,5 @@
-// alphabet.hpp - the kinds of characters that a pattern distinguishes, and the decoder from bytes to kinds.
+// alphabet.hpp - sets of characters, the kinds of characters that a pattern distinguishes, and the decoder from bytes
+// to kinds.
 //
 // A pattern distinguishes characters only by its classes. Characters in the same classes form one *kind*, and the
 // automaton works on kinds. Kind 0 has the characters that are in no class, which no match contains. The automaton does
@@ -11,10 +12,86 @@
 #include <vector>
 
 #include "aici/detail/hash_index.hpp"
-#include "aici/detail/regex/codepoint_set.hpp"
 #include "aici/regex/limits.hpp"
 
 namespace aici::regex {
+
+inline constexpr std::uint32_t kMaxCodepoint = 0x10FFFF;
+
+/// Returns whether a code point is a scalar value: one that text can contain, so not a surrogate.
+inline constexpr bool is_scalar(std::uint32_t c) { return c < 0xD800 || (c > 0xDFFF && c <= kMaxCodepoint); }
+
+struct CodepointRange {
+  std::uint32_t low, high;  ///< inclusive
+  bool operator==(const CodepointRange&) const = default;
+};
+
+/// A set of Unicode scalar values: sorted ranges with a gap between any two, none of them with a surrogate.
+class CodepointSet {
+ public:
+  CodepointSet() = default;
+  CodepointSet(std::uint32_t low, std::uint32_t high) { add(low, high); }
+  static CodepointSet all() { return CodepointSet(0, kMaxCodepoint); }
+
+  /// Adds low..high without surrogates. Fast if the set has no value above `low`.
+  void add(std::uint32_t low, std::uint32_t high);
+  void add(const CodepointSet& other);
+
+  CodepointSet complement() const;
+  CodepointSet operator&(const CodepointSet& other) const;
+  CodepointSet operator-(const CodepointSet& other) const { return *this & other.complement(); }
+  CodepointSet operator^(const CodepointSet& other) const;
+
+  bool empty() const { return ranges_.empty(); }
+  bool contains(std::uint32_t codepoint) const;
+  bool intersects(std::uint32_t low, std::uint32_t high) const;
+  const std::vector<CodepointRange>& ranges() const { return ranges_; }
+  bool operator==(const CodepointSet&) const = default;
+
+ private:
+  void add_scalars(std::uint32_t low, std::uint32_t high);
+
+  std::vector<CodepointRange> ranges_;
+};
+
+using KindSetId = std::uint16_t;
+inline constexpr KindSetId kNoKinds = 0;
+
+/// Sets of kinds of characters, each stored once.
+class KindSets {
+ public:
+  explicit KindSets(std::size_t words) : words_(words) {
+    std::vector<std::uint32_t> none(words);
+    add(none);
+  }
+
+  /// Returns the number of a set of kinds, given as a bit set; kNoKinds beyond 65535 sets (`overflow`).
+  KindSetId add(std::span<const std::uint32_t> set);
+  KindSetId unite(KindSetId a, KindSetId b);
+  KindSetId intersect(KindSetId a, KindSetId b);
+  bool overflow() const { return overflow_; }
+
+  std::span<const std::uint32_t> operator[](KindSetId set) const {
+    return {bits_.data() + set * words_, words_};
+  }
+
+  /// Calls visit(kind) for each member in order.
+  template <class Visit>
+  void each(KindSetId set, Visit visit) const {
+    for (std::size_t i = 0; i < words_; i++)
+      for (std::uint32_t word = bits_[set * words_ + i]; word; word &= word - 1)
+        visit(static_cast<std::uint32_t>(i * 32) + static_cast<std::uint32_t>(__builtin_ctz(word)));
+  }
+
+  std::size_t bytes() const { return bits_.size() * 4 + ids_.bytes(); }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint32_t> bits_;
+  HashIndex ids_;
+  std::uint32_t count_ = 0;
+  bool overflow_ = false;
+};
 
 using Kind = std::uint16_t;
 

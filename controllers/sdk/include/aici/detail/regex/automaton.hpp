@@ -1,4 +1,5 @@
-// automaton.hpp - the deterministic automaton over bytes, built lazily.
+// automaton.hpp - the automata of a pattern: the nondeterministic one over kinds of characters, and the deterministic
+// one over bytes, built lazily.
 //
 // A state between two characters is a set of states of the Nfa and has a row in `table_`. The state's number is the
 // position of the row. A row has a header and then the next state for each kind of character with an ASCII member. So a
@@ -18,13 +19,75 @@
 #include "aici/detail/byte_set.hpp"
 #include "aici/detail/hash_index.hpp"
 #include "aici/detail/regex/alphabet.hpp"
-#include "aici/detail/regex/kind_sets.hpp"
-#include "aici/detail/regex/nfa.hpp"
 #include "aici/functional.hpp"
 #include "aici/regex/limits.hpp"
 #include "aici/signature.hpp"
 
 namespace aici::regex {
+
+/// Conditions on the characters to the left and right of a position. `word` is \w; the Ascii variants count only ASCII
+/// characters as word characters.
+enum class Assertion : std::uint8_t {
+  kTextStart,  ///< \A, and ^ without (?m)
+  kTextEnd,    ///< \z, and $ without (?m)
+  kLineStart,  ///< ^ with (?m): at the start or after \n
+  kLineEnd,    ///< $ with (?m): at the end or before \n
+  kWordBoundary,
+  kNoWordBoundary,
+  kWordStart,      ///< \b{start}: not word before, word after
+  kWordEnd,        ///< \b{end}: word before, not word after
+  kWordStartHalf,  ///< \b{start-half}: not word before
+  kWordEndHalf,    ///< \b{end-half}: not word after
+  kAsciiWordBoundary,
+  kAsciiNoWordBoundary,
+  kAsciiWordStart,
+  kAsciiWordEnd,
+  kAsciiWordStartHalf,
+  kAsciiWordEndHalf,
+};
+
+inline constexpr bool is_word_assertion(Assertion a) { return a >= Assertion::kWordBoundary; }
+inline constexpr bool is_ascii_assertion(Assertion a) { return a >= Assertion::kAsciiWordBoundary; }
+inline constexpr bool is_line_assertion(Assertion a) {
+  return a == Assertion::kLineStart || a == Assertion::kLineEnd;
+}
+
+using NfaId = std::uint16_t;
+
+struct NfaState {
+  enum class Op : std::uint8_t {
+    kMatch,      ///< the text may end here
+    kKinds,      ///< a character of the set `kinds`, then `out`
+    kSplit,      ///< `out` or `alt`
+    kAssert,     ///< `assertion` holds here, then `out`
+    kAhead,      ///< a kLookEnd can be reached from `alt`, then `out`
+    kNotAhead,   ///< none can be reached, then `out`
+    kBehind,     ///< the kLookEnd of this number has been reached from `alt`, then `out`
+    kNotBehind,  ///< it has not, then `out`
+    kLookEnd,    ///< the end of a look-behind, or of a look-ahead if its number is 0
+  };
+  /// The number of a look-behind is in `kinds`. They are numbered from 1, inner ones after outer ones.
+  std::uint16_t look() const { return kinds; }
+  Op op;
+  Assertion assertion = Assertion::kTextStart;
+  KindSetId kinds = kNoKinds;
+  NfaId out = 0, alt = 0;
+  bool operator==(const NfaState&) const = default;
+};
+
+/// State 0 is the only kMatch. After `trim`, a state is live if a match can be reached from it, or the end of the
+/// look-around that it belongs to. So without look-arounds, a set of states can reach a match if and only if it has a
+/// live state.
+struct Nfa {
+  static constexpr NfaId kMatch = 0;
+
+  std::vector<NfaState> states;
+  std::vector<bool> live;
+  NfaId start = 0;
+
+  /// Computes the live states. States with an empty set of kinds are dead.
+  void trim();
+};
 
 class SubsetStepper;
 

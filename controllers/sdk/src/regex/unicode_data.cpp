@@ -1,5 +1,5 @@
 // Made by controllers/sdk/tools/unicode_tables.py, which describes the format; do not edit.
-#include "unicode_data.hpp"
+#include "unicode.hpp"
 
 namespace aici::regex {
 

@@ -1,11 +1,11 @@
-// utf8.hpp - decodes one character of UTF-8.
+// unicode.hpp - UTF-8, Unicode properties and case folding, of the version that unicode_version() returns.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "aici/detail/regex/codepoint_set.hpp"
+#include "aici/detail/regex/alphabet.hpp"
 
 namespace aici::regex {
 
@@ -44,5 +44,41 @@ void encode_utf8(std::uint32_t c, Bytes* out) {
     push(0xF0 | c >> 18), push(0x80 | (c >> 12 & 63)), push(0x80 | (c >> 6 & 63)), push(0x80 | (c & 63));
   }
 }
+
+const char* unicode_version();
+
+/// Finds the characters of `\p{name}`: a general category, a script or a property, or key=value with the key
+/// gc (general_category) or sc (script). Ignores case, spaces, '_' and '-' in names. Returns false if there is no such
+/// name.
+bool find_property(std::string_view name, CodepointSet* out);
+
+/// Return the sets of `\d`, `\s` and `\w` in Unicode: Nd; White_Space; Alphabetic, M, Nd, Pc and Join_Control (UTS 18,
+/// annex C).
+CodepointSet unicode_digit();
+CodepointSet unicode_space();
+CodepointSet unicode_word();
+
+/// Adds all characters that simple case folding makes equal to a member of the set.
+CodepointSet fold_case(const CodepointSet& set);
+/// The same, only for the letters A-Z and a-z.
+CodepointSet fold_case_ascii(const CodepointSet& set);
+
+// The packed tables, in unicode_data.cpp; controllers/sdk/tools/unicode_tables.py describes the format.
+
+extern const char kUnicodeVersion[];
+
+// Names are in lower case without underscores. Spaces separate the spellings of an entry, and '\n' separates entries.
+extern const char kCategoryNames[];
+extern const char kGroupNames[];
+extern const char kScriptNames[];
+extern const char kPropertyNames[];
+/// For each line of kGroupNames, the set of its categories.
+extern const std::uint32_t kGroupMasks[];
+
+extern const std::uint8_t kCategoryRuns[];
+extern const std::uint8_t kScriptRuns[];
+extern const std::uint8_t kProperties[];
+extern const std::uint8_t kFolds[];
+extern const std::uint32_t kFoldsSize;
 
 }  // namespace aici::regex

@@ -3,10 +3,37 @@
 #include <algorithm>
 
 #include "aici/number.hpp"
-#include "../unicode/unicode.hpp"
-#include "../unicode/utf8.hpp"
+#include "sort.hpp"
+#include "unicode.hpp"
 
 namespace aici::regex {
+
+NodeId Ast::add(const Node& node) {
+  nodes.push_back(node);
+  return static_cast<NodeId>(nodes.size() - 1);
+}
+
+NodeId Ast::add(Node::Kind kind, std::uint32_t offset, const NodeId* of, std::uint32_t count) {
+  if (count == 1 && (kind == Node::Kind::kConcat || kind == Node::Kind::kAlternate)) return of[0];
+  const auto first = static_cast<std::uint32_t>(children.size());
+  append<NodeId>(&children, {of, count});
+  return add({.kind = kind, .offset = offset, .index = first, .count = count});
+}
+
+NodeId Ast::add_class(std::uint32_t offset, const CodepointSet& set) {
+  return add({.kind = Node::Kind::kClass, .offset = offset, .index = class_index(set)});
+}
+
+std::uint32_t Ast::class_index(const CodepointSet& set) {
+  Hasher hash;
+  for (auto& r : set.ranges()) hash.add(r.low), hash.add(r.high);
+  const std::uint32_t known = class_ids_.find(hash.bits(), [&](std::uint32_t i) { return classes[i] == set; });
+  if (known != HashIndex::kNone) return known;
+  classes.push_back(set);
+  const auto index = static_cast<std::uint32_t>(classes.size() - 1);
+  class_ids_.insert(hash.bits(), index);
+  return index;
+}
 
 bool Parser::fail(std::size_t offset, std::initializer_list<std::string_view> message) {
   error_ = Error{.offset = static_cast<std::uint32_t>(offset)};
@@ -143,6 +170,128 @@ bool Parser::parse_quoted() {
 void Parser::push_group(std::size_t offset, Node::Kind kind, std::string_view name) {
   groups_.push_back({offset, flags_, kind, alternatives_.size(), items_.size(), name});
   last_ = Last::kNothing;
+}
+
+// Everything that may follow an opening parenthesis.
+
+namespace {
+
+struct Refused {
+  std::string_view text;
+  const char* why;
+};
+
+constexpr Refused kRefused[] = {
+    {"?P=", "back-references are not supported: they do not describe a regular language"},
+    {"?P>", "recursion is not supported"},
+    {"?R", "recursion is not supported"},
+    {"?0", "recursion is not supported"},
+    {"?&", "recursion is not supported"},
+    {"?>", "atomic groups are not supported: write (?:...)"},
+    {"?|", "branch reset groups are not supported: write (?:...)"},
+    {"?(", "conditional groups are not supported"},
+    {"?#", "comments (?#...) are not supported: use the flag x and # to the end of the line"},
+    {"?'", "a named group is (?<name>...)"},
+    {"*", "verbs like (*ACCEPT) are not supported; write \\* for the character"},
+};
+
+bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_name_part(char c) {
+  return is_name_start(c) || (c >= '0' && c <= '9') || c == '.' || c == '[' || c == ']';
+}
+
+}  // namespace
+
+bool Parser::open_group() {
+  const std::size_t start = at_++;
+  if (groups_.size() > limits_.nesting)
+    return fail(start, {"groups are nested deeper than ", Number(limits_.nesting).text()});
+  for (const Refused& refused : kRefused)
+    if (next_is(refused.text)) return fail(start, {refused.why});
+  if (accept("?")) return open_special_group(start);
+  push_group(start, Node::Kind::kConcat);
+  return true;
+}
+
+bool Parser::open_special_group(std::size_t start) {
+  if (accept(":")) {
+    push_group(start, Node::Kind::kConcat);
+  } else if (accept("until:")) {
+    push_group(start, Node::Kind::kUntil);
+  } else if (accept("not:")) {
+    push_group(start, Node::Kind::kNot);
+  } else if (accept("=")) {
+    push_group(start, Node::Kind::kAhead);
+  } else if (accept("!")) {
+    push_group(start, Node::Kind::kNotAhead);
+  } else if (accept("<=")) {
+    push_group(start, Node::Kind::kBehind);
+  } else if (accept("<!")) {
+    push_group(start, Node::Kind::kNotBehind);
+  } else if (accept("P<") || accept("<")) {
+    if (!parse_group_name(start)) return false;
+    push_group(start, Node::Kind::kConcat, names_.back());
+  } else {
+    return parse_flags(start);
+  }
+  return true;
+}
+
+bool Parser::parse_group_name(std::size_t start) {
+  const std::size_t first = at_;
+  while (is_name_part(byte()) && (at_ > first || is_name_start(byte()))) at_++;
+  const std::string_view name = text_.substr(first, at_ - first);
+  if (name.empty() || byte() != '>')
+    return fail(at_,
+                {"bad group name: letters, digits, '_', '.', '[' and ']' are allowed, first a letter or '_', "
+                 "then '>'"});
+  at_++;
+  if (std::find(names_.begin(), names_.end(), name) != names_.end())
+    return fail(start, {"there is another group with the name '", name, "'"});
+  names_.push_back(name);
+  return true;
+}
+
+bool Parser::parse_flags(std::size_t start) {
+  Flags flags = flags_;
+  bool value = true, any = false;
+  for (;; at_++) {
+    const char c = byte();
+    if (c == ')' || c == ':') break;
+    if (at_end()) return fail(start, {"this group is not closed: ')' is missing"});
+    any = true;
+    if (c == '-' && value) {
+      value = any = false;
+    } else if (c == 'i') {
+      flags.ignore_case = value;
+    } else if (c == 'm') {
+      flags.multi_line = value;
+    } else if (c == 's') {
+      flags.dot_all = value;
+    } else if (c == 'x') {
+      flags.extended = value;
+    } else if (c == 'u') {
+      flags.unicode = value;
+    } else if (c == 'U') {
+      flags.lazy = value;
+    } else {
+      const std::size_t from = at_;
+      take();
+      return fail(from, {"unknown flag '", since(from),
+                         "'; allowed are i, m, s, x, u, U, and those to switch off after a '-'"});
+    }
+  }
+  if (!any) return fail(at_, {"there are no flags after '", value ? "(?'" : "-'"});
+  if (byte() == ':') {
+    at_++;
+    push_group(start, Node::Kind::kConcat);
+    flags_ = flags;
+  } else {
+    at_++;
+    flags_ = flags;
+    last_ = Last::kNothing;
+  }
+  return true;
 }
 
 NodeId Parser::finish_concat(const Group& group) {

@@ -1,20 +1,77 @@
-// parser.hpp - parses a pattern into an Ast. docs/regex.md describes the syntax.
+// parser.hpp - a parsed pattern, and its parser. docs/regex.md describes the syntax.
 //
-// The parser keeps its own stacks, so the depth of a pattern costs no call stack. It is in three files:
-// parser.cpp (groups, alternatives, repetition), parser_class.cpp (brackets), parser_escape.cpp (backslashes).
+// The parser keeps its own stacks, so the depth of a pattern costs no call stack. It is in two files: parser.cpp
+// (groups, alternatives, repetition) and characters.cpp (brackets, backslashes).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "aici/detail/regex/ast.hpp"
+#include "aici/detail/hash_index.hpp"
+#include "aici/detail/regex/alphabet.hpp"
+#include "aici/detail/regex/automaton.hpp"
 #include "aici/regex/error.hpp"
 #include "aici/regex/limits.hpp"
 
 namespace aici::regex {
+
+using NodeId = std::uint32_t;
+
+struct Node {
+  enum class Kind : std::uint8_t {
+    kClass,      ///< one character of a class; an empty class matches nothing
+    kAssertion,  ///< no character
+    kConcat,     ///< children in sequence; without children: the empty text
+    kAlternate,  ///< one of the children
+    kRepeat,     ///< the child `min` to `max` times
+    kUntil,      ///< the shortest text that ends with a match of the child
+    kNot,        ///< every text that the child does not match
+    kAhead,      ///< no character; the child matches from here on
+    kNotAhead,   ///< it does not
+    kBehind,     ///< no character; the child matches up to here
+    kNotBehind,  ///< it does not
+  };
+  static constexpr std::uint32_t kNoMax = 0xffffffff;
+
+  Kind kind;
+  Assertion assertion = Assertion::kTextStart;  ///< kAssertion
+  std::uint32_t offset = 0;                     ///< position in the pattern
+  std::uint32_t index = 0;                      ///< kClass: of Ast::classes; else the first of Ast::children
+  std::uint32_t count = 0;                      ///< number of children
+  std::uint32_t min = 0, max = 0;               ///< kRepeat
+  bool lazy = false;                            ///< kRepeat: `re` prefers few times
+
+  bool is_look() const { return kind >= Kind::kAhead; }
+};
+
+/// Children come before their parents in `nodes`.
+class Ast {
+ public:
+  std::vector<Node> nodes;
+  std::vector<NodeId> children;
+  std::vector<CodepointSet> classes;  ///< each set is stored once
+  struct Group {
+    NodeId node;
+    std::string name;
+  };
+  std::vector<Group> groups;  ///< the named ones, in the order of their ends
+  NodeId root = 0;
+
+  NodeId child(const Node& node, std::uint32_t i = 0) const { return children[node.index + i]; }
+
+  NodeId add(const Node& node);
+  /// Adds a node with children; Concat and Alternate of one node are that node.
+  NodeId add(Node::Kind kind, std::uint32_t offset, const NodeId* of, std::uint32_t count);
+  NodeId add_class(std::uint32_t offset, const CodepointSet& set);
+  std::uint32_t class_index(const CodepointSet& set);
+
+ private:
+  HashIndex class_ids_;
+};
 
 class Parser {
  public:
@@ -75,7 +132,7 @@ class Parser {
   void push_node(NodeId node);
   void push_character(std::size_t offset, std::uint32_t character);
 
-  // parser_class.cpp
+  // characters.cpp: brackets
   bool parse_class(CodepointSet* out);
   bool open_bracket(std::vector<Bracket>* stack);
   bool close_bracket(std::vector<Bracket>* stack, CodepointSet* out);
@@ -86,7 +143,7 @@ class Parser {
   bool apply_operator(Bracket* bracket);
   CodepointSet folded(const CodepointSet& set) const;
 
-  // parser_escape.cpp
+  // characters.cpp: backslashes
   bool parse_escape(bool in_class, Atom* out);
   bool parse_letter_escape(std::size_t start, bool in_class, Atom* out);
   bool refuse_escape(std::size_t start, std::uint32_t letter);

@@ -13,9 +13,8 @@
 #include <algorithm>
 #include <span>
 
-#include "../sort.hpp"
-#include "nfa_builder.hpp"
-#include "sides.hpp"
+#include "passes.hpp"
+#include "sort.hpp"
 
 namespace aici::regex {
 namespace {
@@ -316,7 +315,7 @@ bool LookResolver::follow_behinds(const Place& place, const List& tried, Positio
         case Op::kKinds: insert(next, id); break;
         case Op::kSplit: stack.push_back(s.out), stack.push_back(s.alt); break;
         case Op::kAssert:
-          if (holds(s.assertion, at->left, sides_.sides[at->right])) stack.push_back(s.out);
+          if (assertion_holds(s.assertion, at->left, sides_.sides[at->right])) stack.push_back(s.out);
           break;
         case Op::kAhead:
         case Op::kNotAhead:
@@ -360,7 +359,7 @@ void LookResolver::find_ways(NfaId from, const Position& at) {
     switch (s.op) {
       case Op::kSplit: add_way(s.out, held), add_way(s.alt, held); break;
       case Op::kAssert:
-        if (holds(s.assertion, at.left, sides_.sides[at.right])) add_way(s.out, held);
+        if (assertion_holds(s.assertion, at.left, sides_.sides[at.right])) add_way(s.out, held);
         break;
       case Op::kAhead:
       case Op::kNotAhead:

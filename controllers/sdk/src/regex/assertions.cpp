@@ -2,19 +2,66 @@
 // assertions distinguish characters. Each side to its right is tried in turn; on each of them it is known which
 // assertions hold. A state from which no assertion can be reached before the next character does not depend on its left
 // side, and is made only once.
+#include <algorithm>
 #include <utility>
 
-#include "nfa_builder.hpp"
-#include "sides.hpp"
+#include "passes.hpp"
 
 namespace aici::regex {
+
+Sides find_sides(const AssertionClasses& classes, const Alphabet& alphabet, KindSets* sets) {
+  const auto has = [&](std::uint32_t index, std::uint32_t kind) {
+    return index != AssertionClasses::kNone && (alphabet.kinds_of_class(index)[kind / 32] >> (kind % 32) & 1);
+  };
+  Sides out;
+  std::vector<std::vector<std::uint32_t>> members(1);
+  for (std::uint32_t kind = 1; kind < alphabet.size(); kind++) {
+    const Side side{.newline = has(classes.newline, kind),
+                    .word = has(classes.word, kind),
+                    .ascii_word = has(classes.ascii_word, kind)};
+    const auto known =
+        static_cast<std::size_t>(std::find(out.sides.begin(), out.sides.end(), side) - out.sides.begin());
+    if (known == out.sides.size()) {
+      out.sides.push_back(side);
+      members.emplace_back(alphabet.words());
+    }
+    members[known][kind / 32] |= 1u << (kind % 32);
+  }
+  for (std::size_t i = 1; i < out.sides.size(); i++) out.kinds.push_back(sets->add(members[i]));
+  return out;
+}
+
+bool assertion_holds(Assertion assertion, Side left, Side right) {
+  const bool ascii = is_ascii_assertion(assertion);
+  const bool l = ascii ? left.ascii_word : left.word, r = ascii ? right.ascii_word : right.word;
+  switch (assertion) {
+    case Assertion::kTextStart: return left.edge;
+    case Assertion::kTextEnd: return right.edge;
+    case Assertion::kLineStart: return left.edge || left.newline;
+    case Assertion::kLineEnd: return right.edge || right.newline;
+    case Assertion::kWordBoundary:
+    case Assertion::kAsciiWordBoundary: return l != r;
+    case Assertion::kNoWordBoundary:
+    case Assertion::kAsciiNoWordBoundary: return l == r;
+    case Assertion::kWordStart:
+    case Assertion::kAsciiWordStart: return !l && r;
+    case Assertion::kWordEnd:
+    case Assertion::kAsciiWordEnd: return l && !r;
+    case Assertion::kWordStartHalf:
+    case Assertion::kAsciiWordStartHalf: return !l;
+    case Assertion::kWordEndHalf:
+    case Assertion::kAsciiWordEndHalf: return !r;
+  }
+  return false;
+}
+
 namespace {
 
 using Op = NfaState::Op;
 
-class Resolver {
+class AssertionResolver {
  public:
-  Resolver(const Nfa& nfa, Sides sides, KindSets* sets, std::uint32_t most)
+  AssertionResolver(const Nfa& nfa, Sides sides, KindSets* sets, std::uint32_t most)
       : nfa_(nfa),
         sets_(*sets),
         states_(sets, most),
@@ -47,7 +94,7 @@ class Resolver {
 };
 
 /// Loops in the automaton go through states that are made later, so a few rounds suffice.
-void Resolver::find_sensitive() {
+void AssertionResolver::find_sensitive() {
   sensitive_.assign(nfa_.states.size(), false);
   for (bool changed = true; changed;) {
     changed = false;
@@ -60,7 +107,7 @@ void Resolver::find_sensitive() {
   }
 }
 
-bool Resolver::run(Nfa* out) {
+bool AssertionResolver::run(Nfa* out) {
   find_sensitive();
   marks_.resize(nfa_.states.size());
   slots_.resize(nfa_.states.size());
@@ -77,7 +124,7 @@ bool Resolver::run(Nfa* out) {
 }
 
 /// Returns the new state for `state` with `side` to its left.
-NfaId Resolver::get(NfaId state, std::size_t side) {
+NfaId AssertionResolver::get(NfaId state, std::size_t side) {
   if (state == Nfa::kMatch) return Nfa::kMatch;
   if (!sensitive_[state]) side = kEdge;
   NfaId& made = made_[state * sides_.size() + side];
@@ -88,12 +135,12 @@ NfaId Resolver::get(NfaId state, std::size_t side) {
   return made;
 }
 
-void Resolver::resolve(NfaId state, std::size_t side, NfaId into) {
+void AssertionResolver::resolve(NfaId state, std::size_t side, NfaId into) {
   const NfaId options_here = sensitive_[state] ? options(state, side) : step(state);
   states_.fill(into, options_here);
 }
 
-NfaId Resolver::step(NfaId state) {
+NfaId AssertionResolver::step(NfaId state) {
   const NfaState& s = nfa_.states[state];
   if (!nfa_.live[state]) return states_.kinds(kNoKinds, Nfa::kMatch);
   if (s.op == Op::kSplit) return states_.split(get(s.out, kEdge), get(s.alt, kEdge));
@@ -101,7 +148,7 @@ NfaId Resolver::step(NfaId state) {
 }
 
 /// Returns a state for a character of `kinds`, then `next`, which may depend on that character.
-NfaId Resolver::then(KindSetId kinds, NfaId next) {
+NfaId AssertionResolver::then(KindSetId kinds, NfaId next) {
   if (!sensitive_[next]) return states_.kinds(kinds, get(next, kEdge));
   NfaId out = states_.kinds(kNoKinds, Nfa::kMatch);
   for (std::size_t side = 1; side < sides_.size(); side++) {
@@ -111,7 +158,7 @@ NfaId Resolver::then(KindSetId kinds, NfaId next) {
   return out;
 }
 
-NfaId Resolver::options(NfaId state, std::size_t left) {
+NfaId AssertionResolver::options(NfaId state, std::size_t left) {
   std::vector<std::pair<NfaId, KindSetId>> found;  // the target, and the kinds that lead to it
   bool matches = false;
   std::vector<NfaId> stack;
@@ -128,7 +175,7 @@ NfaId Resolver::options(NfaId state, std::size_t left) {
         stack.push_back(s.alt);
         stack.push_back(s.out);
       } else if (s.op == Op::kAssert) {
-        if (holds(s.assertion, sides_[left], sides_[right])) stack.push_back(s.out);
+        if (assertion_holds(s.assertion, sides_[left], sides_[right])) stack.push_back(s.out);
       } else if (s.op == Op::kMatch) {
         matches |= right == kEdge;
       } else if (right != kEdge) {
@@ -153,7 +200,7 @@ NfaId Resolver::options(NfaId state, std::size_t left) {
 bool resolve_assertions(const AssertionClasses& classes, const Alphabet& alphabet, KindSets* sets,
                         std::uint32_t most, Nfa* nfa) {
   const Nfa from = std::move(*nfa);
-  return Resolver(from, find_sides(classes, alphabet, sets), sets, most).run(nfa);
+  return AssertionResolver(from, find_sides(classes, alphabet, sets), sets, most).run(nfa);
 }
 
 }  // namespace aici::regex

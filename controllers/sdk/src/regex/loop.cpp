@@ -9,7 +9,7 @@
 #include <array>
 
 #include "aici/detail/regex/automaton.hpp"
-#include "subset.hpp"
+#include "passes.hpp"
 
 namespace aici::regex {
 namespace {

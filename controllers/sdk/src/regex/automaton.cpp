@@ -1,11 +1,85 @@
 #include "aici/detail/regex/automaton.hpp"
 
 #include <algorithm>
+#include <utility>
 
-#include "../sort.hpp"
-#include "subset.hpp"
+#include "passes.hpp"
+#include "sort.hpp"
 
 namespace aici::regex {
+
+using Op = NfaState::Op;
+
+void SubsetStepper::follow(NfaId state) {
+  stack_.push_back(state);
+  while (!stack_.empty()) {
+    const NfaId id = stack_.back();
+    stack_.pop_back();
+    if (marks_[id] == walk_ || !nfa_->live[id]) continue;
+    marks_[id] = walk_;
+    const NfaState& s = nfa_->states[id];
+    if (s.op == Op::kSplit) {
+      stack_.push_back(s.alt);
+      stack_.push_back(s.out);
+    } else {
+      out_.push_back(id);
+    }
+  }
+}
+
+const StateSet& SubsetStepper::finish() {
+  if (!ordered_)
+    sort_small(&out_);
+  else if (const auto match = std::find(out_.begin(), out_.end(), Nfa::kMatch); match != out_.end())
+    out_.erase(match + 1, out_.end());
+  return out_;
+}
+
+StateSet SubsetStepper::start() {
+  walk_++;
+  out_.clear();
+  follow(nfa_->start);
+  return finish();
+}
+
+bool SubsetStepper::repeats(NfaId state) {
+  walk_++;
+  out_.clear();
+  follow(nfa_->states[state].out);
+  return marks_[state] == walk_;
+}
+
+void SubsetStepper::partition(std::span<const NfaId> set) {
+  std::fill(group_.begin(), group_.end(), 0u);
+  parts_.assign(1, {0, 0});
+  for (const NfaId id : set) {
+    const NfaState& state = nfa_->states[id];
+    if (state.op != Op::kKinds) continue;
+    moved_.assign(parts_.size(), 0);
+    sets_->each(state.kinds, [&](std::uint32_t kind) {
+      const std::uint32_t from = group_[kind];
+      if (!moved_[from]) {
+        moved_[from] = static_cast<std::uint32_t>(parts_.size());
+        parts_.push_back({from, state.out});
+      }
+      group_[kind] = moved_[from];
+    });
+  }
+}
+
+const StateSet& SubsetStepper::target(std::uint32_t group) {
+  walk_++;
+  out_.clear();
+  if (!ordered_) {
+    for (std::uint32_t g = group; g != 0; g = parts_[g].parent) follow(parts_[g].next);
+    return finish();
+  }
+  std::vector<NfaId> chain;
+  for (std::uint32_t g = group; g != 0; g = parts_[g].parent) chain.push_back(parts_[g].next);
+  for (std::size_t i = chain.size(); i-- > 0;) follow(chain[i]);
+  return finish();
+}
+
 Automaton::Automaton(std::unique_ptr<Program> program, const Limits& limits)
     : program_(std::move(program)),
       limits_(limits),
@@ -154,6 +228,69 @@ bool Automaton::compact(State* state) {
     *state = kInside | (table_[kept + kFlags] & kRowMask) << kNodeBits | (*state & kNodeMask);
   } else {
     *state = kept;
+  }
+  return true;
+}
+
+namespace {
+
+/// Sets of states with their numbers.
+class Numbering {
+ public:
+  /// Returns the number of a set; a new set gets the next number.
+  std::uint32_t number(const StateSet& set) {
+    Hasher hash;
+    for (const NfaId id : set) hash.add(id);
+    const std::uint32_t known = ids_.find(hash.bits(), [&](std::uint32_t i) { return sets_[i] == set; });
+    if (known != HashIndex::kNone) return known;
+    sets_.push_back(set);
+    ids_.insert(hash.bits(), static_cast<std::uint32_t>(sets_.size() - 1));
+    return static_cast<std::uint32_t>(sets_.size() - 1);
+  }
+  const std::vector<StateSet>& sets() const { return sets_; }
+
+ private:
+  std::vector<StateSet> sets_;
+  HashIndex ids_;
+};
+
+}  // namespace
+
+bool determinize(const Nfa& nfa, const Alphabet& alphabet, KindSets* sets, std::uint32_t most, bool stop,
+                 Deterministic* out) {
+  constexpr std::uint32_t kUnknown = 0xffffffff;
+  SubsetStepper stepper(&nfa, sets, alphabet.size(), false);
+  Numbering numbering;
+  numbering.number(stepper.start());
+  for (std::uint32_t at = 0; at < numbering.sets().size(); at++) {
+    if (numbering.sets().size() > most) return false;
+    const StateSet set = numbering.sets()[at];
+    Deterministic::State& state = out->states.emplace_back();
+    state.accepting = accepts(set);
+    if (state.accepting && stop) continue;
+
+    stepper.partition(set);
+    std::vector<std::uint32_t> target_of(stepper.num_groups(), kUnknown);
+    std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>> edges;  // target, bits of kinds
+    for (std::uint32_t kind = 1; kind < alphabet.size(); kind++) {
+      const std::uint32_t group = stepper.group(kind);
+      if (group == 0) continue;
+      if (target_of[group] == kUnknown) {
+        const StateSet& target = stepper.target(group);
+        if (target.empty()) {
+          target_of[group] = kUnknown - 1;
+        } else {
+          target_of[group] = numbering.number(target);
+        }
+      }
+      if (target_of[group] == kUnknown - 1) continue;
+      std::size_t edge = 0;
+      while (edge < edges.size() && edges[edge].first != target_of[group]) edge++;
+      if (edge == edges.size())
+        edges.push_back({target_of[group], std::vector<std::uint32_t>(alphabet.words())});
+      edges[edge].second[kind / 32] |= 1u << (kind % 32);
+    }
+    for (const auto& [target, kinds] : edges) state.edges.push_back({sets->add(kinds), target});
   }
   return true;
 }
