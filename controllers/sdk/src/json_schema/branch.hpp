@@ -1,21 +1,24 @@
-// branch.hpp - one way to satisfy schemas: the constraints on a value, for each JSON type.
+// branch.hpp - one way to satisfy schemas: the constraints on a value, for each JSON type; and problems of a schema.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "aici/json_schema/document.hpp"
-#include "numbers/decimal.hpp"
-#include "numbers/number_pattern.hpp"
-#include "read/scopes.hpp"
+#include "aici/json_schema/schema.hpp"
+#include "numbers.hpp"
+#include "schemas.hpp"
 
 namespace aici::json_schema {
 
-/// A schema that must hold or, if negated, must not hold, with the dynamic scope in which it applies (read/scopes.hpp):
+/// A schema that must hold or, if negated, must not hold, with the dynamic scope in which it applies (schemas.hpp):
 /// the schema's value times two, plus one if negated; the scope is in the upper half.
 using Atom = std::uint64_t;
 inline constexpr Atom kNever = 0xffffffff;
@@ -135,6 +138,45 @@ struct Branch {
   bool applies(const Items& items, std::uint32_t position, std::uint32_t met) const;
   /// Returns the goal of an item at this position that meets `met` of `contains`.
   Goal item_goal(std::uint32_t position, std::uint32_t met = 0) const;
+};
+
+/// Errors in a schema, constraints that cannot be enforced, and their positions.
+class Problems {
+ public:
+  explicit Problems(const Document& document) : document_(document) {}
+
+  using Severity = Problem::Severity;
+
+  /// A part of the schema that is ignored, as JSON Schema says.
+  void remark(Value where, std::string_view reason) { add(where, reason, Severity::kRemark); }
+  /// A problem that would not occur with a looser schema.
+  void unsupported(Value where, std::string_view reason) {
+    count_++;
+    add(where, reason, Severity::kUnsupported);
+  }
+  /// The schema is invalid, or beyond a limit.
+  void wrong(Value where, std::string_view reason) {
+    count_++;
+    add(where, reason, Severity::kFatal);
+    fatal_ = true;
+  }
+  bool fatal() const { return fatal_; }
+  bool any() const { return count_ > 0; }
+  /// Number of problems added so far, including repeated ones, without remarks.
+  std::size_t count() const { return count_; }
+  std::vector<Problem> take() { return std::move(found_); }
+
+ private:
+  void add(Value where, std::string_view reason, Severity severity) {
+    if (known_.insert({where, std::string(reason)}).second)
+      found_.push_back({document_.uri(where), document_.pointer(where), std::string(reason), severity});
+  }
+
+  const Document& document_;
+  std::vector<Problem> found_;
+  std::set<std::pair<Value, std::string>> known_;
+  bool fatal_ = false;
+  std::size_t count_ = 0;
 };
 
 }  // namespace aici::json_schema

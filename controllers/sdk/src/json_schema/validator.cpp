@@ -1,8 +1,7 @@
-#include "validator.hpp"
-
+// Checks a value of the document against a schema.
 #include <algorithm>
 
-#include "strings/formats.hpp"
+#include "expander.hpp"
 
 namespace aici::json_schema {
 namespace {

@@ -1,4 +1,4 @@
-// Arrays.
+// Arrays: items in order, their number, and items that differ.
 #include <algorithm>
 
 #include "emitter.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../../regex/unicode.hpp"
+#include "../regex/unicode.hpp"
 
 namespace aici::json_schema {
 namespace {

@@ -5,19 +5,74 @@
 // of their own, so recursive schemas need no special treatment.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "aici/detail/hash_index.hpp"
 #include "aici/json_schema/limits.hpp"
-#include "../branch.hpp"
-#include "../problems.hpp"
-#include "../read/schemas.hpp"
-#include "../strings/strings.hpp"
-#include "../validator.hpp"
+#include "branch.hpp"
+#include "schemas.hpp"
+#include "strings.hpp"
 
 namespace aici::json_schema {
+
+/// Compares numbers by value, and objects without regard to order. Returns nothing if values are nested too deeply.
+bool equal(const Document& document, Value a, Value b);
+
+/// A set of values with fast lookup.
+class ValueSet {
+ public:
+  explicit ValueSet(const Document& document) : document_(document) {}
+
+  bool contains(Value value) const;
+  /// Returns false if the set has an equal value.
+  bool add(Value value);
+
+ private:
+  std::uint32_t hash(Value value, std::uint32_t depth) const;
+
+  const Document& document_;
+  HashIndex index_;
+};
+
+/// Checks a value of the document against a schema: for enum and const, whose values are in the document.
+class Validator {
+ public:
+  Validator(const Schemas& schemas, Strings& strings, const Limits& limits)
+      : schemas_(schemas), document_(schemas.document()), strings_(strings), limits_(limits) {}
+
+  /// Returns nothing if it cannot be decided.
+  std::optional<bool> meets(Value value, const Goal& goal);
+
+ private:
+  using Kind = Document::Kind;
+  /// A truth value with a third possibility.
+  enum class Answer : std::uint8_t { kNo, kYes, kUnknown };
+  static Answer both(Answer a, Answer b);
+  static Answer negate(Answer a);
+  static Answer of(bool yes) { return yes ? Answer::kYes : Answer::kNo; }
+
+  Answer meets(Value value, Value schema);
+  Answer logic(Value value, Value schema, Value keyword, std::string_view name);
+  Answer scalar(Value value, Value keyword, std::string_view name, Value schema);
+  Answer array(Value value, Value schema, Value keyword, std::string_view name);
+  Answer object(Value value, Value schema, Value keyword, std::string_view name);
+  Answer additional(Value value, Value schema, Value keyword);
+  Answer known_property(Value schema, std::string_view name);
+  Answer has_type(Value value, std::string_view type) const;
+
+  const Schemas& schemas_;
+  const Document& document_;
+  Strings& strings_;
+  const Limits& limits_;
+  std::uint32_t depth_ = 0;
+};
 
 /// All values that satisfy a goal: `values`, and the values that the branches allow. No branch has `values`.
 struct Shape {
@@ -119,7 +174,7 @@ class Expander {
   bool is_older(Value schema, Draft than) const { return schemas_.draft(schema) < than; }
   bool evaluates() const;
 
-  // keywords_logic.cpp
+  // keywords.cpp: combinations of schemas
   void ref(Value schema, Value keyword, Branches& branches);
   void not_ref(Value schema, Value keyword, Branches& branches);
   void dynamic_ref(Value schema, Value keyword, Branches& branches);
@@ -138,7 +193,7 @@ class Expander {
   bool disjoint(Value a, Value b, const Branches& within, const std::vector<std::string_view>& required);
   std::vector<std::string_view> own_required(Value schema) const;
 
-  // keywords_values.cpp
+  // keywords.cpp: types, values, numbers, strings
   void type(Value schema, Value keyword, Branches& branches);
   void not_type(Value schema, Value keyword, Branches& branches);
   std::optional<Types> types(Value keyword);
@@ -172,7 +227,7 @@ class Expander {
   void not_content(Value schema, Value keyword, Branches& branches);
   void add_text(Value keyword, bool format, bool negated, Branches& branches);
 
-  // keywords_arrays.cpp
+  // keywords_contents.cpp: arrays
   void items(Value schema, Value keyword, Branches& branches);
   void not_items(Value schema, Value keyword, Branches& branches);
   void prefix_items(Value schema, Value keyword, Branches& branches);
@@ -191,7 +246,7 @@ class Expander {
   void not_unique_items(Value schema, Value keyword, Branches& branches);
   void unevaluated_items(Value schema, Value keyword, Branches& branches);
 
-  // keywords_objects.cpp
+  // keywords_contents.cpp: objects
   void properties(Value schema, Value keyword, Branches& branches);
   void not_properties(Value schema, Value keyword, Branches& branches);
   void required(Value schema, Value keyword, Branches& branches);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "aici/cfg/grammar.hpp"
-#include "../expand/expander.hpp"
+#include "expander.hpp"
 
 namespace aici::json_schema {
 
@@ -76,7 +76,7 @@ class Emitter {
   /// Repeats `expr` between `least` and `most` times, with a moderate number of rules.
   Expr between(Expr expr, std::uint32_t least, std::uint32_t most);
 
-  // emit_scalar.cpp
+  // emitter.cpp: strings and numbers
   /// A pattern with counted characters.
   struct Countable {
     /// Whether no text matches the pattern, of any length.
@@ -94,10 +94,10 @@ class Emitter {
                                       std::string* problem);
   Expr number(const Branch& branch);
 
-  // emit_multiples.cpp
+  // emitter.cpp: multiples
   Expr multiples(const Branch& branch, const std::string& pattern);
 
-  // emit_array.cpp
+  // emit_arrays.cpp
   Expr array(const Branch& branch);
   Expr plain_array(const Branch& branch);
   Expr counted_array(const Branch& branch);
@@ -107,7 +107,7 @@ class Emitter {
   bool has_many(const Goal& goal, std::uint32_t least, std::uint32_t levels);
   std::uint32_t last_named_item(const Branch& branch) const;
 
-  // emit_object.cpp
+  // emit_objects.cpp
   /// A set of numbers in Branch::some.
   using Met = std::uint32_t;
   struct Member {

@@ -1,10 +1,245 @@
-// Keywords about single values: types, values, numbers, strings.
+// Applies keywords that narrow a branch, or choose between branches: combinations of schemas, types, values, numbers
+// and strings.
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
-#include "../strings/formats.hpp"
 #include "expander.hpp"
 
 namespace aici::json_schema {
+
+void Branch::raise(const Decimal& low, bool open) {
+  const int order = range.low ? compare(low, *range.low) : 1;
+  if (order < 0) return;
+  range.low_open = open || (order == 0 && range.low_open);
+  range.low = low;
+}
+
+void Branch::lower(const Decimal& high, bool open) {
+  const int order = range.high ? compare(high, *range.high) : -1;
+  if (order > 0) return;
+  range.high_open = open || (order == 0 && range.high_open);
+  range.high = high;
+}
+
+void Branch::settle() {
+  if (range.empty()) types &= ~kNumber;
+  if (range.low && range.high && compare(range.low->ceiling(), range.high->floor()) > 0) types &= ~kInteger;
+  if (min_length > max_length) types &= ~kString;
+  if (min_items > max_items) types &= ~kArray;
+  if (min_properties > max_properties || required.size() > max_properties) types &= ~kObject;
+  if (values && values->empty()) types = 0;
+}
+
+bool Branch::requires_name(std::string_view name) const {
+  return std::find(required.begin(), required.end(), name) != required.end();
+}
+
+bool Branch::applies(const Items& items, std::uint32_t position, std::uint32_t met) const {
+  if (position < items.first || position >= items.end) return false;
+  for (std::uint32_t i = items.first_excuse; i < items.end_excuses; i++)
+    if (contains[i].evaluates && i < 32 && met >> i & 1) return false;
+  return true;
+}
+
+Goal Branch::item_goal(std::uint32_t position, std::uint32_t met) const {
+  Goal goal;
+  for (const Items& one : items)
+    if (applies(one, position, met)) goal.push_back(one.schema);
+  return goal;
+}
+
+void Branch::require(std::string_view name) {
+  if (!requires_name(name)) required.push_back(name);
+}
+
+// References, allOf, anyOf, oneOf, not, if.
+
+namespace {
+
+/// Maximum number of required properties to examine whether one of them distinguishes two alternatives.
+constexpr std::size_t kMaxDistinguishing = 32;
+
+}  // namespace
+
+void Expander::follow(Value schema, Value keyword, bool dynamic, bool negated, Branches& branches) {
+  std::string problem = "a text is expected";
+  Value target = kNone;
+  if (document_.is(keyword, Kind::kString))
+    target = dynamic ? scopes_.resolve(scope_, schema, document_.text(keyword), &problem)
+                     : schemas_.resolve(schema, document_.text(keyword), &problem);
+  if (target == kNone) return problems_.wrong(keyword, problem);
+  apply(negated ? opposite(holds(target)) : holds(target), branches);
+}
+
+void Expander::ref(Value schema, Value keyword, Branches& branches) {
+  follow(schema, keyword, false, false, branches);
+}
+
+void Expander::not_ref(Value schema, Value keyword, Branches& branches) {
+  follow(schema, keyword, false, true, branches);
+}
+
+void Expander::dynamic_ref(Value schema, Value keyword, Branches& branches) {
+  follow(schema, keyword, true, false, branches);
+}
+
+void Expander::not_dynamic_ref(Value schema, Value keyword, Branches& branches) {
+  follow(schema, keyword, true, true, branches);
+}
+
+void Expander::all_of(Value, Value keyword, Branches& branches) {
+  if (!is_list(keyword, "a list of schemas is expected")) return;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) apply(holds(document_.child(keyword, i)), branches);
+}
+
+void Expander::not_all_of(Value, Value keyword, Branches& branches) {
+  if (!is_list(keyword, "a list of schemas is expected")) return;
+  Branches all;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    Branches some = copy(branches);
+    apply(opposite(holds(document_.child(keyword, i))), some);
+    append(std::move(some), all);
+  }
+  branches = std::move(all);
+}
+
+void Expander::any_of(Value, Value keyword, Branches& branches) {
+  if (!is_list(keyword, "a list of schemas is expected")) return;
+  Branches all;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    Branches some = copy(branches);
+    apply(holds(document_.child(keyword, i)), some);
+    append(std::move(some), all);
+  }
+  branches = std::move(all);
+}
+
+void Expander::not_any_of(Value, Value keyword, Branches& branches) {
+  if (!is_list(keyword, "a list of schemas is expected")) return;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++)
+    apply(opposite(holds(document_.child(keyword, i))), branches);
+}
+
+/// Returns the names that `required` of this schema lists, which may come after the keyword that is being applied.
+std::vector<std::string_view> Expander::own_required(Value schema) const {
+  std::vector<std::string_view> names;
+  const Value list = document_.find(schema, "required");
+  if (document_.is(list, Kind::kArray))
+    for (std::uint32_t i = 0; i < document_.count(list); i++)
+      if (const Value name = document_.child(list, i); document_.is(name, Kind::kString))
+        names.push_back(document_.text(name));
+  return names;
+}
+
+/// Returns whether certainly no value satisfies both schemas and one of the branches, with `required` in addition.
+bool Expander::disjoint(Value a, Value b, const Branches& within, const std::vector<std::string_view>& required) {
+  const Goal both{holds(a), holds(b)};
+  const std::pair pair{both[0], both[1]};
+  const auto [known, added] = shared_.insert({pair, kAllTypes});
+  if (added) {
+    // possible() looks only a few levels deep. That limit suits nested goals, but not schemas next to each other.
+    const std::uint32_t looking = std::exchange(looking_, 0);
+    looking_ = looking > 1 ? looking : 0;
+    const Types found = possible(both);
+    looking_ = looking;
+    shared_[pair] = found;
+  }
+  const Types shared = shared_[pair] & types_of(within);
+  if (shared == 0) return true;
+  // often they give the same property different values, and it is required beside them
+  const auto shape = shapes_.find(both);
+  if (shared != kObject || shape == shapes_.end() || shape->second->left_out & kObject) return false;
+  for (const Value value : shape->second->literals)
+    if (document_.is(value, Kind::kObject)) return false;
+  for (const Branch& branch : shape->second->branches) {
+    if (!(branch.types & kObject)) continue;
+    const PropertyIndex own = index_properties(branch);
+    const auto lacks = [&](const std::vector<std::string_view>& names) {
+      const std::size_t count = std::min(names.size(), kMaxDistinguishing);
+      return std::any_of(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count),
+                         [&](std::string_view name) { return empty(property_goal(branch, own, name)); });
+    };
+    if (lacks(required)) continue;
+    for (const Branch& outer : within)
+      if (outer.types & kObject && !lacks(outer.required)) return false;
+  }
+  return true;
+}
+
+/// Excludes from each alternative all others, except those that are disjoint with it.
+void Expander::one_of(Value schema, Value keyword, Branches& branches) {
+  if (!is_list(keyword, "a list of schemas is expected")) return;
+  const std::uint32_t count = document_.count(keyword);
+  const std::vector<std::string_view> required = own_required(schema);
+  Branches all;
+  for (std::uint32_t i = 0; i < count && !problems_.fatal(); i++) {
+    Branches some = copy(branches);
+    apply(holds(document_.child(keyword, i)), some);
+    for (std::uint32_t j = 0; j < count && !some.empty() && !problems_.fatal(); j++) {
+      const Value a = document_.child(keyword, std::min(i, j)), b = document_.child(keyword, std::max(i, j));
+      if (i != j && !disjoint(a, b, some, required)) apply(opposite(holds(document_.child(keyword, j))), some);
+    }
+    append(std::move(some), all);
+  }
+  branches = std::move(all);
+}
+
+/// None of the alternatives holds, or two at once.
+void Expander::not_one_of(Value, Value keyword, Branches& branches) {
+  if (!is_list(keyword, "a list of schemas is expected")) return;
+  const std::uint32_t count = document_.count(keyword);
+  Branches all = copy(branches);
+  for (std::uint32_t i = 0; i < count; i++) apply(opposite(holds(document_.child(keyword, i))), all);
+  for (std::uint32_t i = 0; i < count && !problems_.fatal(); i++)
+    for (std::uint32_t j = i + 1; j < count && !problems_.fatal(); j++) {
+      const Value a = document_.child(keyword, i), b = document_.child(keyword, j);
+      if (disjoint(a, b, branches, {})) continue;
+      Branches some = copy(branches);
+      apply(holds(a), some);
+      apply(holds(b), some);
+      append(std::move(some), all);
+    }
+  branches = std::move(all);
+}
+
+void Expander::negation(Value, Value keyword, Branches& branches) { apply(opposite(holds(keyword)), branches); }
+
+void Expander::not_negation(Value, Value keyword, Branches& branches) { apply(holds(keyword), branches); }
+
+void Expander::condition(Value schema, Value keyword, Branches& branches) {
+  const Value then = document_.find(schema, "then"), otherwise = document_.find(schema, "else");
+  // even without `then` and `else`, `if` matters for unevaluatedProperties
+  if (then == kNone && otherwise == kNone && (branches.empty() || branches[0].marks.empty())) return;
+  Branches no = copy(branches);
+  apply(holds(keyword), branches);
+  if (then != kNone) apply(holds(then), branches);
+  apply(opposite(holds(keyword)), no);
+  if (otherwise != kNone) apply(holds(otherwise), no);
+  append(std::move(no), branches);
+}
+
+void Expander::not_condition(Value schema, Value keyword, Branches& branches) {
+  const Value then = document_.find(schema, "then"), otherwise = document_.find(schema, "else");
+  Branches all;
+  if (then != kNone) {
+    all = copy(branches);
+    apply(holds(keyword), all);
+    apply(opposite(holds(then)), all);
+  }
+  if (otherwise != kNone) {
+    apply(opposite(holds(keyword)), branches);
+    apply(opposite(holds(otherwise)), branches);
+    append(std::move(branches), all);
+  }
+  branches = std::move(all);
+}
+
+// Types, values, numbers, strings.
 
 std::optional<Types> Expander::types(Value keyword) {
   static constexpr std::pair<std::string_view, Types> kNames[] = {
@@ -116,6 +351,7 @@ void Expander::not_maximum(Value schema, Value keyword, Branches& branches) {
   only(branches, kNumber);
   low(keyword, !document_.is(document_.find(schema, "exclusiveMaximum"), Kind::kTrue), branches);
 }
+
 // In draft 4 this keyword is true or false, and applies to the bound next to it.
 void Expander::exclusive_minimum(Value, Value keyword, Branches& branches) {
   if (document_.kind(keyword) != Kind::kTrue && document_.kind(keyword) != Kind::kFalse)
@@ -213,6 +449,7 @@ void Expander::format(Value, Value keyword, Branches& branches) {
     b.numbers_at = keyword;
   });
 }
+
 // a text that does not match our pattern may still be of the format, since our patterns are stricter
 void Expander::not_format(Value, Value keyword, Branches& branches) {
   if (document_.is(keyword, Kind::kString) && strings_.ignores_format(document_.text(keyword))) return branches.clear();

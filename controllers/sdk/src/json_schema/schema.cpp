@@ -1,9 +1,14 @@
-// Adds a JSON schema to a grammar.
+#include "aici/json_schema/schema.hpp"
+
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <utility>
 
-#include "aici/json_schema/schema.hpp"
-#include "emit/emitter.hpp"
+#include "aici/cfg/grammar.hpp"
+#include "aici/host.hpp"
+#include "aici/json_schema/make.hpp"
+#include "emitter.hpp"
 
 namespace aici::json_schema {
 
@@ -47,6 +52,39 @@ cfg::Expr add_schema(cfg::Grammar& grammar, const Document& document, const Opti
   const bool refused = found.fatal() || (found.any() && !options.warn);
   for (Problem& problem : found.take()) problems->push_back(std::move(problem));
   return refused ? grammar.never() : all;
+}
+
+std::optional<Whitespace> whitespace_named(std::string_view name) {
+  if (name == "flexible") return Whitespace::kFlexible;
+  if (name == "compact") return Whitespace::kCompact;
+  if (name == "spaced") return Whitespace::kSpaced;
+  return std::nullopt;
+}
+
+void prepare(void (*use)()) { Strings::prepare(use); }
+
+cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::vector<Problem>* not_enforced) {
+  Document document;
+  std::string error;
+  if (!document.parse(schema, options.limits, &error)) fail("the schema is not JSON: " + error);
+  return make_or_fail(document, options, not_enforced);
+}
+
+cfg::Parser make_or_fail(const Document& schema, const Options& options, std::vector<Problem>* not_enforced) {
+  cfg::Grammar grammar;
+  std::vector<Problem> problems;
+  const cfg::Expr all = add_schema(grammar, schema, options, &problems);
+  if (all == grammar.never()) {
+    std::string message = "the schema is refused";
+    for (const Problem& problem : problems)
+      if (problem.severity == Problem::Severity::kFatal || (!options.warn && problem.severity != Problem::Severity::kRemark))
+        message += "\n" + problem.text();
+    fail(message);
+  }
+  for (Problem& problem : problems) not_enforced->push_back(std::move(problem));
+  const cfg::Rule start = grammar.declare("the document");
+  grammar.define(start, all);
+  return cfg::make_or_fail(std::move(grammar), start);
 }
 
 }  // namespace aici::json_schema

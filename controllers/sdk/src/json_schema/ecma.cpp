@@ -1,9 +1,8 @@
-#include "ecma.hpp"
-
+// Writes a regular expression of ECMAScript as a pattern of aici/regex.
 #include <algorithm>
 
 #include "aici/number.hpp"
-#include "ecma_tree.hpp"
+#include "strings.hpp"
 
 namespace aici::json_schema {
 

@@ -1,9 +1,8 @@
 // Parses a regular expression of ECMAScript.
 #include <algorithm>
 
-#include "../../regex/unicode.hpp"
-#include "ecma.hpp"
-#include "ecma_tree.hpp"
+#include "../regex/unicode.hpp"
+#include "strings.hpp"
 
 namespace aici::json_schema {
 namespace {
@@ -29,6 +28,7 @@ CodepointSet line_ends() {
   set.add(0x2028, 0x2029);
   return set;
 }
+
 /// Returns WhiteSpace and LineTerminator of ECMAScript.
 CodepointSet blanks() {
   CodepointSet set('\t', '\r');

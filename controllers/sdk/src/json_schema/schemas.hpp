@@ -1,7 +1,9 @@
-// schemas.hpp - the schemas of a document: their dialects, names, and the targets of references.
+// schemas.hpp - the schemas of a document: their dialects and names, the targets of references, and dynamic scopes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -76,6 +78,39 @@ class Schemas {
   static constexpr std::uint32_t kMaxAmbiguous = 64;
   std::map<std::string, std::uint32_t, std::less<>> ambiguous_;
   std::uint32_t num_ambiguous_ = 0;
+};
+
+/// The number of a scope; 0 is the one outside of all resources, and the only one if no name is ambiguous.
+using Scope = std::uint32_t;
+
+/// Dynamic scopes: which anchors `$dynamicRef` and `$recursiveRef` mean on a path through schemas.
+///
+/// A name that several resources define dynamically means the anchor in the outermost of them that the path has
+/// entered. So a schema with such references is several schemas, one for each scope in which it applies.
+class Scopes {
+ public:
+  explicit Scopes(const Schemas& schemas) : schemas_(schemas), scopes_(1, Targets(schemas.num_ambiguous(), kNone)) {
+    numbers_[scopes_[0]] = 0;
+  }
+
+  /// Returns the scope in a schema that is applied from another scope.
+  Scope enter(Scope scope, Value schema);
+  /// Returns the target of a `$dynamicRef` or `$recursiveRef` in this schema. If there is none, returns kNone and sets
+  /// `problem`.
+  Value resolve(Scope scope, Value schema, std::string_view reference, std::string* problem) const;
+  /// Returns whether more scopes were needed than are allowed; answers since then may be wrong.
+  bool overflow() const { return overflow_; }
+
+ private:
+  /// Each takes up to Schemas::kMaxAmbiguous values.
+  static constexpr std::size_t kMax = 4096;
+  /// The anchors by number of the name, kNone for those that no resource so far defines.
+  using Targets = std::vector<Value>;
+
+  const Schemas& schemas_;
+  std::vector<Targets> scopes_;
+  std::map<Targets, Scope> numbers_;
+  bool overflow_ = false;
 };
 
 }  // namespace aici::json_schema
