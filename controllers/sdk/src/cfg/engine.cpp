@@ -1,9 +1,14 @@
 // The context-free engine: reads a text byte by byte, in all ways that the grammar allows.
-#include "aici/cfg/parser.hpp"
-
 #include <algorithm>
 #include <bit>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include "aici/cfg/parser.hpp"
+#include "aici/host.hpp"
+#include "aici/vocabulary.hpp"
+#include "../regex/unicode.hpp"
 
 namespace aici::cfg {
 
@@ -271,6 +276,106 @@ std::size_t Engine::bytes() const {
          arrays_.bytes() + mixed_.size() * sizeof(Several) + mixed_ids_.bytes();
 }
 
+// Between masks: keeps the readings of one state, and drops all others.
+
+/// Lists the readings of a state, with those inside arrays.
+std::vector<Engine::Kept> Engine::keep(State state, Keeping& keeping) const {
+  std::vector<Kept> kept;
+  if (state == 0) return kept;
+  for (const Reading reading : readings(state)) {
+    if (in_array(reading)) {
+      const Arrays::Id position = position_of(reading);
+      kept.push_back({0, position, keep(arrays_.at(position).state, keeping)});
+      continue;
+    }
+    kept.push_back({keeping.columns.size(), Arrays::kNone, {}});
+    keeping.columns.push_back(column_of(reading));
+    keeping.scanners.push_back(scanner_of(reading));
+  }
+  return kept;
+}
+
+Engine::State Engine::restore(const std::vector<Kept>& kept, const Keeping& keeping, const Arrays& old) {
+  std::vector<Reading> readings;
+  for (const Kept& one : kept)
+    readings.push_back(one.position == Arrays::kNone
+                           ? pack(keeping.columns[one.number], keeping.scanners[one.number])
+                           : kInArray | arrays_.copy(old, one.position, restore(one.inside, keeping, old)));
+  return state_of(readings);
+}
+
+bool Engine::compact(State* state) {
+  const bool many = columns_->size() > kMaxColumns / 4 || scanner_.crowded() ||
+                    several_.size() > kMaxSeveral / 4 || mixed_.size() > kMaxMixed / 4 ||
+                    arrays_.size() > kMaxPositions / 4;
+  // before the first byte, everything that is missing can be built again
+  const bool anew = *state == initial_ && (full_ || columns_->failure() || network_.failure() || scanner_.failure());
+  if (*state == 0 || (!many && !anew && bytes() < most_kept_)) return false;
+  Keeping keeping;
+  const std::vector<Kept> now = keep(*state, keeping), at_start = keep(initial_, keeping);
+  if (anew) full_ = false, columns_->forget_failure();
+  columns_->keep_only(keeping.columns);
+  scanner_.keep_only(keeping.scanners);
+  begin_plain();
+  begins_.clear(), ends_.clear(), can_end_.clear(), exits_.clear(), loops_.clear(), readings_.clear();
+  several_.clear(), rows_.clear(), ids_.clear(), mixed_.clear(), mixed_ids_.clear();
+  inner_masks_.clear();
+  const Arrays old = std::exchange(arrays_, {});
+  *state = restore(now, keeping, old);
+  initial_ = restore(at_start, keeping, old);
+  most_kept_ = std::max<std::size_t>(limits_.kept_bytes, 2 * bytes());  // what is needed stays
+  return true;
+}
+
+namespace {
+
+/// A set of characters, by their bytes in UTF-8 as a number. Most numbers that are not in it are found out at once.
+class Characters {
+ public:
+  explicit Characters(const std::vector<std::uint32_t>& codepoints) {
+    for (const std::uint32_t codepoint : codepoints) {
+      std::string text;
+      regex::encode_utf8(codepoint, &text);
+      std::uint32_t number = 0;
+      for (const char c : text) number = number << 8 | static_cast<std::uint8_t>(c);
+      numbers_.push_back(number);
+      maybe_[slot(number)] = true;
+    }
+    std::ranges::sort(numbers_);
+  }
+  bool has(std::uint32_t number) const { return maybe_[slot(number)] && std::ranges::binary_search(numbers_, number); }
+
+ private:
+  static std::uint32_t slot(std::uint32_t number) { return number * 0x9E3779B1u >> 22; }
+
+  bool maybe_[1 << 10] = {};
+  std::vector<std::uint32_t> numbers_;
+};
+
+}  // namespace
+
+/// Finds the nodes at which rare characters end, by one pass over the nodes that have bytes from 0x80 on below them.
+void Engine::find_rare_nodes() {
+  rare_known_ = true;
+  if (grammar_.terminals().rare_characters().empty()) return;
+  const Characters rare(grammar_.terminals().rare_characters());
+  const Vocabulary& vocab = vocabulary();
+  std::uint32_t path[256] = {};  // the bytes of the character that a node is in
+  const TrieNode* const nodes = vocab.nodes();
+  for (std::uint32_t i = 1; i < vocab.num_nodes();) {
+    const TrieNode& node = nodes[i];
+    if ((node.signature & (kWellFormedUtf8 | kOtherBytes)) == 0) {
+      i += node.subtree_size();
+      continue;
+    }
+    const unsigned depth = node.depth();
+    const std::uint32_t byte = node.byte(), number = byte < 0xC0 ? path[depth - 1] << 8 | byte : byte;
+    path[depth] = number;
+    if (rare.has(number)) rare_nodes_.push_back(i);
+    i++;
+  }
+}
+
 std::optional<Parser> Parser::make(Grammar grammar, Rule start, std::string* problem, const Limits& limits) {
   auto engine = std::make_unique<Engine>(std::move(grammar), limits);
   if (const char* refused = engine->start(start)) {
@@ -278,6 +383,15 @@ std::optional<Parser> Parser::make(Grammar grammar, Rule start, std::string* pro
     return std::nullopt;
   }
   return Parser(std::move(engine));
+}
+
+Parser make_or_fail(Grammar grammar, Rule start) {
+  grammar.terminals().set_byte_classes(vocabulary().classes());
+  std::string problem;
+  std::optional<Parser> made = Parser::make(std::move(grammar), start, &problem);
+  if (!made) fail(problem);
+  made->rare_nodes();  // now, once for all sequences
+  return std::move(*made);
 }
 
 }  // namespace aici::cfg

@@ -124,8 +124,8 @@ class Grammar {
   /// item or name, with others than those before. Call the rule only after the bracket.
   void make_items_differ(Rule rule) { rules_[rule].items_differ = true; }
 
-  /// The text of a rule is a capture (captures.cpp). Of a rule that is `body` and then `suffix`, it is that of the body;
-  /// the suffix is a capture with its own name, unless that is empty.
+  /// The text of a rule is a capture (functional.hpp). Of a rule that is `body` and then `suffix`, it is that of the
+  /// body; the suffix is a capture with its own name, unless that is empty.
   struct Captured {
     std::string name, suffix_name;
     std::shared_ptr<regex::Regex> body, suffix;

@@ -20,13 +20,11 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "aici/cfg/limits.hpp"
-#include "aici/detail/byte_set.hpp"
-#include "aici/detail/cfg/arrays.hpp"
-#include "aici/detail/cfg/columns.hpp"
-#include "aici/detail/cfg/network.hpp"
-#include "aici/detail/cfg/rows.hpp"
-#include "aici/detail/cfg/scanner.hpp"
 #include "aici/detail/inner.hpp"
+#include "aici/detail/byte_set.hpp"
+#include "aici/detail/cfg/columns.hpp"
+#include "aici/detail/cfg/scanner.hpp"
+#include "aici/detail/cfg/states.hpp"
 #include "aici/functional.hpp"
 
 namespace aici::cfg {
@@ -135,15 +133,14 @@ class Engine {
   }
   Several& several(State state) { return state < kMixed ? several_[state & ~kSeveral] : mixed_[state & ~kMixed]; }
 
-  // different_items.cpp: arrays whose items must differ
+  // arrays.cpp: arrays whose items must differ
   State append_in_array(Reading from, std::uint8_t byte);
   State after(Arrays::Id position) const;
-  Arrays::Id step(Arrays::Id from, std::uint8_t byte);
+  Arrays::Id step_in_array(Arrays::Id from, std::uint8_t byte);
   bool lives(Arrays::Id position);
   bool lives_for_sure(Arrays::Id position);
   Loop loop_in_array(Arrays::Id position);
 
-  // compact.cpp
   /// A reading that is kept while all others are dropped.
   struct Kept {
     std::size_t number;      ///< of its column and scanner
