@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "aici/detail/inner.hpp"
+#include "aici/detail/answer_cache.hpp"
 #include "aici/functional.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/token_set.hpp"

@@ -34,18 +34,16 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "aici/controller.hpp"
 #include "aici/detail/answer_cache.hpp"
-#include "aici/detail/captures.hpp"
 #include "aici/detail/cursor.hpp"
-#include "aici/detail/explorer.hpp"
-#include "aici/detail/forced_text.hpp"
-#include "aici/detail/found.hpp"
 #include "aici/detail/spelling.hpp"
+#include "aici/detail/warming.hpp"
 #include "aici/functional.hpp"
 #include "aici/warmable.hpp"
 
@@ -96,6 +94,14 @@ class Warmth {
 [[noreturn]] void fail_stuck();
 /// Returns forced tokens as a result: one at a time if the engine does not support splices.
 MidResult forced(std::span<const TokenId> tokens);
+
+/// Writes the text of each capture to the variable of its name. Of several captures with one name, the last one is
+/// there, and all of them, in order, in name[0], name[1] and so on. Writes a limited number of variables; beyond it, a
+/// warning to the log.
+void write_captures(std::span<const Capture> captures);
+
+/// Appends the bytes of a token to a text as a recognizer reads it.
+void append_token_text(TokenId token, std::string& text);
 
 }  // namespace detail
 
@@ -223,7 +229,7 @@ class Constraint : private Warmable {
     else
       return false;
   }
-  /// Writes a variable for each capture of a complete text that the constraint has allowed (captures.hpp).
+  /// Writes a variable for each capture of a complete text that the constraint has allowed.
   void write_captures(std::string_view text) {
     if constexpr (HasCaptures<R>) detail::write_captures(recognizer().captures(text));
   }
@@ -234,7 +240,7 @@ class Constraint : private Warmable {
 
  private:
   /// Number of states for which `prepare` computes answers. Most masks of a recognizer with inner states
-  /// (detail/inner.hpp) are computed quickly.
+  /// (detail/answer_cache.hpp) are computed quickly.
   static constexpr unsigned kPreparedStates = HasInner<R> ? 1 : 4;
   /// States to look at in one call of `warm`, if none of them needs an answer.
   static constexpr unsigned kStepsAtOnce = 64;

@@ -1,5 +1,9 @@
 #include "aici/controller.hpp"
 
+#include <algorithm>
+
+#include "aici/tokenwise.hpp"
+
 namespace aici {
 
 namespace {
@@ -138,6 +142,17 @@ const aici_mid_result* keep(MidResult&& result) {
   last_result = std::move(result);
   last_result.refer_to(last_row);
   return &last_result.raw();
+}
+
+MidResult as_result(std::vector<float>&& biases) {
+  if (biases.size() != vocabulary().size())
+    fail("a controller must give one bias for every token of the vocabulary");
+  if (!std::all_of(biases.begin(), biases.end(), [](float bias) { return bias == 0 || bias == kForbidden; }))
+    return MidResult::dense(std::move(biases));
+  TokenSet allowed;
+  for (TokenId token = 0; token < biases.size(); token++)
+    if (biases[token] == 0) allowed.allow(token);
+  return MidResult::sample(std::move(allowed));
 }
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // Exports `aici_found`. A linker takes this file only for controllers that report what they found.
-#include "aici/detail/found.hpp"
+#include "aici/detail/warming.hpp"
 
 #include <cstring>
 

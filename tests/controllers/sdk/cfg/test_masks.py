@@ -1,6 +1,6 @@
 """Masks along texts in which the same terminals stand in many places.
 
-Masks inside a terminal are reused elsewhere (aici/detail/inner.hpp). They must equal what trying every token
+Masks inside a terminal are reused elsewhere (aici/detail/answer_cache.hpp). They must equal what trying every token
 says.
 """
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "aici/bias.hpp"
-#include "aici/detail/forced_text.hpp"
+#include "aici/detail/spelling.hpp"
 #include "aici/functional.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/signature.hpp"

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "aici/detail/inner.hpp"
+#include "aici/detail/answer_cache.hpp"
 #include "aici/detail/hash_index.hpp"
 #include "aici/detail/lr/lexer.hpp"
 #include "aici/functional.hpp"

@@ -1,8 +1,59 @@
-#include "aici/json.hpp"
+// Texts of arguments: lines, choices, JSON, and the check of UTF-8.
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "aici/choices.hpp"
 #include "aici/host.hpp"
+#include "aici/json.hpp"
+#include "aici/lines.hpp"
+#include "aici/utf8.hpp"
+#include "../regex/unicode.hpp"
 
 namespace aici {
+
+std::size_t utf8_length(std::string_view text) {
+  for (std::size_t at = 0, start = 0; at < text.size(); start = at)
+    if (regex::decode_utf8(text, &at) == regex::kInvalidUtf8) return start;
+  return text.size();
+}
+
+std::vector<std::string> lines(std::string_view text) {
+  std::vector<std::string> found;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    found.emplace_back(line);
+    text.remove_prefix(line.size() == text.size() ? line.size() : line.size() + 1);
+  }
+  return found;
+}
+
+Choices::Choices(std::span<const std::string> texts) : texts_(texts.begin(), texts.end()), nodes_(1) {
+  for (const std::string& text : texts_) add(text);
+}
+
+void Choices::add(const std::string& text) {
+  State at = 0;
+  for (char c : text) {
+    const auto byte = static_cast<std::uint8_t>(c);
+    State next = child(at, byte);
+    if (next == kNone) {
+      next = static_cast<State>(nodes_.size());
+      nodes_.push_back({.sibling = nodes_[at].first_child, .byte = byte});
+      nodes_[at].first_child = next;
+    }
+    at = next;
+  }
+  nodes_[at].may_end = true;
+}
+
+bool Choices::forced_byte(State state, std::uint8_t* byte) const {
+  const Node& node = nodes_[state];
+  if (node.may_end || node.first_child == kNone || nodes_[node.first_child].sibling != kNone) return false;
+  *byte = nodes_[node.first_child].byte;
+  return true;
+}
+
 namespace {
 
 void append_decimal(std::string* out, std::size_t number) {
@@ -11,14 +62,6 @@ void append_decimal(std::string* out, std::size_t number) {
   do digits[--first] = static_cast<char>('0' + number % 10);
   while (number /= 10);
   out->append(digits + first, sizeof digits - first);
-}
-
-void append_utf8(std::string* out, std::uint32_t c) {
-  const auto put = [&](std::uint32_t byte) { out->push_back(static_cast<char>(byte)); };
-  if (c < 0x80) return put(c);
-  if (c < 0x800) return put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
-  if (c < 0x10000) return put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
 }
 
 }  // namespace
@@ -105,7 +148,7 @@ void JsonReader::escape(std::string* out) {
     if (low < 0xDC00 || low >= 0xE000) fail("a lone surrogate");
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
   }
-  append_utf8(out, code);
+  regex::encode_utf8(code, out);
 }
 
 /// Reads the number after `\u`; the `u` is the next byte.
