@@ -18,8 +18,6 @@ from enum import Enum
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.table import Table
-
 from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.client.masks import count_allowed
 from pyaici.client.results import Row
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+    from rich.table import Table
 
     from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
@@ -448,6 +447,8 @@ class StepStats(Counts):
 
     def table(self) -> Table:
         """Returns a table of the milliseconds per step of each phase and of the phases that control adds."""
+        from rich.table import Table  # needs an extra
+
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column("ms per step")
         for phase in Phase:
