@@ -146,8 +146,8 @@ MATRIX = {
     ),
     "pyaici.server.settings": "aicirt.contract",
     "pyaici.testing": (
-        "aicirt.contract aicirt.vocab pyaici.bundled pyaici.client pyaici.recording pyaici.scripting "
-        "pyaici.tokens"
+        "aicirt.contract aicirt.vocab pyaici.bundled pyaici.client pyaici.engines pyaici.engines.batching "
+        "pyaici.recording pyaici.scripting pyaici.tokens"
     ),
     "pyaici.tokens": "aicirt.contract aicirt.vocab",
     "pyaici.toolchain": "",

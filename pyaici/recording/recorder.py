@@ -8,7 +8,7 @@ import math
 import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +119,7 @@ class RecordingRuntime(Runtime):
             return super().begin_step(inputs)
         step = super().begin_step(inputs)
         self._tape.add_reports(inputs)
-        return _RecordedStep(step, self._tape)
+        return ObservedStep(step, self._tape)
 
     def clone(self, seq: int) -> int:
         """See `Runtime.clone`. Raises RuntimeFailure for a request that is recorded."""
@@ -137,25 +137,35 @@ class RecordingRuntime(Runtime):
         super().free(seqs)
 
 
-class _RecordedStep(Step):
-    """A step whose results are recorded."""
+class Observer(Protocol):
+    """Hears what the controllers of a step answer."""
 
-    def __init__(self, step: Step, tape: _Tape) -> None:
+    def add_verdicts(self, verdicts: dict[int, PreResult]) -> None:
+        """Hears the results of post_process and pre_process, as `Step.wait_pre` returns them."""
+
+    def add_answers(self, result: StepResult) -> None:
+        """Hears the results of mid_process, output, and variables."""
+
+
+class ObservedStep(Step):
+    """A step whose results an observer hears, too."""
+
+    def __init__(self, step: Step, observer: Observer) -> None:
         self._step = step
-        self._tape = tape
-        self._pre_recorded = False
+        self._observer = observer
+        self._pre_observed = False
 
     def wait_pre(self, *, ready: bool = False, patient: bool = True) -> dict[int, PreResult]:
         verdicts = self._step.wait_pre(ready=ready, patient=patient)
-        if not self._pre_recorded:
-            self._pre_recorded = True
-            self._tape.add_verdicts(verdicts)
+        if not self._pre_observed:
+            self._pre_observed = True
+            self._observer.add_verdicts(verdicts)
         return verdicts
 
     def wait(self, *, ready: bool = False, patient: bool = True) -> StepResult:
         self.wait_pre(ready=ready, patient=patient)
         result = self._step.wait(ready=ready, patient=patient)
-        self._tape.add_answers(result)
+        self._observer.add_answers(result)
         return result
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""Tests of controllers without a model: the real runtime, and a small engine with a simulated model."""
+"""Tests of controllers without a model: the real runtime and generation loop, with a simulated model."""
 
 from __future__ import annotations
 

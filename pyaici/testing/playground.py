@@ -1,17 +1,17 @@
-"""A small engine that plays controllers in the real runtime with a simulated model."""
+"""Plays controllers as engines run them: the real runtime and generation loop, with a simulated model."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import log
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,25 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ControllerError
 from aicirt.contract.messages import StepInput
 from aicirt.vocab.tokenizer import load_tokenizer
-from pyaici.client.arguments import by_name
 from pyaici.client.capabilities import ALL, Capabilities
-from pyaici.client.masks import apply_row
-from pyaici.client.results import MidResult, Row, StepResult
+from pyaici.client.results import MidResult, PreResult, Row, StepResult
 from pyaici.client.step import Step
-from pyaici.recording.recorder import RecordingRuntime
+from pyaici.engines.batching.budget import Budget
+from pyaici.engines.batching.engine import BatchingEngine
+from pyaici.engines.batching.model import Feed, Slot
+from pyaici.engines.batching.sampler import Choice, Chosen, NumpySampler
+from pyaici.engines.engine import (
+    BackTracked,
+    Event,
+    Forked,
+    GenerationResult,
+    Origin,
+    Request,
+    Sampling,
+    Started,
+    TokensAppended,
+)
+from pyaici.recording.recorder import ObservedStep, RecordingRuntime
 from pyaici.recording.recording import Recording
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.call import find_call
@@ -34,6 +47,254 @@ from pyaici.tokens import Vocabulary
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
 
+#: eos: the model ended; stop: the controller ended; length: `max_tokens` reached; error: see `error`;
+#: work: sampled or appended ten times `max_tokens` tokens, most of which it removed
+Reason = Literal["eos", "stop", "length", "error", "work"]
+
+
+@dataclass(slots=True)
+class Transcript:
+    """A sequence, from the prompt to its end."""
+
+    #: the text after the prompt
+    text: str = ""
+    #: the same as tokens
+    tokens: list[int] = field(default_factory=list)
+    #: events in order: sampled text as it is, {forced text}, <-removed text> for a backtrack
+    history: str = ""
+    reason: Reason = "work"
+    error: AiciError | None = None
+    #: what the controller printed
+    log: str = ""
+    #: the result of mid_process in each step; rows are copies
+    answers: list[MidResult] = field(default_factory=list, repr=False)
+    #: rounds that the controller skipped
+    suspended: int = 0
+    #: the variables at the end of the request, which all its sequences share; only in the first transcript
+    variables: dict[str, bytes] = field(default_factory=dict)
+    #: the other sequences of the request, in order of creation; only in the first transcript
+    forks: list[Transcript] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Transcript]:
+        """This transcript and its `forks`."""
+        return [self, *self.forks]
+
+
+#: limits with which results do not depend on how busy the machine is: no sequence is late because its worker
+#: got no CPU, and a single call may take longer, since a virtual machine charges for what its host takes away
+PATIENT: Final = {"step_deadline_ms": 60_000, "step_grace_ms": 60_000, "critical_saved_ms": 50}
+
+
+class Playground:
+    """Runs controllers in a real aicirt, with a simulated model (`Wish`). Use as a context manager.
+
+    ::
+
+        with Playground() as playground:
+            transcript = playground.play("no_e.wasm", "the trees", arg="...")
+            assert transcript.text == "th trs"
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary | None = None, *, limits: Mapping[str, int] | None = None
+    ) -> None:
+        """`vocabulary`: default `small_vocabulary`. `limits`: as for `Runtime`, in addition to `PATIENT`."""
+        self.vocabulary = vocabulary or small_vocabulary()
+        tokenizer = self.vocabulary.tokenizer
+        self.tokenize = load_tokenizer(tokenizer.kind, tokenizer.data, self.vocabulary.tokens)
+        self.runtime = _PatientRuntime(workers=1, limits={**PATIENT, **(limits or {})})
+        self._end = weakref.finalize(self, self.runtime.close)
+        self._model = _WishfulModel(self.vocabulary)
+        self._engine = BatchingEngine(
+            self._model, self.vocabulary, None, self.runtime, keep=0, budget=Budget(None, uniform=False)
+        )
+
+    def play(
+        self,
+        controller: str | Path,
+        wish: str | bytes = "",
+        *,
+        arg: Any = b"",
+        prompt: str | Sequence[int] = "",
+        max_tokens: int = 200,
+        temperature: float = 0.0,
+        seed: int = 1,
+        capabilities: Capabilities = ALL,
+    ) -> Transcript:
+        """Plays one request from its prompt to its end; the model wants to write `wish`.
+
+        `controller`: a .wasm file or the name of a bundled controller, whose `arg` is text or bytes, or a
+        script (.py, .js, .mjs), whose `arg` is any JSON value. Forks are in `Transcript.forks`. An error that
+        ends a sequence is in its `Transcript.error`. Raises the errors of `find_call`, `Runtime.upload` and
+        `Runtime.instantiate` if a module or an argument is refused, and ValueError for options that no engine
+        takes.
+        """
+        wasm, arg = find_call(controller, arg)
+        request = _Request(
+            self.tokenize(prompt.encode()) if isinstance(prompt, str) else prompt,
+            self.runtime.upload(wasm).id,
+            arg,
+            Sampling(temperature, seed=seed),
+            max_tokens=max_tokens,
+            announced=capabilities,
+        )
+        self._model.wish = Wish(wish, self.vocabulary)
+        scribe = self.runtime.scribe = _Scribe()
+        number = self._engine.add(request)
+        try:
+            while self._engine.busy:
+                scribe.add_events(self._engine.step())
+        except BaseException:
+            self._engine.close()
+            raise
+        return scribe.finish(self._engine.results(number))
+
+    def record(
+        self, controller: str | Path, wish: str | bytes = "", *, max_tokens: int = 200, **options: Any
+    ) -> Recording:
+        """Plays as `play` does, and returns a recording of the exchange for a later `replay`.
+
+        The recording contains an error of the controller, even if it has refused its argument.
+        """
+        self.runtime.record(str(controller), max_tokens)
+        with contextlib.suppress(ControllerError):
+            self.play(controller, wish, max_tokens=max_tokens, **options)
+        return self.runtime.take()
+
+    def close(self) -> None:
+        """Ends the runtime."""
+        self._end()
+
+    def __enter__(self) -> Playground:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Request(Request):
+    """A request for whose controller the engine announces only some of its capabilities."""
+
+    announced: Capabilities = ALL
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.announced
+
+
+# -- transcripts ---------------------------------------------------------------------------------------
+
+
+class _Scribe:
+    """Writes the transcripts of a request, from its engine's events and from what its controllers answer."""
+
+    def __init__(self) -> None:
+        #: in order of creation
+        self._transcripts: list[Transcript] = []
+        #: by the engine's numbers
+        self._played: dict[int, Transcript] = {}
+        #: by the runtime's numbers, without those that the engine has ended
+        self._controlled: dict[int, Transcript] = {}
+
+    def enter(self, control: int, parent: Transcript | None = None) -> None:
+        """Begins the transcript of the request's first sequence, or of a fork of `parent`."""
+        transcript = self._controlled[control] = Transcript()
+        if parent is not None:
+            transcript.answers, transcript.suspended = parent.answers.copy(), parent.suspended
+        self._transcripts.append(transcript)
+
+    def add_reports(self, inputs: Sequence[StepInput]) -> None:
+        """Leaves out the answers to the last reports of sequences that the engine has ended."""
+        for report in inputs:
+            if report.final:
+                self._controlled.pop(report.seq, None)
+
+    def add_verdicts(self, verdicts: Mapping[int, PreResult]) -> None:
+        """Counts suspended rounds, and enters forks."""
+        for control, verdict in verdicts.items():
+            if (transcript := self._controlled.get(control)) is None:
+                continue
+            if verdict.verb == Verb.SUSPEND:
+                transcript.suspended += 1
+            for child in verdict.children:
+                self.enter(child, transcript)
+
+    def add_answers(self, result: StepResult) -> None:
+        """Keeps the results of mid_process."""
+        for control, answer in result.mid.items():
+            if (transcript := self._controlled.get(control)) is not None:
+                row = None if answer.row is None else _copy(answer.row)
+                transcript.answers.append(replace(answer, row=row))
+
+    def add_events(self, events: Iterable[Event]) -> None:
+        """Writes the histories."""
+        for event in events:
+            if isinstance(event, Started):
+                self._played[event.seq] = self._transcripts[0]
+            elif isinstance(event, Forked):
+                for child in event.children:
+                    self._played[child] = self._transcripts[len(self._played)]
+                    self._played[child].history = self._played[event.seq].history
+            elif isinstance(event, BackTracked):
+                self._played[event.seq].history += f"<-{event.text}>"
+            elif isinstance(event, TokensAppended) and event.text:
+                forced = event.origin is Origin.FORCED
+                self._played[event.seq].history += f"{{{event.text}}}" if forced else event.text
+
+    def finish(self, results: Sequence[GenerationResult]) -> Transcript:
+        """Adds the results. Returns the transcript of the first sequence, which has the others."""
+        for result in results:
+            transcript = self._played[result.seq]
+            transcript.text, transcript.tokens, transcript.log = result.text, result.new_tokens, result.log
+            # nothing cancels the request, and it has no beams
+            transcript.reason, transcript.error = cast("Reason", result.reason.value), result.error
+        first, *forks = self._transcripts
+        first.forks, first.variables = forks, results[0].variables
+        return first
+
+
+def _copy(row: Row) -> Row:
+    """Copies a row, so that it stays valid after the next result."""
+    arrays: dict[str, Any] = {
+        name: None if array is None else array.copy()
+        for name, array in (("bits", row.bits), ("tokens", row.tokens), ("bias", row.bias))
+    }
+    return replace(row, **arrays)
+
+
+class _PatientRuntime(RecordingRuntime):
+    """A runtime that waits for controllers however long they take, and whose scribe hears their answers."""
+
+    scribe: _Scribe
+
+    def instantiate(self, *arguments: Any, **options: Any) -> int:
+        """See `Runtime`. Returns after `init_prompt`, so that the first step is never late."""
+        seq = super().instantiate(*arguments, **{**options, "wait": True})
+        self.scribe.enter(seq)
+        return seq
+
+    def begin_step(self, inputs: Sequence[StepInput]) -> Step:
+        """See `Runtime`."""
+        step = super().begin_step(inputs)
+        self.scribe.add_reports(inputs)
+        return _PatientStep(step, self.scribe)
+
+
+class _PatientStep(ObservedStep):
+    """A step that waits for its results, whatever the engine asks for."""
+
+    def wait_pre(self, *, ready: bool = False, patient: bool = True) -> dict[int, PreResult]:
+        return super().wait_pre()
+
+    def wait(self, *, ready: bool = False, patient: bool = True) -> StepResult:
+        return super().wait()
+
+
+# -- the simulated model -------------------------------------------------------------------------------
 
 #: the cost in logits of each byte of the text that is left out: e^-4 is 2 %
 _PER_BYTE = 4.0
@@ -101,332 +362,94 @@ class Wish:
         return found
 
 
-#: eos: the model ended; stop: the controller ended; length: `max_tokens` reached; error: see `error`;
-#: work: not ended after ten times `max_tokens` steps
-Reason = Literal["eos", "stop", "length", "error", "work"]
+class _SampledToken(int):
+    """A token that the sampler has chosen. The engine feeds it back to the model, which knows its own."""
 
 
-@dataclass(slots=True)
-class Transcript:
-    """A sequence, from the prompt to its end."""
+class _WishfulSampler(NumpySampler):
+    """Marks the tokens that it chooses."""
 
-    #: the text after the prompt
-    text: str = ""
-    #: the same as tokens
+    def choose(
+        self, masked: NDArray[np.float32], plain: NDArray[np.float32] | None, choices: Sequence[Choice]
+    ) -> list[Chosen]:
+        """See `NumpySampler.choose`."""
+        chosen = super().choose(masked, plain, choices)
+        for choice in chosen:
+            choice.token = _SampledToken(choice.token)
+        return chosen
+
+
+@dataclass(eq=False, slots=True)
+class _Reader(Slot):
+    """A sequence as the model has read it: its tokens, and how much of the wish was written by then."""
+
+    #: tokens from `length` on are no longer in the sequence
     tokens: list[int] = field(default_factory=list)
-    #: events in order: sampled text as it is, {forced text}, <-removed text> for a backtrack
-    history: str = ""
-    reason: Reason = "work"
-    error: AiciError | None = None
-    #: what the controller printed
-    log: str = ""
-    #: the result of mid_process in each step; rows are copies
-    answers: list[MidResult] = field(default_factory=list, repr=False)
-    #: rounds that the controller skipped
-    suspended: int = 0
-    #: the variables at the end of the request, which all its sequences share; only in the first transcript
-    variables: dict[str, bytes] = field(default_factory=dict)
-    #: the other sequences of the request, in order of creation; only in the first transcript
-    forks: list[Transcript] = field(default_factory=list)
+    #: bytes of the wish that are written or left out before the first token, and after each
+    written: list[int] = field(default_factory=lambda: [0])
 
-    @property
-    def all(self) -> list[Transcript]:
-        """This transcript and its `forks`."""
-        return [self, *self.forks]
-
-
-class Sampler:
-    """The model and the sampling options, which all sequences of a request share."""
-
-    def __init__(
-        self,
-        wish: Wish,
-        vocabulary: Vocabulary,
-        *,
-        temperature: float,
-        seed: int,
-        max_tokens: int,
-        measure: bool,
-    ) -> None:
-        """`measure`: report log-probabilities to the controller even if it asks for no top-k."""
-        self.wish = wish
-        self.vocabulary = vocabulary
-        self.temperature = temperature
-        self.seed = seed
-        self.max_tokens = max_tokens
-        self.measure = measure
-
-    def sample(self, seq: int, written: int, answer: MidResult, random: np.random.Generator) -> StepInput:
-        """Samples a token under the row of an answer; returns the report for the next step."""
-        row = answer.row
-        assert row is not None
-        temperature = self.temperature if row.temperature is None else row.temperature
-        before = _logprobs(self.wish.logits(written) / (temperature or 1.0))
-        logits = self.wish.logits(written)
-        apply_row(logits, row)
-        allowed = _logprobs(logits / (temperature or 1.0))
-        token = int(random.choice(len(allowed), p=np.exp(allowed)) if temperature else allowed.argmax())
-        if not (row.top_k or (self.measure and not answer.skip_post)):
-            return StepInput(seq, [token], 0, True)
-        top = None
-        if row.top_k:
-            best = np.argsort(-before, kind="stable")[: row.top_k]
-            top = [(int(t), float(before[t])) for t in best]
-        mass = float(np.exp(before)[np.isfinite(logits)].sum())
-        return StepInput(seq, [token], 0, True, float(before[token]), min(mass, 1.0), top)
+    def read(self, tokens: Sequence[int], wish: Wish) -> int:
+        """Appends tokens, and returns how many bytes of the wish are written or left out after them."""
+        start, removed = self.length, self.tokens[self.length :]
+        if removed[: len(tokens)] == tokens:  # the last token again, for the logits after it
+            after = self.written[start + 1 : start + 1 + len(tokens)]
+        elif not self.tokens:  # the prompt
+            after = [0] * len(tokens)
+        elif removed:  # replaced text counts as written, removed text does not
+            after = [self.written[-1]] * len(tokens)
+        elif isinstance(tokens[0], _SampledToken):
+            after = [wish.after(self.written[start], tokens[0])]
+        else:
+            after = wish.after_forced(self.written[start], tokens)
+        self.tokens[start:], self.written[start + 1 :] = tokens, after
+        self.length = len(self.tokens)
+        return self.written[-1]
 
 
-def _logprobs(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    shifted = logits - logits.max()
-    normalized: NDArray[np.float64] = shifted - log(np.exp(shifted).sum())
-    return normalized
+class _WishfulCache:
+    """The `KeyValueCache` of a model that needs no keys and values."""
 
+    def new_slot(self) -> _Reader:
+        return _Reader(index=0)
 
-class Actor:
-    """A live sequence, as the engine keeps it."""
-
-    def __init__(self, seq: int, sampler: Sampler, prompt: list[int], number: int = 0) -> None:
-        self._sampler = sampler
-        self._random = np.random.default_rng([sampler.seed, number])
-        self._tokens = list(prompt)
-        self._prompt_tokens = len(prompt)
-        #: after each token: bytes of the wanted text that are written or left out
-        self._written = [0] * (len(prompt) + 1)
-        self._report = StepInput(seq)
-        self._history = ""
-        self._answers: list[MidResult] = []
-        self._error: AiciError | None = None
-        #: whether an end token that is appended now does not end the sequence
-        self._holds_end = False
-        self.reason: Reason | None = None
-        self.log = ""
-        self.suspended = 0
-
-    def take_report(self) -> StepInput:
-        """Returns, once, what has happened since the last step."""
-        report, self._report = self._report, StepInput(self._report.seq)
-        return report
-
-    def fork(self, seq: int, number: int) -> Actor:
-        """Returns a new sequence that goes on from here. `number`: its place in the request."""
-        child = Actor(seq, self._sampler, [], number)
-        child._tokens, child._written = self._tokens.copy(), self._written.copy()
-        child._prompt_tokens = self._prompt_tokens
-        child._history, child._answers, child.log = self._history, self._answers.copy(), self.log
-        child.suspended = self.suspended
+    def fork(self, slot: Slot) -> _Reader:
+        child = self.new_slot()
+        self.copy(slot, child)
         return child
 
-    def act(self, answer: MidResult) -> None:
-        """Carries out a result of mid_process."""
-        row = None if answer.row is None else _copy(answer.row)
-        self._answers.append(replace(answer, row=row))
-        self._holds_end = answer.hold_end
-        if answer.verb == Verb.SAMPLE:
-            self._report = self._sampler.sample(self._report.seq, self._written[-1], answer, self._random)
-            tokens = list(self._report.tokens)
-            self._append(tokens, [self._sampler.wish.after(self._written[-1], tokens[0])])
-            self._history += self._text(tokens)
-        elif answer.verb == Verb.SPLICE:
-            room = self._sampler.max_tokens - (len(self._tokens) - answer.backtrack - self._prompt_tokens)
-            tokens = answer.ff_tokens[: max(room, 0)]
-            written = self._written[-1]
-            self._take_back(answer.backtrack)
-            self._report = StepInput(self._report.seq, tokens, answer.backtrack)
-            if answer.backtrack and tokens:  # replaced text counts as written, removed text does not
-                self._append(tokens, [written] * len(tokens))
-            else:
-                self._append(tokens, self._sampler.wish.after_forced(self._written[-1], tokens))
-            self._history += f"{{{text}}}" if (text := self._text(tokens)) else ""
-        elif answer.verb != Verb.LATE:
-            self.end("stop" if answer.verb == Verb.STOP else "error", answer.error)
+    def copy(self, source: Slot, target: Slot, length: int | None = None) -> None:
+        assert isinstance(source, _Reader) and isinstance(target, _Reader)
+        target.tokens, target.written = source.tokens.copy(), source.written.copy()
+        target.length = source.length if length is None else min(length, source.length)
 
-    def end(self, reason: Reason, error: AiciError | None = None) -> None:
-        """Ends the sequence."""
-        self.reason, self._error = reason, error
+    def free(self, slot: Slot) -> None:
+        slot.index = -1
 
-    def transcript(self) -> Transcript:
-        tokens = self._tokens[self._prompt_tokens :]
-        return Transcript(
-            self._text(tokens),
-            tokens,
-            self._history,
-            self.reason or "work",
-            self._error,
-            self.log,
-            self._answers,
-            self.suspended,
-        )
+    def _make_room(self, slot: Slot, tokens: int = 0) -> None:
+        """There is room for any number of tokens."""
 
-    def _append(self, tokens: list[int], written: list[int]) -> None:
-        self._tokens += tokens
-        self._written += written
-        if tokens and tokens[-1] in self._sampler.vocabulary.eos and not self._holds_end:
-            self.end("eos")
-        elif len(self._tokens) - self._prompt_tokens >= self._sampler.max_tokens:
-            self.end("length")
-
-    def _take_back(self, count: int) -> None:
-        if count:
-            self._history += f"<-{self._text(self._tokens[-count:])}>"
-            del self._tokens[-count:], self._written[-count:]
-            self._prompt_tokens = min(self._prompt_tokens, len(self._tokens))
-
-    def _text(self, tokens: list[int]) -> str:
-        return self._sampler.vocabulary.decode(tokens).decode("utf-8", "replace")
+    extend = park = resume = _make_room
 
 
-def _copy(row: Row) -> Row:
-    """Copies a row, so that it stays valid after the next result."""
-    arrays: dict[str, Any] = {
-        name: None if array is None else array.copy()
-        for name, array in (("bits", row.bits), ("tokens", row.tokens), ("bias", row.bias))
-    }
-    return replace(row, **arrays)
+class _WishfulModel:
+    """The model of a `BatchingEngine` (see `Runner`) that plays one request at a time, with its wish."""
 
+    wish: Wish
+    #: a pass costs more than all its tokens, as on a GPU: no prompt or splice is fed in pieces
+    pass_cost = 1 << 30
+    #: not measured: the schedule does not depend on the machine
+    token_seconds = 0.0
+    max_tokens = sys.maxsize
 
-#: the most rounds of a request, for each token of `max_tokens`
-_WORK_FACTOR = 10
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.cache = _WishfulCache()
+        self.sampler = _WishfulSampler()
+        self.num_tokens = self.num_logits = vocabulary.vocab_size
 
-#: limits with which results do not depend on how busy the machine is: no sequence is late because its worker
-#: got no CPU, and a single call may take longer, since a virtual machine charges for what its host takes away
-PATIENT: Final = {"step_deadline_ms": 60_000, "step_grace_ms": 60_000, "critical_saved_ms": 50}
-
-
-class Playground:
-    """Runs controllers in a real aicirt, with a simulated model (`Wish`). Use as a context manager.
-
-    ::
-
-        with Playground() as playground:
-            transcript = playground.play("no_e.wasm", "the trees", arg="...")
-            assert transcript.text == "th trs"
-    """
-
-    def __init__(
-        self, vocabulary: Vocabulary | None = None, *, limits: Mapping[str, int] | None = None
-    ) -> None:
-        """`vocabulary`: default `small_vocabulary`. `limits`: as for `Runtime`, in addition to `PATIENT`."""
-        self.vocabulary = vocabulary or small_vocabulary()
-        tokenizer = self.vocabulary.tokenizer
-        self.tokenize = load_tokenizer(tokenizer.kind, tokenizer.data, self.vocabulary.tokens)
-        self.runtime = RecordingRuntime(workers=1, limits={**PATIENT, **(limits or {})})
-        self._end = weakref.finalize(self, self.runtime.close)
-        self.runtime.register(self.vocabulary)
-        self._variables: dict[str, bytes] = {}
-
-    def play(
-        self,
-        controller: str | Path,
-        wish: str | bytes = "",
-        *,
-        arg: Any = b"",
-        prompt: str | Sequence[int] = "",
-        max_tokens: int = 200,
-        temperature: float = 0.0,
-        seed: int = 1,
-        capabilities: Capabilities = ALL,
-    ) -> Transcript:
-        """Plays one request from its prompt to its end; the model wants to write `wish`.
-
-        `controller`: a .wasm file or the name of a bundled controller, whose `arg` is text or bytes, or a
-        script (.py, .js, .mjs), whose `arg` is any JSON value. Forks are in `Transcript.forks`. An error that
-        ends a sequence is in its `Transcript.error`. Raises the errors of `find_call`, `Runtime.upload` and
-        `Runtime.instantiate` if a module or an argument is refused.
-        """
-        wasm, arg = find_call(controller, arg)
-        module = self.runtime.upload(wasm).id
-        tokens = self.tokenize(prompt.encode()) if isinstance(prompt, str) else list(prompt)
-        first = self.runtime.instantiate(module, arg, tokens, capabilities=capabilities, seed=seed)
-        sampler = Sampler(
-            Wish(wish, self.vocabulary),
-            self.vocabulary,
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            measure=self.runtime.wants_logprobs(first),
-        )
-        self._variables = {}
-        everybody = [Actor(first, sampler, tokens)]
-        live = {first: everybody[0]}
-        try:
-            for _ in range(_WORK_FACTOR * max_tokens):
-                if live:
-                    self._step(live, everybody)
-        finally:
-            self.runtime.free(live)
-        transcripts = [actor.transcript() for actor in everybody]
-        transcripts[0].forks = transcripts[1:]
-        transcripts[0].variables = self._variables
-        return transcripts[0]
-
-    def record(
-        self, controller: str | Path, wish: str | bytes = "", *, max_tokens: int = 200, **options: Any
-    ) -> Recording:
-        """Plays as `play` does, and returns a recording of the exchange for a later `replay`.
-
-        The recording contains an error of the controller, even if it has refused its argument.
-        """
-        self.runtime.record(str(controller), max_tokens)
-        with contextlib.suppress(ControllerError):
-            self.play(controller, wish, max_tokens=max_tokens, **options)
-        return self.runtime.take()
-
-    def close(self) -> None:
-        """Ends the runtime."""
-        self._end()
-
-    def __enter__(self) -> Playground:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    # -- one step -------------------------------------------------------------------------------
-
-    def _step(self, live: dict[int, Actor], everybody: list[Actor]) -> None:
-        """Runs one step of every live sequence of the request."""
-        step = self.runtime.begin_step([actor.take_report() for actor in live.values()])
-        here = dict(live)
-        self._before(step, live, here, everybody)
-        result = step.wait()
-        _keep_logs(result, here)
-        for values in result.variables.values():
-            self._variables.update(by_name(values))
-        for seq in [seq for seq in live if seq in result.mid]:
-            live[seq].act(result.mid[seq])
-            if live[seq].reason is not None:
-                self._finish(live.pop(seq), seq)
-
-    def _before(
-        self, step: Step, live: dict[int, Actor], here: dict[int, Actor], everybody: list[Actor]
-    ) -> None:
-        """Carries out the results of post_process and pre_process; adds the children of forks to `here`."""
-        for seq, verdict in step.wait_pre().items():
-            actor = here[seq]
-            if verdict.verb == Verb.FORK:
-                for child in verdict.children:
-                    here[child] = live[child] = actor.fork(child, len(everybody))
-                    everybody.append(live[child])
-            elif verdict.verb == Verb.SUSPEND:
-                actor.suspended += 1
-            else:
-                actor.end("stop" if verdict.verb == Verb.STOP else "error", verdict.error)
-                del live[seq]
-
-    def _finish(self, actor: Actor, seq: int) -> None:
-        """Reports the last token of a sequence that the engine ends; the runtime has ended the others."""
-        if actor.reason not in ("eos", "length"):
-            return
-        step = self.runtime.begin_step([actor.take_report()._replace(final=True)])
-        result = step.wait()
-        _keep_logs(result, {seq: actor})
-        for values in result.variables.values():
-            self._variables.update(by_name(values))
-
-
-def _keep_logs(result: StepResult, actors: Mapping[int, Actor]) -> None:
-    for seq, text in result.logs.items():
-        if seq in actors:
-            actors[seq].log += text
+    def run(self, feeds: Sequence[Feed]) -> list[NDArray[np.float32]]:
+        """See `Runner`; the engine asks for the logits after the last token only."""
+        lines = []
+        for feed in feeds:
+            assert isinstance(feed.slot, _Reader)
+            lines.append(self.wish.logits(feed.slot.read(feed.tokens, self.wish)).astype(np.float32))
+        return lines

@@ -15,12 +15,12 @@ from aicirt.contract.errors import ControllerError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import MidResult, StepResult
-from pyaici.recording.recorder import allowed_by
+from pyaici.recording.recorder import RecordingRuntime, allowed_by
 from pyaici.recording.recording import Event, Forked, RecordedSequence, Recording, Sampled, Spliced, Suspended
 from pyaici.recording.story import differences, lines_of, quoted
 from pyaici.recording.vocabulary import ReplayVocabulary, replay_vocabulary
 from pyaici.scripting.call import find_call, recorded_call
-from pyaici.testing.playground import Playground
+from pyaici.testing.playground import PATIENT
 from pyaici.tokens import Vocabulary
 
 #: number of allowed tokens that are shown if the recorded one is not allowed
@@ -76,8 +76,9 @@ def replay(
         wasm, argument = find_call(name, arg["arg"])
     else:
         wasm, argument = recorded_call(name, recording.arg)
-    with Playground(chosen.vocabulary) as playground:
-        player = _Player(playground, recording)
+    with RecordingRuntime(workers=1, limits=PATIENT) as runtime:
+        runtime.register(chosen.vocabulary)
+        player = _Player(runtime, chosen.vocabulary, recording)
         player.run(str(wasm), argument)
         now = player.now
     now.controller, now.vocabulary.name = recording.controller, recording.vocabulary.name
@@ -137,14 +138,18 @@ class _Line:
 
 
 class _Player:
-    def __init__(self, playground: Playground, recording: Recording) -> None:
-        self._runtime = playground.runtime
-        self._vocabulary = playground.vocabulary
+    """Stands in for the engine that made the recording, of whichever kind, and does what that one did."""
+
+    def __init__(self, runtime: RecordingRuntime, vocabulary: Vocabulary, recording: Recording) -> None:
+        self._runtime = runtime
+        self._vocabulary = vocabulary
         self._recording = recording
         self.problems: list[str] = []
         #: numbers of sequences that could not go on as recorded
         self.cut: set[int] = set()
         self._lines: dict[int, _Line] = {}
+        #: the last reports of sequences that the engine has ended: sent with the next step, as engines do
+        self._ending: list[StepInput] = []
         self._numbers = 0
         self.now = Recording()
 
@@ -173,7 +178,7 @@ class _Player:
                 for event in sequence.events
             )
             for _ in range(_ROUNDS * (events + 10)):
-                if self._lines:
+                if self._lines or self._ending:
                     self._step()
             for line in self._lines.values():
                 self.problems.append(f"{line.name} has not ended long after the end of the recording")
@@ -190,8 +195,11 @@ class _Player:
         inputs = [line.report or StepInput(seq) for seq, line in self._lines.items()]
         for line in self._lines.values():
             line.report = None
-        step = self._runtime.begin_step(inputs)
+        step = self._runtime.begin_step([*inputs, *self._ending])
+        self._ending = []
         for seq, verdict in step.wait_pre().items():
+            if seq not in self._lines:
+                continue
             line = self._lines[seq]
             if verdict.verb == Verb.FORK:
                 known = line.take(Forked)
@@ -206,7 +214,6 @@ class _Player:
         self._act(step.wait())
 
     def _act(self, result: StepResult) -> None:
-        ending: list[StepInput] = []
         for seq, answer in result.mid.items():
             line = self._lines.get(seq)
             if line is None or answer.verb == Verb.LATE:
@@ -220,10 +227,8 @@ class _Player:
                 del self._lines[seq]
                 self._runtime.free([seq])
             elif self._ends(line, answer):
-                ending.append(line.report._replace(final=True))
+                self._ending.append(line.report._replace(final=True))
                 del self._lines[seq]
-        if ending:
-            self._runtime.begin_step(ending).wait()
 
     def _ends(self, line: _Line, answer: MidResult) -> bool:
         """Returns whether the engine ends the sequence after its report: at an end token or its length."""

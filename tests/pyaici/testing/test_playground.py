@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, UnknownModuleError
 from aicirt.contract.messages import StepInput
+from pyaici.client import step as client_step
 from pyaici.client.capabilities import MASK_ONLY
 from pyaici.client.results import MidResult
 from pyaici.client.step import Step
@@ -74,6 +77,8 @@ def test_prompts_are_texts_or_tokens(play: Play) -> None:
     for prompt in ("the cat", [256, 312]):
         log = play("pre go", "mid stop", prompt=prompt).log
         assert log.startswith("prompt=256 312 \n")
+    begin = small_vocabulary().bos
+    assert play("pre go", "mid stop").log.startswith(f"prompt={begin} \n"), "no model reads an empty text"
 
 
 def test_history_shows_samples_and_splices_in_order(play: Play) -> None:
@@ -125,6 +130,12 @@ def test_forks_end_independently_and_suspended_steps_are_counted(play: Play) -> 
     assert (waiting.suspended, waiting.reason) == (2, "stop")
 
 
+def test_log_of_a_fork_begins_at_the_fork(play: Play) -> None:
+    first, fork = play(*free_steps(1), "post go", "pre fork 2", "mid stop", wish="ab").all
+    assert first.log.startswith("prompt=") and "post=97" in first.log
+    assert fork.log and "prompt=" not in fork.log and "post=" not in fork.log
+
+
 def test_temperature_depends_on_the_seed_and_the_fork(play: Play) -> None:
     lines = ["pre fork 4", *free_steps(30)[1:]]
     texts = [t.text for t in play(*lines, wish="abcdefgh", temperature=8.0, seed=5).all]
@@ -166,18 +177,36 @@ def test_held_end_lets_the_controller_continue(playground: Playground, folder: P
     assert held("e1x0", capabilities=MASK_ONLY).reason == "eos"
 
 
-def test_logprobs_are_not_sent_when_post_process_is_skipped(playground: Playground, folder: Path) -> None:
-    logprobs: list[float] = []
+@pytest.fixture
+def steps(playground: Playground, monkeypatch: pytest.MonkeyPatch) -> list[list[StepInput]]:
+    """The reports of each step that the test's controllers get."""
+    steps: list[list[StepInput]] = []
     begin_step = playground.runtime.begin_step
 
     def listen(inputs: Sequence[StepInput]) -> Step:
-        logprobs.extend(item.logprob for item in inputs if item.sampled)
+        steps.append(list(inputs))
         return begin_step(inputs)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(playground.runtime, "begin_step", listen)
-        playground.play(folder / "flags.wasm", "abcd", arg="a0a4k4x0")
+    monkeypatch.setattr(playground.runtime, "begin_step", listen)
+    return steps
+
+
+def test_logprobs_are_not_sent_when_post_process_is_skipped(
+    playground: Playground, folder: Path, steps: list[list[StepInput]]
+) -> None:
+    playground.play(folder / "flags.wasm", "abcd", arg="a0a4k4x0")
+    logprobs = [item.logprob for inputs in steps for item in inputs if item.sampled]
     assert [value == value for value in logprobs] == [True, False, True]
+
+
+def test_last_tokens_are_reported_in_the_next_step_of_the_others(
+    play: Play, playground: Playground, steps: list[list[StepInput]]
+) -> None:
+    (end,) = playground.vocabulary.eos
+    lines = ["pre fork 2", f"mid set 97 {end}", "post go", "pre go", "mid any", "post go"]
+    played = play(*lines, wish="a", temperature=4.0, seed=2)
+    assert sorted((one.text, one.reason) for one in played.all) == [("", "eos"), ("a", "eos")]
+    assert [[item.final for item in inputs] for inputs in steps] == [[False], [False, True], [True]]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -237,8 +266,11 @@ def test_no_sequence_is_left_in_the_runtime(play: Play, playground: Playground) 
     assert playground.runtime._live == {}
 
 
-def test_results_do_not_depend_on_the_speed_of_the_machine(folder: Path) -> None:
+def test_results_do_not_depend_on_the_speed_of_the_machine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A worker that gets no CPU for longer than an engine waits makes no sequence late."""
+    monkeypatch.setattr(client_step, "LATE_SECONDS", 0.0)
     lines = ["pre fork 2", "mid any", *["post go", "pre go", "mid any"] * 60]
     with Playground() as playground:
         (worker,) = playground.runtime.health()["workers"]
@@ -259,4 +291,13 @@ def test_results_do_not_depend_on_the_speed_of_the_machine(folder: Path) -> None
             thread.join()
         counters = playground.runtime.health()["workers"][0]["counters"]
     assert [len(transcript.tokens) for transcript in played] == [61, 61]
+    assert [transcript.suspended for transcript in played] == [0, 0]
+    assert all(len(transcript.answers) == 61 for transcript in played)
     assert "late" not in counters
+
+
+def test_module_needs_neither_torch_nor_an_extra() -> None:
+    heavy = {"torch", "transformers", "tokenizers", "rich", "gguf", "jinja2", "fastapi"}
+    code = f"import pyaici.testing, sys; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from aicirt.contract.errors import RuntimeFailure, VocabularyError
+from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
+from pyaici.client.step import Step
+from pyaici.recording.recorder import RecordingRuntime
 from pyaici.recording.recording import Forked, Sampled, Spliced, TranscriptFileError
 from pyaici.recording.story import lines_of
 from pyaici.testing import Playground, Recording, Transcript, read_recording, replay, write_recording
@@ -179,6 +182,29 @@ def test_replay_uses_the_recorded_limits_and_capabilities(playground: Playground
     masked = playground.record("regex", "12", arg="[0-9]+", capabilities=MASK_ONLY)
     assert Capabilities.from_wire(masked.capabilities) == MASK_ONLY
     assert replay(masked).passed
+
+
+def test_replay_reports_the_same_in_each_step(
+    playground: Playground, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork that reaches its limit sends its last report with the next step of the other one."""
+    steps: list[object] = []
+    begin_step = RecordingRuntime.begin_step
+
+    def listen(runtime: RecordingRuntime, inputs: Sequence[StepInput]) -> Step:
+        steps.append([(one.tokens, one.backtrack, one.sampled, one.final) for one in inputs])
+        return begin_step(runtime, inputs)
+
+    script.write_text(
+        "from aici import *\nasync def main():\n"
+        "    if await fork(2):\n        await fixed('one two three')\n    await gen(max_tokens=9)\n"
+    )
+    monkeypatch.setattr(RecordingRuntime, "begin_step", listen)
+    recording = playground.record(script, "cat is on the mat.", max_tokens=4)
+    assert [sequence.reason for sequence in recording.sequences] == ["length", "length"]
+    recorded, steps[:] = steps.copy(), []
+    assert replay(recording).passed
+    assert steps == recorded and len(steps) == 5
 
 
 def test_capabilities_survive_serialization() -> None:
