@@ -92,6 +92,28 @@ def test_history_shows_samples_and_splices_in_order(play: Play) -> None:
     assert "sampled=0 backtrack=1" in transcript.log.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("splice", "history"),
+    [
+        ("0 98", "a{b}c"),
+        ("0 120", "a{x}bc"),
+        ("0", "abc"),
+        ("1", "a<-a>abc"),
+        ("1 120", "a<-a>{x}bc"),
+        ("1 97", "a<-a>{a}bc"),
+    ],
+)
+def test_model_continues_its_wish_after_forced_removed_and_replaced_text(
+    play: Play, splice: str, history: str
+) -> None:
+    lines = ["pre go", "mid set 97", "post go", "pre go", f"mid splice {splice}"]
+    if splice != "0":  # else there is nothing to process
+        lines.append("post go")
+    lines += ["pre fork 2", "mid any", *["post go", "pre go", "mid any"] * 4]
+    played = play(*lines, wish="abc", prompt="the cat")
+    assert [one.history for one in played.all] == [history] * 2
+
+
 def test_rows_of_every_kind_restrict_the_text(play: Play) -> None:
     rows = ["set 120 121", "force 122", "sparse 97 98", "dense", "given 65 66", "same"]
     lines = [f"mid {row}" for row in rows]
