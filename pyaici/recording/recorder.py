@@ -148,7 +148,7 @@ class Observer(Protocol):
 
 
 class ObservedStep(Step):
-    """A step whose results an observer hears, too."""
+    """A step whose results an observer gets, too."""
 
     def __init__(self, step: Step, observer: Observer) -> None:
         self._step = step

@@ -148,7 +148,7 @@ class Playground:
         except BaseException:
             self._engine.close()
             raise
-        return scribe.finish(self._engine.results(number))
+        return scribe.transcripts_of(self._engine.results(number))
 
     def record(
         self, controller: str | Path, wish: str | bytes = "", *, max_tokens: int = 200, **options: Any
@@ -245,7 +245,7 @@ class _Scribe:
                 forced = event.origin is Origin.FORCED
                 self._played[event.seq].history += f"{{{event.text}}}" if forced else event.text
 
-    def finish(self, results: Sequence[GenerationResult]) -> Transcript:
+    def transcripts_of(self, results: Sequence[GenerationResult]) -> Transcript:
         """Adds the results. Returns the transcript of the first sequence, which has the others."""
         for result in results:
             transcript = self._played[result.seq]
@@ -267,7 +267,7 @@ def _copy(row: Row) -> Row:
 
 
 class _PatientRuntime(RecordingRuntime):
-    """A runtime that waits for controllers however long they take, and whose scribe hears their answers."""
+    """A runtime that waits for controllers however long they take, and whose scribe gets their answers."""
 
     scribe: _Scribe
 

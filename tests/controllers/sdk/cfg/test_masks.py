@@ -1,7 +1,7 @@
 """Masks along texts in which the same terminals stand in many places.
 
-Masks inside a terminal are reused elsewhere (aici/detail/answer_cache.hpp). They must equal what trying every token
-says.
+Masks inside a terminal are reused elsewhere (aici/detail/answer_cache.hpp). They must equal what trying
+every token says.
 """
 
 from __future__ import annotations
