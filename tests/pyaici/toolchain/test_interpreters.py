@@ -211,11 +211,11 @@ def written(tree: Path) -> tuple[dict[str, bytes], list[tuple[str, str, int]]]:
 
 
 def test_library_files_are_sorted_and_exclude_subfolders(tree: Path) -> None:
-    tree = tree / "library"
-    (tree / "deeper").mkdir()
+    library = tree / "library"
+    (library / "deeper").mkdir()
     for name in ("b.py", "a.py", "deeper/c.py"):
-        (tree / name).write_text("")
-    assert library_files(tree) == [tree / "a.py", tree / "b.py"]
+        (library / name).write_text("")
+    assert library_files(tree) == [library / "a.py", library / "b.py"]
 
 
 def test_folder_without_a_library_has_no_files(tmp_path: Path) -> None:
