@@ -38,7 +38,7 @@ class Birth:
 
     child: Controlled
     parent: Controlled
-    #: vLLM's request of the parent, and its tokens at the fork
+    #: vLLM's request of the parent, or of its nearest ancestor with one, and the parent's tokens at the fork
     request: Any
     tokens: list[int]
     steps: int = 0
@@ -109,7 +109,15 @@ class Groups:
             del self._groups[parent]
 
     def expect(self, parent: Controlled, child: Controlled) -> None:
-        """Queues a child for a request that begins with the parent's current tokens."""
+        """Queues a child for a request that begins with the parent's current tokens.
+
+        A parent may wait for a request itself: a copy that forks in its first step. It gets its own first.
+        """
+        for group in self._expecting:
+            for birth in group.births:
+                if birth.child is parent:
+                    group.births.append(Birth(child, parent, birth.request, birth.tokens))
+                    return
         request = self._scheduler.requests[parent.request_id]
         group = self._groups[_split(parent.request_id)[1]]
         group.births.append(Birth(child, parent, request, list(request._all_token_ids)))

@@ -203,7 +203,7 @@ def branch(request: Any, parent: Any, tokens: Sequence[int]) -> None:
     request.max_tokens = parent.max_tokens - written
     if request.sampling_params.min_tokens:
         request.sampling_params = copy.copy(request.sampling_params)  # vLLM shares it between the choices
-        request.sampling_params.min_tokens = max(0, request.sampling_params.min_tokens - written)
+        request.sampling_params.min_tokens = max(0, parent.sampling_params.min_tokens - written)
     request._all_token_ids[:] = tokens
     request.prompt_token_ids = list(tokens)
     request.num_prompt_tokens = len(tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,12 @@ from aicirt.contract.errors import ControllerFailed, UnknownModuleError
 from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Event, FinishReason, Forked, GenerationResult, Request, Sampling, Started
-from tests.pyaici.engines.vllm.requests import FRANCE, parameters
-from tests.thorough import also
+from pyaici.engines.vllm.scheduling import driver
+from pyaici.engines.vllm.scheduling.groups import Groups
+from pyaici.scripting.script import read_request
+from tests.pyaici.engines.vllm.requests import FRANCE, parameters, scheduler_of
+from tests.pyaici.engines.vllm.test_engine import replay
+from tests.thorough import also, cases
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +55,148 @@ def test_copies_give_what_they_give_on_transformers(llm: Any, expected: list[Any
     assert len(begun) == sum(isinstance(event, Started) for event in events) == 4
     assert sum(len(event.children) for event in events if isinstance(event, Forked)) == 1 + 2 + 2
     assert all(event.by_engine for event in events if isinstance(event, Forked))
+
+
+#: by what happens in the first step of each copy
+SCRIPTS = {
+    "gather": """
+async def attempt():
+    return await gen(regex=" [A-Z][a-z]{2,9}", max_tokens=4)
+async def main():
+    await fixed(f" {await gather(attempt, attempt)}")
+""",
+    "forks of forks": """
+async def main():
+    mine = await fork(2), await fork(2)
+    await fixed(f" {mine}:")
+    await gen(regex=" [a-z]{3,6}", max_tokens=4)
+""",
+    "a splice": """
+async def main():
+    await fixed(" the city of")
+    mine = await fork(2)
+    await fixed(f" {mine}:")
+    await gen(regex=" [a-z]{3,6}", max_tokens=4)
+""",
+    "a fork that waits": """
+async def main():
+    if await fork(2):
+        await wait("word")
+        await fixed(get_var("word"))
+    else:
+        set_var("word", await gen(regex=" [A-Z][a-z]{2,9}", max_tokens=4))
+    await fork(2)
+    await gen(regex=", [a-z]{3,6}", max_tokens=4)
+""",
+    "an end": """
+async def main():
+    if await fork(3) == 1:
+        stop()
+    if await fork(2) == 1:
+        fail("no more")
+    await gen(regex=" [a-z]{3,6}", max_tokens=4)
+""",
+    "the least number of tokens": """
+async def main():
+    await fork(2)
+    await gen(max_tokens=3)
+    await fork(2)
+    await gen(max_tokens=12)
+""",
+}
+SCRIPT_HEAD = "from aici import fail, fixed, fork, gather, gen, get_var, set_var, stop, wait\n"
+#: arguments of the acrobat, by what it does in its first step
+ACROBATS = {"fork": (19, 33, 50, 117), "suspend": (22, 3, 0, 36), "splice": (23, 1, 4, 2)}
+
+
+def forking(eos: int) -> list[Request]:
+    """Returns requests whose controllers fork, with two or three copies each."""
+    requests = []
+    for name, source in SCRIPTS.items():
+        module, arg = read_request({"language": "python", "source": SCRIPT_HEAD + source})
+        limited = name == "the least number of tokens"
+        sampling = Sampling(min_tokens=6, logit_bias=((eos, 100.0),)) if limited else Sampling()
+        copies = 2 + len(requests) % 2
+        requests.append(Request(FRANCE, module, arg, sampling, n=copies, max_tokens=60, logprobs=True))
+    for number, seed in enumerate(seed for seeds in ACROBATS.values() for seed in seeds):
+        requests.append(Request(FRANCE, "acrobat", str(seed), n=2 + number % 2, max_tokens=40))
+    return requests
+
+
+def families(results: list[GenerationResult]) -> list[Any]:
+    """Returns what does not depend on the numbers of sequences, with the texts of parents."""
+    first = min(r.request for r in results)
+    texts = {r.seq: r.text for r in results}
+    return sorted(
+        (
+            *(r.request - first, r.tokens, [o.value for o in r.origins], r.reason.value, str(r.error)),
+            "" if r.parent is None else texts[r.parent],
+        )
+        for r in results
+    )
+
+
+def forks_of(events: list[Event]) -> Counter[tuple[int, bool]]:
+    """Returns how many sequences of each request the engine has copied, and the controllers have forked."""
+    first = min(event.request for event in events)
+    forks: Counter[tuple[int, bool]] = Counter()
+    for event in events:
+        if isinstance(event, Forked):
+            forks[event.request - first, event.by_engine] += len(event.children)
+    return forks
+
+
+@pytest.fixture(scope="session")
+def forked(hf: Any, guests: Callable[..., None]) -> tuple[Any, ...]:
+    """Requests whose copies fork, their results on Transformers, and the forks there."""
+    guests("acrobat")
+    requests, events = forking(hf.vocabulary.eos[0]), list[Event]()
+    results = families(hf.run(requests, events.append))
+    assert not any("the limit is" in result[4] for result in results), "engines reach limits in other orders"
+    return requests, results, forks_of(events)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "late"),
+    [
+        *[("async", False), ("async", True), ("processes", False)],
+        *also(("sync", False), ("async-no-prefix-cache", True)),
+    ],
+)
+def test_copies_that_fork_give_what_they_give_on_transformers(
+    llm: Any, forked: tuple[Any, ...], late: bool, configuration: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`late`: no step waits for copies, so that they begin after their original."""
+    if late:
+        monkeypatch.setattr(driver, "_COPY_SECONDS", 0.0)
+    requests, expected, forks = forked
+    # an engine in processes of its own has two seats, and is slow
+    most = cases(2, len(requests)) if configuration == "processes" else len(requests)
+    events = list[Event]()
+    results = VllmEngine(llm).run(requests[:most], events.append)
+    replay(events, results)
+    assert families(results) == [result for result in expected if result[0] < most]
+    assert forks_of(events) == {key: count for key, count in forks.items() if key[0] < most}
+    logprobs: dict[str, list[float]] = {}
+    for result in results:  # sequences with the same tokens under the same masks
+        known = logprobs.setdefault(str((result.request, result.tokens, result.origins)), result.logprobs)
+        assert result.logprobs == pytest.approx(known, abs=1e-3, nan_ok=True)
+
+
+def test_cancelled_copies_that_wait_for_a_request_leave_nothing(
+    llm: Any, forked: tuple[Any, ...], runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The children of copies wait too: vLLM may add the requests of the choices in several steps."""
+    monkeypatch.setattr(Groups, "place_children", lambda *_: None)
+    engine, groups = VllmEngine(llm), scheduler_of(llm)._aici.groups
+    waiting = engine.add(forked[0][1])
+    while not any(birth.parent.by_engine for group in groups._expecting for birth in group.births):
+        engine.step()
+    engine.cancel(waiting)
+    monkeypatch.undo()
+    (fine,) = engine.run([Request(FRANCE, "register", "0", max_tokens=1)])
+    assert fine.error is None and not groups._groups
+    assert [worker["sequences"] for worker in runtime.health()["workers"]] == [0]
 
 
 def test_copies_sample_on_their_own_and_repeat_with_a_seed(llm: Any) -> None:
