@@ -43,6 +43,7 @@ from pyaici.client import channel, runtime
 from pyaici.client.control import Placement, WorkerAddress
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
+from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
 from tests.counts import Counts
 from tests.system_calls import be_traced, count, mark
@@ -185,14 +186,15 @@ class _Supervisor:
 class Pair:
     """A worker and a client in this thread. Use it as a context manager."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, vocabulary: Vocabulary = VOCABULARY) -> None:
         self.meter = meter
+        self._vocabulary = vocabulary
         #: seconds, on all clocks but those of CPU time
         self._clock = [1000.0]
         self._clients = itertools.count(2)
         self._undo = ExitStack()
         self._folder = self._undo.enter_context(tempfile.TemporaryDirectory())
-        self.local = self._undo.enter_context(LocalWorker(load_for_guests(VOCABULARY)))
+        self.local = self._undo.enter_context(LocalWorker(load_for_guests(vocabulary)))
         self._bell = self.local.worker._bell.name
         guests = {
             "steady": "lab/guests/steady.c",
@@ -233,7 +235,7 @@ class Pair:
     def client(self) -> Iterator[None]:
         """Attaches a new client, whose numbers take as many bytes in each step."""
         with Runtime("nowhere", num_rows=4 * max(_BATCHES)) as self.runtime:
-            self.runtime.register(VOCABULARY)
+            self.runtime.register(self._vocabulary)
             self.runtime._steps, self.runtime._live._numbers = itertools.count(1000), itertools.count(1000)
             yield
 
