@@ -1,4 +1,7 @@
-"""The state of a sequence that results report: tokens, text, origins, log, and how the sequence ended."""
+"""Sequences as events and results report them: tokens, text, origins, log, and how each sequence ended.
+
+All engines change their sequences through an `EventRecorder`, so that records, events and counts agree.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,28 @@ import sys
 import time
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.engine import (
     MAX_LOG_BYTES,
+    BackTracked,
+    Counts,
+    Event,
+    Finished,
     FinishReason,
+    Forked,
     GenerationResult,
+    Log,
     Origin,
+    PromptCached,
     Request,
+    Started,
+    Suspended,
+    TokensAppended,
+    VariablesChanged,
     Written,
 )
 
@@ -188,13 +202,15 @@ class Record:
         penalty: float = max(1, self.new_tokens) ** self.request.length_penalty
         return self.score / penalty
 
-    def append(self, tokens: list[int], origin: Origin, logprob: float = NAN) -> str:
-        """Appends tokens and returns the text that became readable. `logprob` is that of a single token."""
+    def append(self, tokens: list[int], origin: Origin, logprobs: Sequence[float] | None = None) -> str:
+        """Appends tokens and returns the text that became readable. `logprobs`: of each; None = unknown."""
         self.tokens += tokens
         self.origins += [origin] * len(tokens)
-        self.logprobs += [logprob] * len(tokens)
-        if logprob == logprob:
-            self.score += logprob
+        if logprobs is None:
+            self.logprobs += [NAN] * len(tokens)
+        else:
+            self.logprobs += logprobs
+            self.score += sum(value for value in logprobs if value == value)
         if origin is Origin.PROMPT:
             self.prompt = tokens
             self.prompt_tokens += len(tokens)
@@ -218,10 +234,6 @@ class Record:
             self.backtracked += count
             self.prompt_tokens = min(self.prompt_tokens, len(self.tokens))
         return self.trail.backtrack(count)
-
-    def print(self, text: str) -> None:
-        """Adds the controller's output to the log, which drops its oldest pieces when it is full."""
-        self.log.append(self.id, text)
 
     def copy_to(self, child: Record, *, tokens: bool = True) -> None:
         """Makes `child`, a new sequence, a fork of this one; without its `tokens` if it must end at once."""
@@ -326,6 +338,89 @@ def _too_large(whose: str, most: int) -> SpaceError:
         f"the ended forks of {whose} have more than {most >> 20} MiB of text and tokens: fork less often, or "
         "lower max_tokens"
     )
+
+
+class EventRecorder:
+    """Records what happens to an engine's sequences: in their records, in events, and in counts."""
+
+    def __init__(self, counts: Counts) -> None:
+        """`counts`: the engine's, to which the recorder adds tokens and forks."""
+        self.ended = EndedSequences()
+        self._counts = counts
+        self._events: list[Event] = []
+
+    def drain(self) -> list[Event]:
+        """Returns the events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def start(self, record: Record, prompt: list[int]) -> None:
+        """Gives the first sequence of a request its prompt."""
+        text = record.append(prompt, Origin.PROMPT)
+        self._events.append(Started(record.request_id, record.id, prompt.copy(), text))
+
+    def reuse(self, record: Record, count: int) -> None:
+        """Records that the cache has the first `count` tokens of the prompt."""
+        if count:
+            self._events.append(PromptCached(record.request_id, record.id, count))
+
+    def fork(self, parent: Record, children: Sequence[Record], *, by_engine: bool) -> None:
+        """Records that a sequence was forked into itself and these copies."""
+        self._counts.forks += len(children)
+        ids = [child.id for child in children]
+        self._events.append(Forked(parent.request_id, parent.id, ids, by_engine))
+
+    def append_tokens(
+        self,
+        record: Record,
+        tokens: list[int],
+        origin: Origin,
+        logprobs: Sequence[float] | None = None,
+        top: Sequence[list[tuple[int, float]]] | None = None,
+        allowed: int | None = None,
+    ) -> None:
+        """Appends tokens. The other values: see `TokensAppended`, which has those that were requested."""
+        text = record.append(tokens, origin, logprobs)
+        if origin is Origin.SAMPLED:
+            self._counts.sampled += len(tokens)
+        else:
+            self._counts.forced += len(tokens)
+        if not tokens:
+            return
+        request, known, best = record.request, None, None
+        if request.logprobs and logprobs is not None and not any(map(math.isnan, logprobs)):
+            known = list(logprobs)
+            if request.top_logprobs and top is not None:
+                best = [tokens[: request.top_logprobs] for tokens in top]
+        self._events.append(
+            TokensAppended(record.request_id, record.id, tokens, text, origin, known, best, allowed)
+        )
+
+    def backtrack(self, record: Record, count: int) -> None:
+        """Removes the last `count` tokens."""
+        if count:
+            self._counts.backtracked += count
+            self._events.append(BackTracked(record.request_id, record.id, count, record.backtrack(count)))
+
+    def suspend(self, record: Record) -> None:
+        """Records that a sequence skips steps from now on."""
+        self._events.append(Suspended(record.request_id, record.id))
+
+    def print(self, record: Record, text: str) -> None:
+        """Adds the controller's output to the log, which drops its oldest pieces when it is full."""
+        record.log.append(record.id, text)
+        self._events.append(Log(record.request_id, record.id, text))
+
+    def write_variables(self, record: Record, values: Mapping[str, bytes]) -> None:
+        """Records variables that controllers of the request wrote; names as in `VariablesChanged`."""
+        record.variables.update(values)
+        self._events.append(VariablesChanged(record.request_id, record.id, dict(values)))
+
+    def end_sequence(self, record: Record) -> None:
+        """Records the end of a sequence that has a reason, and keeps its result."""
+        assert record.reason is not None
+        self.ended.add(record)
+        self._events.append(Finished(record.request_id, record.id, record.reason, record.error))
 
 
 #: counts and times that a fork inherits

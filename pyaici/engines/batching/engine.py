@@ -190,7 +190,7 @@ class BatchingEngine(Engine):
 
     def drain(self) -> list[Event]:
         """Returns the events that no step has returned: of requests added, cancelled or closed since."""
-        return self._pool.drain_events()
+        return self._pool.recorder.drain()
 
     def close(self) -> None:
         """Ends all sequences and their controllers, and frees the kept prefixes."""
@@ -283,11 +283,11 @@ class BatchingEngine(Engine):
         except Exception as error:
             self._end_all(error)
             raise
-        return self._pool.drain_events()
+        return self._pool.recorder.drain()
 
     def _end_lost(self) -> None:
         """Ends sequences whose workers have ended, or whose requests keep too much, before the model runs."""
-        for request_id, error in self._pool.ended.too_large().items():
+        for request_id, error in self._pool.recorder.ended.too_large().items():
             for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
                 self._pool.finish(seq, FinishReason.ERROR, error)
         lost = self.runtime.lost() if self.runtime is not None else {}

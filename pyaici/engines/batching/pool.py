@@ -1,4 +1,4 @@
-"""Starts, extends, forks and ends an engine's sequences, and records their events."""
+"""Starts, extends, forks and ends an engine's sequences, with their cache slots and controllers."""
 
 from __future__ import annotations
 
@@ -6,32 +6,15 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aicirt.contract.errors import AiciError, SpaceError
-from pyaici.client.arguments import by_name
 from pyaici.engines.batching.model import Slot
 from pyaici.engines.batching.prefixes import Cached
 from pyaici.engines.batching.sequence import Copies, Family, Sequence, most_tokens
-from pyaici.engines.engine import (
-    BackTracked,
-    Counts,
-    Event,
-    Finished,
-    FinishReason,
-    Forked,
-    GenerationResult,
-    Log,
-    Origin,
-    PromptCached,
-    Request,
-    Started,
-    TokensAppended,
-    VariablesChanged,
-)
+from pyaici.engines.engine import Counts, FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.prompts import begin_token
-from pyaici.engines.record import NAN, EndedSequences, TextTrail
+from pyaici.engines.record import NAN, EventRecorder, TextTrail
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
@@ -68,14 +51,13 @@ class SequencePool:
         self._eos = frozenset(vocabulary.eos)
         self._numbers = itertools.count()
         self._families: dict[int, Family] = {}
-        self._events: list[Event] = []
+        self.recorder = EventRecorder(stats)
         #: by number, oldest first
         self.live: dict[int, Sequence] = {}
         #: live sequences without slots, in the order in which they get them
         self._waiting: deque[Sequence] = deque()
         #: ended sequences whose controllers have not received the report of the last tokens
         self.closing: list[Sequence] = []
-        self.ended = EndedSequences()
         self._stats = stats
 
     @property
@@ -99,13 +81,12 @@ class SequencePool:
             control=control,
             measured=control is not None and self._require_runtime().wants_logprobs(control),
         )
-        text = seq.append(tokens, Origin.PROMPT)
+        self.recorder.start(seq, tokens)
         self._families[request_id] = Family(
             request, self._budget, most_tokens(request, tokens, self._max_context)
         )
         self._enter(seq)
         self._waiting.append(seq)
-        self._events.append(Started(request_id, seq.id, tokens.copy(), text))
         return seq
 
     def admit(self) -> None:
@@ -127,8 +108,7 @@ class SequencePool:
             family.placed += 1
             seq.started = time.perf_counter()
             self._stats.reused += seq.slot.length
-            if seq.slot.length:
-                self._events.append(PromptCached(seq.request_id, seq.id, seq.slot.length))
+            self.recorder.reuse(seq, seq.slot.length)
 
     def fork(self, seq: Sequence, controls: list[int | None], by_engine: bool) -> list[Sequence]:
         """Forks a sequence: returns a copy for each controller number.
@@ -141,8 +121,7 @@ class SequencePool:
             child = seq.fork(next(self._numbers), slot, control, error)
             self._enter(child)
             children.append(child)
-        self._stats.forks += len(children)
-        self._events.append(Forked(seq.request_id, seq.id, [child.id for child in children], by_engine))
+        self.recorder.fork(seq, children, by_engine=by_engine)
         return children
 
     def begin_clones(self, seq: Sequence, count: int) -> None:
@@ -214,23 +193,13 @@ class SequencePool:
         top: list[tuple[int, float]] | None = None,
         allowed: int | None = None,
     ) -> None:
-        """Appends tokens and adds the event. Ends the sequence at an end token or a limit.
+        """Appends tokens. Ends the sequence at an end token or a limit.
 
         `logprob`, `top` and `allowed` belong to a single token: see `TokensAppended`.
         """
-        text = seq.append(tokens, origin, logprob)
         seq.suspended = False
-        if origin is Origin.SAMPLED:
-            self._stats.sampled += len(tokens)
-        else:
-            self._stats.forced += len(tokens)
-        if tokens:
-            known = [logprob] if seq.request.logprobs and logprob == logprob else None
-            count = seq.request.top_logprobs
-            best = [top[:count]] if known and count and top is not None else None
-            self._events.append(
-                TokensAppended(seq.request_id, seq.id, tokens, text, origin, known, best, allowed)
-            )
+        known, best = None if math.isnan(logprob) else [logprob], None if top is None else [top]
+        self.recorder.append_tokens(seq, tokens, origin, known, best, allowed)
         if tokens and seq.ends_at(tokens[-1], self._eos):
             self.finish(seq, FinishReason.EOS)
         elif (reason := seq.limit(self._max_context)) is not None:
@@ -242,10 +211,7 @@ class SequencePool:
         A sequence that loses all its tokens gets the vocabulary's begin token, because a model has no logits
         for an empty sequence. The controller's next report has the tokens that were really appended.
         """
-        if backtrack:
-            text = seq.backtrack(backtrack)
-            self._stats.backtracked += backtrack
-            self._events.append(BackTracked(seq.request_id, seq.id, backtrack, text))
+        self.recorder.backtrack(seq, backtrack)
         tokens = tokens[: seq.room(self._max_context)]
         if not tokens and not seq.tokens:
             tokens = [begin_token(self._vocabulary)]
@@ -258,21 +224,6 @@ class SequencePool:
         if seq.ends_at(token, self._eos):
             return FinishReason.EOS
         return FinishReason.LENGTH if seq.room(self._max_context) <= 1 else None
-
-    def log(self, seq: Sequence, text: str) -> None:
-        """Logs the controller's output and adds the event."""
-        seq.print(text)
-        self._events.append(Log(seq.request_id, seq.id, text))
-
-    def write_variables(self, seq: Sequence, values: Mapping[bytes, bytes]) -> None:
-        """Records variables that controllers of the sequence's request wrote, and adds the event."""
-        written = by_name(values)
-        seq.variables.update(written)
-        self._events.append(VariablesChanged(seq.request_id, seq.id, written))
-
-    def tell(self, event: Event) -> None:
-        """Adds an event."""
-        self._events.append(event)
 
     # -- ending -----------------------------------------------------------------------------------
 
@@ -309,13 +260,11 @@ class SequencePool:
         family.shrink()
 
     def complete(self, seqs: list[Sequence]) -> None:
-        """Completes the end of retired sequences: frees their controllers and adds the last events."""
+        """Completes the end of retired sequences: frees their controllers and keeps their results."""
         self.free_controls([seq.control for seq in seqs if seq.control is not None])
         for seq in seqs:
-            assert seq.reason is not None
             self._families[seq.request_id].unfinished -= 1
-            self.ended.add(seq)
-            self._events.append(Finished(seq.request_id, seq.id, seq.reason, seq.error))
+            self.recorder.end_sequence(seq)
 
     def free_controls(self, controls: list[int]) -> None:
         """Frees controllers at the runtime."""
@@ -332,17 +281,12 @@ class SequencePool:
         Results are ordered by sequence number; those of a beam search best first, at most `n`.
         """
         family = self._families.pop(request_id)
-        results = self.ended.pop_results(request_id)
+        results = self.recorder.ended.pop_results(request_id)
         if family.request.beams == 1:
             return results
         kept = [result for result in results if result.reason is not FinishReason.CUT]
         kept.sort(key=lambda result: (result.error is None, result.score or 0.0), reverse=True)
         return kept[: family.request.n]
-
-    def drain_events(self) -> list[Event]:
-        """Returns the events since the last call."""
-        events, self._events = self._events, []
-        return events
 
     def _require_runtime(self) -> Runtime:
         assert self._runtime is not None

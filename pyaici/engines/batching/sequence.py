@@ -124,9 +124,9 @@ class Sequence(Record):
                 top=top,
             )
 
-    def append(self, tokens: list[int], origin: Origin, logprob: float = NAN) -> str:
+    def append(self, tokens: list[int], origin: Origin, logprobs: Seq[float] | None = None) -> str:
         """See `Record.append`."""
-        text = Record.append(self, tokens, origin, logprob)
+        text = Record.append(self, tokens, origin, logprobs)
         if self.tally is not None:
             self.tally.add(tokens)  # counts since the first choice, after the prompt
         self._changed()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ProtocolError, ResultError
 from aicirt.contract.messages import StepInput
+from pyaici.client.arguments import by_name
 from pyaici.client.results import MidResult, Row
-from pyaici.engines.engine import FinishReason, Suspended
+from pyaici.engines.engine import FinishReason
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
@@ -72,7 +73,7 @@ class StepActions:
                 del active[seq.id]
                 if not seq.suspended:
                     seq.suspended = True
-                    self._pool.tell(Suspended(seq.request_id, seq.id))
+                    self._pool.recorder.suspend(seq)
             elif answer.verb == Verb.FORK:
                 for child in self._pool.fork(seq, list(answer.children), by_engine=False):
                     assert child.control is not None
@@ -102,10 +103,10 @@ class StepActions:
                 answers = result.mid
                 for control, text in result.logs.items():
                     if text and (seq := self._by_control.get(control)) is not None:
-                        self._pool.log(seq, text)
+                        self._pool.recorder.print(seq, text)
                 for control, values in result.variables.items():
                     if (seq := self._by_control.get(control)) is not None:
-                        self._pool.write_variables(seq, values)
+                        self._pool.recorder.write_variables(seq, by_name(values))
         self._close()
         return answers
 

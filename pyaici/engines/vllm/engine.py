@@ -19,27 +19,18 @@ from numpy.typing import NDArray
 from aicirt.contract.errors import AiciError, error_from_wire
 from pyaici.client.arguments import argument_bytes
 from pyaici.engines.engine import (
-    BackTracked,
     Counts,
     Engine,
     Event,
-    Finished,
     FinishReason,
-    Forked,
     GenerationResult,
-    Log,
     Origin,
-    PromptCached,
     Request,
-    Started,
-    Suspended,
-    TokensAppended,
     TokenScore,
-    VariablesChanged,
     run_to_end,
 )
 from pyaici.engines.prompts import first_tokens
-from pyaici.engines.record import NAN, EndedSequences, Record, TextTrail
+from pyaici.engines.record import NAN, EventRecorder, Record, TextTrail
 from pyaici.engines.vllm.distributions import Distributions, PromptScores, most_likely, reports_all
 from pyaici.engines.vllm.frontend.events import events_of, variables_of
 from pyaici.engines.vllm.scheduling.connection import engine_vocabulary
@@ -61,8 +52,7 @@ class Family:
     events: bool
     #: number of copies, for a request with `n` above 1, that have not begun
     missing: int
-    #: number of its first sequence
-    first: int = 0
+    first: Record
     #: those that have not ended
     sequences: dict[int, Record] = field(default_factory=dict)
     #: log-probabilities of tokens without an event so far, each with the most likely tokens in its place, by
@@ -82,10 +72,9 @@ class Families:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._families: dict[str, Family] = {}
-        self.ended = EndedSequences()
         self._numbers = itertools.count()
-        self._events: list[Event] = []
         self.counts = Counts()
+        self.recorder = EventRecorder(self.counts)
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -93,13 +82,10 @@ class Families:
         self, name: str, number: int, request: Request, tokens: list[int], *, events: bool
     ) -> None:
         """Adds a family for a request that vLLM knows by `name`."""
-        family = self._families[name] = Family(
-            name, number, request, events, missing=request.n - 1 if events else 0
-        )
-        record = family.sequences[0] = self._record(family)
-        family.first = record.id
-        text = record.append(tokens, Origin.PROMPT)
-        self._events.append(Started(number, record.id, list(tokens), text))
+        first = self._record(number, request)
+        missing = request.n - 1 if events else 0
+        self._families[name] = Family(name, number, request, events, missing, first, {0: first})
+        self.recorder.start(first, tokens)
 
     @property
     def has_unfinished(self) -> bool:
@@ -120,18 +106,13 @@ class Families:
         for name in self.names(number):
             family = self._families.pop(name)
             for record in family.sequences.values():
-                self._finish(family, record, reason, error)
+                self._finish(record, reason, error)
 
     def results(self, number: int) -> list[GenerationResult]:
         """Returns the results of an ended request and forgets it. Raises ValueError while it is running."""
         if self.names(number):
             raise ValueError(f"request {number} still has sequences to finish")
-        return self.ended.pop_results(number)
-
-    def drain_events(self) -> list[Event]:
-        """Returns the events since the last call."""
-        events, self._events = self._events, []
-        return events
+        return self.recorder.ended.pop_results(number)
 
     # -- vLLM's outputs -------------------------------------------------------------------------
 
@@ -143,7 +124,7 @@ class Families:
         (choice,) = output.outputs
         if output.num_cached_tokens and not family.told_cached:
             family.told_cached = True
-            self._events.append(PromptCached(family.number, family.first, output.num_cached_tokens))
+            self.recorder.reuse(family.first, output.num_cached_tokens)
         events = events_of(output)
         if not family.events and choice.token_ids:
             events = [["sampled", list(choice.token_ids)]]
@@ -177,35 +158,28 @@ class Families:
             del self._families[family.name]
 
     def _follow(self, family: Family, index: int, record: Record, word: str, what: list[Any]) -> None:
-        number, seq = family.number, record.id
         if word in ("sampled", "forced"):
             self._append(family, index, record, Origin(word), *what)
         elif word == "back":
-            self.counts.backtracked += what[0]
-            self._events.append(BackTracked(number, seq, what[0], record.backtrack(what[0])))
+            self.recorder.backtrack(record, what[0])
         elif word in ("forked", "copied"):
-            self.counts.forks += len(what[0])
-            children = [self._record(family) for _ in what[0]]
+            children = [self._record(family.number, family.request) for _ in what[0]]
             if word == "copied":
                 family.missing -= len(children)
             for at, child in zip(what[0], children, strict=True):
                 record.copy_to(child)
                 family.sequences[at] = child
                 family.repeated[at] = child.new_tokens
-            ids = [child.id for child in children]
-            self._events.append(Forked(number, seq, ids, by_engine=word == "copied"))
+            self.recorder.fork(record, children, by_engine=word == "copied")
             for at in what[0]:
                 for word, *early in family.early.pop(at, ()):
                     self._follow(family, at, family.sequences[at], word, early)
         elif word == "suspended":
-            self._events.append(Suspended(number, seq))
+            self.recorder.suspend(record)
         elif word == "log":
-            record.print(what[0])
-            self._events.append(Log(number, seq, what[0]))
+            self.recorder.print(record, what[0])
         elif word == "variables":
-            values = variables_of(what[0])
-            record.variables.update(values)
-            self._events.append(VariablesChanged(number, seq, values))
+            self.recorder.write_variables(record, variables_of(what[0]))
 
     def _append(
         self,
@@ -217,36 +191,12 @@ class Families:
         allowed: int | None = None,
     ) -> None:
         values = family.logprobs.get(index, deque())
-        logprobs: list[float] | None = None
-        top: list[list[tuple[int, float]]] = []
+        known = [values.popleft() if values else (NAN, []) for _ in tokens]
         if origin is Origin.FORCED:
-            self.counts.forced += len(tokens)
-            text = record.append(tokens, origin)
-            for _ in tokens:
-                values and values.popleft()
+            self.recorder.append_tokens(record, tokens, origin)
         else:
-            self.counts.sampled += len(tokens)
-            text = ""
-            known: list[float] = []
-            for token in tokens:
-                logprob, best = values.popleft() if values else (NAN, [])
-                text += record.append([token], origin, logprob)
-                known.append(logprob)
-                top.append(best)
-            if family.request.logprobs:
-                logprobs = known
-        self._events.append(
-            TokensAppended(
-                family.number,
-                record.id,
-                tokens,
-                text,
-                origin,
-                logprobs,
-                top if logprobs and family.request.top_logprobs else None,
-                allowed,
-            )
-        )
+            logprobs, top = [logprob for logprob, _ in known], [best for _, best in known]
+            self.recorder.append_tokens(record, tokens, origin, logprobs, top, allowed)
 
     def _end_sequence(self, family: Family, record: Record, choice: Any, error: AiciError | None) -> None:
         reason = FinishReason.EOS
@@ -259,28 +209,23 @@ class Families:
             reason = FinishReason.LENGTH
         elif choice.stop_reason == "controller":
             reason = FinishReason.STOP
-        self._finish(family, record, reason, error if reason is FinishReason.ERROR else None)
+        self._finish(record, reason, error if reason is FinishReason.ERROR else None)
 
     def _end_missing(self, family: Family, record: Record) -> None:
         """Ends the copies of a sequence that has failed before they could begin, with the same error."""
         missing, family.missing = family.missing, 0
         for _ in range(missing):
-            copy = self._record(family)
+            copy = self._record(family.number, family.request)
             record.copy_to(copy)
-            self._finish(family, copy, FinishReason.ERROR, record.error)
+            self._finish(copy, FinishReason.ERROR, record.error)
 
-    def _finish(self, family: Family, record: Record, reason: FinishReason, error: AiciError | None) -> None:
+    def _finish(self, record: Record, reason: FinishReason, error: AiciError | None) -> None:
         record.reason, record.error = reason, error
-        self.ended.add(record)
-        self._events.append(Finished(family.number, record.id, reason, error))
+        self.recorder.end_sequence(record)
 
-    def _record(self, family: Family) -> Record:
-        return Record(
-            id=next(self._numbers),
-            request_id=family.number,
-            request=family.request,
-            trail=TextTrail(self._vocabulary.token_bytes),
-        )
+    def _record(self, number: int, request: Request) -> Record:
+        trail = TextTrail(self._vocabulary.token_bytes)
+        return Record(id=next(self._numbers), request_id=number, request=request, trail=trail)
 
 
 class VllmEngine(Engine):
@@ -408,7 +353,7 @@ class VllmEngine(Engine):
     def step(self) -> list[Event]:
         """Runs a step of vLLM's engine. Returns the events, oldest first."""
         self._advance()
-        return self._families.drain_events()
+        return self._families.recorder.drain()
 
     def _advance(self) -> None:
         outputs = self._engine.step()
@@ -417,7 +362,7 @@ class VllmEngine(Engine):
         for output in outputs:
             if not any(some.read_output(output) for some in self._distributions):
                 self._families.apply_output(output)
-        for request_id, error in self._families.ended.too_large().items():
+        for request_id, error in self._families.recorder.ended.too_large().items():
             self._end_request(request_id, FinishReason.ERROR, error)
 
     def next_logits(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
@@ -475,7 +420,7 @@ class VllmEngine(Engine):
 
     def drain(self) -> list[Event]:
         """Returns the events that no step has returned: of requests added, cancelled or closed since."""
-        return self._families.drain_events()
+        return self._families.recorder.drain()
 
     def close(self) -> None:
         """Ends all requests. Does not close vLLM's engine, which belongs to the caller."""

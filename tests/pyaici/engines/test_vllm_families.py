@@ -71,7 +71,7 @@ def test_a_child_starts_with_the_text_of_its_parent(families: Families) -> None:
     )
     assert child.origins[2:] == [Origin.SAMPLED, Origin.FORCED, Origin.SAMPLED]
     assert child.logprobs[2] == -99 and child.logprobs[3] != child.logprobs[3] and child.logprobs[4] == -101
-    assert [type(event) for event in families.drain_events()][:4] == [
+    assert [type(event) for event in families.recorder.drain()][:4] == [
         Started,
         TokensAppended,
         TokensAppended,
@@ -83,7 +83,7 @@ def test_output_of_a_child_may_come_before_the_fork_event(families: Families) ->
     """vLLM determines the order of outputs within a step."""
     families.apply_output(output(1, "", ["log", "here"]))
     families.apply_output(output(0, "", ["forked", [1]]))
-    forked, log = families.drain_events()[1:]
+    forked, log = families.recorder.drain()[1:]
     assert isinstance(forked, Forked) and isinstance(log, Log)
     assert forked.children == [log.seq] and log.text == "here"
 
@@ -96,7 +96,7 @@ def test_forks_share_variables(families: Families) -> None:
         output(1, "", ["variables", variables_to_wire({b"a": b"2"})], finish="stop", finished=True)
     )
     assert [result.variables for result in families.results(7)] == [{"\\xff": b"\0\xfe", "a": b"2"}] * 2
-    changes = [event for event in families.drain_events() if isinstance(event, VariablesChanged)]
+    changes = [event for event in families.recorder.drain() if isinstance(event, VariablesChanged)]
     assert [change.values for change in changes] == [{"\\xff": b"\0\xfe", "a": b"1"}, {"a": b"2"}]
 
 
@@ -105,7 +105,7 @@ def test_unused_choices_produce_no_results(families: Families) -> None:
     families.apply_output(output(0, finish="error", stop_reason="why", finished=True))
     (result,) = families.results(7)
     assert result.reason is FinishReason.ERROR and str(result.error) == "why"
-    assert sum(isinstance(event, Finished) for event in families.drain_events()) == 1
+    assert sum(isinstance(event, Finished) for event in families.recorder.drain()) == 1
     assert not families.has_unfinished
 
 
@@ -141,8 +141,8 @@ def test_empty_events_are_left_out() -> None:
 
 
 def test_cached_tokens_of_the_prompt_are_reported_once(families: Families) -> None:
-    families.drain_events()
+    families.recorder.drain()
     for _ in range(2):
         families.apply_output(output(0, "c", ["sampled", [99]], cached=2))
-    found = [event for event in families.drain_events() if isinstance(event, PromptCached)]
+    found = [event for event in families.recorder.drain() if isinstance(event, PromptCached)]
     assert [(event.request, event.count) for event in found] == [(7, 2)]
