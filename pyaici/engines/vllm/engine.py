@@ -62,6 +62,8 @@ class Family:
     repeated: dict[int, int] = field(default_factory=dict)
     #: the event about the cache has been added
     told_cached: bool = False
+    #: why one of its sequences has failed
+    error: AiciError | None = None
     #: events of forks that arrived before the parent's fork event, by choice index
     early: dict[int, list[Any]] = field(default_factory=dict)
 
@@ -151,10 +153,14 @@ class Families:
             if choice.finish_reason is not None:
                 self._end_sequence(family, record, choice, error)
                 if record.reason is FinishReason.ERROR:
+                    family.error = record.error
                     self._end_missing(family, record)
                 for known in (family.sequences, family.logprobs, family.repeated):
                     known.pop(choice.index, None)
         if output.finished:
+            lost = family.error or AiciError("vLLM had no request left for this fork")
+            for left in family.sequences.values():
+                self._finish(left, FinishReason.ERROR, lost)
             del self._families[family.name]
 
     def _follow(self, family: Family, index: int, record: Record, word: str, what: list[Any]) -> None:

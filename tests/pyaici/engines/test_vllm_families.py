@@ -100,6 +100,14 @@ def test_forks_share_variables(families: Families) -> None:
     assert [change.values for change in changes] == [{"\\xff": b"\0\xfe", "a": b"1"}, {"a": b"2"}]
 
 
+def test_forks_for_which_vllm_has_no_request_fail_with_their_parent(families: Families) -> None:
+    families.apply_output(output(0, "c", ["sampled", [99]], ["forked", [1]]))
+    families.apply_output(output(0, finish="error", stop_reason="why", finished=True))
+    parent, child = families.results(7)
+    assert (child.parent, child.reason, str(child.error)) == (parent.seq, FinishReason.ERROR, "why")
+    assert sum(isinstance(event, Finished) for event in families.recorder.drain()) == 2
+
+
 def test_unused_choices_produce_no_results(families: Families) -> None:
     families.apply_output(output(1, finish="stop", stop_reason="unused"))
     families.apply_output(output(0, finish="error", stop_reason="why", finished=True))

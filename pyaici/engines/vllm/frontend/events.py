@@ -12,7 +12,7 @@ of events since the last output of the same sequence, oldest first. Each event i
 ``["forced", tokens]``          token ids that the controller appended
 ``["back", count]``             number of tokens that were removed from the end
 ``["forked", indices]``         sequences of the request that begin as copies of this one. Their outputs begin
-                                with the tokens that this sequence has generated, without events for them
+                                with the tokens that this sequence had generated, without events for them
 ``["copied", indices]``         the same for copies that the engine makes before the first step
 ``["suspended"]``               the sequence skips steps; its next event ends that
 ``["log", text]``               output of the controller

@@ -34,13 +34,16 @@ UNUSED = "unused"
 
 @dataclass(slots=True)
 class Birth:
-    """A forked child that has no request yet."""
+    """A forked child that has not begun yet."""
 
     child: Controlled
     parent: Controlled
     #: vLLM's request of the parent, or of its nearest ancestor with one, and the parent's tokens at the fork
     request: Any
     tokens: list[int]
+    #: index of the child's own request, and the request once vLLM has added it
+    index: int
+    own: Any = None
     steps: int = 0
 
 
@@ -50,8 +53,10 @@ class Group:
 
     #: ids of running requests
     live: set[str] = field(default_factory=set)
-    #: vLLM's requests that wait for a fork, by index
+    #: vLLM's requests that wait for a fork, in the order of their indices
     spares: deque[Any] = field(default_factory=deque)
+    #: index of the newest request that vLLM has added, or that a child waits for
+    newest: int = 0
     births: list[Birth] = field(default_factory=list)
 
 
@@ -77,7 +82,11 @@ class Groups:
         index, parent = _split(request.request_id)
         group = self._groups.get(parent)
         if index and group is not None:
-            group.spares.append(request)
+            if expecting := [birth for birth in group.births if birth.index == index]:
+                expecting[0].own = request
+            else:
+                group.spares.append(request)
+            group.newest = max(group.newest, index)
             hold(request, Future())
             self._new.append(request)
             return False
@@ -102,8 +111,11 @@ class Groups:
         group.live.discard(request.request_id)
         if request in group.spares:
             group.spares.remove(request)
+        for birth in group.births:
+            if birth.own is request:
+                birth.own = None
         if not group.live:
-            self._unused += group.spares
+            self._unused += [*group.spares, *(birth.own for birth in group.births if birth.own is not None)]
             self._orphans += [birth.child for birth in group.births]
             group.births.clear()
             del self._groups[parent]
@@ -111,18 +123,26 @@ class Groups:
     def expect(self, parent: Controlled, child: Controlled) -> None:
         """Queues a child for a request that begins with the parent's current tokens.
 
-        A parent may wait for a request itself: a copy that forks in its first step. It gets its own first.
+        A copy that forks in its first step may wait for a request itself. It begins before its child.
         """
         for group in self._expecting:
-            for birth in group.births:
-                if birth.child is parent:
-                    group.births.append(Birth(child, parent, birth.request, birth.tokens))
-                    return
-        request = self._scheduler.requests[parent.request_id]
-        group = self._groups[_split(parent.request_id)[1]]
-        group.births.append(Birth(child, parent, request, list(request._all_token_ids)))
+            if waiting := [birth for birth in group.births if birth.child is parent]:
+                request, tokens = waiting[0].request, waiting[0].tokens
+                break
+        else:
+            request = self._scheduler.requests[parent.request_id]
+            group, tokens = self._groups[_split(parent.request_id)[1]], list(request._all_token_ids)
+        if group.spares:
+            own = group.spares.popleft()
+            birth = Birth(child, parent, request, tokens, index_of(own.request_id), own)
+        else:
+            group.newest += 1
+            birth = Birth(child, parent, request, tokens, group.newest)
+        group.births.append(birth)
         if group not in self._expecting:
             self._expecting.append(group)
+        if parent.events is not None:  # now, because the parent goes on while its child waits
+            parent.events.add("copied" if child.by_engine else "forked", [birth.index])
 
     def place_children(
         self, begun: Callable[[Controlled, Any], None], fail: Callable[[set[str], AiciError], None]
@@ -132,8 +152,8 @@ class Groups:
         Calls `fail` for all requests of a group that has too many forks.
         """
         for group in self._expecting:
-            while group.births and group.spares:
-                self._begin(group, group.births.pop(0), group.spares.popleft(), begun)
+            while group.births and group.births[0].own is not None:
+                self._begin(group, group.births.pop(0), begun)
             for birth in group.births:
                 birth.steps += 1
             if any(birth.steps > _PATIENCE for birth in group.births):
@@ -143,18 +163,13 @@ class Groups:
                 fail(group.live, ResultError(f"{error}: ask for more with n"))
         self._expecting = [group for group in self._expecting if group.births]
 
-    def _begin(
-        self, group: Group, birth: Birth, request: Any, begun: Callable[[Controlled, Any], None]
-    ) -> None:
-        child = birth.child
+    def _begin(self, group: Group, birth: Birth, begun: Callable[[Controlled, Any], None]) -> None:
+        child, request = birth.child, birth.own
         child.request_id = request.request_id
         group.live.add(request.request_id)
         branch(request, birth.request, birth.tokens)
         give_grammar(request, ControllerGrammar(child))
         self._scheduler._enqueue_waiting_request(request)
-        if birth.parent.events is not None:
-            event = "copied" if child.by_engine else "forked"
-            birth.parent.events.add(event, [index_of(request.request_id)])
         if child.held is None:
             self._born.append((request, birth.tokens[child.prompt_length :]))
         begun(child, request)

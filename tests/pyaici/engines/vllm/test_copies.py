@@ -13,7 +13,7 @@ from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Event, FinishReason, Forked, GenerationResult, Request, Sampling, Started
 from pyaici.engines.vllm.scheduling import driver
-from pyaici.engines.vllm.scheduling.groups import Groups
+from pyaici.engines.vllm.scheduling.groups import Groups, index_of
 from pyaici.scripting.script import read_request
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters, scheduler_of
 from tests.pyaici.engines.vllm.test_engine import replay
@@ -181,6 +181,36 @@ def test_copies_that_fork_give_what_they_give_on_transformers(
     for result in results:  # sequences with the same tokens under the same masks
         known = logprobs.setdefault(str((result.request, result.tokens, result.origins)), result.logprobs)
         assert result.logprobs == pytest.approx(known, abs=1e-3, nan_ok=True)
+
+
+def test_forks_wait_for_requests_that_vllm_adds_late(
+    llm: Any, forked: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sequence goes on while its fork waits, and the fork begins with what it had written before."""
+    scheduler = scheduler_of(llm)
+    add, schedule, late = scheduler.add_request, scheduler.schedule, list[Any]()
+
+    def add_later(request: Any) -> None:
+        (late.append if index_of(request.request_id) else add)(request)
+
+    def add_and_schedule(*args: Any, **keywords: Any) -> Any:
+        for group in scheduler._aici.groups._expecting:
+            if any(birth.steps == 2 for birth in group.births):
+                root = group.births[0].request.request_id.partition("_")[2]
+                for request in [each for each in late if each.request_id.endswith(f"_{root}")]:
+                    late.remove(request)
+                    add(request)
+        return schedule(*args, **keywords)
+
+    monkeypatch.setattr(scheduler, "add_request", add_later)
+    monkeypatch.setattr(scheduler, "schedule", add_and_schedule)
+    requests, expected, forks = forked
+    events = list[Event]()
+    results = VllmEngine(llm).run(requests, events.append)
+    replay(events, results)
+    assert families(results) == expected
+    assert forks_of(events) == forks
+    assert not late
 
 
 def test_cancelled_copies_that_wait_for_a_request_leave_nothing(

@@ -28,6 +28,7 @@ from pyaici.engines.engine import (
     TokensAppended,
     VariablesChanged,
 )
+from pyaici.scripting.script import read_request
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter
@@ -115,6 +116,16 @@ def replay(events: list[Event], results: list[GenerationResult]) -> None:
     assert {r.seq: r.tokens for r in results} == tokens
     assert {r.seq: r.reason for r in results} == ended
     assert all(texts[r.seq].endswith(r.text) for r in results if r.text.isascii())
+
+
+def test_a_fork_beyond_max_sequences_fails_with_its_parent(llm: Any) -> None:
+    events: list[Event] = []
+    source = "from aici import fork, gen\nasync def main():\n    await fork(3)\n    await gen(max_tokens=40)"
+    module, arg = read_request({"language": "python", "source": source})
+    results = VllmEngine(llm, max_sequences=2).run([Request(FRANCE, module, arg)], events.append)
+    assert [type(result.error) for result in results] == [ResultError] * 3
+    assert [result.parent for result in results] == [None, results[0].seq, results[0].seq]
+    replay(events, results)
 
 
 def test_requests_without_a_controller_equal_transformers(engine: VllmEngine, reference: Any) -> None:
