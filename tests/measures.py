@@ -14,7 +14,7 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 317,
-    "lines of Python": 56_700,
+    "lines of Python": 56_720,
     "files of the SDK": 131,
     "files of Python under 60 lines": 60,
     "circles of files": 0,
