@@ -52,7 +52,9 @@ class Sdist:
             wanted = [member for member in archive.getmembers() if member.name.startswith(top)]
             for member in wanted:
                 member.name = member.name.removeprefix(top)
-            archive.extractall(folder, wanted, filter="data")
+            # Python 3.11.2, that of Debian 12, has no filters
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder, wanted)
         return folder
 
     def fetch(self, cache: Cache) -> Path:

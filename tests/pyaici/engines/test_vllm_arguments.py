@@ -161,7 +161,9 @@ def test_a_missing_interpreter_is_an_error_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path)
-    with pytest.raises(ValueError, match=r"aici_script: .* pyctrl was not built.*python -m pyaici\.toolchain"):
+    with pytest.raises(
+        ValueError, match=r"aici_script: .* pyctrl was not built.*python -m pyaici\.toolchain"
+    ):
         ControllerCall.from_extra_args({"aici_script": SCRIPT})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,21 @@ def test_sdist_is_taken_from_the_folder_and_then_from_the_cache(
     assert files == {"a.c": "one", "deep/b.h": "two"}
     (sdists / sdist.file_name).unlink()
     assert (sdist.unpack(cache, "src", tmp_path / "again") / "a.c").read_text() == "one"
+
+
+def test_a_python_without_filters_of_archives_unpacks(
+    sdists: Path, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as Python 3.11.2, which is that of Debian 12."""
+    extract = tarfile.TarFile.extractall
+
+    def without_filter(archive: tarfile.TarFile, path: Path, members: list[tarfile.TarInfo]) -> None:
+        extract(archive, path, members)
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", without_filter)
+    monkeypatch.delattr(tarfile, "data_filter")
+    tree = pack(sdists, {"src/a.c": "one", "setup.py": ""}).unpack(cache, "src", tmp_path / "tree")
+    assert [path.name for path in tree.iterdir()] == ["a.c"]
 
 
 def test_folder_with_a_different_file_or_none_is_refused(sdists: Path, cache: Cache) -> None:
