@@ -25,7 +25,7 @@ class Turns:
         used: Callable[[str], float] = lambda owner: 0.0,
     ) -> None:
         """`each`: places that one owner may hold at a time; None = all."""
-        self._places = places
+        self._free = places
         self._each = places if each is None else each
         self._reserved = reserved
         self._used = used
@@ -36,18 +36,19 @@ class Turns:
 
     def free_for(self, owner: str) -> bool:
         """Returns whether the owner can have a place now. Then no turn of theirs is waiting."""
-        free, held = self._places - self.held.total(), self.held[owner]
-        return held < self._each and free > (self._reserved if held else 0)
+        held = self.held[owner]
+        return held < self._each and self._free > (self._reserved if held else 0)
 
     def waiting(self, owner: str | None = None) -> tuple[int, int]:
         """Returns how many turns are waiting, of an owner or of all, and how many bytes they hold."""
-        turns = self._waiting.get(owner, ()) if owner is not None else sum(self._waiting.values(), deque())
-        return len(turns), sum(nbytes for _, nbytes in turns)
+        queues = self._waiting.values() if owner is None else [self._waiting.get(owner, ())]
+        held = [nbytes for turns in queues for _, nbytes in turns]
+        return len(held), sum(held)
 
     async def enter(self, owner: str, nbytes: int = 0) -> None:
         """Takes a place, or waits for one; `leave` gives it back. `nbytes`: memory held meanwhile."""
         if self.free_for(owner):
-            self.held[owner] += 1
+            self._hold_place(owner)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append((turn, nbytes))
@@ -62,6 +63,7 @@ class Turns:
 
     def leave(self, owner: str) -> None:
         """Gives a place back, to a turn that waits if there is one."""
+        self._free += 1
         self.held[owner] -= 1
         if not self.held[owner]:
             del self.held[owner]
@@ -73,7 +75,7 @@ class Turns:
             if not turns:
                 del self._waiting[chosen]
             if not turn.done():
-                self.held[chosen] += 1
+                self._hold_place(chosen)
                 turn.set_result(None)
 
     def refuse_all(self, why: Callable[[], Exception]) -> None:
@@ -83,6 +85,10 @@ class Turns:
             for turn, _ in turns:
                 if not turn.done():
                     turn.set_exception(why())
+
+    def _hold_place(self, owner: str) -> None:
+        self._free -= 1
+        self.held[owner] += 1
 
     def _forget(self, owner: str, turn: asyncio.Future[None]) -> None:
         left = deque(waiting for waiting in self._waiting.get(owner, ()) if waiting[0] is not turn)
