@@ -104,7 +104,8 @@ class Steps:
         scheduler = llm.llm_engine.engine_core.engine_core.scheduler
         #: for each step the milliseconds of each part
         self.steps: list[Counter[str]] = []
-        for name in ("start_controllers", "hear", "follow_drafts", "settle_tokens", "note", "end_step"):
+        names = "start_controllers collect_answers follow_drafts settle_tokens note end_step"
+        for name in names.split():
             self._watch(scheduler._aici, name, "seat")
         self._watch(scheduler, "get_grammar_bitmask", "bitmask")
         self._watch(gpu_model_runner, "apply_grammar_bitmask", "apply")

@@ -90,7 +90,7 @@ class StepActions:
                 self._closing.append(seq)  # its output arrives with the step's other answers
         return list(active.values())
 
-    def hear(self) -> dict[int, MidResult]:
+    def collect_answers(self) -> dict[int, MidResult]:
         """Waits for mid_process. Returns the answers by controller number; records logs and variables."""
         answers: dict[int, MidResult] = {}
         if self._step is not None:
@@ -111,7 +111,7 @@ class StepActions:
         return answers
 
     def abandon(self) -> None:
-        """Abandons the step after the forward pass has failed; called instead of `hear`."""
+        """Abandons the step after the forward pass has failed; called instead of `collect_answers`."""
         if self._step is not None:
             self._step.abandon()
         self._close()

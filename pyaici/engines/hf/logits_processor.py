@@ -113,7 +113,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
             if self._lines.stopped(row) and token in self._ends:
                 self._lines.drop([row])
             else:
-                self._lines.hear(row, token)
+                self._lines.report_token(row, token)
 
     def close(self) -> None:
         """Ends the remaining controllers, e.g. those of rows that reached the length limit."""
@@ -184,7 +184,7 @@ class ControlledRows(Generic[Key]):
         self._lines[key] = _ControlledRow(control, ends, StepInput(control))
         self._keys[control] = key
 
-    def hear(self, key: Key, token: int) -> None:
+    def report_token(self, key: Key, token: int) -> None:
         """Records the token that a row received. Raises OverruledError if its controller forbids it."""
         line = self._lines.get(key)
         if line is None:

@@ -154,7 +154,7 @@ class ControllerDriver:
             except AiciError as error:
                 self._fail(session, error)
 
-    def hear(self) -> None:
+    def collect_answers(self) -> None:
         """Waits for all pending answers and records them."""
         if self._copying:
             self._take_copies()
@@ -209,7 +209,7 @@ class ControllerDriver:
         self.post()
 
     def guess(self, drafts: Mapping[str, Sequence[int]]) -> None:
-        """Finds the controllers' answers after the drafts of these requests. Call it after `hear`."""
+        """Finds the answers after the drafts of these requests. Call it after `collect_answers`."""
         by_session: dict[VocabularyRuntime, list[tuple[Controlled, Sequence[int]]]] = {}
         for request_id, tokens in drafts.items():
             controlled = self.requests.get(request_id)

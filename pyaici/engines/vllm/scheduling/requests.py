@@ -225,7 +225,7 @@ class ControlledRequests:
             if masses is None and controlled is not None and any(row.changes for row in rows):
                 controlled.fail(ArgumentError(_NOT_APPLIED))
 
-    def hear(self) -> None:
+    def collect_answers(self) -> None:
         """Waits for the controllers' answers, and gives requests to the children of forks."""
         driver = self.driver
         assert driver is not None
@@ -238,7 +238,7 @@ class ControlledRequests:
             for request_id in request_ids:
                 driver.requests[request_id].fail(error)
 
-        driver.hear()
+        driver.collect_answers()
         forked, driver.forked = driver.forked, []
         for parent, child in forked:
             self.groups.expect(parent, child)
@@ -328,7 +328,7 @@ class ControlledRequests:
             self._ask_suspended(self.driver, outputs)
             self.driver.post()
             if self.suspended and nothing_ran:
-                self.hear()  # there is no pass that the controllers could work beside
+                self.collect_answers()  # there is no pass that the controllers could work beside
         self.groups.tell(
             outputs,
             lambda spare: self._end_request(spare, RequestStatus.FINISHED_STOPPED, UNUSED, outputs),

@@ -48,7 +48,7 @@ def test_a_row_is_unchanged_until_a_token_arrives() -> None:
     assert [lines.rows()["row"].permits(t) for t in (9, 10)] == [False, True]
     assert lines.rows()["row"].permits(10), "a pass whose token was dropped must get the same row"
     assert runtime.steps == 1
-    lines.hear("row", 10)
+    lines.report_token("row", 10)
     assert lines.rows()["row"].permits(20) and runtime.steps == 2
     assert script.reports == [StepInput(100), StepInput(100, [10], sampled=True)]
 
@@ -57,17 +57,17 @@ def test_sampling_a_forbidden_token_is_an_error() -> None:
     lines, _ = start(Script(allow(10)))
     lines.rows()
     with pytest.raises(OverruledError, match="token 11 was sampled, which the controller forbade"):
-        lines.hear("row", 11)
+        lines.report_token("row", 11)
 
 
 def test_a_splice_is_forced_token_by_token() -> None:
     script = Script(splice([65, 66]), allow(10))
     lines, _ = start(script)
     assert forced(lines.rows()["row"]) == 65
-    lines.hear("row", 65)
+    lines.report_token("row", 65)
     assert forced(lines.rows()["row"]) == 66
     with pytest.raises(OverruledError, match="token 67 was sampled where the controller forced 66"):
-        lines.hear("row", 67)
+        lines.report_token("row", 67)
 
 
 def test_a_stop_forces_the_first_end_token_and_any_end_token_ends_the_row() -> None:
@@ -76,7 +76,7 @@ def test_a_stop_forces_the_first_end_token_and_any_end_token_ends_the_row() -> N
     script = Script(allow(5), allow(6))
     lines, runtime = start(script, ends=(EOS, 5))
     lines.rows()
-    lines.hear("row", 5)
+    lines.report_token("row", 5)
     assert lines.rows() == {} and runtime.freed == [100]
     assert script.reports[-1].tokens == [5], "the controller must receive the end token"
 
@@ -88,9 +88,9 @@ def test_rows_can_be_dropped_while_their_controllers_run() -> None:
     lines.start_controller(1, "script", "x", PROMPT, [EOS])
     lines.start_controller(2, "script", "x", PROMPT, [EOS])
     assert set(lines.rows()) == {1, 2}
-    lines.hear(1, 10)
+    lines.report_token(1, 10)
     lines.drop([1])
-    lines.hear(2, 20)
+    lines.report_token(2, 20)
     assert set(lines.rows()) == {2} and runtime.freed == [100]
     lines.close()
     assert lines.rows() == {} and not runtime.live
@@ -101,7 +101,7 @@ def test_a_controller_without_progress_ends_its_row() -> None:
     assert forced(lines.rows()["row"]) == EOS and isinstance(lines.errors["row"], LivelockError)
     lines, _ = start(Script(*[LATE] * 999, allow(10), *[LATE] * 999, allow(11)))
     lines.rows()
-    lines.hear("row", 10)
+    lines.report_token("row", 10)
     assert lines.rows()["row"].permits(11) and lines.errors == {}, "a token must reset the count"
 
 
@@ -143,7 +143,7 @@ def test_ends_and_errors_of_real_controllers(runtime: Runtime) -> None:
             lines.start_controller(refusal, "guest", refusal, PROMPT, [EOS])
     assert set(lines.rows()) == set(modes) and not any(map(lines.stopped, modes))
     for mode in modes:
-        lines.hear(mode, 20)
+        lines.report_token(mode, 20)
     second = lines.rows()
     ended = {mode for mode in modes if mode in second and second[mode].kind == RowKind.TOKEN}
     assert ended == {"mid_trap", "mid_return_stop", "fork 2", "suspend", "splice 1"}
