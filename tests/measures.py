@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 317,
-    "lines of Python": 56_720,
+    "files of Python": 318,
+    "lines of Python": 56_778,
     "files of the SDK": 131,
-    "files of Python under 60 lines": 60,
+    "files of Python under 60 lines": 61,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 6,

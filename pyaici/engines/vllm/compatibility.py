@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +46,12 @@ class Found:
 
 
 def version_problem(version: str) -> str | None:
-    """Returns why controllers cannot be used with this version of vLLM; None if they can."""
+    """Returns why controllers cannot be used with this version of vLLM; None if they can.
+
+    With AICI_ANY_VLLM=1 every version that has the names is tried.
+    """
+    if os.environ.get("AICI_ANY_VLLM") == "1":
+        return None
     from packaging.specifiers import SpecifierSet
     from packaging.version import InvalidVersion
 
@@ -54,7 +60,8 @@ def version_problem(version: str) -> str | None:
             return None
     except InvalidVersion:  # a build from a source tree without tags
         pass
-    return f"{_CANNOT}: this is vLLM {version}, and AICI supports the versions {VERSIONS}"
+    why = f"this is vLLM {version}, and AICI supports the versions {VERSIONS}"
+    return f"{_CANNOT}: {why}; AICI_ANY_VLLM=1 tries others"
 
 
 def installed_problem() -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-#: Versions of vLLM that AICI accepts; the extra `vllm` of pyproject.toml and docs/support.md say the same.
-#: vLLM 0.33 has all names, but counts tokens in flight, rows of masks and hashes of blocks in other ways
-VERSIONS = ">=0.32,<0.33"
+#: Versions of vLLM that AICI accepts: the two newest minors. The extra `vllm` of pyproject.toml and
+#: docs/support.md say the same; `versions` has what differs between them
+VERSIONS = ">=0.32,<0.34"
 
 #: Modules, their classes and functions, and the members of these classes: methods, fields, and attributes of
 #: instances. A name with parentheses is called or overridden. Its first parameters (without `self`) must be
@@ -48,6 +48,7 @@ vllm.exceptions
 vllm.outputs
     CompletionOutput
         finish_reason index logprobs stop_reason text token_ids
+    RequestError
     RequestOutput
         add(next_output, ...)
         finished kv_transfer_params outputs request_id

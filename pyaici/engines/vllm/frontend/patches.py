@@ -20,7 +20,10 @@ def change_clients() -> None:
     from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    raise_failures(AsyncLLM)
+    from pyaici.engines.vllm.versions import ERRORS_ARE_CARRIED
+
+    if not ERRORS_ARE_CARRIED:
+        raise_failures(AsyncLLM)
     keep_choices_together(AsyncLLM)
     keep_all(RequestOutput)
 

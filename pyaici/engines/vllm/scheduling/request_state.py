@@ -26,8 +26,9 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from aicirt.contract.errors import ArgumentError, ResultError
-from pyaici.engines.vllm.frontend.events import KEY, Events
+from pyaici.engines.vllm.frontend.events import KEY, OF_RUNTIME, Events
 from pyaici.engines.vllm.scheduling.controlled import Held
+from pyaici.engines.vllm.versions import allow_all_ends_of_thinking, carry_error, hash_lookahead
 
 if TYPE_CHECKING:
     import torch
@@ -140,7 +141,10 @@ def move(scheduler: Any, request: Any, backtrack: int, tokens: Sequence[int]) ->
     `request` (v1.request.Request) is RUNNING, or has been preempted since it was scheduled.
     """
     keep = len(request._all_token_ids) - backtrack
-    in_cache = min(request.num_computed_tokens - request.num_output_placeholders, keep)
+    # the keys and values of a drafter depend on the tokens that follow, which may be others now
+    in_cache = min(
+        request.num_computed_tokens - request.num_output_placeholders, keep - hash_lookahead(scheduler)
+    )
     computed = min(in_cache, keep + len(tokens) - 1)
     # if not: a block that other requests may share would change, or a cache no longer has what is needed
     in_place = (
@@ -218,7 +222,8 @@ def _rewrite(scheduler: Any, request: Any, keep: int, tokens: Sequence[int]) -> 
     """
     everything = request._all_token_ids
     if keep < len(everything):
-        del request.block_hashes[keep // scheduler.hash_block_size :]
+        hashed = max(0, keep - hash_lookahead(scheduler))
+        del request.block_hashes[hashed // scheduler.hash_block_size :]
     del everything[keep:]
     everything.extend(tokens)
     prompt = min(request.num_prompt_tokens, max(keep, 1))
@@ -239,12 +244,13 @@ def _put_back(scheduler: Any, request: Any) -> None:
 
 
 def _hashed_tokens(scheduler: Any, request: Any) -> int:
-    """Returns how many tokens of the request are in blocks that can be found by their hashes."""
+    """Returns how many tokens of the request the hashes cover by which its blocks can be found."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
-    return max(
+    tokens = max(
         (manager.num_cached_block.get(request.request_id, 0) * manager.block_size for manager in managers),
         default=0,
     )
+    return tokens and tokens + hash_lookahead(scheduler)
 
 
 def continues_from(scheduler: Any, request: Any, computed: int) -> bool:
@@ -313,6 +319,7 @@ def begin_thinking(manager: Any, request: Any) -> None:
             "aici_after_thinking excludes the engine's option enable_in_reasoning: leave one of them out"
         )
     request.structured_output_request.reasoning_ended = None
+    allow_all_ends_of_thinking(request.structured_output_request)
     manager._get_reasoner(request)
 
 
@@ -390,7 +397,8 @@ def give_reasons(outputs: Any, reasons: dict[str, str]) -> None:
     for group in outputs.values():
         for output in group.outputs:
             if output.finish_reason is not None and output.request_id in reasons:
-                output.stop_reason = reasons.pop(output.request_id)
+                output.stop_reason = why = reasons.pop(output.request_id)
+                carry_error(output, why, of_runtime=why.startswith(OF_RUNTIME))
 
 
 def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:

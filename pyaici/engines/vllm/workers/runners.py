@@ -302,9 +302,9 @@ class RowsOfRunnerV1(LogitsRows):
         sample = runner._sample
 
         def sample_masked(logits: torch.Tensor, *args: Any, **keywords: Any) -> Any:
-            _guarded(step.apply, logits)
+            guarded(step.apply, logits)
             output = sample(logits, *args, **keywords)
-            _guarded(step.read_tokens, output.sampled_token_ids, batch.req_ids)
+            guarded(step.read_tokens, output.sampled_token_ids, batch.req_ids)
             return output
 
         stack.enter_context(_replaced(runner, "_sample", sample_masked))
@@ -379,10 +379,10 @@ class RowsOfRunnerV2(LogitsRows):
                     for name, start, stop in zip(input_batch.req_ids, starts, starts[1:], strict=False)
                 }
             )
-            measured = _guarded(step.measure, logits)
+            measured = guarded(step.measure, logits)
             apply_mask(logits, input_batch, *args, **keywords)
             if measured:
-                _guarded(step.apply, logits)
+                guarded(step.apply, logits)
 
         sample = runner.sample
 
@@ -390,7 +390,7 @@ class RowsOfRunnerV2(LogitsRows):
             hidden_states: torch.Tensor, input_batch: Any, *args: Any, **keywords: Any
         ) -> Any:
             result = sample(hidden_states, input_batch, *args, **keywords)
-            _guarded(step.read_tokens, result[0].sampled_token_ids, input_batch.req_ids)
+            guarded(step.read_tokens, result[0].sampled_token_ids, input_batch.req_ids)
             return result
 
         stack.enter_context(_replaced(worker, "apply_grammar_bitmask", mask_and_apply))
@@ -423,7 +423,7 @@ def _temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -
     return found
 
 
-def _guarded(what: Callable[..., None], *arguments: Any) -> bool:
+def guarded(what: Callable[..., None], *arguments: Any) -> bool:
     """Calls `what` and returns whether it succeeded. An error is logged; it would end vLLM's engine."""
     try:
         what(*arguments)

@@ -15,6 +15,8 @@ import pytest
 
 from lab.vllm.engines import Engines
 from lab.vllm.shallow_model import make_shallow_model
+from lab.vllm.simulated import is_simulated
+from lab.vllm.simulated.model import make_tiny_model
 from pyaici.models import default_model_path
 from tests.pyaici.engines.vllm.cache_models import KINDS, make_cache_model
 from tests.pyaici.engines.vllm.random_model import make_random_model
@@ -88,11 +90,23 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "sync-processes": Configuration({"max_num_seqs": 2}, multiprocess=True),
 }
 _DEFAULT = next(iter(CONFIGURATIONS))
+_PLAIN = Configuration()
+#: Configurations that differ by what the scheduler does, which is the same with any worker. With vLLM's own
+#: worker, tests take them only with AICI_THOROUGH=1
+SIMULATED_ONLY = {
+    "sync",
+    "async-preempted",
+    "sync-preempted",
+    "async-no-prefix-cache",
+    "private-daemon",
+    "changing-daemon",
+    "whole-drafts-preempted",
+}
 
 
 def thorough(*values: Any) -> tuple[Any, ...]:
-    """Returns values of a parameter that tests take only with AICI_THOROUGH=1; otherwise nothing."""
-    return values if is_thorough() else ()
+    """Returns values that tests take with a simulated worker or with AICI_THOROUGH=1; otherwise nothing."""
+    return values if is_thorough() or is_simulated() else ()
 
 
 class Models:
@@ -109,9 +123,11 @@ class Models:
         return self._made[name]
 
     def _make(self, name: str) -> Path:
-        if name == "whole":
+        if name == "whole" and not is_simulated():
             return default_model_path("float32")
         folder = self._new_folder("model")
+        if is_simulated():
+            return make_tiny_model(folder)
         if name == "shallow":
             return make_shallow_model(folder)
         return make_random_model(folder) if name == "random" else make_cache_model(name, folder)
@@ -154,6 +170,17 @@ def configuration_of(item: pytest.Item) -> str:
     if marker is not None:
         return str(marker.args[0])
     return _DEFAULT if "llm" in getattr(item, "fixturenames", ()) else ""
+
+
+def is_run(item: pytest.Item) -> bool:
+    """Returns whether a test runs with the simulated worker, or with vLLM's own one."""
+    name = configuration_of(item)
+    if is_simulated():
+        own = name.startswith("v2-") or CONFIGURATIONS.get(name, _PLAIN).model in KINDS
+        return not own and item.get_closest_marker("real_worker") is None
+    if item.get_closest_marker("simulated_worker") is not None:
+        return False
+    return is_thorough() or name not in SIMULATED_ONLY
 
 
 def kept_for(item: pytest.Item) -> str:

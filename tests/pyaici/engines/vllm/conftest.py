@@ -1,12 +1,15 @@
 """Fixtures: engines and servers of vLLM, each made once, their daemon, and the same requests on Transformers.
 
-These tests run with the Python of .venv-vllm: `scripts/test.sh tests/pyaici/engines/vllm`.
+These tests run with the Python of .venv-vllm: `scripts/test.sh tests/pyaici/engines/vllm`. The variable
+AICI_TESTED_VLLM has them run with another version of vLLM, or with a simulated worker: see
+`lab.vllm.simulated`. The engine on Transformers is then our own with the same tiny model.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +21,8 @@ from lab.runners.compiled import share
 from lab.system.waiting import PATIENCE
 from lab.vllm.engines import ENVIRONMENT
 from lab.vllm.server import Servers
+from lab.vllm.simulated import VARIABLE, is_simulated, use_version
+from lab.vllm.simulated.model import tiny_engine
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.scheduling import driver
@@ -26,6 +31,7 @@ from tests.pyaici.engines.vllm.configurations import (
     Models,
     configuration_of,
     engine_options,
+    is_run,
     kept_for,
     place_of,
 )
@@ -34,12 +40,16 @@ from tests.pyaici.engines.vllm.remote import V2Engines
 from tests.pyaici.engines.vllm.requests import step_when_prepared
 
 os.environ.update(ENVIRONMENT)
+if version := os.environ.get(VARIABLE):
+    use_version(version, Path(tempfile.mkdtemp(prefix="aici-tested-")))
 _FOLDER = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers markers, and ignores deprecation warnings of libraries about each other."""
     config.addinivalue_line("markers", "configuration(name): the engine of a test, see configurations.py")
+    config.addinivalue_line("markers", "real_worker: a test that a simulated worker cannot pass")
+    config.addinivalue_line("markers", "simulated_worker: a test of the simulated worker")
     config.addinivalue_line("markers", "xdist_group(name): of pytest-xdist, which may be absent")
     for category in ("DeprecationWarning", "FutureWarning"):
         for module in ("torch", "vllm", "xgrammar"):
@@ -56,8 +66,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Makes tests of the same engine neighbours."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Makes tests of the same engine neighbours, and leaves out those of the other worker."""
+    left_out = [item for item in items if item.path.is_relative_to(_FOLDER) and not is_run(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: place_of(item) if item.path.is_relative_to(_FOLDER) else -1)
 
 
@@ -199,6 +212,8 @@ def hf(model_path: Path, runtime: Runtime) -> Any:
     from pyaici import HfEngine
     from pyaici.engines.hf.program import load_model
 
+    if is_simulated():
+        return tiny_engine(model_path, runtime)
     return HfEngine(*load_model(model_path, "cpu"), runtime)
 
 

@@ -11,7 +11,7 @@ from lab.report import Report
 from lab.suites import vllm
 from lab.system.forked import VLLM, run_forked
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
 
 def test_the_suite_reports_all_figures(monkeypatch: pytest.MonkeyPatch, model_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.pyaici.engines.vllm.cache_models import KINDS
 from tests.pyaici.engines.vllm.configurations import Models, thorough
 from tests.pyaici.engines.vllm.requests import generate, parameters
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
 LONG = "One day a mouse met a lion who had lost his way in the wood, and the mouse said to him: "
 #: prompt, argument of the controller: in a step it removes tokens and appends a text. It removes few tokens,

@@ -12,7 +12,7 @@ from lab.campaigns import vllm
 from lab.campaigns.campaign import Campaign
 from lab.report import Report
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
 
 def test_short_run_has_no_failures(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ engines.close()
 """
 
 
+@pytest.mark.real_worker
 def test_another_version_runs_free_requests_and_refuses_others(
     model_path: Path, tmp_path: Path, reference: Callable[..., list[list[int]]]
 ) -> None:
@@ -91,6 +92,7 @@ def test_another_version_runs_free_requests_and_refuses_others(
     assert found["why"].startswith("controllers cannot be used: this is vLLM 0.99.0, and AICI supports ")
 
 
+@pytest.mark.real_worker
 def test_a_missing_name_is_reported_once_and_refuses_requests_with_a_controller(
     servers: Servers, tmp_path: Path, reference: Callable[..., list[list[int]]]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lab.system.forked import VLLM, run_forked
 from tests.docs.blocks import blocks, run_blocks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
 ROOT = Path(__file__).resolve().parents[4]
 

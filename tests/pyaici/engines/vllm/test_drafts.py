@@ -107,6 +107,7 @@ def expected(engines: ConfiguredEngines, controllers: None) -> Written:
     return write(engines("whole"))
 
 
+@pytest.mark.real_worker
 @pytest.mark.configuration("whole")
 def test_results_without_drafts_have_all_ends(expected: Written) -> None:
     assert [reason for _, reason in expected] == [
@@ -159,6 +160,7 @@ def test_drafts_change_no_text(llm: Any, expected: Written) -> None:
     assert live(llm) == 0
 
 
+@pytest.mark.real_worker
 def test_drafts_are_accepted_with_controllers(llm: Any) -> None:
     """Drafts are accepted under a mask, and where the controller splices the drafted tokens."""
     for (prompt, request), least in zip(requests(8), (3, 4, 4), strict=False):

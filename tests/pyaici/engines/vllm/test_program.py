@@ -23,6 +23,7 @@ from pyaici.models import default_model_path
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.vllm.configurations import thorough
 
+pytestmark = pytest.mark.real_worker
 ROOT = Path(__file__).resolve().parents[4]
 GUEST = ROOT / "tests" / "guests" / "guest.c"
 PROGRAM = ROOT / "harness" / "run_vllm.py"

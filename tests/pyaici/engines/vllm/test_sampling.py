@@ -9,6 +9,7 @@ from vllm.v1.sample.ops.penalties import apply_all_penalties
 
 from pyaici.engines.sampling import Sampling, Tally
 
+pytestmark = pytest.mark.real_worker
 SIZE = 100
 
 

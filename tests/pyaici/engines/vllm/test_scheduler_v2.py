@@ -10,7 +10,7 @@ import pytest
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
 #: prompt, controller, argument, held back. The controllers mask, force text, stop, backtrack, and hold end
 #: tokens; the last call has no controller

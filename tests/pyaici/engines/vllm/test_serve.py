@@ -58,6 +58,7 @@ def test_openai_completions_and_chat(serving: Serving) -> None:
     assert chat.choices[0].message.content in ("yes", "no")
 
 
+@pytest.mark.real_worker  # its text has no words
 def test_messages_with_a_checked_call(serving: Serving) -> None:
     tool = {
         "name": "look",

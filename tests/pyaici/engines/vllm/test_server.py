@@ -41,6 +41,7 @@ def test_completions_equal_transformers(server: Server, reference: Callable[...,
     assert server.complete(FRANCE, max_tokens=24) == completion.choices[0].text
 
 
+@pytest.mark.real_worker  # its text has no words
 def test_a_streamed_chat_equals_transformers(
     server: Server, reference: Callable[..., list[list[int]]]
 ) -> None:

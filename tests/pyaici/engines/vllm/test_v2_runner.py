@@ -11,7 +11,7 @@ from tests.pyaici.engines.vllm.remote import RemoteFailure
 from tests.pyaici.engines.vllm.test_free import PROMPTS, greedy
 from tests.thorough import also
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
 
 def runner(llm: Any) -> tuple[str, bool]:

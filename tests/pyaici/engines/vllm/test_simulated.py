@@ -1,0 +1,62 @@
+"""The tests of this folder again: with each version of vLLM, and with its own worker in the newest one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from lab.system.fetch import ENGINES
+from lab.vllm.simulated import VARIABLE
+from pyaici.engines.vllm.names import VERSIONS
+from tests.thorough import also
+
+pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
+FOLDER = Path(__file__).parent
+#: files whose tests start servers; all others share engines
+SERVERS = ["http", "serve", "server"]
+#: files for the code that runs in vLLM's model runners
+RUNNERS = ["v2_runner", *also("rows", "logprobs", "scheduler_v2", "drafts")]
+NEWEST = max(ENGINES["vllm"], key=Version)
+
+
+def run_again(version: str, files: list[Path]) -> None:
+    """Runs files with a version of vLLM. `version`: a value of AICI_TESTED_VLLM."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    variables.pop("AICI_DURATIONS", None)  # the time counts for this test
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *map(str, files)],
+        env=variables | {VARIABLE: version},
+        cwd=FOLDER.parents[3],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:]
+    print(done.stdout.splitlines()[-1])
+
+
+def test_the_versions_are_all_minors_that_are_accepted() -> None:
+    accepted = SpecifierSet(VERSIONS)
+    minors = {Version(version).minor for version in ENGINES["vllm"]}
+    assert all(version in accepted for version in ENGINES["vllm"])
+    assert {minor for minor in range(100) if f"0.{minor}.99" in accepted} == minors and len(minors) == 2
+
+
+@pytest.mark.parametrize("version", ENGINES["vllm"])
+@pytest.mark.parametrize("what", ["engines", "servers"])
+def test_with_a_simulated_worker(what: str, version: str) -> None:
+    servers = {FOLDER / f"test_{name}.py" for name in SERVERS}
+    engines = set(FOLDER.glob("test_*.py")) - servers
+    run_again(version, sorted(servers if what == "servers" else engines))
+
+
+@pytest.mark.parametrize("file", RUNNERS)
+def test_the_newest_version_with_the_kernels_of_another(file: str) -> None:
+    run_again(f"{NEWEST}+cpu", [FOLDER / f"test_{file}.py"])
