@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 318,
-    "lines of Python": 56_778,
+    "files of Python": 319,
+    "lines of Python": 56_916,
     "files of the SDK": 131,
     "files of Python under 60 lines": 61,
     "circles of files": 0,

@@ -43,6 +43,8 @@ class Counts:
     #: tokens that the cache had, so that they were not fed: of prompts and of sequences for `next_logits`;
     #: 0 if the engine does not count them
     reused: int = 0
+    #: tokens that were fed again because the cache had lost them while their sequence was suspended: on vLLM
+    read_again: int = 0
 
     @property
     def last_control_seconds(self) -> float | None:

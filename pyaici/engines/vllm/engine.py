@@ -182,6 +182,8 @@ class Families:
                     self._follow(family, at, family.sequences[at], word, early)
         elif word == "suspended":
             self.recorder.suspend(record)
+        elif word == "read_again":
+            self.counts.read_again += what[0]
         elif word == "log":
             self.recorder.print(record, what[0])
         elif word == "variables":

@@ -145,6 +145,7 @@ class Watcher(Collector):
             ("aici_engine_forced_tokens", "tokens that controllers appended", stats.forced),
             ("aici_engine_backtracked_tokens", "tokens that controllers removed", stats.backtracked),
             ("aici_engine_forks", "forks of sequences", stats.forks),
+            ("aici_engine_read_again_tokens", "tokens read again after a suspension", stats.read_again),
         ):
             yield CounterMetricFamily(name, text, value)
         reused = getattr(stats, "reused", None)

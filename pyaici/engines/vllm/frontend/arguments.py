@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from pyaici.scripting.script import InterpreterMissingError, read_request
 
 #: environment variable: with 1, clients may name the owner of their requests
 TRUST_OWNERS = "AICI_TRUST_OWNERS"
+#: environment variable: seconds for which suspended requests keep their blocks, unless they say otherwise
+KEEP_BLOCKS = "AICI_KEEP_BLOCKS_S"
+_KEEP_S, _MAX_KEEP_S = 5.0, 3600.0
 #: AICI's name among vLLM's plugins
 PLUGIN = "aici"
 #: prefix of all AICI keys
@@ -33,6 +37,7 @@ _KEYS = (
     "aici_script",
     *(f"aici_{name}" for name in _FLAGS),
     "aici_copies",
+    "aici_keep",
     "aici_owner",
 )
 
@@ -65,6 +70,8 @@ class ControllerCall:
     counts: bool = False
     #: the controller begins when the model has finished its thinking
     after_thinking: bool = False
+    #: seconds for which its suspended sequences keep their blocks of the cache, if nobody else needs them
+    keep: float = _KEEP_S
     #: owner of the request, whose limits apply
     owner: str = ANONYMOUS
 
@@ -105,7 +112,8 @@ class ControllerCall:
                 "aici_owner is refused, since any client could name any owner: if only a server that knows "
                 f"its users reaches vLLM, start vLLM with {TRUST_OWNERS}=1"
             )
-        return cls(controller, arg, **flags, copies=copies, owner=owner or ANONYMOUS)
+        keep = _read_seconds("aici_keep", extra_args.get("aici_keep", os.environ.get(KEEP_BLOCKS, _KEEP_S)))
+        return cls(controller, arg, **flags, copies=copies, keep=keep, owner=owner or ANONYMOUS)
 
 
 def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, str]:
@@ -147,6 +155,17 @@ def _read_flag(key: str, value: Any) -> bool:
     if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
         return value.lower() in ("true", "1")
     raise ValueError(f"{key} is {value!r}; it must be true or false")
+
+
+def _read_seconds(name: str, value: Any) -> float:
+    """Returns a number of seconds. Raises ValueError. HTTP requests may have texts, as variables do."""
+    try:
+        seconds = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 <= seconds <= _MAX_KEEP_S:
+        raise ValueError(f"{name} is {value!r}; it must be a number of seconds from 0 to {_MAX_KEEP_S:g}")
+    return seconds
 
 
 def _read_copies(key: str, value: Any) -> int:

@@ -15,6 +15,7 @@ of events since the last output of the same sequence, oldest first. Each event i
                                 with the tokens that this sequence had generated, without events for them
 ``["copied", indices]``         the same for copies that the engine makes before the first step
 ``["suspended"]``               the sequence skips steps; its next event ends that
+``["read_again", count]``       after a suspension: tokens that the cache had lost, and that are read again
 ``["log", text]``               output of the controller
 ``["variables", values]``       variables that controllers of the request wrote, shared by all its sequences:
                                 base64 texts by name; names as in `VariablesChanged`

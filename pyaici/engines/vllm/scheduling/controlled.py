@@ -175,6 +175,8 @@ class Controlled:
     prompt_length: int = 0
     #: the output that is held back, with `aici_hold`
     held: Held | None = None
+    #: tokens in its cache when it was suspended; 0 = it has been running since
+    computed: int = 0
     #: events to send, if the client asked for them
     events: Events | None = None
     #: the engine has made it as a copy; its controller has not forked
@@ -423,6 +425,12 @@ class Controlled:
                     self.events.token("forced" if forced else "sampled", token)
                 else:
                     self.events.add("sampled", [token], count)
+
+    def tell_read_again(self, computed: int) -> None:
+        """Adds the tokens that are read again after a suspension. `computed`: those that the cache has."""
+        again, self.computed = self.computed - computed, 0
+        if self.events is not None and again > 0:
+            self.events.add("read_again", again)
 
     def take_back(self, count: int, length: int) -> str | None:
         """Records that the last `count` of `length` tokens are removed. Returns the reason if impossible."""

@@ -178,15 +178,20 @@ def discards(request: Any) -> bool:
     return bool(request.drop_stale_output) and 0 < stale == request.num_in_flight_tokens
 
 
-def suspend(scheduler: Any, request: Any) -> None:
-    """Frees the blocks of a request that is RUNNING or has been preempted; it waits while in `suspended`.
+def suspend(scheduler: Any, request: Any, *, keep: bool) -> bool:
+    """Has a request that is RUNNING or has been preempted wait while it is in `suspended`.
 
-    Its blocks can be found again by their hashes, unless other requests need the room.
+    Returns whether it still holds its blocks, which it does only with `keep`. Otherwise they can be found
+    again by their hashes, unless other requests need the room.
     """
     if request.status == RequestStatus.RUNNING:
-        _put_back(scheduler, request)
+        if keep:
+            move(scheduler, request, 0, ())
+        else:
+            _put_back(scheduler, request)
     request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
     scheduler.deferred_waiting.add(request)
+    return bool(request.num_computed_tokens)
 
 
 @contextlib.contextmanager

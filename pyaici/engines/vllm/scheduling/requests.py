@@ -24,6 +24,7 @@ from pyaici.engines.vllm.scheduling.connection import Connection, engine_vocabul
 from pyaici.engines.vllm.scheduling.controlled import DISCARDED, Controlled, Ending, Held, Outcome
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, MAX_DRAFT_COPIES, ControllerDriver
 from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
+from pyaici.engines.vllm.scheduling.kept import KeptBlocks
 from pyaici.engines.vllm.scheduling.request_state import (
     ControllerGrammar,
     add_end,
@@ -88,6 +89,7 @@ class ControlledRequests:
         self._failed: dict[str, str] = {}
         #: requests that skip steps, by request id
         self.suspended: dict[str, Controlled] = {}
+        self._kept = KeptBlocks(scheduler)
         #: results of the current pass; see `rows`
         self._masses: dict[str, NDArray[np.float32]] = {}
         self._logprobs: dict[str, Logprobs] = {}
@@ -143,6 +145,10 @@ class ControlledRequests:
             begin_thinking(self._scheduler.structured_output_manager, request)
             controlled.thinking = True
 
+    def begin_step(self) -> None:
+        """Prepares vLLM's queues for scheduling a step."""
+        self._kept.release_expired()
+
     def start_controllers(self, output: Any) -> None:
         """Starts the controllers of requests that are scheduled for the first time."""
         driver, started = self.driver, False
@@ -155,6 +161,8 @@ class ControlledRequests:
                 continue
             request = self._scheduler.requests[new.req_id]
             send_output(new, request)
+            self._kept.forget(new.req_id)
+            controlled.tell_read_again(new.num_computed_tokens)
             if controlled.thinking and not request.num_output_tokens:
                 controlled.thinking = thinks(self._scheduler.structured_output_manager, request)
             if controlled.control is None and controlled.error is None and not controlled.thinking:
@@ -362,10 +370,7 @@ class ControlledRequests:
             self._end_request(request, *END[outcome.ending], outputs)
             return
         if outcome.suspend:
-            suspend(self._scheduler, request)
-            self.suspended[request.request_id] = controlled
-            if controlled.events is not None:
-                controlled.events.add("suspended")
+            self._suspend(request, controlled)
         if not outcome.moves:
             driver.tell(controlled, news, 0, sampled=len(news) == 1 and not outcome.forced[-1])
             return
@@ -388,6 +393,7 @@ class ControlledRequests:
         if not append and outcome.backtrack == len(request._all_token_ids):
             assert controlled.session is not None
             append = [controlled.session.begin_token]
+        self._kept.watch()
         move(self._scheduler, request, outcome.backtrack, append)
         sampled = len(news) == 1 and not append and not outcome.backtrack and not outcome.forced[-1]
         driver.tell(controlled, news + append, outcome.backtrack, sampled=sampled)
@@ -401,6 +407,15 @@ class ControlledRequests:
             self._end_request(request, RequestStatus.FINISHED_STOPPED, None, outputs)
         elif len(append) == room:
             self._end_request(request, RequestStatus.FINISHED_LENGTH_CAPPED, None, outputs)
+
+    def _suspend(self, request: Any, controlled: Controlled) -> None:
+        """Has a request skip steps from now on."""
+        controlled.computed = min(request.num_computed_tokens, request.num_tokens - 1)
+        if suspend(self._scheduler, request, keep=controlled.call.keep > 0):
+            self._kept.keep_for(request, controlled.call.keep)
+        self.suspended[request.request_id] = controlled
+        if controlled.events is not None:
+            controlled.events.add("suspended")
 
     def _ask_suspended(self, driver: ControllerDriver, outputs: Any) -> None:
         """Asks the controllers of suspended requests again in each step, and applies their answers."""
@@ -441,6 +456,7 @@ class ControlledRequests:
                 last = tokens[outcome.reported :]
                 sampled = len(last) == 1 and not outcome.forced[-1]
         self.suspended.pop(request.request_id, None)
+        self._kept.forget(request.request_id)
         ended = driver.finish_request(request.request_id, last, sampled=sampled)
         if request.status == RequestStatus.FINISHED_ABORTED:
             self._held.pop(request.request_id, None)

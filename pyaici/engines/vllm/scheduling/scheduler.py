@@ -41,6 +41,11 @@ class SchedulerMixin:
         self._aici.groups.set_aside()
 
     def schedule(self, *args: Any, **keywords: Any) -> Any:
+        if self._aici.suspended:
+            try:
+                self._aici.begin_step()
+            except Exception:
+                log.exception("freeing the blocks of suspended requests has failed")
         with suspended([self.requests[name] for name in self._aici.suspended]):  # type: ignore[attr-defined]
             output = super().schedule(*args, **keywords)  # type: ignore[misc]
         if self._aici.driver is not None and self._aici.driver.requests:
