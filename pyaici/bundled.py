@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import stat
 import sys
 from dataclasses import dataclass
@@ -27,6 +28,52 @@ def bundled_grammars() -> dict[str, Path]:
 def find_grammar(name: str) -> Path | None:
     """Returns the bundled grammar of this name, if there is one."""
     return bundled_grammars().get(name)
+
+
+#: most characters at the beginning of a grammar that tell its kind
+_MAX_LOOKED_AT = 1 << 16
+# All of these take linear time: what is not closed goes on to the end.
+_BLOCK = r"/\*(?:[^*]|\*(?!/))*(?:\*/)?|\(\*(?:[^*]|\*(?!\)))*(?:\*\))?"
+_STRING = r"""'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?"""
+#: blanks and comments before the first rule, and the code before yacc's declarations
+_BEFORE_RULE = re.compile(rf"(?:\s|//.*|#.*|{_BLOCK}|%\{{(?:[^%]|%(?!\}}))*(?:%\}})?)*")
+#: the beginning of a rule, perhaps of a terminal with a priority, attributes or parameters
+_RULE = re.compile(
+    r"(?:%(?:extend|override)[ \t]+)?[?!]*+<?[\w-]++>?(?:[ \t]*(?:\.-?\d+|\[[^]\n]*\]|\{[^}\n]*\}))*"
+    r"\s*+(?P<mark>::=|:)"
+)
+#: what has no rules in it: in GBNF and KBNF, and in Lark and yacc
+_IN_BNF = re.compile(rf"""{_STRING}|\[(?:[^]\\\n]|\\.)*\]?|\#(?!["']).*|{_BLOCK}""")
+_IN_LARK = re.compile(rf"{_STRING}|//.*|#.*|{_BLOCK}|/(?:[^/\\]|\\[\s\S])*/?")
+
+
+def grammar_controller(grammar: str) -> str:
+    """Returns the controller for a grammar, by its first rule; strings and comments may contain anything.
+
+    A line that begins with `%%` is yacc. A rule with `::=` means GBNF if a rule is called `root`, else KBNF,
+    whose first rule is `start`. Everything else is Lark.
+    """
+    grammar, at = grammar[:_MAX_LOOKED_AT] + "\n", 0
+    while (at := _end(_BEFORE_RULE, grammar, at)) < len(grammar):
+        if grammar.startswith("%%", at):
+            return "lr1"
+        if rule := _RULE.match(grammar, at):
+            if rule["mark"] == "::=":
+                return "gbnf" if _has_line(r"root[ \t]*::=", _IN_BNF, grammar[at:]) else "kbnf"
+            return "lr1" if _has_line("%%", _IN_LARK, grammar[at:]) else "lark"
+        at = grammar.index("\n", at)
+    return "lark"
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _has_line(begins: str, hidden: re.Pattern[str], text: str) -> bool:
+    """Returns whether a line of the text begins so, outside of what is hidden."""
+    line = re.compile(rf"^[ \t]*{begins}", re.MULTILINE)
+    return bool(line.search(text) and line.search(hidden.sub(" ", text)))
 
 
 @dataclass(frozen=True, slots=True)

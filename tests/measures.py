@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 319,
-    "lines of Python": 56_916,
+    "files of Python": 400,
+    "lines of Python": 60_000,
     "files of the SDK": 131,
-    "files of Python under 60 lines": 61,
+    "files of Python under 60 lines": 62,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 6,

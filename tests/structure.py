@@ -75,10 +75,10 @@ MATRIX = {
         "pyaici.tokens"
     ),
     "pyaici.engines.vllm.frontend": (
-        "aicirt.contract pyaici.client pyaici.engines.vllm.versions pyaici.scripting"
+        "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm.versions"
     ),
     "pyaici.engines.vllm.scheduling": (
-        "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
+        "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
         "pyaici.engines.vllm.versions pyaici.engines.vllm.workers pyaici.tokens"
     ),
     "pyaici.engines.vllm.versions": "",
@@ -111,8 +111,8 @@ MATRIX = {
         "pyaici.server.models pyaici.server.service"
     ),
     "pyaici.server.apis.openai": (
-        "aicirt.contract pyaici.engines pyaici.server.answers pyaici.server.apis pyaici.server.http "
-        "pyaici.server.models pyaici.server.service"
+        "aicirt.contract pyaici.bundled pyaici.engines pyaici.server.answers pyaici.server.apis "
+        "pyaici.server.http pyaici.server.models pyaici.server.service"
     ),
     "pyaici.server.apis.run": (
         "aicirt.contract pyaici.engines pyaici.server.apis pyaici.server.apis.openai pyaici.server.http "

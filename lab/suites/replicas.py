@@ -17,8 +17,8 @@ from lab.inputs.tool_schema import tool_schema
 from lab.report import Report
 from lab.system.processes import Family, family
 from pyaici.client.daemon import Daemon
+from pyaici.engines.connection import Connection
 from pyaici.engines.vllm.frontend.arguments import ControllerCall
-from pyaici.engines.vllm.scheduling.connection import Connection
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES
 from pyaici.models import default_model_path
 from pyaici.tokens import Vocabulary, load_vocabulary

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _NEG_INF = float("-inf")
+# looking up a member takes as long as copying a row
+_BITMASK, _TOKEN = RowKind.BITMASK, RowKind.TOKEN
 
 #: [256, 8] float32: row b holds +inf where bit i of b is set, -inf where it is not.
 _BOUNDS: NDArray[np.float32] = np.where(
@@ -197,41 +199,38 @@ def _apply_batched(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
     staging = _staging(logits.device)
     host = staging.take(end)
     if masks_end:
-        _write_packed(host[:masks_end].reshape(count, words), rows)
+        for line, row in zip(host[:masks_end].reshape(count, words), rows, strict=True):
+            pack_row(line, row)
     if biased:
         lines = host[masks_end:biases_end].view(np.float32).reshape(len(biased), num_logits)
         _write_biases(lines, [rows[i] for i in biased])
         host[biases_end:] = biased
     sent = staging.send(end)
     if masks_end:
-        _forbid_packed(logits, sent[:masks_end].view(count, words))
+        forbid_packed(logits, sent[:masks_end].view(count, words))
     if biased:
         bias = sent[masks_end:biases_end].view(torch.float32)
         _add_biases(logits, bias.view(len(biased), num_logits), sent[biases_end:])
 
 
-def _write_packed(host: NDArray[np.uint32], rows: Sequence[Row | None]) -> None:
-    """Writes bitmasks of all lines to `host` [B, words]. Lines without a mask allow all tokens."""
-    words = host.shape[1]
-    bitmask, token = RowKind.BITMASK, RowKind.TOKEN  # looking up a member takes as long as copying a row
-    for line, row in zip(host, rows, strict=True):
-        kind = None if row is None else row.kind
-        if kind == bitmask:
-            assert row is not None and row.bits is not None
-            n = len(row.bits)
-            line[:n] = row.bits[:words]
-            if n < words:
-                line[n:] = 0
-        elif kind == token:
-            assert row is not None
-            line[:] = 0
-            line[row.token >> 5] = np.uint32(1 << (row.token & 31))
-        else:
-            line[:] = 0xFFFFFFFF
+def pack_row(words: NDArray[np.uint32], row: Row | None) -> None:
+    """Writes a row without biases as a bitmask: bit t & 31 of word t >> 5 is token t."""
+    kind = None if row is None else row.kind
+    if kind == _BITMASK:
+        assert row is not None and row.bits is not None
+        n = len(row.bits)
+        words[:n] = row.bits[: len(words)]
+        words[n:] = 0
+    elif kind == _TOKEN:
+        assert row is not None
+        words[:] = 0
+        words[row.token >> 5] = np.uint32(1 << (row.token & 31))
+    else:
+        words[:] = 0xFFFFFFFF
 
 
-def _forbid_packed(logits: torch.Tensor, packed: torch.Tensor) -> None:
-    """Sets to -inf what the bitmasks `packed`, int32 [B, words], forbid."""
+def forbid_packed(logits: torch.Tensor, packed: torch.Tensor) -> None:
+    """Sets to -inf what bitmasks forbid. `logits`: [B, N]; `packed`: int32 [B, ceil(N / 32)]."""
     import torch
 
     count, num_logits = logits.shape

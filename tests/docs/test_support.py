@@ -14,8 +14,8 @@ from packaging.specifiers import SpecifierSet
 
 from lab.system import fetch
 from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.engines import controlled_rows
 from pyaici.engines.engine import Request
-from pyaici.engines.hf import logits_processor
 from pyaici.engines.llama import library
 from pyaici.engines.vllm import names
 from pyaici.engines.vllm.frontend.arguments import ControllerCall
@@ -33,7 +33,7 @@ ENGINES = {
     "Transformers": Request("").capabilities,
     "llama.cpp and Transformers, beam search": Request("", beams=2).capabilities,
     "vLLM": driver.CAPABILITIES,
-    "Transformers, `model.generate`": logits_processor.CAPABILITIES,
+    "Transformers, `model.generate`": controlled_rows.CAPABILITIES,
 }
 
 #: a limit of vLLM, with its place in vLLM's source

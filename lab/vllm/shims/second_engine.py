@@ -63,7 +63,7 @@ def kernels_replaced_once() -> Iterator[None]:
 
 def load_vocabularies_once() -> None:
     """Keeps the vocabularies of engines in this process. A tokenizer's is loaded in half a second."""
-    from pyaici.engines.vllm.scheduling import connection
+    from pyaici.engines import connection
 
     load = connection.load_vocabulary
     if hasattr(load, "kept"):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.system.terminal import exceptions_wait
+from pyaici.engines.calls import TRUST_OWNERS
 from pyaici.engines.options import (
     add_prompt_options,
     add_record_option,
@@ -36,7 +37,7 @@ from pyaici.engines.options import (
     try_argument,
 )
 from pyaici.engines.prompts import as_prompt
-from pyaici.engines.vllm.frontend.arguments import TRUST_OWNERS, plugin_installed, plugin_refusal
+from pyaici.engines.vllm.frontend.arguments import plugin_installed, plugin_refusal
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from pyaici import bundled
+from pyaici.engines.calls import TRUST_OWNERS
 from pyaici.engines.vllm.frontend import arguments
-from pyaici.engines.vllm.frontend.arguments import TRUST_OWNERS, ControllerCall
+from pyaici.engines.vllm.frontend.arguments import ControllerCall
 from pyaici.engines.vllm.frontend.validation import RequestCheck
 
 
@@ -98,8 +99,8 @@ def test_arguments_other_than_text_are_encoded_as_json() -> None:
         ({"aici_controler": "regex"}, "did you mean aici_controller"),
         (
             {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
-            "the keys are aici_controller, aici_arg, aici_script, aici_hold, aici_fork, "
-            "aici_events, aici_counts, aici_after_thinking, aici_copies, aici_keep, aici_owner",
+            "the keys are aici_controller, aici_arg, aici_script, aici_owner, aici_hold, aici_fork, "
+            "aici_events, aici_counts, aici_after_thinking, aici_copies, aici_keep",
         ),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),
         ({"aici_controller": "regex", "aici_hold": 1, "aici_events": 1}, "exclude each other"),

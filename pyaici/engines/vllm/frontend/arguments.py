@@ -7,46 +7,31 @@ apply another parameter to wrong tokens.
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
-import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aicirt.contract.owners import ANONYMOUS
-from pyaici.scripting.script import InterpreterMissingError, read_request
+from pyaici.engines.calls import KEYS, PREFIX, Call, read_call
 
-#: environment variable: with 1, clients may name the owner of their requests
-TRUST_OWNERS = "AICI_TRUST_OWNERS"
 #: environment variable: seconds for which suspended requests keep their blocks, unless they say otherwise
 KEEP_BLOCKS = "AICI_KEEP_BLOCKS_S"
 _KEEP_S, _MAX_KEEP_S = 5.0, 3600.0
 #: AICI's name among vLLM's plugins
 PLUGIN = "aici"
-#: prefix of all AICI keys
-PREFIX = "aici_"
 #: most sequences with which one request can begin
 MAX_COPIES = 1024
 _FLAGS = ("hold", "fork", "events", "counts", "after_thinking")
-_KEYS = (
-    "aici_controller",
-    "aici_arg",
-    "aici_script",
-    *(f"aici_{name}" for name in _FLAGS),
-    "aici_copies",
-    "aici_keep",
-    "aici_owner",
-)
+_KEYS = (*KEYS, *(f"{PREFIX}{name}" for name in _FLAGS), "aici_copies", "aici_keep")
 
 #: the reason why the plugin has left this vLLM unchanged; None if there is none
 problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerCall:
+class ControllerCall(Call):
     """The controller that a request names, its argument and its options.
 
     ::
@@ -54,10 +39,6 @@ class ControllerCall:
         SamplingParams(extra_args={"aici_controller": "regex", "aici_arg": "[0-9]+"})
     """
 
-    #: a bundled controller's name, or the id or tag of a module that was uploaded
-    controller: str
-    #: the controller's argument
-    arg: str = ""
     #: hold the output back until it is complete, so that the controller may backtrack
     hold: bool = False
     #: the request's `n` sequences belong to one controller: one runs, the others are for forks
@@ -72,8 +53,6 @@ class ControllerCall:
     after_thinking: bool = False
     #: seconds for which its suspended sequences keep their blocks of the cache, if nobody else needs them
     keep: float = _KEEP_S
-    #: owner of the request, whose limits apply
-    owner: str = ANONYMOUS
 
     @property
     def backtrack(self) -> bool:
@@ -90,12 +69,7 @@ class ControllerCall:
         if not ours:
             return None
         assert extra_args is not None
-        for key in ours:
-            if key not in _KEYS:
-                meant = difflib.get_close_matches(key, _KEYS, n=1)
-                hint = f"did you mean {meant[0]}?" if meant else f"the keys are {', '.join(_KEYS)}"
-                raise ValueError(f"the request has the unknown key {key}: {hint}")
-        controller, arg = _controlled(extra_args, ours)
+        call = read_call(extra_args, ours, _KEYS)
         flags = {name: _read_flag(f"aici_{name}", extra_args.get(f"aici_{name}", False)) for name in _FLAGS}
         if flags["hold"] and flags["events"]:
             raise ValueError("aici_hold and aici_events exclude each other: leave one of them out")
@@ -104,45 +78,8 @@ class ControllerCall:
         copies = _read_copies("aici_copies", extra_args.get("aici_copies", 1))
         if copies > 1 and not flags["fork"]:
             raise ValueError("aici_copies needs aici_fork: set both, or leave aici_copies out")
-        owner = extra_args.get("aici_owner")
-        if owner is not None and (not isinstance(owner, str) or not owner):
-            raise ValueError(f"aici_owner is {owner!r}; it must be the name of an owner")
-        if owner is not None and os.environ.get(TRUST_OWNERS) != "1":
-            raise ValueError(
-                "aici_owner is refused, since any client could name any owner: if only a server that knows "
-                f"its users reaches vLLM, start vLLM with {TRUST_OWNERS}=1"
-            )
         keep = _read_seconds("aici_keep", extra_args.get("aici_keep", os.environ.get(KEEP_BLOCKS, _KEEP_S)))
-        return cls(controller, arg, **flags, copies=copies, keep=keep, owner=owner or ANONYMOUS)
-
-
-def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, str]:
-    """Returns the controller and its argument; for a script, its interpreter and the argument that runs it.
-
-    Raises ValueError.
-    """
-    if (script := extra_args.get("aici_script")) is not None:
-        for other in ("aici_controller", "aici_arg"):
-            if extra_args.get(other) is not None:
-                raise ValueError(
-                    f"aici_script and {other} exclude each other: the script is the controller, and "
-                    "its argument is the member arg of aici_script"
-                )
-        try:
-            return read_request(script)
-        except (ValueError, InterpreterMissingError) as error:
-            raise ValueError(f"aici_script: {error}") from None
-    controller = extra_args.get("aici_controller")
-    if not isinstance(controller, str) or not controller:
-        raise ValueError(
-            "aici_controller must be a bundled controller's name, or the id or tag of an uploaded one: "
-            + (
-                f"it is missing, but the request has {ours[0]}"
-                if controller is None
-                else f"it is {controller!r}"
-            )
-        )
-    return controller, _argument_text(extra_args.get("aici_arg", ""))
+        return cls(call.controller, call.arg, call.owner, **flags, copies=copies, keep=keep)
 
 
 def _read_flag(key: str, value: Any) -> bool:
@@ -183,16 +120,6 @@ def may_fork(extra_args: Mapping[str, Any] | None) -> bool:
         return _read_flag("aici_fork", (extra_args or {}).get("aici_fork", False))
     except ValueError:
         return False
-
-
-def _argument_text(arg: Any) -> str:
-    """Returns a text as it is, and other values as JSON. Raises ValueError for values without JSON."""
-    if isinstance(arg, str):
-        return arg
-    try:
-        return json.dumps(arg, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"aici_arg must be a text or a JSON value: {error}") from None
 
 
 def rows_refusal(vllm_config: Any) -> str | None:

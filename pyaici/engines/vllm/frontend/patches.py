@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from pyaici.engines.vllm.frontend.arguments import PREFIX, may_fork
+from pyaici.engines.calls import PREFIX
+from pyaici.engines.vllm.frontend.arguments import may_fork
 from pyaici.engines.vllm.frontend.events import KEY, OF_CONTROLLER, OF_RUNTIME, events_of
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError
 from aicirt.contract.messages import StepInput
-from pyaici.client.masks import count_allowed
+from pyaici.client.masks import count_allowed, pack_row
 from pyaici.client.results import MidResult, Row
 from pyaici.engines.vllm.frontend.events import Events, variables_to_wire
 from pyaici.engines.vllm.workers import rows
@@ -28,8 +28,8 @@ from pyaici.engines.vllm.workers import rows
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from pyaici.engines.connection import Prepared, VocabularyRuntime
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
-    from pyaici.engines.vllm.scheduling.connection import Prepared, VocabularyRuntime
 
 log = logging.getLogger("vllm.aici")
 
@@ -265,22 +265,11 @@ class Controlled:
         if self.session is None:  # the controller could not start; the request ends with the error
             words[:] = -1
         elif row is None:
-            self._force(words, self._forced(answer))
-        elif row.kind == RowKind.BITMASK:
-            assert row.bits is not None
-            count = min(len(words), len(row.bits))
-            words[:count] = row.bits[:count].view(np.int32)
-            words[count:] = 0
-        elif row.kind == RowKind.TOKEN:
-            self._force(words, row.token)
-        elif row.kind == RowKind.ALL:
-            words[:] = -1
-        else:
+            pack_row(words.view(np.uint32), Row(RowKind.TOKEN, token=self._forced(answer)))
+        elif row.kind in (RowKind.SPARSE, RowKind.DENSE):
             rows.fill_mask(row, words)
-
-    def _force(self, words: NDArray[np.int32], token: int) -> None:
-        words[:] = 0
-        words.view(np.uint32)[token >> 5] = np.uint32(1 << (token & 31))
+        else:
+            pack_row(words.view(np.uint32), row)
 
     def _forced(self, answer: MidResult | None) -> int:
         """Returns the first token of a splice, or else a token that ends nothing and will be discarded."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
+    from pyaici.engines.connection import Connection, VocabularyRuntime
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
-    from pyaici.engines.vllm.scheduling.connection import Connection, VocabularyRuntime
 
 
 log = logging.getLogger("vllm.aici")

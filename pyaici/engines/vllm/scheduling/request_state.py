@@ -33,7 +33,7 @@ from pyaici.engines.vllm.versions import allow_all_ends_of_thinking, carry_error
 if TYPE_CHECKING:
     import torch
 
-    from pyaici.engines.vllm.scheduling.connection import Prepared
+    from pyaici.engines.connection import Prepared
     from pyaici.engines.vllm.scheduling.controlled import Controlled
 
 log = logging.getLogger("vllm.aici")

@@ -18,9 +18,9 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
+from pyaici.engines.connection import Connection
 from pyaici.engines.vllm.frontend.arguments import ControllerCall, request_refusal, rows_refusal
 from pyaici.engines.vllm.frontend.events import Events, error_to_wire, failure_reason
-from pyaici.engines.vllm.scheduling.connection import Connection, engine_vocabulary
 from pyaici.engines.vllm.scheduling.controlled import DISCARDED, Controlled, Ending, Held, Outcome
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, MAX_DRAFT_COPIES, ControllerDriver
 from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
@@ -43,6 +43,7 @@ from pyaici.engines.vllm.scheduling.request_state import (
     thinks,
     tokens_of_thinking,
 )
+from pyaici.engines.vllm.scheduling.vocabulary import engine_vocabulary
 from pyaici.engines.vllm.workers.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:

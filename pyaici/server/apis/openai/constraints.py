@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from pyaici.bundled import grammar_controller
 from pyaici.server.answers.arguments import read_json
 from pyaici.server.answers.plan import Start
 from pyaici.server.apis.controllers import ARG_WITHOUT_CONTROLLER, script_call
@@ -28,21 +28,6 @@ _HINTS = {
     "controller (lark, gbnf, kbnf or lr1)"
     for kind, name in (("lark", "Lark"), ("gbnf", "GBNF"), ("kbnf", "KBNF"), ("lr1", "yacc"))
 }
-#: most characters at the beginning of a grammar that tell its kind
-_MAX_LOOKED_AT = 1 << 16
-# All of these take linear time: what is not closed goes on to the end.
-_BLOCK = r"/\*(?:[^*]|\*(?!/))*(?:\*/)?|\(\*(?:[^*]|\*(?!\)))*(?:\*\))?"
-_STRING = r"""'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?"""
-#: blanks and comments before the first rule, and the code before yacc's declarations
-_BEFORE_RULE = re.compile(rf"(?:\s|//.*|#.*|{_BLOCK}|%\{{(?:[^%]|%(?!\}}))*(?:%\}})?)*")
-#: the beginning of a rule, perhaps of a terminal with a priority, attributes or parameters
-_RULE = re.compile(
-    r"(?:%(?:extend|override)[ \t]+)?[?!]*+<?[\w-]++>?(?:[ \t]*(?:\.-?\d+|\[[^]\n]*\]|\{[^}\n]*\}))*"
-    r"\s*+(?P<mark>::=|:)"
-)
-#: what has no rules in it: in GBNF and KBNF, and in Lark and yacc
-_IN_BNF = re.compile(rf"""{_STRING}|\[(?:[^]\\\n]|\\.)*\]?|\#(?!["']).*|{_BLOCK}""")
-_IN_LARK = re.compile(rf"{_STRING}|//.*|#.*|{_BLOCK}|/(?:[^/\\]|\\[\s\S])*/?")
 #: the schema of any JSON object
 _OBJECT = {"type": "object"}
 
@@ -100,35 +85,6 @@ def constraint(
     if len(found) > 1:
         raise bad_request(f"only one of {' and '.join(found)} can constrain an answer", list(found)[1])
     return next(iter(found.values()), None)
-
-
-def grammar_controller(grammar: str) -> str:
-    """Returns the controller for a grammar, by its first rule; strings and comments may contain anything.
-
-    A line that begins with `%%` is yacc. A rule with `::=` means GBNF if a rule is called `root`, else KBNF,
-    whose first rule is `start`. Everything else is Lark.
-    """
-    grammar, at = grammar[:_MAX_LOOKED_AT] + "\n", 0
-    while (at := _end(_BEFORE_RULE, grammar, at)) < len(grammar):
-        if grammar.startswith("%%", at):
-            return "lr1"
-        if rule := _RULE.match(grammar, at):
-            if rule["mark"] == "::=":
-                return "gbnf" if _has_line(r"root[ \t]*::=", _IN_BNF, grammar[at:]) else "kbnf"
-            return "lr1" if _has_line("%%", _IN_LARK, grammar[at:]) else "lark"
-        at = grammar.index("\n", at)
-    return "lark"
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
-
-
-def _has_line(begins: str, hidden: re.Pattern[str], text: str) -> bool:
-    """Returns whether a line of the text begins so, outside of what is hidden."""
-    line = re.compile(rf"^[ \t]*{begins}", re.MULTILINE)
-    return bool(line.search(text) and line.search(hidden.sub(" ", text)))
 
 
 def _parsed(value: Any, param: str) -> Any:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from lab.fuzz import seeds
-from pyaici.server.apis.openai.constraints import grammar_controller
+from pyaici.bundled import grammar_controller
 
 #: (kind, grammar with a place for a string, a comment or a pattern), and the spellings of these in that kind
 LARK = ("lark", "{comment}start: NAME {text} NAME\n{comment}NAME: /[a-z]+/\nOTHER.2: /{pattern}/\n")

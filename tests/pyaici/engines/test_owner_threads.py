@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from lab.system.waiting import PATIENCE
-from pyaici.engines.vllm.scheduling.connection import OwnerThreads
+from pyaici.engines.connection import OwnerThreads
 
 
 def test_blocking_calls_delay_only_their_own_owner() -> None:

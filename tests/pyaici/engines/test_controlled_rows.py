@@ -20,14 +20,14 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import StepInput
 from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
-from pyaici.engines.hf.logits_processor import ControlledRows, OverruledError
+from pyaici.engines.controlled_rows import ControlledRows, OverruledError
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
 from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH
 
 PROMPT = [BOS, 72, 101, 108]
-GUEST = Path(__file__).resolve().parents[3] / "guests" / "guest.c"
+GUEST = Path(__file__).resolve().parents[2] / "guests" / "guest.c"
 
 
 def start(script: Script, *, ends: tuple[int, ...] = (EOS,)) -> tuple[Any, Any]:

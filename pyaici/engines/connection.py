@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,35 +28,28 @@ from pyaici.tokens import load_vocabulary
 if TYPE_CHECKING:
     from pyaici.client.capabilities import Capabilities
     from pyaici.client.control import Placement
-    from pyaici.engines.vllm.frontend.arguments import ControllerCall
+    from pyaici.engines.calls import Call
     from pyaici.tokens import Vocabulary
 
 
-def engine_vocabulary(vllm_config: Any) -> Vocabulary:
-    """Returns the model's vocabulary, as wide as its logits.
+def tokenizer_vocabulary(
+    tokenizer: object, path: str | Path, width: int, eos: int | Iterable[int] | None
+) -> Vocabulary:
+    """Returns the vocabulary of an engine's tokenizer, as wide as the logits. `path`: the tokenizer's.
 
     Raises VocabularyError if the bytes of its tokens cannot be determined.
     """
-    from vllm.tokenizers import cached_tokenizer_from_config
-
-    model = vllm_config.model_config
-    tokenizer = cached_tokenizer_from_config(model)
-    if tokenizer is None:
-        raise VocabularyError("controllers need a tokenizer: start vLLM without skip_tokenizer_init")
-    eos = model.try_get_generation_config().get("eos_token_id")
-    width = model.get_vocab_size()
     try:
         return load_vocabulary(tokenizer, vocab_size=width, eos=eos)
     except VocabularyError:
-        # vLLM may use a tokenizer class of its own; the tokenizer's files have the vocabulary too
-        path = Path(model.tokenizer)
+        # engines may use tokenizer classes of their own; the tokenizer's files have the vocabulary too
+        path = Path(path)
         if not path.exists():
             raise
         return load_vocabulary(path, vocab_size=width, eos=eos)
 
 
 Result = TypeVar("Result")
-log = logging.getLogger("vllm.aici")
 
 
 @dataclass(eq=False)
@@ -65,10 +57,10 @@ class VocabularyRuntime:
     """A runtime that has the model's vocabulary."""
 
     runtime: Runtime
-    #: a private daemon, if there is one. vLLM must not kill it with its processes: it cleans up after them
+    #: a private daemon, if there is one. An engine must not kill it together with its processes
     daemon: Daemon | None = None
     #: calls of bundled controllers that have recently been prepared
-    ready: set[tuple[ControllerCall, Capabilities]] = field(default_factory=set)
+    ready: set[tuple[Call, Capabilities]] = field(default_factory=set)
     #: text tokens in the order of their ids, to force where any token will do
     text_tokens: list[int] = field(default_factory=list)
     #: the token that a sequence gets when a controller removes all others
@@ -128,7 +120,7 @@ class Connection:
         #: failed sessions that the engine's thread may still use
         self._failed: list[VocabularyRuntime] = []
 
-    def prepare(self, call: ControllerCall, capabilities: Capabilities) -> Future[Prepared]:
+    def prepare(self, call: Call, capabilities: Capabilities) -> Future[Prepared]:
         """Prepares the controller for its argument in a thread. On failure the future has an AiciError.
 
         The thread also chooses where the sequence starts: the engine must not wait for aicirt.
@@ -164,7 +156,7 @@ class Connection:
             if session is not None:
                 self.lose(session)
 
-    def _prepare(self, call: ControllerCall, capabilities: Capabilities) -> Prepared:
+    def _prepare(self, call: Call, capabilities: Capabilities) -> Prepared:
         session = self._live()
         try:
             prepared = self._prepared(session, call, capabilities)
@@ -207,7 +199,7 @@ class Connection:
             return self._session
 
     @staticmethod
-    def _prepared(session: VocabularyRuntime, call: ControllerCall, capabilities: Capabilities) -> Prepared:
+    def _prepared(session: VocabularyRuntime, call: Call, capabilities: Capabilities) -> Prepared:
         runtime = session.runtime
         placement = runtime.place(call.controller, call.arg, capabilities=capabilities, owner=call.owner)
         return Prepared(session, call.controller, capabilities, placement)
