@@ -16,7 +16,7 @@ LIMITS = {
     "files of Python": 400,
     "lines of Python": 60_000,
     "files of the SDK": 131,
-    "files of Python under 60 lines": 62,
+    "files of Python under 60 lines": 63,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 6,

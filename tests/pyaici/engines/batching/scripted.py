@@ -120,6 +120,9 @@ class ScriptedRuntime:
         assert seq in self.live
         return self.post
 
+    def clone(self, seq: int) -> int:
+        return self.begin_clone(seq)
+
     def begin_clone(self, seq: int) -> int:
         if self.refuse_clone is not None:
             raise self.refuse_clone

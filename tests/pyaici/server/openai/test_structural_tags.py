@@ -99,6 +99,7 @@ def test_older_form_is_the_same(kbnf: Callable[[str], Controller]) -> None:
     triggered = {"type": "triggered_tags", "triggers": ["<f="], "tags": [F]}
     written = _grammar({"type": "structural_tag", "format": triggered})
     assert _grammar(older) == written
+    assert _grammar(older | {"at_least_one": False}) == written != _grammar(older | {"at_least_one": True})
     for value in (older, json.dumps(older)):
         body = {"prompt": "x", "structured_outputs": {"structural_tag": value}}
         call = constraint(CompletionRequest.model_validate(body))

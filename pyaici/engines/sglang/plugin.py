@@ -1,0 +1,69 @@
+"""The entry point that SGLang calls in each of its processes: adds the grammar backend `aici`.
+
+This module imports nothing heavy and raises nothing: an installed plugin must not keep an engine from
+starting. `--grammar-backend aici` chooses the backend. Otherwise SGLang runs as it does without AICI.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from pyaici.engines.sglang import BACKEND, VERSIONS
+
+if TYPE_CHECKING:
+    from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend
+
+log = logging.getLogger("sglang.aici")
+
+
+def register() -> None:
+    """Adds the backend to SGLang's, unless this SGLang has another version."""
+    try:
+        from packaging.specifiers import SpecifierSet
+
+        version = importlib.metadata.version("sglang")
+        if not SpecifierSet(VERSIONS).contains(version, prereleases=True):
+            log.warning(
+                "--grammar-backend %s cannot be used: this is SGLang %s, and AICI supports the versions %s",
+                BACKEND,
+                version,
+                VERSIONS,
+            )
+            return
+        from sglang.srt.constrained.base_grammar_backend import register_grammar_backend
+        from sglang.srt.server_args import GRAMMAR_BACKEND_CHOICES, add_grammar_backend_choices
+
+        register_grammar_backend(BACKEND, create_backend)
+        if BACKEND not in GRAMMAR_BACKEND_CHOICES:
+            add_grammar_backend_choices([BACKEND])
+    except Exception as error:
+        log.warning("--grammar-backend %s cannot be used: %r", BACKEND, error)
+
+
+def create_backend(
+    server_args: Any, tokenizer: Any, vocab_size: int, eos_token_ids: Iterable[int] | None
+) -> BaseGrammarBackend:
+    """Returns the backend of a scheduler. SGLang calls this at its start.
+
+    Raises ValueError for options of SGLang with which controllers would not be right.
+    """
+    from sglang.srt.runtime_context import get_parallel, get_serving
+
+    from pyaici.engines.sglang.backend import AiciBackend
+
+    parallel, serving = get_parallel(), get_serving()
+    if parallel.attn_tp_size * parallel.attn_cp_size * parallel.pp_size > 1:
+        # each rank would have a controller of its own, and one of them alone might fail
+        raise ValueError(
+            f"--grammar-backend {BACKEND} excludes tensor, context and pipeline parallelism: leave out "
+            "--tp-size, --attn-cp-size and --pp-size, or use --dp-size instead"
+        )
+    for option in ("constrained_json_whitespace_pattern", "enable_strict_thinking"):
+        if getattr(serving, option, None):
+            raise ValueError(
+                f"--grammar-backend {BACKEND} does not support --{option.replace('_', '-')}: leave it out"
+            )
+    return AiciBackend(server_args, tokenizer, vocab_size, eos_token_ids)
