@@ -14,6 +14,8 @@ from pyaici.server.http.errors import bad_request
 
 #: most nested formats, and most parts of one
 _MAX_DEPTH, _MAX_PARTS = 32, 256
+#: excludes where only their absence, the default, is supported
+_None = Annotated[list[str], Field(max_length=0)]
 
 
 class _Format(StrictBody):
@@ -33,6 +35,9 @@ class JsonSchema(_Format):
     type: Literal["json_schema"]
     json_schema: dict[str, Any] | bool
     style: Literal["json"] = "json"
+    any_order: Literal[False] = False
+    max_whitespace_cnt: None = None
+    excludes: _None = Field(default_factory=list)
 
 
 class Regex(_Format):
@@ -46,6 +51,8 @@ class AnyText(_Format):
     """Any text."""
 
     type: Literal["any_text"]
+    max_tokens: None = None
+    max_chars: None = None
     excludes: Annotated[list[str], Field(max_length=_MAX_PARTS)] = Field(default_factory=list)
 
 
@@ -78,7 +85,7 @@ class TriggeredTags(_Format):
     tags: Annotated[list[Tag], Field(min_length=1, max_length=_MAX_PARTS)]
     at_least_one: bool = False
     stop_after_first: bool = False
-    excludes: Annotated[list[str], Field(max_length=0)] = Field(default_factory=list)
+    excludes: _None = Field(default_factory=list)
 
 
 class SeparatedTags(_Format):

@@ -93,6 +93,12 @@ def test_texts_are_those_of_xgrammar(name: str, kbnf: Callable[[str], Controller
     assert 0 < len(allowed) < len(texts) and controller.log() == ""
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_all_fields_of_xgrammar_may_have_their_defaults(name: str) -> None:
+    tag = {"type": "structural_tag", "format": FORMATS[name][0]}
+    assert _grammar(xgrammar.StructuralTag.model_validate(tag).model_dump(by_alias=True)) == _grammar(tag)
+
+
 def test_older_form_is_the_same(kbnf: Callable[[str], Controller]) -> None:
     structures = [{"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"}]
     older = {"type": "structural_tag", "structures": structures, "triggers": ["<f="]}

@@ -179,6 +179,29 @@ def prepare_again() -> tuple[list[bool], list[Outcome]]:
         return ready, ends
 
 
+def tool_constraints() -> dict[str, str]:
+    """Returns for each of SGLang's tool parsers with a constraint why it is refused, or an empty text."""
+    from sglang.srt.entrypoints.openai.protocol import Function, Tool, convert_json_schema_to_str
+    from sglang.srt.function_call.function_call_parser import FunctionCallParser
+
+    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tools = [Tool(type="function", function=Function(name="weather", parameters=city, strict=True))]
+    found: dict[str, str] = {}
+    with scheduler() as made:
+        for name in FunctionCallParser.ToolCallParserEnum:
+            if name == "response_template":  # it needs a model's template
+                continue
+            parser = FunctionCallParser(tools, name, tokenizer=made.tokenizer)
+            if (constraint := parser.get_structure_constraint("required")) is None:
+                continue
+            kind, value = constraint
+            value = value.model_dump(by_alias=True) if kind == "structural_tag" else value
+            req = made.add(PROMPT, **{kind: convert_json_schema_to_str(value)}, max_new_tokens=3)
+            made.run(req)
+            found[name] = outcome(req)[2]
+    return found
+
+
 def order_of_work(overlap: bool) -> list[str]:
     """Returns what happens in some iterations: passes, posted steps, and requests for masks."""
     done: list[str] = []

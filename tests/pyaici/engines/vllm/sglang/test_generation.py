@@ -21,6 +21,17 @@ TAG = {
         "end": "</n>",
     },
 }
+#: SGLang's tool parsers whose calls are not written in JSON
+XML_PARSERS = {
+    "deepseekv32",
+    "deepseekv4",
+    "deepseekv41",
+    "glm47",
+    "kimi_k3",
+    "nanbeige",
+    "qwen3_coder",
+    "step3p5",
+}
 OLDER_TAG = {
     "type": "structural_tag",
     "structures": [{"begin": "<f=a>", "schema": SCHEMA, "end": "</f>"}],
@@ -94,6 +105,14 @@ def test_a_tag_is_followed_after_its_trigger(sglang: Callable[..., Any]) -> None
     assert re.match(rb'<f=a>{\s*"a":\s?[12]\s*}</f>', text), message
 
 
+def test_constraints_of_tool_parsers_are_followed_or_refused(sglang: Callable[..., Any]) -> None:
+    found = sglang("tool_constraints")
+    refused = {name for name, reason in found.items() if reason}
+    assert {"qwen25", "hermes", "llama3", "mistral", "gpt-oss", "kimi_k2"} <= found.keys() - refused
+    assert refused == XML_PARSERS | {"beam"}
+    assert all("json_schema.style: Input should be 'json'" in found[name] for name in XML_PARSERS)
+
+
 def test_compact_json_is_an_option_of_the_server(sglang: Callable[..., Any]) -> None:
     schema = {"json_schema": json.dumps(SCHEMA)}
     ((text, end, _),) = sglang("generate", [schema], {"constrained_json_disable_any_whitespace": True})
@@ -125,7 +144,7 @@ def test_a_first_token_of_another_server_is_followed(sglang: Callable[..., Any])
 
 
 def test_controllers_work_while_the_model_does(sglang: Callable[..., Any]) -> None:
-    """One step is posted for all requests of a batch, before the masks of the next pass are asked for."""
+    """Checks that a step for the whole batch is posted before the masks of the next pass are asked for."""
     assert sglang("order_of_work", True) == ["pass", "post", "masks"] * 4
     assert sglang("order_of_work", False) == ["post", "pass", "masks"] * 4
 
