@@ -176,6 +176,8 @@ def is_run(item: pytest.Item) -> bool:
     """Returns whether a test runs with the simulated worker, or with vLLM's own one."""
     name = configuration_of(item)
     if is_simulated():
+        if item.path.parent.name == "sglang":
+            return False
         own = name.startswith("v2-") or CONFIGURATIONS.get(name, _PLAIN).model in KINDS
         return not own and item.get_closest_marker("real_worker") is None
     if item.get_closest_marker("simulated_worker") is not None:
