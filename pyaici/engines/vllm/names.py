@@ -71,11 +71,8 @@ vllm.v1.core.kv_cache_coordinator
 
 vllm.v1.core.kv_cache_manager
     KVCacheManager
+        allocate_slots(request, num_new_tokens, ...)
         coordinator
-
-vllm.v1.core.sched.async_scheduler
-    AsyncScheduler
-        _update_request_with_output(request, new_token_ids, ...)
 
 vllm.v1.core.sched.output
     GrammarOutput
@@ -96,6 +93,7 @@ vllm.v1.core.sched.scheduler
         __init__(...)
         _enqueue_waiting_request(request)
         _free_request(request, ...)
+        _free_request_blocks(request)
         _preempt_request(request, timestamp, *, drop_stale_output)
         _update_request_with_output(request, new_token_ids, ...)
         add_request(request)
@@ -104,8 +102,8 @@ vllm.v1.core.sched.scheduler
         schedule(...)
         shutdown()
         update_from_output(scheduler_output, model_runner_output)
-        deferred_waiting hash_block_size kv_cache_manager max_model_len num_spec_tokens requests running
-        structured_output_manager vllm_config waiting
+        deferred_waiting encoder_cache_manager hash_block_size kv_cache_manager kv_holding_waiting
+        max_model_len num_spec_tokens requests running structured_output_manager vllm_config waiting
 
 vllm.v1.core.single_type_kv_cache_manager
     ChunkedLocalAttentionManager
@@ -202,9 +200,6 @@ vllm.v1.structured_output.request
     StructuredOutputRequest
         __init__(*, params)
         grammar reasoning_ended
-
-vllm.v1.structured_output.utils
-    strip_speculative_padding(token_ids)
 
 vllm.v1.worker.gpu.async_utils
     AsyncOutput

@@ -20,6 +20,7 @@ from pyaici.engines.vllm.compatibility import (
     read_table,
     version_problem,
 )
+from tests import coupling
 
 FILES = {
     "vllm/__init__.py": "from .things import Thing as Renamed\n__version__ = '1'\n",
@@ -238,3 +239,19 @@ def test_the_plugin_reports_the_first_differences(package: Path, monkeypatch: py
         problem = str(compatibility.installed_problem())
     assert "does not support this build of vLLM 1: vllm.LLM is missing; vllm.SamplingParams is" in problem
     assert problem.endswith(" more") and problem.count(" is missing") == 3
+
+
+def test_the_page_of_the_coupling_says_why_each_module_is_used() -> None:
+    told = [module for use in coupling.USES for module in use.modules.split()]
+    assert sorted(told) == sorted({module for module, _ in read_table()})
+    assert coupling.PAGE.read_text("utf-8") == coupling.page(), "python -m tests.coupling --write"
+
+
+def test_few_modules_of_vllms_inside_are_imported() -> None:
+    """The interfaces of logits processors are public."""
+    imported = set()
+    for file in Path(compatibility.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vllm.v1"):
+                imported.add(str(node.module))
+    assert len({module for module in imported if not module.endswith("logits_processor")}) <= 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import logging
 import os
 from collections.abc import Callable
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.v1.request import RequestStatus
-from vllm.v1.structured_output.utils import strip_speculative_padding
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ArgumentError, ResultError
@@ -185,7 +185,7 @@ class ControlledRequests:
         if not scheduled or self.driver is None:
             return
         drafts = {
-            request_id: strip_speculative_padding(tokens)
+            request_id: list(itertools.takewhile(lambda token: token >= 0, tokens))  # not vLLM's padding
             for request_id, tokens in scheduled.items()
             if (controlled := self.driver.requests.get(request_id)) is not None
             and not controlled.thinking
