@@ -574,7 +574,7 @@ class _ForkServer:
     ) -> _Child:
         assert program == "aicirt.worker"
         values = dict(itertools.pairwise(arguments))
-        control = socket.socket(fileno=os.dup(files[0]))
+        control = socket.socket(fileno=os.dup(files[-1]))
         bell, config = _world().bells[values["--bell"]], WorkerConfig.from_json(values["--config"])
         return _Child(LocalWorker(control, bell, config))
 

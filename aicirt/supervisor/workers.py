@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from aicirt.system.files import Descriptor
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
 from aicirt.system.silence import LOOK_SECONDS, Silence
+from aicirt.system.terminal import printable
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -46,13 +48,67 @@ _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second; it has no sequences. Where each worker
 #: has its own builder, their indices count down from here
 BUILDER = -1
-#: number of the control socket in the process
-_CONTROL_FD = 3
+#: numbers of stdout and of the control socket in the process
+_STDOUT_FD, _CONTROL_FD = 1, 3
+#: bytes of output that the log takes from a process in so many seconds, and seconds between two reads
+_LOG_BYTES, _LOG_SECONDS, _LOG_PAUSE_SECONDS = 1 << 16, 60.0, 0.1
 #: bytes of an answer: the longest of a worker is that to "found", with 256 KiB. A builder also describes a
 #: snapshot; a run of pages takes 20 bytes at most
 _MAX_ANSWER, _PAGES_PER_BYTE = 1 << 20, 1 << 8
 #: calls that no client waits for
 _OF_THE_SUPERVISOR = ("ping", "found", "warm", "stop")
+
+
+class _Output:
+    """Passes the output of a process on to the log, within a limit.
+
+    Otherwise a worker that has been broken out of could fill the disk, or change what the log contains.
+    """
+
+    def __init__(self, name: str, pipe: Descriptor) -> None:
+        self._name, self._pipe = name, pipe
+        self._loop = asyncio.get_running_loop()
+        self._until, self._room, self._omitted = 0.0, 0, 0
+        self._pause: asyncio.TimerHandle | None = None
+        self._resume()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._pipe.fd, self._receive)
+
+    def _receive(self) -> None:
+        """Reads once, and then not for a moment: endless output must not keep the supervisor busy."""
+        self._loop.remove_reader(self._pipe.fd)
+        if self._pass_on():
+            self._pause = self._loop.call_later(_LOG_PAUSE_SECONDS, self._resume)
+
+    def _pass_on(self) -> bool:
+        """Reads once. Returns False at the end of the output."""
+        try:
+            data = os.read(self._pipe.fd, _LOG_BYTES)
+        except BlockingIOError:  # the process is alive
+            return True
+        if self._loop.time() >= self._until:
+            self._report()
+            self._until, self._room = self._loop.time() + _LOG_SECONDS, _LOG_BYTES
+        kept = data[: self._room]
+        self._room -= len(kept)
+        self._omitted += len(data) - len(kept)
+        end = "\n" if len(kept) < len(data) and kept else ""
+        sys.stderr.write(printable(kept.decode(errors="replace")) + end)
+        return bool(data)
+
+    def _report(self) -> None:
+        if self._omitted:
+            _log.warning("%s wrote %d more bytes, which are left out here", self._name, self._omitted)
+            self._omitted = 0
+
+    def close(self) -> None:
+        """Passes on what is left, and says how much was left out."""
+        self._loop.remove_reader(self._pipe.fd)
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pass_on()
+        self._report()
 
 
 class WorkerProcess:
@@ -107,6 +163,8 @@ class WorkerProcess:
                 if config.user is not None:
                     names.share_semaphore(self.bell.name, config.user.gid)
                 ours, theirs = socket.socketpair()
+                # without waiting: a worker loses output that is not read in time, and its steps go on
+                output, outputs_end = map(Descriptor, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
             except BaseException:
                 self.bell.close()
                 raise
@@ -118,9 +176,13 @@ class WorkerProcess:
         described = config.limits.memory_bytes // _PAGES_PER_BYTE if index < 0 else 0
         self._socket = FrameSocket(ours, _MAX_ANSWER + described)
         self._loop.add_reader(ours.fileno(), self._receive)
-        self._starting = self._loop.create_task(self._start(config, start, Descriptor(theirs.detach())))
+        self._output = _Output(self.name, output)
+        files = (Descriptor(theirs.detach()), outputs_end)
+        self._starting = self._loop.create_task(self._start(config, start, *files))
 
-    async def _start(self, config: WorkerConfig, start: Start, control: Descriptor) -> None:
+    async def _start(
+        self, config: WorkerConfig, start: Start, control: Descriptor, output: Descriptor
+    ) -> None:
         user = config.user
         try:
             arguments = [
@@ -129,7 +191,8 @@ class WorkerProcess:
                 *(["--user", str(user.uid), str(user.gid)] if user is not None else []),
                 *("--config", config.to_json()),
             ]
-            self._child = await start("aicirt.worker", arguments, [control.fd], _CONTROL_FD)
+            files = [output.fd, output.fd, control.fd]
+            self._child = await start("aicirt.worker", arguments, files, _STDOUT_FD)
         except Exception as error:
             expected = isinstance(error, (OSError, RuntimeFailure))
             self.problem = f"{self.name} cannot be started: {describe(error) if expected else repr(error)}"
@@ -284,6 +347,7 @@ class WorkerProcess:
             self._loop.remove_reader(self._child.pidfd.fd)
             self._child.wait()
         self._socket.close()
+        self._output.close()
         self.bell.close()
         status = self._child.status if self._child else None
         error = WorkerDiedError(self.problem or f"{self.name} (pid {self.pid}) ended with status {status}")

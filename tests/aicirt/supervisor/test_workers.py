@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import subprocess
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -13,7 +16,9 @@ import pytest
 from aicirt.settings import WorkerConfig
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
+from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system import silence
+from aicirt.system.child import Child
 from aicirt.system.silence import Progress
 from lab.system.processes import starved
 from lab.system.waiting import PATIENCE
@@ -81,3 +86,47 @@ def test_answer_may_take_as_long_as_the_process_waits_for_a_processor(
 
     with closing(ForkServer()) as fork_server:
         asyncio.run(main(fork_server))
+
+
+def test_the_log_takes_a_limited_part_of_endless_output(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that has been broken out of could have filled the disk."""
+
+    async def main() -> None:
+        async def start(_: str, __: Sequence[str], files: Sequence[int], ___: int) -> Child:
+            out, err = files[:2]
+            endless = "while true; do yes '\x1b[31mred'; done"
+            return Child(subprocess.Popen(["sh", "-c", endless], stdout=out, stderr=err).pid)
+
+        worker = WorkerProcess(0, 1, WorkerConfig(), start, lambda _: None, lambda _, __: None)
+        try:
+            await worker._starting
+            async with asyncio.timeout(PATIENCE):
+                while worker._output._omitted < 1_000_000:
+                    assert worker.alive
+                    await asyncio.sleep(0.05)
+        finally:
+            worker.end()
+
+    asyncio.run(main())
+    log = capsys.readouterr().err
+    assert 60_000 < len(log) < 200_000
+    assert "\\x1b[31mred\n" in log and "\x1b" not in log
+    (omitted,) = re.findall(r"worker 0 wrote (\d+) more bytes, which are left out here", caplog.text)
+    assert int(omitted) > 1_000_000
+
+
+def test_the_last_words_of_a_process_are_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        async def start(_: str, __: Sequence[str], files: Sequence[int], ___: int) -> Child:
+            return Child(subprocess.Popen(["sh", "-c", "echo panicked >&2"], stderr=files[1]).pid)
+
+        died = asyncio.Event()
+        worker = WorkerProcess(0, 1, WorkerConfig(), start, lambda _: died.set(), lambda _, __: None)
+        async with asyncio.timeout(PATIENCE):
+            await died.wait()
+        assert not worker.alive
+
+    asyncio.run(main())
+    assert "panicked\n" in capsys.readouterr().err
