@@ -156,7 +156,7 @@ class WorkerSettings:
     #: number of memoised init snapshots: each takes a file descriptor
     max_templates: int = limit(256, "snapshots", "the oldest one of the owner with the most is dropped")
     #: compiled controllers that stay loaded although no sequence and no template needs them
-    max_programs: int = limit(64, "controllers", "the least recently used one is unloaded")
+    max_programs: int = limit(64, "controllers", "the oldest one of the owner with the most is unloaded")
     #: live sequences; each reserves 4 GiB of address space, of which there are 128 TiB
     max_sequences: int = limit(4096, "sequences", "further sequences do not start")
     #: live sequences, and bytes of snapshots, that belong to one owner

@@ -508,7 +508,7 @@ class LocalWorker:
         programs = controls._programs
         load_code = programs.get
         # a real worker's working directory is the folder of compiled modules
-        programs.get = lambda module, path: load_code(module, str(Path(config.code, path)))  # type: ignore[method-assign]
+        programs.get = lambda module, path, owner: load_code(module, str(Path(config.code, path)), owner)  # type: ignore[method-assign]
         self._busy = True
         self._wake_at = 0
         self._world.workers.append(self)

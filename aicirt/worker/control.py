@@ -213,7 +213,7 @@ class Controls:
         return Template(snapshot, arg, address, vocabulary, log, args["owner"])
 
     def _program(self, args: dict[str, Any]) -> Program:
-        return self._programs.get(args["module"], args["path"])
+        return self._programs.get(args["module"], args["path"], args["owner"])
 
     def _attach(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
         worker = self._worker

@@ -36,30 +36,33 @@ if TYPE_CHECKING:
 
 
 class Programs:
-    """A cache of programs, which loads each on first use and evicts the least recently used.
+    """A cache of programs, which loads each on first use.
 
-    An evicted program is unloaded when no guest and no template of it is left.
+    Beyond a number, evicts the least recently used one of the owner who has had the most loaded. An evicted
+    program is unloaded when no guest and no template of it is left.
     """
 
     def __init__(self, linker: Linker, limit: int) -> None:
         self._linker = linker
         self._limit = limit
-        self._programs: OrderedDict[str, Program] = OrderedDict()
+        #: by module: the owner who needed it first, and the program
+        self._programs: OrderedDict[str, tuple[str, Program]] = OrderedDict()
         #: number of evicted programs
         self.given_up = 0
 
-    def get(self, module: str, path: str) -> Program:
+    def get(self, module: str, path: str, owner: str) -> Program:
         """Returns the program of a module id, whose compiled code is at `path`. Raises ModuleError."""
-        program = self._programs.get(module)
-        if program is None:
-            program = self._programs[module] = Program.from_file(self._linker, path)
+        kept = self._programs
+        if module not in kept:
+            program = Program.from_file(self._linker, path)
             program.id = module
-            if len(self._programs) > self._limit:
-                _, old = self._programs.popitem(last=False)
+            kept[module] = owner, program
+            if len(kept) > self._limit:
+                _, old = kept.pop(to_evict((key, one, 1) for key, (one, _) in kept.items()))
                 old.started = None
                 self.given_up += 1
-        self._programs.move_to_end(module)
-        return program
+        kept.move_to_end(module)
+        return kept[module][1]
 
 
 @dataclass(slots=True)

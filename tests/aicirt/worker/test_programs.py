@@ -36,17 +36,23 @@ def loaded(path: Path) -> bool:
     return str(path) in Path("/proc/self/maps").read_text()
 
 
-def test_number_of_loaded_programs_is_limited(linker: Linker, tmp_path: Path) -> None:
+@pytest.fixture
+def paths(linker: Linker, tmp_path: Path) -> list[Path]:
+    """Returns four compiled modules; `aici_arg` of each returns sixteen times its number."""
     paths = []
     for number in range(4):
         paths.append(tmp_path / f"{number}.compiled")
         module = compile_module(linker.engine, bytes(wat2wasm(WAT.format(16 * number))))
         paths[-1].write_bytes(serialize(module))
         module.close()
+    return paths
+
+
+def test_number_of_loaded_programs_is_limited(linker: Linker, paths: list[Path]) -> None:
     programs = Programs(linker, 2)
 
     def call(number: int) -> int:
-        guest = Instance(programs.get(str(number), str(paths[number])))
+        guest = Instance(programs.get(str(number), str(paths[number]), "owner"))
         try:
             return guest.call(Export.ARG)
         finally:
@@ -54,7 +60,7 @@ def test_number_of_loaded_programs_is_limited(linker: Linker, tmp_path: Path) ->
 
     assert [call(number) for number in (0, 1, 0, 2)] == [0, 16, 0, 32]
     assert [loaded(path) for path in paths] == [True, False, True, False]
-    guest = Instance(programs.get("2", str(paths[2])))
+    guest = Instance(programs.get("2", str(paths[2]), "owner"))
     assert [call(number) for number in (3, 1)] == [48, 16]
     assert [loaded(path) for path in paths] == [False, True, True, True], "a guest still needs it"
     assert guest.call(Export.ARG) == 32
@@ -62,3 +68,13 @@ def test_number_of_loaded_programs_is_limited(linker: Linker, tmp_path: Path) ->
     del guest
     assert [loaded(path) for path in paths] == [False, True, False, True]
     assert call(2) == 32
+
+
+def test_an_owner_does_not_push_out_what_others_have_loaded(linker: Linker, paths: list[Path]) -> None:
+    programs = Programs(linker, 2)
+    kept = programs.get("0", str(paths[0]), "one")
+    for number in (1, 2, 3):
+        programs.get(str(number), str(paths[number]), "another")
+    assert programs.get("0", str(paths[0]), "one") is kept
+    assert [loaded(path) for path in paths] == [True, False, False, True]
+    assert programs.given_up == 2
