@@ -12,11 +12,10 @@ from enum import IntEnum
 from pathlib import Path
 
 from aicirt.contract.errors import AiciError
-from aicirt.contract.owners import ANONYMOUS, DEFAULT_OWNER
+from aicirt.contract.owners import ANONYMOUS, DEFAULT_OWNER, is_one_person
 from aicirt.system.files import write_whole
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-_RESERVED = (ANONYMOUS, DEFAULT_OWNER)
 #: seconds until the file is checked again, so that a removed token stops working
 RELOAD_SECONDS = 1.0
 
@@ -105,8 +104,13 @@ class UserFile:
                 f"the user name {name!r} is invalid: use 1 to 32 of a-z, 0-9, '.', '_' and '-', and begin "
                 "with a letter or digit"
             )
-        if name.startswith(_RESERVED):
-            raise AiciError(f"the user name {name!r} is reserved: choose another one")
+        if name == DEFAULT_OWNER:
+            raise AiciError(f"the user name {name!r} is that of the server itself: choose another one")
+        if not is_one_person(name):
+            raise AiciError(
+                f"user names that begin with {ANONYMOUS!r} are those of requests without a token: choose "
+                "another one"
+            )
         entries = self.entries()
         if any(entry.name == name for entry in entries):
             raise AiciError(

@@ -56,10 +56,19 @@ def test_new_user_is_known_immediately(users: UserFile, monkeypatch: pytest.Monk
     assert serving.find(token) is not None
 
 
-@pytest.mark.parametrize("name", ["", "Ada", "a b", "-a", "a" * 33, "a\n", "local", "anonymous"])
+@pytest.mark.parametrize("name", ["", "Ada", "a b", "-a", "a" * 33, "a\n"])
 def test_invalid_user_names_are_refused(users: UserFile, name: str) -> None:
     with pytest.raises(AiciError, match="name"):
         users.add(name, Role.RUN)
+
+
+def test_reserved_user_names_are_refused_with_the_reason(users: UserFile) -> None:
+    with pytest.raises(AiciError, match="'local' is that of the server itself"):
+        users.add("local", Role.RUN)
+    for name in ("anonymous", "anonymous-2"):
+        with pytest.raises(AiciError, match="begin with 'anonymous' are those of requests without a token"):
+            users.add(name, Role.RUN)
+    assert users.add("localhost", Role.RUN)
 
 
 def test_user_names_are_unique(users: UserFile) -> None:
