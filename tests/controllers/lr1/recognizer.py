@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,17 @@ class Probe:
     module: wasmtime.Module
 
 
+def _vocabulary(self: Recognizer) -> int:
+    if not self._image:
+        self._image = self._memory.grow(self._store, -(-len(self._vocab.image) // 65536)) * 65536
+        self._memory.write(self._store, self._vocab.image, self._image)
+    return self._image
+
+
+def _fail(self: Recognizer, message: int, length: int) -> None:
+    raise Refused(self._read(message, length).decode())
+
+
 class Recognizer:
     """A grammar's recognizer. Raises Refused if the grammar is invalid."""
 
@@ -39,8 +52,11 @@ class Recognizer:
         linker = wasmtime.Linker(probe.engine)
         linker.define_wasi()
         i32 = wasmtime.ValType.i32()
-        linker.define_func("aici", "vocabulary", wasmtime.FuncType([], [i32]), self._vocabulary)
-        linker.define_func("aici", "fail", wasmtime.FuncType([i32, i32], []), self._fail)
+        # wasmtime keeps these functions as long as the store; methods of `self` would keep the store until
+        # Python ends, which it then does with a segmentation fault
+        vocabulary, fail = (partial(call, weakref.proxy(self)) for call in (_vocabulary, _fail))
+        linker.define_func("aici", "vocabulary", wasmtime.FuncType([], [i32]), vocabulary)
+        linker.define_func("aici", "fail", wasmtime.FuncType([i32, i32], []), fail)
         linker.define_unknown_imports_as_traps(module)
         self._exports = linker.instantiate(self._store, module).exports(self._store)
         memory = self._exports["memory"]
@@ -48,15 +64,6 @@ class Recognizer:
         self._memory = memory
         self._call("_initialize")
         self.warnings = self._text(self._call_with("probe_open", grammar.encode()))
-
-    def _vocabulary(self) -> int:
-        if not self._image:
-            self._image = self._memory.grow(self._store, -(-len(self._vocab.image) // 65536)) * 65536
-            self._memory.write(self._store, self._vocab.image, self._image)
-        return self._image
-
-    def _fail(self, message: int, length: int) -> None:
-        raise Refused(self._read(message, length).decode())
 
     def _call(self, name: str, *arguments: int) -> Any:
         function = self._exports[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -125,3 +127,10 @@ def test_deep_nesting(probe: Probe, vocab: Vocab) -> None:
     assert nested.accepts("(" * depth + "x" + ")" * depth)
     assert nested.read("(" * depth + "x" + ")" * (depth + 1)) == 2 * depth + 1
     assert right.accepts("x" * depth + "y")
+
+
+def test_recognizer_ends_with_its_last_reference(probe: Probe, vocab: Vocab) -> None:
+    """Those that were left at the end of Python ended it with a segmentation fault."""
+    store = weakref.ref(Recognizer(probe, vocab, '%%\ns: "x" ;')._store)
+    gc.collect()
+    assert store() is None
