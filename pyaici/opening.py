@@ -81,7 +81,11 @@ def open_engine(
 
 
 def find_model(model: str | Path | None, kind: EngineKind) -> Path:
-    """Returns the path of a model, see `open_engine`, for an engine of this kind. Raises as it does."""
+    """Returns the path of a model, see `open_engine`, for an engine of this kind. Raises as it does.
+
+    First checks that the engine's packages are installed, before it downloads anything.
+    """
+    _check_packages(kind)
     if model is None:
         from pyaici.models import default_gguf_path, default_model_path
 
@@ -91,7 +95,6 @@ def find_model(model: str | Path | None, kind: EngineKind) -> Path:
 
         return check_file(model)
     if not Path(model).is_dir() and _HUB_NAME.fullmatch(str(model)):
-        _check_packages(kind)  # huggingface_hub comes with each of these engines
         return _from_hub(str(model))
     return check_folder(str(model))
 
@@ -101,11 +104,11 @@ def load_engine(
 ) -> BatchingEngine | VllmEngine:
     """Loads the model at `path` into an engine; takes seconds to minutes.
 
-    `runtime`: used by the engine alone, connected to the aicirt at `socket`. Raises as `open_engine` does.
+    `path`: from `find_model`. `runtime`: used by the engine alone, connected to the aicirt at `socket`.
+    Raises as `open_engine` does.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # otherwise OpenMP's idle threads take processor time
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded from here on
-    _check_packages(kind)
     if kind == "llama":
         from pyaici.engines.llama.engine import LlamaEngine
         from pyaici.engines.llama.library import load_library
@@ -166,5 +169,5 @@ def _from_hub(name: str) -> Path:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{name} is not a folder, and cannot be downloaded from the Hugging Face Hub: {reason}; download "
-            "a model and pass its folder: --model FOLDER"
+            "a model and pass its folder"
         ) from None

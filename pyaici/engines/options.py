@@ -375,7 +375,8 @@ def naming_trust_option(folder: Path) -> Iterator[None]:
         if "trust_remote_code" not in str(error):
             raise
         raise ValueError(
-            f"loading {folder} would run Python files of the model: add --trust-remote-code if you trust them"
+            f"loading {folder} would run Python files of the model: add --trust-remote-code (in Python: "
+            "trust_remote_code=True) if you trust them"
         ) from None
 
 
@@ -384,9 +385,9 @@ def check_folder(path: str | Path) -> Path:
     folder = Path(path)
     if not folder.exists():
         raise ValueError(
-            f"--model: there is no file or folder {folder}; give a GGUF file or the folder of a Transformers "
-            "model (aici serve also takes its name on the Hugging Face Hub, OWNER/NAME), or leave --model "
-            "out for the default model"
+            f"there is no file or folder {folder}; give a GGUF file or the folder of a Transformers model "
+            "(aici serve and open_engine also take its name on the Hugging Face Hub, OWNER/NAME), or none "
+            "for the default"
         )
     if not (folder / "config.json").is_file():
         raise ValueError(

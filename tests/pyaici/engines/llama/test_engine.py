@@ -119,7 +119,7 @@ def test_too_many_sequences_and_too_little_room_are_refused(tiny: LlamaModel) ->
     with LlamaEngine(tiny, cache_tokens=1024) as engine:
         with pytest.raises(ValueError, match=r"needs 300 sequences .*at most 256"):
             engine.add(Request([BOS], n=300, max_tokens=1))
-        with pytest.raises(ValueError, match="do not fit into the key-value cache"):
+        with pytest.raises(ValueError, match="cannot fit into the key-value cache"):
             engine.add(Request([BOS], n=100, max_tokens=200))
         results = engine.run([Request([BOS, i], max_tokens=200) for i in range(12)])
         assert len(results) == 12 and all(result.error is None for result in results)
@@ -146,9 +146,9 @@ def test_program_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     for arguments, words in (
         (["--model", str(tmp_path / "no.gguf")], "there is no file"),
-        (["--model", str(tmp_path)], "has no GGUF file; for a Transformers model add --engine hf"),
+        (["--model", str(tmp_path)], "has no GGUF file; for a Transformers model, choose the engine hf"),
         (["--threads", "0"], "--threads is 0"),
-        (["--llama-library", str(tmp_path / "lib.so")], "there is no file"),
+        (["--llama-library", str(tmp_path / "lib.so")], "there is no llama.cpp library"),
     ):
         assert main([*arguments, "--prompt", "x"]) == 1
         assert words in capsys.readouterr().err
