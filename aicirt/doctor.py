@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import RuntimeFailure, SpaceError
+from aicirt.contract.errors import RuntimeFailure, SpaceError, counted
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.modules.store import default_directory
@@ -166,7 +166,8 @@ def processors() -> Finding:
     """Checks that there is a processor for the engine and one for a worker."""
     allowed, quota, usable = len(os.sched_getaffinity(0)), cgroup_quota(), usable_cpus()
     found = f"{allowed} allowed" + (f", a quota of {quota:g}" if quota < allowed else "")
-    found += f": {default_worker_count()} workers; {pace():g} times the CPU time of the reference machine"
+    workers = counted(default_worker_count(), "worker")
+    found += f": {workers}; {pace():g} times the CPU time of the reference machine"
     if usable < 2:
         cost = "engine and worker share one processor: masks are not computed while the model runs"
         return Finding(

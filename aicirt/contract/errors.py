@@ -29,6 +29,11 @@ class AiciError(Exception):
         return [self.code, self.message, self.detail]
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun, which is regular: "1 token", "2 tokens"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 # -- a module is refused ------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import RuntimeFailure, WorkerDiedError
+from aicirt.contract.errors import RuntimeFailure, WorkerDiedError, counted
 from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.modules.store import ModuleStore
@@ -109,7 +109,7 @@ class Supervisor:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if ready.done():
                 ready.result()
-                _log.info("listening on %s with %d workers", self._path, self._num_workers)
+                _log.info("listening on %s with %s", self._path, counted(self._num_workers, "worker"))
                 if ready_fd is not None:
                     os.write(ready_fd, b"ready\n")
                     os.close(ready_fd)

@@ -13,7 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError
+from aicirt.contract.errors import (
+    AiciError,
+    ProtocolError,
+    RuntimeFailure,
+    SpaceError,
+    WorkerDiedError,
+    counted,
+)
 from aicirt.contract.messages import Call
 from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
@@ -99,7 +106,7 @@ class _Output:
 
     def _report(self) -> None:
         if self._omitted:
-            _log.warning("%s wrote %d more bytes, which are left out here", self._name, self._omitted)
+            _log.warning("%s wrote more: %s left out", self._name, counted(self._omitted, "byte"))
             self._omitted = 0
 
     def close(self) -> None:

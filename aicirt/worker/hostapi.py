@@ -30,6 +30,7 @@ from aicirt.contract.errors import (
     ResultError,
     TimeLimitError,
     VocabularyError,
+    counted,
 )
 from aicirt.settings import RequestLimits
 from aicirt.system.files import Descriptor
@@ -93,7 +94,7 @@ class Log:
         """Returns and removes all text since the last call; replaces bytes that are not UTF-8."""
         text = self._data.decode("utf-8", "replace")
         if self._dropped:
-            text += f"\n[{self._dropped} bytes of output dropped: over the limit of {self._why}]\n"
+            text += f"\n[{counted(self._dropped, 'byte')} of output dropped: over the limit of {self._why}]\n"
         self.clear()
         return text
 

@@ -39,7 +39,7 @@ from aicirt.contract.abi import (
     SPLICE,
     STOP,
 )
-from aicirt.contract.errors import CapabilityError, EmptyMaskError, ResultError
+from aicirt.contract.errors import CapabilityError, EmptyMaskError, ResultError, counted
 from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.hostapi import capability, context_of
 
@@ -266,7 +266,7 @@ class RowWriter:
             raise CapabilityError("this engine does not support forced tokens (AICI_CAP_FF_TOKENS)")
         if backtrack > length:
             raise ResultError(
-                f"aici_mid_result: backtrack is {backtrack}, but the sequence has {length} tokens"
+                f"aici_mid_result: backtrack is {backtrack}, but the sequence has {counted(length, 'token')}"
             )
         limit = context_of(instance).limits.max_ff_tokens
         if count > limit:

@@ -32,6 +32,7 @@ from aicirt.contract.errors import (
     ProtocolError,
     ResultError,
     TimeLimitError,
+    counted,
 )
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.hostapi import GuestContext
@@ -173,7 +174,7 @@ class Sequence:
         _, tokens, backtrack, sampled, logprob, mass, top, _ = op
         count = len(tokens)
         if backtrack > self.length:
-            raise ResultError(f"{backtrack} tokens were removed from a sequence of {self.length} tokens")
+            raise ResultError(f"a step removes {backtrack} of the sequence's {counted(self.length, 'token')}")
         self.length += count - backtrack
         self.changed = count > 0 or backtrack > 0
         self.step = step = self.step + 1

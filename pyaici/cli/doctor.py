@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aicirt.contract.errors import counted
 from aicirt.system.terminal import printable, show
 from pyaici.cli.command import add_command
 
@@ -143,5 +144,6 @@ def _daemon(path: Path) -> Finding:
         cost = "programs that use this socket do not work"
         return Finding("aicirt", State.NOTE, str(error), cost, f"aici runtime --socket {path}")
     others = len(health["clients"]) - 1
-    found = f"pid {health['pid']}, {len(health['workers'])} workers, {others} other clients"
+    workers = counted(len(health["workers"]), "worker")
+    found = f"pid {health['pid']}, {workers}, {counted(others, 'other client')}"
     return Finding("aicirt", State.OK, found)

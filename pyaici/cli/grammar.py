@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import AiciError, ControllerError
+from aicirt.contract.errors import AiciError, ControllerError, counted
 from aicirt.system.terminal import show
 from pyaici.bundled import find_controller, find_grammar
 from pyaici.cli.command import add_command
@@ -226,7 +226,7 @@ def _shown(place: Place) -> str:
     shown = [_byte(a) if a == b else f"{_byte(a)} to {_byte(b)}" for a, b in ranges]
     most = 12
     if len(shown) > most:
-        shown = [*shown[:most], f"{len(shown) - most} others"]
+        shown = [*shown[:most], counted(len(shown) - most, "other")]
     if place.may_end:
         shown.append("the end")
     return ", ".join(shown) or "nothing"

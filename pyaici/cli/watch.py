@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import AiciError, counted
 from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 
@@ -90,8 +90,8 @@ def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
     seconds = health["time"] - before["time"] if before else 0.0
     older = {process["pid"]: process for process in _processes(before)} if before else {}
     lines = [
-        f"aicirt {health['pid']}: {health['modules']} modules, {len(health['clients'])} clients, "
-        f"{health['restarts']} workers replaced",
+        f"aicirt {health['pid']}: {counted(health['modules'], 'module')}, "
+        f"{counted(len(health['clients']), 'client')}, {counted(health['restarts'], 'worker')} replaced",
         *_templates(health),
         "",
         f"{'process':<12} {'pid':>8} {'cpu %':>6} {'busy %':>6} {'MB':>6} {'guests':>6} "

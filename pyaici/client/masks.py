@@ -56,7 +56,9 @@ def apply_masks(
     token that `logits` does not have.
     """
     if logits.ndim != 2 or logits.shape[0] != len(rows):
-        raise ValueError(f"logits have shape {tuple(logits.shape)}; {len(rows)} rows need [{len(rows)}, N]")
+        raise ValueError(
+            f"logits have shape {tuple(logits.shape)} instead of [{len(rows)}, N], for as many rows"
+        )
     num_logits = logits.shape[1]
     for row in rows:
         if row is not None:

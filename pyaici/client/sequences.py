@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
-from aicirt.contract.errors import ClosedError, RuntimeFailure, UnknownSequenceError
+from aicirt.contract.errors import ClosedError, RuntimeFailure, UnknownSequenceError, counted
 from aicirt.contract.messages import FREE, LINK_NUMBERS, Free, StepInput
 from aicirt.ipc.segment import Layout
 from pyaici.client.channel import Channel, Copy, Patience
@@ -331,6 +331,6 @@ class Links:
             if number not in used:
                 return number
         raise RuntimeFailure(
-            f"this client has sequences in {len(used)} workers, which is the limit; free the sequences of "
-            "workers that have ended"
+            f"this client has sequences in {counted(len(used), 'worker')}, which is the limit; free the "
+            "sequences of workers that have ended"
         )

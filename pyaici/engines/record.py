@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import SpaceError
+from aicirt.contract.errors import SpaceError, counted
 from pyaici.engines.engine import (
     MAX_LOG_BYTES,
     BackTracked,
@@ -142,7 +142,7 @@ class KeptLog:
         """Returns the kept output by sequence, each after a line with the number of dropped characters."""
         pieces: defaultdict[int, list[str]] = defaultdict(list)
         for seq, dropped in self._dropped.items():
-            pieces[seq].append(f"... {dropped} characters of earlier output were dropped\n")
+            pieces[seq].append(f"... dropped {counted(dropped, 'character')} of earlier output\n")
         for seq, text in self._pieces:
             pieces[seq].append(text)
         return {seq: "".join(texts) for seq, texts in pieces.items()}

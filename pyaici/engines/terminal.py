@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from aicirt.contract.errors import counted
 from aicirt.system.terminal import describe_error, printable
 from pyaici.engines.engine import (
     BackTracked,
@@ -209,8 +210,9 @@ class Terminal:
         """Prints the counts and rates, then `more`."""
         rate = (counts.sampled + counts.forced) / max(seconds, 1e-9)
         self._console.print(
-            f"{counts.sampled} tokens sampled, {counts.forced} forced, {counts.backtracked} removed, "
-            f"{counts.forks} forks in {counts.steps} steps and {seconds:.2f} s ({rate:.1f} tokens/s)",
+            f"{counted(counts.sampled, 'token')} sampled, {counts.forced} forced, "
+            f"{counts.backtracked} removed, {counted(counts.forks, 'fork')} in "
+            f"{counted(counts.steps, 'step')} and {seconds:.2f} s ({rate:.1f} tokens/s)",
             *more,
             sep="\n",
         )
@@ -266,6 +268,6 @@ class Terminal:
     def _log(self, transcript: Transcript) -> Text:
         lines = printable(transcript.log).splitlines()
         before = transcript.log_lines_dropped + max(0, len(lines) - _LOG_LINES)
-        skipped = [f"... {before} earlier lines"] if before else []
+        skipped = [f"... {counted(before, 'earlier line')}"] if before else []
         shown = "\n".join(f"  | {line}" for line in [*skipped, *lines[-_LOG_LINES:]])
         return Text(shown, style="yellow")

@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Sequence
 
+from aicirt.contract.errors import counted
 from pyaici.recording.recording import Event, Forked, Recording, Sampled, Spliced, Suspended
 
 #: lines shown around a difference
@@ -42,7 +43,7 @@ def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[s
             lines.append(f"  at temperature {event.temperature:g}")
         return lines
     if isinstance(event, Spliced):
-        removed = [f"removed {event.backtrack} tokens"] if event.backtrack else []
+        removed = [f"removed {counted(event.backtrack, 'token')}"] if event.backtrack else []
         if not event.tokens and removed:
             return removed
         which = f" {event.tokens}" if ids else ""

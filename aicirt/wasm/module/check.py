@@ -16,7 +16,7 @@ from aicirt.contract.abi import (
     FuncType,
     known_imports,
 )
-from aicirt.contract.errors import ModuleError
+from aicirt.contract.errors import ModuleError, counted
 from aicirt.settings import WASM_PAGE, Limits
 from aicirt.wasm.module.checkpoints import TABLE_MUTATORS, scan
 from aicirt.wasm.module.reader import NUMERIC, Export, Import, ModuleShape, inspect
@@ -51,7 +51,7 @@ class ModuleReport:
     def require(self) -> None:
         """Raises `ModuleError` with all reasons, if any."""
         if self.reasons:
-            more = f" (and {len(self.reasons) - 1} more reasons)" if len(self.reasons) > 1 else ""
+            more = f" (and {counted(len(self.reasons) - 1, 'more reason')})" if len(self.reasons) > 1 else ""
             raise ModuleError(f"the module is refused: {self.reasons[0]}{more}", reasons=self.reasons)
 
 

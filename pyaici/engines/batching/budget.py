@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aicirt.contract.errors import counted
+
 
 @dataclass(eq=False, slots=True)
 class Claim:
@@ -37,9 +39,9 @@ class Budget:
             )
         if self.limit is not None and sequences * tokens > self.limit:
             raise ValueError(
-                f"{sequences} sequences of up to {tokens} tokens do not fit into the key-value cache, which "
-                f"is limited to {self.limit} tokens: request fewer sequences (a search needs two for each "
-                "beam), or lower max_tokens"
+                f"{counted(sequences, 'sequence')} of up to {tokens} tokens cannot fit into the key-value "
+                f"cache, which is limited to {self.limit} tokens: request fewer sequences (a search needs "
+                "two for each beam), or lower max_tokens"
             )
 
     def claim(self, sequences: int, tokens: int) -> Claim | None:

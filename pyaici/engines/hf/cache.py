@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from aicirt.contract.errors import SpaceError
+from aicirt.contract.errors import SpaceError, counted
 from aicirt.system.resources import free_bytes
 from pyaici.engines.batching.model import Slot
 
@@ -324,8 +324,8 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
             if not _memory_is_short(error):
                 raise
             raise SpaceError(
-                f"there is not enough memory for a key-value cache of {num_slots} sequences of {capacity} "
-                "tokens"
+                f"there is not enough memory for a key-value cache of {counted(num_slots, 'sequence')} of "
+                f"{capacity} tokens"
             ) from error
         finally:
             # layers are resized one at a time, so that only one tensor exists twice at any moment. If some
@@ -342,8 +342,8 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
             return num_slots, capacity
         if slots * tokens > self.limit:
             raise SpaceError(
-                f"{slots} sequences of up to {tokens} tokens do not fit into the key-value cache, which is "
-                f"limited to {self.limit} tokens"
+                f"{counted(slots, 'sequence')} of up to {tokens} tokens cannot fit into the key-value cache, "
+                f"which is limited to {self.limit} tokens"
             )
         # one dimension grows at the cost of the other
         num_slots = slots if tokens > self.capacity else min(num_slots, self.limit // tokens)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import LogitsProcessor
 
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import AiciError, counted
 from pyaici.client.masks import apply_masks
 from pyaici.engines.controlled_rows import ControlledRows
 
@@ -81,7 +81,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         """
         if len(input_ids) != self._num_rows:
             raise ValueError(
-                f"generate runs {len(input_ids)} rows, but there were {self._num_rows} prompts; "
+                f"generate runs {counted(len(input_ids), 'row')} for {counted(self._num_rows, 'prompt')}; "
                 "for beam search and several sequences per prompt use HfEngine"
             )
         if not self._first:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
+from aicirt.contract.errors import counted
 from pyaici.server.http.access import network_of
 from pyaici.server.http.errors import ApiError, busy, too_many
 
@@ -48,7 +49,7 @@ class Connections:
         settings, network = self.settings, connection.network
         held = len(self._open.get(network, ()))
         if held >= settings.max_connections_each and not self._is_proxy(connection.address):
-            raise too_many(f"{held} connections from {network} are open: close or reuse some")
+            raise too_many(f"{network} has {counted(held, 'open connection')}: close or reuse some")
         if self._count >= settings.max_connections and not self._evict(held):
             raise busy(f"all {self._count} connections are in use: try again later")
         self._open.setdefault(network, set()).add(connection)

@@ -10,6 +10,7 @@ from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from aicirt.contract.errors import counted
 from aicirt.system.turns import Turns
 from pyaici.server.http.errors import busy, too_many
 
@@ -57,10 +58,10 @@ class WaitingLimits:
         own, total = self._waiting[caller], len(self)
         if own >= self._each:
             raise too_many(
-                f"{own} of your requests are waiting already: try again when some have been answered"
+                f"you have {counted(own, 'waiting request')} already: try again when some have been answered"
             )
         if total >= self._most:
-            raise busy(f"{total} requests are waiting already: try again later")
+            raise busy(f"there are {counted(total, 'waiting request')} already: try again later")
         self._waiting[caller] += 1
         try:
             yield

@@ -113,7 +113,7 @@ def test_the_log_takes_a_limited_part_of_endless_output(
     log = capsys.readouterr().err
     assert 60_000 < len(log) < 200_000
     assert "\\x1b[31mred\n" in log and "\x1b" not in log
-    (omitted,) = re.findall(r"worker 0 wrote (\d+) more bytes, which are left out here", caplog.text)
+    (omitted,) = re.findall(r"worker 0 wrote more: (\d+) bytes left out", caplog.text)
     assert int(omitted) > 1_000_000
 
 

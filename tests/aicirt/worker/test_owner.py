@@ -60,7 +60,7 @@ def test_message_about_dropped_output_names_the_limit() -> None:
     one, two = Log(40, owner), Log(40, owner)
     one.write(b"x" * 41)
     two.write(b"y" * 11)
-    assert one.take().endswith("\n[1 bytes of output dropped: over the limit of 40 per step]\n")
+    assert one.take().endswith("\n[1 byte of output dropped: over the limit of 40 per step]\n")
     assert two.take().endswith("over the limit of 50 for all waiting output of owner 'o']\n")
 
 

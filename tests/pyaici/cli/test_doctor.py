@@ -38,7 +38,7 @@ def test_findings_are_printed_as_text_and_as_json(
 def test_doctor_asks_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with Daemon(workers=1) as daemon:
         assert main(["doctor", "--socket", str(daemon.socket_path)]) == 0
-        assert f"pid {daemon.pid}, 1 workers, 0 other clients" in capsys.readouterr().out
+        assert f"pid {daemon.pid}, 1 worker, 0 other clients" in capsys.readouterr().out
     assert main(["doctor", "--socket", str(tmp_path / "none.sock")]) == 0
     assert "no aicirt listens on" in capsys.readouterr().out
 

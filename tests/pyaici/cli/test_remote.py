@@ -151,7 +151,7 @@ def test_run_sends_the_options_and_prints_the_result(capsys: pytest.CaptureFixtu
     }
     shown = capsys.readouterr().out
     assert "#0 (ended: eos)\nWell?yes\n" in shown
-    assert "1 tokens sampled, 0 forced, 0 removed, 0 forks in 1 steps and 1.50 s" in shown
+    assert "1 token sampled, 0 forced, 0 removed, 0 forks in 1 step and 1.50 s" in shown
     assert "prompt: 2 tokens; first token after 0.50 s" in shown
 
 
@@ -179,7 +179,7 @@ def test_failed_fork_gives_exit_status_1(capsys: pytest.CaptureFixture[str]) -> 
 def test_broken_stream_shows_the_received_text(capsys: pytest.CaptureFixture[str]) -> None:
     status, _ = run([(200, stream(HEADER, STEP))], "none", "--prompt", "x")
     output = capsys.readouterr()
-    assert status == 1 and "Well?yes" in output.out and "1 tokens sampled" in output.out
+    assert status == 1 and "Well?yes" in output.out and "1 token sampled" in output.out
     assert "ended the stream before the run was finished" in output.err
     unfinished = stream(HEADER, STEP, {**END, "forks": []}, "[DONE]")
     assert run([(200, unfinished)], "none", "--prompt", "x")[0] == 1

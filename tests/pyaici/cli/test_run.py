@@ -79,7 +79,7 @@ def test_run_finds_the_tag_and_the_id_of_an_upload(
     module = capsys.readouterr().out.split()[0]
     for name in (tag, module, module[:16]):
         assert main(["run", name, "--arg", "splice 1", "--prompt", "Hi", *place, *model]) == 0
-        assert "1 tokens sampled" in capsys.readouterr().out
+        assert "1 token sampled" in capsys.readouterr().out
     assert main(["run", "yesno", "--prompt", "Hi", *place, *model]) == 0
 
 

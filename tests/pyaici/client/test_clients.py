@@ -113,7 +113,7 @@ def test_a_link_without_a_free_number_is_refused(two_workers: Player) -> None:
     player = two_workers
     player.runtime._links.numbers = itertools.repeat(5)
     seq = player.start("ok")
-    with pytest.raises(RuntimeFailure, match="sequences in 1 workers"):
+    with pytest.raises(RuntimeFailure, match="sequences in 1 worker,"):
         player.start("ok")
     assert player.mid(seq).verb == Verb.SAMPLE
 

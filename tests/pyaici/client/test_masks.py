@@ -201,7 +201,7 @@ def test_only_the_given_view_of_the_logits_is_written() -> None:
 
 def test_invalid_rows_are_refused_before_anything_is_written() -> None:
     got = torch.zeros(1, 8)
-    with pytest.raises(ValueError, match="2 rows"):
+    with pytest.raises(ValueError, match=r"shape \(1, 8\) instead of \[2, N\]"):
         apply_masks(got, [None, None])
     with pytest.raises(ValueError, match="token 8"):
         apply_masks(got, [Row(RowKind.TOKEN, token=8)])

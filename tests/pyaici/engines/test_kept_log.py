@@ -13,7 +13,7 @@ def test_newest_output_is_kept() -> None:
         log.append(number % 2, f"{number:9}\n")
     first, *lines = log.texts()[1].splitlines()
     assert lines[-1].strip() == "999" and len(lines) < 100
-    assert first == f"... {10 * (500 - len(lines))} characters of earlier output were dropped"
+    assert first == f"... dropped {10 * (500 - len(lines))} characters of earlier output"
 
 
 def test_small_logs_are_complete_and_separate() -> None:
@@ -36,4 +36,4 @@ def test_wide_characters_and_small_pieces_count_by_their_bytes() -> None:
 def test_a_limit_of_zero_keeps_nothing() -> None:
     log = KeptLog(0)
     log.append(1, "abc")
-    assert log.texts() == {1: "... 3 characters of earlier output were dropped\n"}
+    assert log.texts() == {1: "... dropped 3 characters of earlier output\n"}

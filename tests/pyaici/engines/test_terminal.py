@@ -128,7 +128,7 @@ def test_long_prompts_and_logs_are_cut() -> None:
 
 def test_the_summary_has_the_time_of_each_phase() -> None:
     text = shown(EVENTS, terminal=False, summary=True)
-    assert "5 tokens sampled, 7 forced, 3 removed, 1 forks in 2 steps and 2.00 s (6.0 tokens/s)" in text
+    assert "5 tokens sampled, 7 forced, 3 removed, 1 fork in 2 steps and 2.00 s (6.0 tokens/s)" in text
     header, medians, means = text.splitlines()[-3:]
     assert (
         " ".join(header.split()) == "ms per step post pre wait forward mid wait mask sample added by control"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import AiciError, counted
 from pyaici.cpc import (
     Certificate,
     Cover,
@@ -298,7 +298,7 @@ class Covers:
                 return Cover(tuple(tokens), text), certificate
             if trials >= request.max_trials:
                 break
-        raise DeadPrefixError(f"A(i)=∅: no text began with the prefix in {trials} trials")
+        raise DeadPrefixError(f"A(i)=∅: no text began with the prefix in {counted(trials, 'trial')}")
 
     async def _attempt(self, job: Job, prefix: bytes) -> tuple[list[int], dict[str, Any]]:
         """Returns one sequence's tokens up to where the prefix is covered, and the controller's report."""

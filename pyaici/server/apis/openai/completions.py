@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from aicirt.contract.errors import counted
 from pyaici.server.answers.stops import StopFinder
 from pyaici.server.answers.text import TextDelta, TextToken, answer_deltas
 from pyaici.server.apis.answers import in_pieces, send
@@ -54,8 +55,8 @@ class _Completion:
         number = len(body.prompts)
         if number * count > service.settings.max_streams:
             raise bad_request(
-                f"{number} prompts with {count} answers each are {number * count} sequences; "
-                f"this server generates at most {service.settings.max_streams} at a time",
+                f"{counted(number, 'prompt')} with {counted(count, 'answer')} each are "
+                f"{number * count} sequences; at most {service.settings.max_streams} are allowed at a time",
                 "n",
             )
         special = body.add_special_tokens is not False

@@ -100,7 +100,7 @@ def test_requests_that_can_never_fit_are_refused(
     bounded: BatchingEngine, model: Any, long_model: Any, vocabulary: Vocabulary
 ) -> None:
     for request in (Request(PROMPT, n=5, max_tokens=300), Request(PROMPT, beams=3, max_tokens=300)):
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match="cannot fit"):
             bounded.add(request)
     assert not bounded.busy
     assert len(bounded.run([Request(PROMPT, n=4, max_tokens=300, sampling=Sampling(1.0))])) == 4

@@ -205,7 +205,7 @@ def test_a_failed_allocation_changes_nothing() -> None:
     for layer, one in enumerate(states):
         cache.update(one, one, layer)
     slot.length = 1
-    with pytest.raises(SpaceError, match="cache of 1 sequences of 16777216 tokens"):
+    with pytest.raises(SpaceError, match="cache of 1 sequence of 16777216 tokens"):
         cache.place_rows([slot], [1 << 23], CPU)
     assert (cache.num_slots, cache.capacity) == (1, 1)
     # a smaller allocation works, and the contents are kept

@@ -131,7 +131,7 @@ def test_logs_are_kept_by_row(model: Any) -> None:
 
 
 def test_beam_search_is_refused(model: Any) -> None:
-    with pytest.raises(ValueError, match="2 rows, but there were 1 prompts"):
+    with pytest.raises(ValueError, match="2 rows for 1 prompt;"):
         run(model, [Script(anything())], num_beams=2)
 
 

@@ -33,10 +33,10 @@ def test_completion_waits_for_its_turn() -> None:
                 waiting = asyncio.create_task(_complete(service, covers))
                 while not len(service.waiting_room):
                     await asyncio.sleep(0.01)
-                with pytest.raises(ApiError, match="waiting already") as refused:
+                with pytest.raises(ApiError, match="waiting request") as refused:
                     await _complete(service, covers)
                 assert refused.value.status == 503
-                with pytest.raises(ApiError, match="waiting already"):
+                with pytest.raises(ApiError, match="waiting request"):
                     async with service.run(job(3)):
                         pass
                 assert service.model.engine.stats.steps == 0 and not waiting.done()
