@@ -69,13 +69,14 @@ class Runtime:
         """Connects to the daemon at `socket` (default: $AICI_SOCKET), or starts a private one.
 
         `workers`, `limits` (names as in ``aici runtime --help``) and `store` configure a private daemon. With
-        a `store`, $AICI_SOCKET is ignored.
+        any of them, $AICI_SOCKET is ignored.
         `num_rows` bounds the live sequences per worker: each needs two mask rows, and three after an
         abandoned step. `owner`: the owner for whom this client works. Owners of a shared daemon have separate
         tags, snapshots and limits. A client for many users passes `owner` to the methods that take it, which
         overrides this one.
         """
-        path = socket or (os.environ.get("AICI_SOCKET") if store is None else None)
+        shared = workers is None and limits is None and store is None
+        path = socket or (os.environ.get("AICI_SOCKET") if shared else None)
         self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)
         try:
             self._control = Control(Path(path) if path else self._require_daemon().socket_path, owner)

@@ -21,6 +21,7 @@ from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, Un
 from aicirt.contract.messages import StepInput
 from pyaici.client import step as client_step
 from pyaici.client.capabilities import MASK_ONLY
+from pyaici.client.daemon import Daemon
 from pyaici.client.results import MidResult
 from pyaici.client.step import Step
 from pyaici.testing import Playground, Transcript, Wish, small_vocabulary
@@ -323,3 +324,13 @@ def test_module_needs_neither_torch_nor_an_extra() -> None:
     code = f"import pyaici.testing, sys; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_playground_has_its_own_limits_beside_a_shared_daemon(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With $AICI_SOCKET it used the daemon there, and ignored its limits."""
+    with Daemon(workers=1) as daemon:
+        monkeypatch.setenv("AICI_SOCKET", str(daemon.socket_path))
+        with Playground(limits={"log_bytes": 40}) as playground:
+            assert playground.runtime.health()["pid"] != daemon.pid
