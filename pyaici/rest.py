@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
 
 from aicirt.contract.errors import AiciError
+from aicirt.system.files import Closing
 
 #: a run may wait for its turn, and for its controller to be compiled
 _TIMEOUT = httpx2.Timeout(600, connect=10)
@@ -32,7 +32,7 @@ class ServerError(AiciError):
         self.reason = reason
 
 
-class RestClient:
+class RestClient(Closing):
     """Talks to one server. Use as a context manager; every method raises ServerError.
 
     ::
@@ -122,14 +122,6 @@ class RestClient:
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:

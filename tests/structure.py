@@ -94,8 +94,8 @@ MATRIX = {
         "pyaici.engines.vllm pyaici.models"
     ),
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
-    "pyaici.rest": "aicirt.contract",
-    "pyaici.scripting": "aicirt.contract pyaici.bundled pyaici.client pyaici.recording",
+    "pyaici.rest": "aicirt.contract aicirt.system",
+    "pyaici.scripting": "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording",
     "pyaici.server": "",
     "pyaici.server.answers": "pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.service",
     "pyaici.server.apis": (
@@ -153,8 +153,8 @@ MATRIX = {
     ),
     "pyaici.server.settings": "aicirt.contract",
     "pyaici.testing": (
-        "aicirt.contract aicirt.vocab pyaici.bundled pyaici.client pyaici.engines pyaici.engines.batching "
-        "pyaici.recording pyaici.scripting pyaici.tokens"
+        "aicirt.contract aicirt.system aicirt.vocab pyaici.bundled pyaici.client pyaici.engines "
+        "pyaici.engines.batching pyaici.recording pyaici.scripting pyaici.tokens"
     ),
     "pyaici.tokens": "aicirt.contract aicirt.vocab",
     "pyaici.toolchain": "",

@@ -17,9 +17,9 @@ from aicirt.contract.modules import ModuleInfo
 from aicirt.contract.owners import DEFAULT_OWNER, is_one_person, to_evict
 from aicirt.modules.store import FairTurns, ModuleStore
 from aicirt.settings import WorkerSettings
-from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file
+from aicirt.supervisor.vocabularies import RegisteredVocabulary
 from aicirt.supervisor.workers import WorkerProcess
-from aicirt.system.files import Descriptor
+from aicirt.system.files import Descriptor, sealed_bytes
 from aicirt.system.logs import fields
 
 _log = logging.getLogger("aicirt.supervisor")
@@ -258,7 +258,7 @@ class Templates:
             "owner": owner,
         }
         # a memory file, since an argument may be larger than the socket's buffer
-        argument = Descriptor(sealed_file("aici-argument", arg))
+        argument = Descriptor(sealed_bytes("aici-argument", arg))
         async with self._turns(owner, len(arg)) as spent:
             builder = self._builder(owner)
             await self.ensure_vocabulary(builder, vocabulary)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import itertools
-import os
 import struct
 import time
 from collections import Counter, OrderedDict
@@ -16,11 +14,9 @@ from typing import Any
 from aicirt.contract.errors import OwnerLimitError, SpaceError, VocabularyError
 from aicirt.modules.store import FairTurns
 from aicirt.settings import DaemonSettings
-from aicirt.system.files import Descriptor
+from aicirt.system.files import Descriptor, sealed_bytes
 from aicirt.system.threads import Result, in_thread
 from aicirt.vocab.image import build_image, fingerprint_of
-
-_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 @dataclass(slots=True)
@@ -143,10 +139,10 @@ class Vocabularies:
             fingerprint=fingerprint,
             owner=owner,
             vocab_size=spec["vocab_size"],
-            image=Descriptor(sealed_file(f"aici-vocabulary-{fingerprint[:8]}", image)),
+            image=Descriptor(sealed_bytes(f"aici-vocabulary-{fingerprint[:8]}", image)),
             image_bytes=len(image),
             tokenizer_kind=spec["tokenizer_kind"],
-            tokenizer=Descriptor(sealed_file(f"aici-tokenizer-{fingerprint[:8]}", tokenizer)),
+            tokenizer=Descriptor(sealed_bytes(f"aici-tokenizer-{fingerprint[:8]}", tokenizer)),
             tokenizer_bytes=len(tokenizer),
         )
         self._by_id[entry.id] = entry
@@ -223,18 +219,6 @@ class Vocabularies:
             del self._by_id[entry.id], self._by_fingerprint[entry.fingerprint]
             self._given_up(entry)
         return None
-
-
-def sealed_file(name: str, data: bytes) -> int:
-    """Returns a memory file that cannot be changed: a later write would be visible in every guest."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, len(data))
-    view = memoryview(data)
-    at = 0
-    while at < len(view):
-        at += os.pwrite(fd, view[at : at + (1 << 26)], at)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    return fd
 
 
 def _image(spec: dict[str, Any]) -> bytes:

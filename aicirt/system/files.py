@@ -8,10 +8,31 @@ import fcntl
 import os
 import stat
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from aicirt.contract.errors import RuntimeFailure
+
+
+class Closing(ABC):
+    """Something that is closed at the end of a `with` block."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends its use. Idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Descriptor:
@@ -44,6 +65,12 @@ def sealed(name: str, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> in
         return _fill(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), nbytes, ranges)
     except OSError as error:
         raise RuntimeFailure(f"a memory file of {nbytes} bytes cannot be created: {error}") from None
+
+
+def sealed_bytes(name: str, data: bytes) -> int:
+    """Does the same as `sealed`, for a file of `data`."""
+    address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+    return sealed(name, len(data), [(address, 0, len(data))])
 
 
 def _fill(fd: int, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> int:

@@ -32,7 +32,7 @@ from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import WorkerConfig
-from aicirt.supervisor.vocabularies import sealed_file
+from aicirt.system.files import sealed_bytes
 from aicirt.vocab.image import build_image
 from aicirt.wasm import Export, Linker, Program, Ticker, WasmEngine, host_functions
 from aicirt.wasm.fiber import begin
@@ -59,7 +59,7 @@ def load_for_guests(vocabulary: Vocabulary, *, masks_only: bool = False) -> Load
     spec = vocabulary.registration()
     tokenizer, kind = spec.pop("tokenizer_data"), spec.pop("tokenizer_kind")
     image = build_image(spec.pop("tokens"), **spec)
-    image_fd, tokenizer_fd = sealed_file("bench-image", image), sealed_file("bench-tokenizer", tokenizer)
+    image_fd, tokenizer_fd = sealed_bytes("bench-image", image), sealed_bytes("bench-tokenizer", tokenizer)
     loaded = LoadedVocabulary(image_fd, len(image), tokenizer_fd, len(tokenizer), kind)
     loaded.exact &= not masks_only
     return loaded

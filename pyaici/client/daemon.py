@@ -13,13 +13,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, RuntimeTimeoutError
 from aicirt.ipc import names
 from aicirt.settings import CLOSE_SECONDS, START_SECONDS
 from aicirt.system.environment import child_environment
+from aicirt.system.files import Closing
 from aicirt.system.shortage import describe
 from aicirt.system.silence import LOOK_SECONDS, Silence
 
@@ -70,7 +70,7 @@ def start_detached(command: Sequence[str], *, stdout: Any, stderr: Any, **option
     return DetachedProcess(int(done.stdout))
 
 
-class Daemon:
+class Daemon(Closing):
     """An aicirt that belongs to this process and ends with it."""
 
     def __init__(
@@ -149,14 +149,6 @@ class Daemon:
         with contextlib.suppress(OSError):
             return self._log.read_text(errors="replace")
         return ""
-
-    def __enter__(self) -> Daemon:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Asks the daemon to end; kills it when it was silent for `CLOSE_SECONDS`."""

@@ -10,8 +10,7 @@ import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from aicirt.contract.errors import (
@@ -26,6 +25,7 @@ from aicirt.contract.errors import (
 )
 from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
 from aicirt.contract.modules import ModuleInfo, StoredScript
+from aicirt.system.files import Closing
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers, check_tag, unknown_controller
 from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
 from pyaici.client.capabilities import ALL, Capabilities
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
 
 
-class Runtime:
+class Runtime(Closing):
     """A connection to aicirt, which is started if `socket` names none.
 
     Use as a context manager, from one thread. Errors are `aicirt.contract.errors.AiciError`. After `close`,
@@ -462,14 +462,6 @@ class Runtime:
         self._close_links("the runtime has been closed")
         if self._daemon is not None:
             self._daemon.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _in_step(self, seq: int) -> bool:
         return any(step.holds(seq) for step in self._posted)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from aicirt.system.files import Closing
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.engines.sampling import Sampling as Sampling
 
@@ -315,7 +315,7 @@ class Finished(Event):
     error: AiciError | None
 
 
-class Engine(ABC):
+class Engine(Closing):
     """An inference engine whose requests may have controllers. Use it from one thread."""
 
     #: runs the controllers, and takes uploads for them; None if the engine was made without one
@@ -400,14 +400,6 @@ class Engine(ABC):
                 if on_event is not None:
                     on_event(event)
         return [result for number in numbers for result in self.results(number)]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def run_to_end(pieces: Generator[None, None, _Result]) -> _Result:

@@ -6,10 +6,10 @@ import re
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from aicirt.contract.errors import ControllerError
+from aicirt.system.files import Closing
 from pyaici.bundled import PYTHON
 from pyaici.client.runtime import Runtime
 from pyaici.recording.vocabulary import small_vocabulary
@@ -93,7 +93,7 @@ def _line_of_import(script: Script, text: str) -> int:
     return 1
 
 
-class Checker:
+class Checker(Closing):
     """Checks files, all with one runtime. Use as a context manager."""
 
     def __init__(self, store: Path | None = None) -> None:
@@ -170,11 +170,3 @@ class Checker:
     def close(self) -> None:
         """Ends the runtime."""
         self._end()
-
-    def __enter__(self) -> Checker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ControllerError
 from aicirt.contract.messages import StepInput
+from aicirt.system.files import Closing
 from aicirt.vocab.tokenizer import load_tokenizer
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.results import MidResult, PreResult, Row, StepResult
@@ -86,7 +86,7 @@ class Transcript:
 PATIENT: Final = {"step_deadline_ms": 60_000, "step_grace_ms": 60_000, "critical_saved_ms": 50}
 
 
-class Playground:
+class Playground(Closing):
     """Runs controllers in a real aicirt, with a simulated model (`Wish`). Use as a context manager.
 
     ::
@@ -165,14 +165,6 @@ class Playground:
     def close(self) -> None:
         """Ends the runtime."""
         self._end()
-
-    def __enter__(self) -> Playground:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)

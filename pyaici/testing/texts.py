@@ -9,13 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.contract.messages import StepInput
+from aicirt.system.files import Closing
 from pyaici.bundled import find_controller
 from pyaici.client.capabilities import MASK_ONLY
 from pyaici.client.masks import apply_row
@@ -51,7 +51,7 @@ class Verdict:
     place: Place
 
 
-class Texts:
+class Texts(Closing):
     """A controller with its argument in a real aicirt. Use as a context manager.
 
     ::
@@ -123,14 +123,6 @@ class Texts:
     def close(self) -> None:
         """Ends the runtime."""
         self._end()
-
-    def __enter__(self) -> Texts:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _begin(self, count: int) -> list[int]:
         return [

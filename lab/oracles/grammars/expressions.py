@@ -7,7 +7,7 @@ what is tested.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -127,6 +127,23 @@ class Repeat:
 
 Expr = Terminal | Call | Sequence | Choice | Repeat
 Grammar = dict[str, Expr]
+
+
+def sign(repeat: Repeat) -> str:
+    """Returns the sign of a repetition in most syntaxes."""
+    return {(0, 1): "?", (0, None): "*", (1, None): "+", (1, 1): ""}[repeat.least, repeat.most]
+
+
+def written(expr: Expr, terminal: Callable[[Terminal], str], times: Callable[[Repeat], str] = sign) -> str:
+    """Returns an expression in a syntax in which `terminal` and `times` write terminals and repetitions."""
+    if isinstance(expr, Call):
+        return expr.name
+    if isinstance(expr, Terminal):
+        return terminal(expr)
+    if isinstance(expr, Repeat):
+        return f"({written(expr.part, terminal, times)}){times(expr)}"
+    between = " " if isinstance(expr, Sequence) else " | "
+    return f"({between.join(written(part, terminal, times) for part in expr.parts)})"
 
 
 def terminals_of(grammar: Grammar) -> set[Terminal]:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from lab.oracles.grammars.expressions import Call, Expr, Grammar, Regex, Repeat, Sequence, Terminal
+from lab.oracles.grammars.expressions import Grammar, Regex, Repeat, Terminal, written
 
 
 def gbnf(grammar: Grammar) -> str:
-    return "\n".join(f"{name} ::= {_expr(expr)}" for name, expr in grammar.items())
+    return "\n".join(f"{name} ::= {written(expr, _terminal, _times)}" for name, expr in grammar.items())
 
 
-def _expr(expr: Expr) -> str:
-    if isinstance(expr, Call):
-        return expr.name
-    if isinstance(expr, Terminal):
-        return f'"{expr.text}"' if expr.kind == "text" else _regex(expr.regex)
-    if isinstance(expr, Repeat):
-        most = "" if expr.most is None else expr.most
-        return f"({_expr(expr.part)}){{{expr.least},{most}}}"
-    between = " " if isinstance(expr, Sequence) else " | "
-    return f"({between.join(_expr(part) for part in expr.parts)})"
+def _terminal(terminal: Terminal) -> str:
+    return f'"{terminal.text}"' if terminal.kind == "text" else _regex(terminal.regex)
+
+
+def _times(repeat: Repeat) -> str:
+    return f"{{{repeat.least},{'' if repeat.most is None else repeat.most}}}"
 
 
 def _regex(regex: Regex) -> str:

@@ -14,13 +14,13 @@ does not have:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
 from transformers import LogitsProcessor
 
 from aicirt.contract.errors import AiciError, counted
+from aicirt.system.files import Closing
 from pyaici.client.masks import apply_masks
 from pyaici.engines.controlled_rows import ControlledRows
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
 
 
-class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
+class AiciLogitsProcessor(Closing, LogitsProcessor):  # type: ignore[misc,unused-ignore]
     """Steers `model.generate` with one controller for each row of its batch.
 
     ::
@@ -102,11 +102,3 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
     def close(self) -> None:
         """Ends the remaining controllers, e.g. those of rows that reached the length limit."""
         self._lines.close()
-
-    def __enter__(self) -> AiciLogitsProcessor:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

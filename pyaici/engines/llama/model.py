@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aicirt.contract.errors import VocabularyError
+from aicirt.system.files import Closing
 from pyaici.tokens.gguf import read_gguf_header
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _MULTIPLE_POSITIONS = (8, 24, 40)
 _MOST = {"block_count": 512, "context_length": (1 << 31) - 1, "embedding_length": 1 << 20}
 
 
-class LlamaModel:
+class LlamaModel(Closing):
     """A model of llama.cpp. Close it after all engines that use it."""
 
     def __init__(self, library: Library, path: Path, *, gpu_layers: int = -1) -> None:
@@ -127,12 +128,6 @@ class LlamaModel:
             self._tokenizing.shutdown()
             self.library.model_free(self.pointer)
             self.pointer = 0
-
-    def __enter__(self) -> LlamaModel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class LlamaTokenizer:
