@@ -148,6 +148,15 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="set a limit; all limits are listed below. Repeat the option to set several. It overrides "
         "$AICI_LIMITS, which has NAME=NUMBER for several limits, with blanks between them",
     )
+    _add_log_options(parser)
+    parser.add_argument("--ready-fd", type=int, default=None, help=argparse.SUPPRESS)
+    # for a daemon that belongs to one process: the daemon ends with that process and removes this folder
+    parser.add_argument("--owner-pid", type=int, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, default=None, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -162,11 +171,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "event and, if known, worker, client, owner, module and code. The log never contains prompts, "
         "outputs, arguments, variables, or what controllers print (default: %(default)s)",
     )
-    parser.add_argument("--ready-fd", type=int, default=None, help=argparse.SUPPRESS)
-    # for a daemon that belongs to one process: the daemon ends with that process and removes this folder
-    parser.add_argument("--owner-pid", type=int, default=None, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, default=None, help=argparse.SUPPRESS)
-    return parser
 
 
 def _config(args: argparse.Namespace) -> WorkerConfig:

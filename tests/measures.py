@@ -14,12 +14,12 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 327,
-    "lines of Python": 57_683,
+    "lines of Python": 57_697,
     "files of the SDK": 131,
     "files of Python under 60 lines": 63,
     "circles of files": 0,
     "files in circles": 0,
-    "functions over 60 lines": 6,
+    "functions over 60 lines": 1,
     "names defined more than five times": 46,
     "names with MOST or LEAST": 0,
 }

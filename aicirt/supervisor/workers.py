@@ -95,7 +95,7 @@ class _Output:
         except BlockingIOError:  # the process is alive
             return True
         if self._loop.time() >= self._until:
-            self._report()
+            self._warn()
             self._until, self._room = self._loop.time() + _LOG_SECONDS, _LOG_BYTES
         kept = data[: self._room]
         self._room -= len(kept)
@@ -104,7 +104,7 @@ class _Output:
         sys.stderr.write(printable(kept.decode(errors="replace")) + end)
         return bool(data)
 
-    def _report(self) -> None:
+    def _warn(self) -> None:
         if self._omitted:
             _log.warning("%s wrote more: %s left out", self._name, counted(self._omitted, "byte"))
             self._omitted = 0
@@ -115,7 +115,7 @@ class _Output:
         if self._pause is not None:
             self._pause.cancel()
         self._pass_on()
-        self._report()
+        self._warn()
 
 
 class WorkerProcess:
@@ -166,15 +166,7 @@ class WorkerProcess:
         self._child: Child | None = None
         try:
             self.bell = Doorbell.create()
-            try:
-                if config.user is not None:
-                    names.share_semaphore(self.bell.name, config.user.gid)
-                ours, theirs = socket.socketpair()
-                # without waiting: a worker loses output that is not read in time, and its steps go on
-                output, outputs_end = map(Descriptor, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
-            except BaseException:
-                self.bell.close()
-                raise
+            ours, *theirs, output = self._connections(config)
         except (OSError, RuntimeFailure) as error:
             raise RuntimeFailure(f"{self.name} cannot be started: {describe(error)}") from error
         # limits how long a worker that reads nothing blocks the supervisor
@@ -184,8 +176,23 @@ class WorkerProcess:
         self._socket = FrameSocket(ours, _MAX_ANSWER + described)
         self._loop.add_reader(ours.fileno(), self._receive)
         self._output = _Output(self.name, output)
-        files = (Descriptor(theirs.detach()), outputs_end)
-        self._starting = self._loop.create_task(self._start(config, start, *files))
+        self._starting = self._loop.create_task(self._start(config, start, *theirs))
+
+    def _connections(self, config: WorkerConfig) -> tuple[socket.socket, Descriptor, Descriptor, Descriptor]:
+        """Returns our end of the control socket, the process's, that of its output, and our end of that.
+
+        Closes the bell after an error.
+        """
+        try:
+            if config.user is not None:
+                names.share_semaphore(self.bell.name, config.user.gid)
+            ours, theirs = socket.socketpair()
+            # without waiting: a worker loses output that is not read in time, and its steps go on
+            output, outputs_end = map(Descriptor, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
+        except BaseException:
+            self.bell.close()
+            raise
+        return ours, Descriptor(theirs.detach()), outputs_end, output
 
     async def _start(
         self, config: WorkerConfig, start: Start, control: Descriptor, output: Descriptor

@@ -56,25 +56,15 @@ def build_image(
     mask, if the model has more logits than the tokenizer has tokens. Raises VocabularyError.
     """
     size = len(tokens) if vocab_size is None else vocab_size
-    specials = _check(tokens, size, special, eos, {"bos": bos, "pad": pad, "unk": unk})
-    text = [i for i, token in enumerate(tokens) if token and i not in specials]
-    if not text:
-        raise VocabularyError("no token of this vocabulary has text")
-
+    roles = {"bos": bos, "pad": pad, "unk": unk}
+    specials = _check(tokens, size, special, eos, roles)
+    text = _with_text(tokens, specials)
     trie = build_trie(tokens, [i for i in text if len(tokens[i]) <= layout.MAX_TRIE_DEPTH])
     long_tokens = [i for i in text if len(tokens[i]) > layout.MAX_TRIE_DEPTH]
-    lengths = np.zeros(size, np.int64)
-    lengths[: len(tokens)] = np.fromiter(map(len, tokens), np.int64, len(tokens))
-    offsets = np.zeros(size + 1, np.uint32)
-    offsets[1:] = np.cumsum(lengths)
+    offsets = _offsets(tokens, size)
     data = b"".join(tokens)
-    flags = np.zeros(size, np.uint8)
-    flags[list(specials)] |= layout.SPECIAL
-    flags[list(eos)] |= layout.EOS
-    flags[len(tokens) :] |= layout.UNUSED
-    mask_words = -(-size // 32)
-    stride = -(-mask_words // 16) * 16
-    text_mask, class_masks, slice_masks = _masks(data, offsets, lengths, np.array(text), stride)
+    mask_words, stride = -(-size // 32), -(-size // 512) * 16
+    text_mask, class_masks, slice_masks = _masks(data, offsets, np.array(text), stride)
 
     sections: dict[str, NDArray[np.generic] | bytes] = {
         "nodes": trie.nodes,
@@ -83,7 +73,7 @@ def build_image(
         "text_mask": text_mask,
         "token_offsets": offsets,
         "token_bytes": data,
-        "flags": flags,
+        "flags": _flags(size, len(tokens), specials, eos),
         "eos": np.array(eos, np.uint32),
         "byte_class": byte_classes(),
         "duplicates": trie.duplicates,
@@ -105,11 +95,33 @@ def build_image(
         "max_token_len": max(len(tokens[i]) for i in text),
         "num_classes": NUM_CLASSES,
         "num_slices": len(SLICES),
-        "bos": layout.NONE if bos is None else bos,
-        "pad": layout.NONE if pad is None else pad,
-        "unk": layout.NONE if unk is None else unk,
+        **{name: layout.NONE if token is None else token for name, token in roles.items()},
     }
     return _assemble(header, sections)
+
+
+def _with_text(tokens: Sequence[bytes], specials: Collection[int]) -> list[int]:
+    text = [i for i, token in enumerate(tokens) if token and i not in specials]
+    if not text:
+        raise VocabularyError("no token of this vocabulary has text")
+    return text
+
+
+def _flags(size: int, used: int, specials: Collection[int], eos: Sequence[int]) -> NDArray[np.uint8]:
+    """Returns the flags of `size` tokens, of which the first `used` exist."""
+    flags = np.zeros(size, np.uint8)
+    flags[list(specials)] |= layout.SPECIAL
+    flags[list(eos)] |= layout.EOS
+    flags[used:] |= layout.UNUSED
+    return flags
+
+
+def _offsets(tokens: Sequence[bytes], size: int) -> NDArray[np.uint32]:
+    """Returns where each of `size` tokens begins in the joined texts, and the end; missing ones are empty."""
+    offsets = np.zeros(size + 1, np.uint32)
+    offsets[1 : len(tokens) + 1] = np.cumsum(np.fromiter(map(len, tokens), np.int64, len(tokens)))
+    offsets[len(tokens) + 1 :] = offsets[len(tokens)]
+    return offsets
 
 
 def _check(
@@ -141,7 +153,6 @@ def _check(
 def _masks(
     data: bytes,
     offsets: NDArray[np.uint32],
-    lengths: NDArray[np.int64],
     text: NDArray[np.int64],
     stride: int,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
@@ -150,10 +161,10 @@ def _masks(
     These are the mask of all text tokens, uint32 [stride]; one mask per signature bit, uint32 [32, stride];
     and one mask per slice, uint32 [slices, stride].
     """
-    starts = offsets[text].astype(np.int64)
+    starts, ends = (offsets[text + more].astype(np.int64) for more in (0, 1))
     # Special tokens lie between text tokens: only the ranges of text tokens get bits.
-    bits, _ = edge_bits(np.frombuffer(data, np.uint8), starts, lengths[text])
-    ranges = np.stack([starts, starts + lengths[text]], axis=1).reshape(-1)
+    bits, _ = edge_bits(np.frombuffer(data, np.uint8), starts, ends - starts)
+    ranges = np.stack([starts, ends], axis=1).reshape(-1)
     signatures = np.bitwise_or.reduceat(np.append(bits, np.uint32(0)), ranges)[::2]
     text_mask = _mask_of(text, stride)
     class_masks = [_mask_of(text[signatures & np.uint32(1 << c) != 0], stride) for c in range(32)]

@@ -77,7 +77,6 @@ def create_app(
             "5XX": {"description": "the server has failed or is busy"},
         },
     )
-    gate = Gate(settings)
     app.state.settings = settings
     add_handlers(app)
     openai = (completions, chat, catalog)
@@ -85,8 +84,14 @@ def create_app(
     for part in parts:
         app.include_router(part.router)
     app.state.routes = [route for part in parts for route in part.router.routes if isinstance(route, Route)]
+    _add_middleware(app, settings, metrics)
+    return app
+
+
+def _add_middleware(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> None:
+    """Adds what each request passes through; the last one comes first."""
     app.add_middleware(BodyLimit, settings=settings, uploads=frozenset({controllers.UPLOAD_PATH}))
-    app.add_middleware(Authentication, gate=gate)
+    app.add_middleware(Authentication, gate=Gate(settings))
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -97,4 +102,3 @@ def create_app(
         )
     app.add_middleware(Origins, settings=settings)
     app.add_middleware(RequestIds, metrics=metrics)
-    return app

@@ -197,29 +197,17 @@ class RequestIds:
         finally:
             if gone and not whole:  # the answer did not reach the client
                 status = _GONE
-            seconds = time.perf_counter() - start
-            route = getattr(scope.get("route"), "path", "")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._metrics.requests.labels(method, route, str(status)).inc()
-            self._metrics.request_seconds.labels(route).observe(seconds)
-            user = scope["state"].get("user")
-            name = "-" if user is None else user.name
-            known = fields(
-                request=request_id,
-                user=name,
-                method=method,
-                route=route,
-                status=status,
-                ms=round(1000 * seconds, 1),
-            )
-            # the route, not the path: what users write into paths must not be logged
-            _log.info(
-                "%s %s %s %d in %.0f ms for %s",
-                request_id,
-                method,
-                route or "-",
-                status,
-                1000 * seconds,
-                name,
-                extra=known,
-            )
+            self._log_request(scope, status, time.perf_counter() - start)
+
+    def _log_request(self, scope: Scope, status: int, seconds: float) -> None:
+        """Counts and logs a request that has ended."""
+        state = scope["state"]
+        # the route, not the path: what users write into paths must not be logged
+        route = getattr(scope.get("route"), "path", "")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.requests.labels(method, route, str(status)).inc()
+        self._metrics.request_seconds.labels(route).observe(seconds)
+        request, name, ms = state["request_id"], getattr(state.get("user"), "name", "-"), 1000 * seconds
+        known = fields(request=request, user=name, method=method, route=route, status=status, ms=round(ms, 1))
+        what = (request, method, route or "-", status, ms, name)
+        _log.info("%s %s %s %d in %.0f ms for %s", *what, extra=known)
