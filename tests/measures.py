@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 327,
-    "lines of Python": 57_697,
+    "files of Python": 326,
+    "lines of Python": 57_706,
     "files of the SDK": 131,
     "files of Python under 60 lines": 63,
     "circles of files": 0,

@@ -27,8 +27,7 @@ MATRIX = {
     "aicirt.fork_server": "aicirt.modules aicirt.sandbox aicirt.system aicirt.worker",
     "aicirt.ipc": "aicirt.contract aicirt.system",
     "aicirt.modules": (
-        "aicirt.contract aicirt.ipc aicirt.sandbox aicirt.settings aicirt.system aicirt.wasm "
-        "aicirt.wasm.module"
+        "aicirt.contract aicirt.sandbox aicirt.settings aicirt.system aicirt.wasm aicirt.wasm.module"
     ),
     "aicirt.sandbox": "",
     "aicirt.settings": "aicirt.system",
@@ -144,8 +143,7 @@ MATRIX = {
         "pyaici.toolchain"
     ),
     "pyaici.server.scheduling": (
-        "aicirt.contract aicirt.ipc aicirt.system pyaici.client pyaici.engines pyaici.server.http "
-        "pyaici.server.settings"
+        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.server.http pyaici.server.settings"
     ),
     "pyaici.server.service": (
         "aicirt.contract aicirt.system pyaici.engines pyaici.server.controller_store pyaici.server.http "

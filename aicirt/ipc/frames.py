@@ -31,29 +31,6 @@ def peer_credentials(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-class Peer:
-    """A process that is watched through a pidfd."""
-
-    __slots__ = ("_fd", "_poll", "pid")
-
-    def __init__(self, pid: int) -> None:
-        """Starts watching. Raises ProcessLookupError if there is no such process."""
-        self.pid = pid
-        self._fd = os.pidfd_open(pid)
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLIN)
-
-    def alive(self) -> bool:
-        """Returns False once the process has ended, even if it is still a zombie, or after `close`."""
-        return self._fd >= 0 and not self._poll.poll(0)
-
-    def close(self) -> None:
-        """Stops watching."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
 _LENGTH = struct.Struct("<I")
 #: room for 16 descriptors
 _ANCILLARY = socket.CMSG_SPACE(16 * 4)

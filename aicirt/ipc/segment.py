@@ -7,7 +7,6 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aicirt.contract.errors import ProtocolError, SpaceError
@@ -20,8 +19,6 @@ _LINE = 64
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 #: seals against writes (the second is F_SEAL_FUTURE_WRITE): a segment could not be used
 _READ_ONLY = fcntl.F_SEAL_WRITE | 0x10
-#: the largest generation
-_LAST = 0xFFFFFFFF
 
 
 def _aligned(n: int, to: int = _LINE) -> int:
@@ -169,70 +166,3 @@ class Segment:
             self.memory.release()
             self._map.close()
         self.file = None
-
-
-class RowPool:
-    """The worker's allocator for one kind of row."""
-
-    __slots__ = ("_first", "_free", "_kind", "_memory", "_private", "_published", "_stride", "_views")
-
-    def __init__(self, memory: memoryview, layout: Layout, *, dense: bool) -> None:
-        count = layout.num_dense if dense else layout.num_rows
-        first = layout.num_rows if dense else 0
-        start = layout.generations + 4 * first
-        self._published = memory[start : start + 4 * count].cast("I")
-        self._private = [0] * count  # the published copy is for the client's checks and is never read back
-        self._memory = memory
-        self._first = layout.dense if dense else layout.rows
-        self._stride = layout.dense_bytes if dense else layout.row_bytes
-        #: each row's bytes, from its first use on
-        self._views: list[memoryview | None] = [None] * count
-        self._free = list(range(count - 1, -1, -1))
-        self._kind = "dense" if dense else "mask"
-
-    def take(self) -> tuple[int, int, memoryview]:
-        """Takes a free row; returns (number, generation, bytes to write).
-
-        Raises SpaceError if none is left.
-        """
-        private = self._private
-        try:
-            row = self._free.pop()
-        except IndexError:
-            raise SpaceError(
-                f"all {len(private)} {self._kind} rows of this client are in use; release rows, "
-                "or request more when you attach"
-            ) from None
-        private[row] = self._published[row] = generation = private[row] + 1 & _LAST
-        return row, generation, self._views[row] or self._view(row)
-
-    def _view(self, row: int) -> memoryview:
-        start = self._first + row * self._stride
-        view = self._views[row] = self._memory[start : start + self._stride]
-        return view
-
-    def give_back(self, numbers: Sequence[int]) -> None:
-        """Frees rows; `numbers` is [row, generation, ...].
-
-        Raises ProtocolError, or ValueError for an odd number of them, if a row is not in use under that
-        generation.
-        """
-        private, published, free, count = self._private, self._published, self._free, len(self._private)
-        pairs = iter(numbers)
-        for row, generation in zip(pairs, pairs, strict=True):
-            if not 0 <= row < count:
-                raise ProtocolError(f"there is no {self._kind} row {row}")
-            if private[row] != generation or not generation & 1:
-                raise ProtocolError(f"{self._kind} row {row} is not in use under generation {generation}")
-            private[row] = published[row] = generation + 1 & _LAST
-            free.append(row)
-
-    @property
-    def free(self) -> int:
-        """Number of rows that can be taken."""
-        return len(self._free)
-
-    def release(self) -> None:
-        """Releases the memory so that its mapping can be closed."""
-        self._published.release()
-        self._views.clear()

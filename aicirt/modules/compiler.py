@@ -22,9 +22,9 @@ from typing import Any
 from aicirt import sandbox
 from aicirt.contract.errors import AiciError, CompileLimitError, RuntimeFailure
 from aicirt.contract.modules import DESCRIBED_NAMES, ModuleInfo, described_names
-from aicirt.ipc.cpu import BACKGROUND_NICE, give_way
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits
+from aicirt.system.resources import BACKGROUND_NICE, give_way
 from aicirt.system.shortage import describe
 from aicirt.system.user import become
 from aicirt.wasm.engine import WasmEngine

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicirt.contract.errors import AiciError, ProtocolError
 from aicirt.contract.messages import LINK_NUMBERS, NOTICE, Notice, decode, encode
-from aicirt.ipc.cpu import current_cpu
-from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.doorbell import Doorbell, current_cpu
 from aicirt.ipc.ring import Ring
-from aicirt.ipc.segment import Layout, RowPool, Segment
-from aicirt.worker.results import RowWriter
+from aicirt.ipc.segment import Layout, Segment
+from aicirt.worker.results import RowPool, RowWriter
 
 if TYPE_CHECKING:
     from aicirt.worker.hostapi import LoadedVocabulary

@@ -35,8 +35,7 @@ from aicirt.contract.messages import (
     Started,
     StepRequest,
 )
-from aicirt.ipc.cpu import SAMPLING_SECONDS, CpuPlacement, spin
-from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.doorbell import SAMPLING_SECONDS, CpuPlacement, Doorbell, spin
 from aicirt.settings import IDLE_WAIT_SECONDS, MAX_SPARES, RequestLimits, WorkerSettings
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe

@@ -12,11 +12,11 @@ import posix_ipc
 
 from aicirt import sandbox
 from aicirt.contract.errors import AiciError
-from aicirt.ipc.cpu import BACKGROUND_NICE, WORKER_NICE, give_way, take_short_turns
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import WorkerConfig
 from aicirt.system import logs
+from aicirt.system.resources import BACKGROUND_NICE, WORKER_NICE, give_way, take_short_turns
 from aicirt.system.shortage import describe
 from aicirt.system.user import become
 from aicirt.wasm.engine import Ticker, WasmEngine

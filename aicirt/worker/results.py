@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +39,23 @@ from aicirt.contract.abi import (
     SPLICE,
     STOP,
 )
-from aicirt.contract.errors import CapabilityError, EmptyMaskError, ResultError, counted
+from aicirt.contract.errors import (
+    CapabilityError,
+    EmptyMaskError,
+    ProtocolError,
+    ResultError,
+    SpaceError,
+    counted,
+)
 from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.hostapi import capability, context_of
 
 if TYPE_CHECKING:
-    from aicirt.ipc.segment import Layout, RowPool
+    from aicirt.ipc.segment import Layout
     from aicirt.wasm.instance import Instance
 
+#: the largest generation of a row
+_LAST = 0xFFFFFFFF
 #: number (-1: none) and generation of a row
 Row = tuple[int, int]
 
@@ -95,6 +104,73 @@ def read_post(instance: Instance, address: int) -> int:
     if verb > CONTINUE:
         raise ResultError(f"aici_post_result: verb {verb} is not STOP or CONTINUE")
     return verb  # type: ignore[no-any-return]
+
+
+class RowPool:
+    """The worker's allocator for one kind of row."""
+
+    __slots__ = ("_first", "_free", "_kind", "_memory", "_private", "_published", "_stride", "_views")
+
+    def __init__(self, memory: memoryview, layout: Layout, *, dense: bool) -> None:
+        count = layout.num_dense if dense else layout.num_rows
+        first = layout.num_rows if dense else 0
+        start = layout.generations + 4 * first
+        self._published = memory[start : start + 4 * count].cast("I")
+        self._private = [0] * count  # the published copy is for the client's checks and is never read back
+        self._memory = memory
+        self._first = layout.dense if dense else layout.rows
+        self._stride = layout.dense_bytes if dense else layout.row_bytes
+        #: each row's bytes, from its first use on
+        self._views: list[memoryview | None] = [None] * count
+        self._free = list(range(count - 1, -1, -1))
+        self._kind = "dense" if dense else "mask"
+
+    def take(self) -> tuple[int, int, memoryview]:
+        """Takes a free row; returns (number, generation, bytes to write).
+
+        Raises SpaceError if none is left.
+        """
+        private = self._private
+        try:
+            row = self._free.pop()
+        except IndexError:
+            raise SpaceError(
+                f"all {len(private)} {self._kind} rows of this client are in use; release rows, "
+                "or request more when you attach"
+            ) from None
+        private[row] = self._published[row] = generation = private[row] + 1 & _LAST
+        return row, generation, self._views[row] or self._view(row)
+
+    def _view(self, row: int) -> memoryview:
+        start = self._first + row * self._stride
+        view = self._views[row] = self._memory[start : start + self._stride]
+        return view
+
+    def give_back(self, numbers: Sequence[int]) -> None:
+        """Frees rows; `numbers` is [row, generation, ...].
+
+        Raises ProtocolError, or ValueError for an odd number of them, if a row is not in use under that
+        generation.
+        """
+        private, published, free, count = self._private, self._published, self._free, len(self._private)
+        pairs = iter(numbers)
+        for row, generation in zip(pairs, pairs, strict=True):
+            if not 0 <= row < count:
+                raise ProtocolError(f"there is no {self._kind} row {row}")
+            if private[row] != generation or not generation & 1:
+                raise ProtocolError(f"{self._kind} row {row} is not in use under generation {generation}")
+            private[row] = published[row] = generation + 1 & _LAST
+            free.append(row)
+
+    @property
+    def free(self) -> int:
+        """Number of rows that can be taken."""
+        return len(self._free)
+
+    def release(self) -> None:
+        """Releases the memory so that its mapping can be closed."""
+        self._published.release()
+        self._views.clear()
 
 
 class RowWriter:

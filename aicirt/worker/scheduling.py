@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from aicirt.contract.errors import AiciError, RuntimeFailure
-from aicirt.ipc.cpu import current_cpu
-from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.doorbell import Doorbell, current_cpu
 from aicirt.settings import IDLE_WAIT_SECONDS
 from aicirt.wasm.fiber import Fiber
 

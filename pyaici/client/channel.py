@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import select
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,9 +39,7 @@ from aicirt.contract.messages import (
     Start,
     encode,
 )
-from aicirt.ipc.cpu import ANSWER_SECONDS, SAMPLING_SECONDS, current_cpu, spin
-from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.frames import Peer
+from aicirt.ipc.doorbell import ANSWER_SECONDS, SAMPLING_SECONDS, Doorbell, current_cpu, spin
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.system.shortage import describe
@@ -97,6 +97,29 @@ class Patience:
             raise RuntimeTimeoutError(
                 f"{self._channel.who} did not answer within {self._timeout:g} s in which it had a processor"
             )
+
+
+class Peer:
+    """A process that is watched through a pidfd."""
+
+    __slots__ = ("_fd", "_poll", "pid")
+
+    def __init__(self, pid: int) -> None:
+        """Starts watching. Raises ProcessLookupError if there is no such process."""
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+
+    def alive(self) -> bool:
+        """Returns False once the process has ended, even if it is still a zombie, or after `close`."""
+        return self._fd >= 0 and not self._poll.poll(0)
+
+    def close(self) -> None:
+        """Stops watching."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class Channel:

@@ -73,6 +73,12 @@ class Sequence(Record):
     #: counts of its tokens, from the first choice on that needs them
     tally: Tally | None = None
     _generator: random.Random | None = None
+    #: its options change the logits
+    _changing: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        Record.__post_init__(self)
+        self._changing = self.request.sampling.changes_logits
 
     @property
     def cost(self) -> float:
@@ -196,7 +202,7 @@ class Sequence(Record):
             measure=self.request.logprobs or (self.measured and not self.skips_post),
             list_top=max(self.request.top_logprobs, 0 if row is None else row.top_k),
             min_p=sampling.min_p,
-            changes=self._changes(ends) if sampling.changes_logits else None,
+            changes=self._changes(ends) if self._changing else None,
         )
 
     def _changes(self, ends: Collection[int]) -> Changes:

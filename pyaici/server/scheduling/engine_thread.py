@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from aicirt.contract.errors import RuntimeFailure, TemplateGoneError, WorkerDiedError
-from aicirt.ipc.cpu import take_short_turns
 from aicirt.system.logs import fields
+from aicirt.system.resources import take_short_turns
 from aicirt.system.shortage import describe
 from pyaici.engines.engine import Finished
 from pyaici.server.http.errors import ApiError, busy, from_aici

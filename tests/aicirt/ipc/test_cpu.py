@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.ipc.cpu import CpuPlacement, current_cpu, take_short_turns
+from aicirt.ipc.doorbell import CpuPlacement, current_cpu
+from aicirt.system.resources import take_short_turns
 
 #: whether the kernel shows requested slices: kernels before 6.12 ignore requests, some builds lack the file
 SHOWN = Path("/proc/self/sched").exists() and tuple(map(int, platform.release().split(".")[:2])) >= (6, 12)
@@ -88,5 +89,5 @@ def test_short_turns_apply_to_a_thread_and_its_child_threads() -> None:
 
 
 def test_give_way_never_raises_the_priority_again() -> None:
-    code = "import os; from aicirt.ipc.cpu import give_way; give_way(12); give_way(11); print(os.nice(0))"
+    code = "from aicirt.system.resources import give_way, os; give_way(12); give_way(11); print(os.nice(0))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == f"{max(12, os.nice(0))}\n"

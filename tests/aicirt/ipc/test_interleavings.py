@@ -10,7 +10,8 @@ import pytest
 from aicirt.contract.errors import ProtocolError
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.ring import Ring
-from aicirt.ipc.segment import Layout, RowPool
+from aicirt.ipc.segment import Layout
+from aicirt.worker.results import RowPool
 from tests.aicirt.ipc.interleavings import Run, SharedArray, StuckError, explore, shared_bell, shared_ring
 
 

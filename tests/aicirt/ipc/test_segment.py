@@ -12,7 +12,8 @@ import pytest
 from aicirt.contract.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.segment import Layout, RowPool, Segment
+from aicirt.ipc.segment import Layout, Segment
+from aicirt.worker.results import RowPool
 
 LAYOUT = Layout(1000, num_rows=4, num_dense=2, ring_bytes=4096)
 SHM = Path("/dev/shm")

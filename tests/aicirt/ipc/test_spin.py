@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from aicirt.ipc import cpu as module
-from aicirt.ipc.cpu import spin
+from aicirt.ipc import doorbell as module
+from aicirt.ipc.doorbell import spin
 from aicirt.ipc.ring import HEADER_BYTES, Ring
 from lab.system.waiting import PATIENCE
 
