@@ -20,6 +20,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
 from aicirt.settings import DaemonSettings
 from lab import ROOT
 from lab.campaigns.campaign import Campaign
@@ -155,20 +158,19 @@ class Place:
         results.update({name: Counter(counts) for name, counts in json.loads(output).items()})
 
     def _restarts(self) -> int:
-        return int(self._figures("aici_worker_restarts_total")[""])
+        (sample,) = self._figures("aici_worker_restarts_total")
+        return int(sample.value)
 
     def _stalls(self) -> Counter[float]:
         """Returns how often the event loop kept a task waiting for at most so many seconds, by seconds."""
-        found = self._figures("aici_loop_stall_seconds_bucket")
-        return Counter({float(label.split('"')[1]): int(count) for label, count in found.items()})
+        buckets = self._figures("aici_loop_stall_seconds_bucket")
+        return Counter({float(bucket.labels["le"]): int(bucket.value) for bucket in buckets})
 
-    def _figures(self, name: str) -> dict[str, float]:
-        """Returns the server's figures of this name, by their labels."""
+    def _figures(self, name: str) -> list[Sample]:
+        """Returns the server's figures of this name."""
         _, body = Client(self.port, "", "127.0.0.2").ask("GET", "/metrics")
-        lines = [line.split() for line in body.decode().splitlines() if not line.startswith("#")]
-        return {
-            line[0].removeprefix(name): float(line[-1]) for line in lines if line[0].partition("{")[0] == name
-        }
+        families = text_string_to_metric_families(body.decode())
+        return [sample for family in families for sample in family.samples if sample.name == name]
 
     def _report_times(self, victims: list[Victim], found: dict[str, dict[str, list[float]]]) -> None:
         campaign, ratios = self.campaign, []
