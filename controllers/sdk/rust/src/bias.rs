@@ -36,10 +36,10 @@ impl Vocabulary {
         let mut at = 1; // the root has no edge
         while at < nodes.len() - 1 {
             let node = &nodes[at];
-            let (depth, behind) = (node.depth(), at + node.subtree_size());
+            let (depth, after) = (node.depth(), at + node.subtree_size());
             if node.signature & !free[depth - 1] == 0 {
-                allowed.extend(&order[node.first()..nodes[behind].first()]);
-                at = behind;
+                allowed.extend(&order[node.first()..nodes[after].first()]);
+                at = after;
                 continue;
             }
             if pushed >= depth {
@@ -47,12 +47,12 @@ impl Vocabulary {
                 pushed = depth - 1;
             }
             if !recognizer.try_push_byte(node.byte()) {
-                at = behind;
+                at = after;
                 continue;
             }
             pushed = depth;
             allowed.extend(node.token());
-            if behind > at + 1 {
+            if after > at + 1 {
                 free[depth] = recognizer.loop_signature();
             }
             at += 1;

@@ -230,7 +230,7 @@ constexpr std::array<std::uint8_t, 256> bytes_to_try() {
 }
 constexpr std::array<std::uint8_t, 256> kOrder = bytes_to_try();
 
-/// Returns whether a position is behind a blank outside of strings, which changes no value.
+/// Returns whether a position is after a blank outside of strings, which changes no value.
 bool is_blank(const Arrays::Position& at) {
   const bool blank = at.byte == ' ' || at.byte == '\n' || at.byte == '\t' || at.byte == '\r';
   return blank && !at.quoted && at.before != Arrays::kNone;

@@ -54,12 +54,12 @@ Engine::State Engine::begin(Column column) {
   return begins_[column];
 }
 
-Engine::State Engine::begin(Column column, Scanner::State behind) {
+Engine::State Engine::begin(Column column, Scanner::State before) {
   const State state = begin(column);
-  if (!scanner_.longest(behind) && !scanner_.guarded(behind)) return state;
+  if (!scanner_.longest(before) && !scanner_.guarded(before)) return state;
   std::vector<Reading> readings;
   for (const Reading reading : this->readings(state)) {
-    const Scanner::State scanner = reading != 0 ? scanner_.follow(scanner_of(reading), behind) : Scanner::kDead;
+    const Scanner::State scanner = reading != 0 ? scanner_.follow(scanner_of(reading), before) : Scanner::kDead;
     if (scanner != Scanner::kDead) readings.push_back(pack(column, scanner));
   }
   return state_of(readings);
@@ -83,15 +83,15 @@ void Engine::go_on(Column column, Scanner::State next, std::vector<Reading>& rea
   readings.push_back(pack(column, next));
 }
 
-void Engine::begin_joined(std::vector<Reading>& readings, Scanner::State behind) {
+void Engine::begin_joined(std::vector<Reading>& readings, Scanner::State before) {
   Column arrays = 0;
   if (const Column column = columns_->join(&arrays); column != 0) {
-    const State state = begin(column, behind);
+    const State state = begin(column, before);
     const auto begun = this->readings(state);
     readings.insert(readings.end(), begun.begin(), begun.end());
   }
   if (arrays == 0 || array_level_ == kMaxArrayLevels) return;
-  if (const State state = begin(arrays, behind); state != 0) readings.push_back(kInArray | arrays_.begin(state));
+  if (const State state = begin(arrays, before); state != 0) readings.push_back(kInArray | arrays_.begin(state));
 }
 
 Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State next) {

@@ -34,7 +34,7 @@ Engine::State Engine::append_longest(Reading from, std::uint8_t byte, Scanner::S
 /// Adds the readings after the byte. Where the lexeme was complete before it and is not complete with it, there are two:
 /// one in which it goes on, and one in which it has ended, guarded by the other one.
 void Engine::read_lexeme(Reading from, std::uint8_t byte, std::vector<Reading>& readings) {
-  const Scanner::State behind = scanner_of(from), next = scanner_.append(behind, byte);
+  const Scanner::State before = scanner_of(from), next = scanner_.append(before, byte);
   if (next != Scanner::kDead && goes_on_from(pack(column_of(from), next))) readings.push_back(pack(column_of(from), next));
   const Column column = scanner_.accepting(next) ? 0 : after_lexeme(from);
   if (column == 0) return;
@@ -44,7 +44,7 @@ void Engine::read_lexeme(Reading from, std::uint8_t byte, std::vector<Reading>& 
     // most bytes begin nothing there, and a guard costs a state
     Scanner::State first = fresh != 0 ? scanner_.append(scanner_of(fresh), byte) : Scanner::kDead;
     if (first == Scanner::kDead || (is_longest(fresh) && !goes_on_from(pack(column, first)))) continue;
-    const Reading guarded = pack(column, scanner_.follow(scanner_of(fresh), behind));
+    const Reading guarded = pack(column, scanner_.follow(scanner_of(fresh), before));
     first = scanner_.append(scanner_of(guarded), byte);
     if (first == Scanner::kDead) continue;
     const State one = is_longest(fresh) ? pack(column, first) : append_one(guarded, byte, first);
@@ -116,13 +116,13 @@ constexpr std::size_t kMaxExceptions = 8;
 }  // namespace
 
 /// Returns whether a text of the terminal in which no lexeme ends early, and after which `blank` ends the lexeme, begins
-/// with a byte that ends the lexeme `behind` the blank. If so, adds that byte to `firsts`.
+/// with a byte that ends the lexeme after the blank. If so, adds that byte to `firsts`.
 bool Engine::find_separable(Scanner& all, Scanner::State start, std::uint8_t blank, Terminal terminal, ByteSet& firsts) {
   struct Visit {
     Scanner::State state;
     std::uint8_t first;
   };
-  const Scanner::State behind = all.append(start, blank);
+  const Scanner::State after = all.append(start, blank);
   const std::size_t most = std::clamp(kMaxTogether / grammar_.terminals().size(), kMinStates, kMaxStates);
   std::vector<Visit> seen{{start, 0}};
   std::unordered_set<Scanner::State> known;
@@ -130,7 +130,7 @@ bool Engine::find_separable(Scanner& all, Scanner::State start, std::uint8_t bla
     const Visit here = seen[at];
     for (unsigned i = 0; i < 256; i++) {
       const auto byte = static_cast<std::uint8_t>(i);
-      if (at == 0 && all.append(behind, byte) != Scanner::kDead) continue;
+      if (at == 0 && all.append(after, byte) != Scanner::kDead) continue;
       const Scanner::State next = all.append(here.state, byte);
       if (next == Scanner::kDead || !all.reads(next, terminal) || !known.insert(next).second) continue;
       const std::uint8_t first = at == 0 ? byte : here.first;
@@ -228,8 +228,8 @@ bool Engine::can_end(Reading first) {
     // the search from the blank that follows serves all lexemes before it
     const Column after = after_lexeme(pack(column_of(first), exit));
     const Scanner::State blank = after != 0 ? scanner_.append(starts(after).lexemes, *blank_) : Scanner::kDead;
-    const Reading behind = pack(after, blank);
-    if (blank != Scanner::kDead && behind != first && search_end(behind)) return can_end_[first] = true;
+    const Reading spaced = pack(after, blank);
+    if (blank != Scanner::kDead && spaced != first && search_end(spaced)) return can_end_[first] = true;
   }
   return search_end(first);
 }
@@ -265,7 +265,7 @@ bool Engine::search_end(Reading first) {
     const Column column = column_of(reading), after = after_lexeme(reading);
     if (after != 0 && columns_->accepting(after)) return found_end();
     const auto [calls, lexemes] = after != 0 ? starts(after) : Starts{};
-    // behind a lexeme that might have gone on; not known yet
+    // after a lexeme that might have gone on; not known yet
     Scanner::State guarded = Scanner::kDead;
     bool called = false;
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -282,9 +282,9 @@ bool Engine::search_end(Reading first) {
       called = called || (!scanner_.accepting(next) && scanner_.append(calls, b) != Scanner::kDead);
     }
     // a called rule whose lexemes may be anywhere ends, and then what follows the call begins
-    for (Column behind = called ? columns_->after_calls(after) : 0; behind != 0; behind = columns_->after_calls(behind)) {
-      if (columns_->accepting(behind) || is_far()) return found_end();
-      const Reading start = pack(behind, starts(behind).lexemes);
+    for (Column following = called ? columns_->after_calls(after) : 0; following != 0; following = columns_->after_calls(following)) {
+      if (columns_->accepting(following) || is_far()) return found_end();
+      const Reading start = pack(following, starts(following).lexemes);
       if (!known.insert(start).second) break;
       seen.push_back({start, at});
     }

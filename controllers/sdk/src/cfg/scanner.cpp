@@ -69,9 +69,9 @@ std::uint32_t Scanner::intern_guard() {
   return guard;
 }
 
-Scanner::State Scanner::follow(State fresh, State behind) {
-  next_guard_ = guards_[rows_[behind].guard];
-  if (longest(behind)) next_guard_.insert(next_guard_.end(), parts(behind).begin(), parts(behind).end());
+Scanner::State Scanner::follow(State fresh, State before) {
+  next_guard_ = guards_[rows_[before].guard];
+  if (longest(before)) next_guard_.insert(next_guard_.end(), parts(before).begin(), parts(before).end());
   return with_guard(fresh, intern_guard());
 }
 

@@ -95,7 +95,7 @@ char32_t take_utf16(Source& source, std::size_t escape) {
   if (first < 0xDC00 && source.accept("\\u"))
     if (const char32_t second = take_hex(source, 4, escape); second >= 0xDC00 && !regex::is_scalar(second))
       return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
-  source.fail(escape, "this is half a character: a surrogate needs the other one behind it, as in \\ud83d\\ude00");
+  source.fail(escape, "this is half a character: a surrogate needs the other one after it, as in \\ud83d\\ude00");
 }
 
 void append_utf8(char32_t character, std::string* out) { regex::encode_utf8(character, out); }

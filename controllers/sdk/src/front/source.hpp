@@ -61,7 +61,7 @@ char32_t take_hex(Source& source, std::size_t digits, std::size_t escape);
 /// As above, but fails for a surrogate, which is half a character.
 char32_t take_scalar(Source& source, std::size_t digits, std::size_t escape);
 
-/// Reads a character from four hexadecimal digits; a surrogate needs the escape of the other one behind it.
+/// Reads a character from four hexadecimal digits; a surrogate needs the escape of the other one after it.
 char32_t take_utf16(Source& source, std::size_t escape);
 /// Appends a character as UTF-8.
 void append_utf8(char32_t character, std::string* out);

@@ -278,7 +278,7 @@ void Builder::find_stretch(const std::vector<Branch>& branches) {
     const Facts& of = facts_[item];
     const EcmaNode& node = tree_.nodes[item];
     if (of.min == of.max) {
-      (stretch.known ? stretch.behind : stretch.before) += of.text;
+      (stretch.known ? stretch.after : stretch.before) += of.text;
       stretch.fixed = add(stretch.fixed, of.min);
     } else if (!stretch.known && node.kind == Kind::kRepeat && tree_.nodes[node.children[0]].kind == Kind::kClass) {
       stretch.known = true;

@@ -364,14 +364,14 @@ struct Divisor {
   /// The remainder of a number with digits beyond these places, which is no multiple.
   std::uint64_t none() const { return number; }
 
-  std::uint64_t next(std::uint64_t rest, std::uint32_t digit, std::uint32_t behind_point) const {
+  std::uint64_t next(std::uint64_t rest, std::uint32_t digit, std::uint32_t after_point) const {
     if (rest == none()) return rest;
-    if (behind_point > places) return digit == 0 ? rest : none();
+    if (after_point > places) return digit == 0 ? rest : none();
     return (rest * 10 + digit) % number;
   }
-  bool good(std::uint64_t rest, std::uint32_t behind_point) const {
+  bool good(std::uint64_t rest, std::uint32_t after_point) const {
     if (rest == none()) return negated;
-    for (std::uint32_t i = behind_point; i < places; i++) rest = rest * 10 % number;
+    for (std::uint32_t i = after_point; i < places; i++) rest = rest * 10 % number;
     return (rest == 0) != negated;
   }
 };
@@ -389,7 +389,7 @@ std::optional<Divisor> divisor_of(const Decimal& decimal, bool negated) {
 /// A position while a number is read.
 struct Place {
   regex::Regex::State state;
-  std::uint32_t behind_point;  ///< number of decimal places plus one; 0 before the point
+  std::uint32_t after_point;  ///< number of decimal places plus one; 0 before the point
   std::vector<std::uint64_t> rests;
 
   auto operator<=>(const Place&) const = default;
@@ -437,19 +437,19 @@ cfg::Expr Emitter::multiples(const Branch& branch, const std::string& pattern) {
       Place next = *places[i];
       next.state = numbers->append(next.state, static_cast<std::uint8_t>(byte));
       if (numbers->dead(next.state)) continue;
-      if (byte == '.') next.behind_point = 1;
+      if (byte == '.') next.after_point = 1;
       if (byte >= '0') {
         for (std::size_t k = 0; k < divisors.size(); k++)
-          next.rests[k] = divisors[k].next(next.rests[k], static_cast<std::uint32_t>(byte - '0'), next.behind_point);
-        if (next.behind_point > 0) next.behind_point = std::min(next.behind_point + 1, most_places + 1);
+          next.rests[k] = divisors[k].next(next.rests[k], static_cast<std::uint32_t>(byte - '0'), next.after_point);
+        if (next.after_point > 0) next.after_point = std::min(next.after_point + 1, most_places + 1);
       }
       out.push_back({byte, add(std::move(next))});
     }
   }
   const auto ends = [&](const Place& place) {
-    const std::uint32_t behind_point = place.behind_point > 0 ? place.behind_point - 1 : 0;
+    const std::uint32_t after_point = place.after_point > 0 ? place.after_point - 1 : 0;
     bool good = numbers->accepting(place.state);
-    for (std::size_t k = 0; k < divisors.size(); k++) good = good && divisors[k].good(place.rests[k], behind_point);
+    for (std::size_t k = 0; k < divisors.size(); k++) good = good && divisors[k].good(place.rests[k], after_point);
     return good;
   };
   if (std::none_of(places.begin(), places.end(), [&](const Place* place) { return ends(*place); }))

@@ -10,8 +10,8 @@ namespace {
 constexpr std::uint32_t kMaxLooking = 3;
 /// When a keyword adds branches beyond this number, impossible ones are dropped before the next keyword multiplies them.
 constexpr std::size_t kManyBranches = 16;
-/// Maximum number of values of a property that may tell alternatives apart.
-constexpr std::uint32_t kMaxTelling = 64;
+/// Maximum number of values of a discriminator, a property that may tell alternatives apart.
+constexpr std::uint32_t kMaxDiscriminatorValues = 64;
 
 }  // namespace
 
@@ -316,11 +316,11 @@ Value Expander::own(Value schema, std::string_view name) const {
 Value Expander::values_of(Value schema) const {
   if (const Value constant = own(schema, "const"); constant != kNone) return constant;
   const Value list = own(schema, "enum");
-  return document_.is(list, Kind::kArray) && document_.count(list) <= kMaxTelling ? list : kNone;
+  return document_.is(list, Kind::kArray) && document_.count(list) <= kMaxDiscriminatorValues ? list : kNone;
 }
 
 /// Returns the first property with few values, which often tells alternatives apart; otherwise kNone.
-Value Expander::telling_property(Value schema) const {
+Value Expander::discriminator(Value schema) const {
   const Value properties = own(schema, "properties");
   for (std::uint32_t i = 0; document_.is(properties, Kind::kObject) && i < document_.count(properties); i++)
     if (const Value property = document_.child(properties, i); values_of(property) != kNone) return property;
@@ -369,7 +369,7 @@ void Expander::apply_negated(Value schema, Branches& branches) {
   Branches all(std::make_move_iterator(others), std::make_move_iterator(branches.end()));
   branches.erase(others, branches.end());
   if (branches.empty()) return branches.swap(all);
-  if (const Value property = telling_property(schema); property != kNone) {
+  if (const Value property = discriminator(schema); property != kNone) {
     Branches some = copy(branches);
     const std::string_view name = document_.name(property);
     each(some, [&](Branch& b) {

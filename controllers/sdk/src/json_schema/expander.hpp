@@ -144,7 +144,7 @@ class Expander {
   bool counts(Value schema, Value member) const;
   Value own(Value schema, std::string_view name) const;
   Value values_of(Value schema) const;
-  Value telling_property(Value schema) const;
+  Value discriminator(Value schema) const;
   bool differ(Value a, Value b) const;
   bool violates(const Branch& branch, Value schema);
   void finish(const Goal& goal, Branches branches, Shape* shape);

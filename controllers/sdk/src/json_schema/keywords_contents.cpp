@@ -172,14 +172,14 @@ void Expander::properties(Value, Value keyword, Branches& branches) {
     }
 }
 
-/// apply_negated has dealt with the property that tells alternatives apart.
+/// apply_negated has dealt with the discriminator.
 void Expander::not_properties(Value schema, Value keyword, Branches& branches) {
   if (!is_map(keyword)) return;
   Branches all;
-  const Value telling = telling_property(schema);
+  const Value discriminator = this->discriminator(schema);
   for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
     const Value property = document_.child(keyword, i);
-    if (document_.is(property, Kind::kTrue) || property == telling) continue;
+    if (document_.is(property, Kind::kTrue) || property == discriminator) continue;
     Branches some = copy(branches);
     each(some, [&](Branch& b) {
       b.types &= kObject;

@@ -308,7 +308,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
     return out;
   }
   if (good.size() == 1 && bad.empty() && stretch &&
-      (bounded || (may_count_both && stretch->behind.empty() && stretch->is_long(kLongestWrittenOut)))) {
+      (bounded || (may_count_both && stretch->after.empty() && stretch->is_long(kLongestWrittenOut)))) {
     const auto less = [&](std::uint32_t n) { return n > stretch->fixed ? n - stretch->fixed : 0; };
     const std::uint32_t low = std::max(stretch->least, less(branch.min_length));
     std::uint32_t high = stretch->most;
@@ -316,14 +316,14 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
     const auto longer_than = [&](std::uint32_t n) { return low > n || (high != kUnlimited && high > n); };
     if (low > high || stretch->fixed > branch.max_length)
       out.pattern = "[a&&b]";
-    else if (may_count_both && stretch->behind.empty() && longer_than(kLongestWrittenOut))
+    else if (may_count_both && stretch->after.empty() && longer_than(kLongestWrittenOut))
       return count(stretch->before + repeated(stretch->unit, 0, kUnlimited), add(stretch->fixed, low),
                    add(stretch->fixed, high));
     else if (may_count_both && longer_than(kLongWrittenOut) && branch.min_length <= kMaxLength)
       return count(good[0], branch.min_length, branch.max_length);
     else
       out.pattern = stretch->before + repeated(stretch->unit, low, std::min(high, high == kUnlimited ? high : 6000u)) +
-                    stretch->behind;
+                    stretch->after;
     return out;
   }
   if (!bounded && good.size() == 1 && bad.empty()) {

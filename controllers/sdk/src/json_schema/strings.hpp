@@ -38,7 +38,7 @@ struct Pattern {
   /// class, the part after it, the fixed number of characters, and the bounds of the repetition.
   struct Stretch {
     bool known = false;
-    std::string before, unit, behind;
+    std::string before, unit, after;
     std::uint32_t fixed = 0, least = 0, most = kUnlimited;
 
     bool is_long(std::uint32_t than) const { return least > than || (most != kUnlimited && most > than); }

@@ -416,13 +416,13 @@ class Translator {
     if (node.chunks.size() <= Patterns::kMaxChunks) return terminal(patterns_.of(part), node.at);
     grammar_.set_lexemes(Lexemes::kAnywhere);
     const cfg::Rule all = grammar_.declare(name_);
-    Expr behind = grammar_.empty();
-    grammar_.define(all, behind);
+    Expr rest = grammar_.empty();
+    grammar_.define(all, rest);
     for (std::size_t i = node.chunks.size(); i-- > 0;) {
       const cfg::Rule here = grammar_.declare(name_);
-      grammar_.define(here, grammar_.sequence({grammar_.literal(node.chunks[i]), behind}));
+      grammar_.define(here, grammar_.sequence({grammar_.literal(node.chunks[i]), rest}));
       grammar_.define(all, grammar_.call(here));
-      behind = grammar_.optional(grammar_.call(here));
+      rest = grammar_.optional(grammar_.call(here));
     }
     grammar_.set_lexemes(Lexemes::kLongest);
     return grammar_.call(all);

@@ -77,14 +77,14 @@ bool Lexer::can_be_separated(State state) {
   return std::ranges::any_of(ignored_bytes_, [&](std::uint8_t byte) {
     if (append(state, byte) != kDead) return false;
     if (!guarded(state)) return true;
-    const State behind = append(follow(state), byte);
-    return behind != kDead && !guarded(behind);
+    const State after = append(follow(state), byte);
+    return after != kDead && !guarded(after);
   });
 }
 
-Lexer::State Lexer::follow(State behind) {
-  std::vector<State> guard = guards_[rows_[behind].guard];
-  guard.push_back(without_guard(behind));
+Lexer::State Lexer::follow(State before) {
+  std::vector<State> guard = guards_[rows_[before].guard];
+  guard.push_back(without_guard(before));
   if (guard.size() > kMaxGuard) return kDead;
   const State state = with_guard(kInitial, intern_guard(std::move(guard)));
   rows_[state].accepted = kNoTerminal;
@@ -186,7 +186,7 @@ std::uint32_t Lexer::find_reachable(State state) {
   constexpr std::size_t kMaxSeen = 256;
   std::vector<std::uint32_t> found = sets_.empty(), separable = found, alive = found, unused = found;
   if (rows_[state].node) add_keywords(rows_[state].node, alive, unused);
-  // behind a guard, a keyword has to be seen, too
+  // after a guard, a keyword has to be seen, too
   if (!guarded(state)) found = alive, separable = unused;
   add_patterns(rows_[state], alive);
   std::vector<State> seen{state};

@@ -206,7 +206,7 @@ Parser::State Parser::Own::append(State state, std::uint8_t byte) {
 /// Adds the states after the byte. Where the lexeme was complete before it and is not complete with it, there are two:
 /// one in which it goes on, and one in which it has ended, guarded by the other one.
 void Parser::Own::read(State state, std::uint8_t byte, std::vector<State>& readings) {
-  const Lexer::State behind = state & kLexerMask, next = lexer_.append(behind, byte);
+  const Lexer::State before = state & kLexerMask, next = lexer_.append(before, byte);
   const auto add = [&](Stacks::Stack stack, Lexer::State lexer) {
     if (lexer != Lexer::kDead && std::ranges::find(readings, pack(stack, lexer)) == readings.end())
       readings.push_back(pack(stack, lexer));
@@ -217,7 +217,7 @@ void Parser::Own::read(State state, std::uint8_t byte, std::vector<State>& readi
   if (after == Stacks::kNone || full_) return;
   // most bytes begin nothing there, and a guard costs a state
   const Lexer::State first = lexer_.append(Lexer::kInitial, byte);
-  if (first != Lexer::kDead && alive(after, first)) add(after, lexer_.append(lexer_.follow(behind), byte));
+  if (first != Lexer::kDead && alive(after, first)) add(after, lexer_.append(lexer_.follow(before), byte));
 }
 
 /// Reads a byte where there are several readings, or may be. If all are guarded, their guards have to permit the end of

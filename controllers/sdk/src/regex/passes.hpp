@@ -124,7 +124,7 @@ bool resolve_looks(const AssertionClasses& classes, const Alphabet& alphabet, Ki
 // automaton.cpp
 
 /// A set: live states of kind kKinds or kMatch. They are sorted or, if their order says which match is preferred, in that
-/// order, and those behind kMatch are left out.
+/// order, and those after kMatch are left out.
 using StateSet = std::vector<NfaId>;
 
 /// Returns whether the text may end here.

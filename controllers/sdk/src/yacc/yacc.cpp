@@ -335,7 +335,7 @@ lr::Parser make_parser(std::string_view text, std::vector<std::string>* warnings
   std::string all;
   for (const lr::Conflict& conflict : conflicts) all += "\n  " + conflict.text;
   if (yacc.expected_conflicts >= 0 && yacc.expected_conflicts != count)
-    aici::fail("the grammar has " + std::to_string(count) + " conflicts, not the " +
+    aici::fail("the grammar has " + std::to_string(count) + (count == 1 ? " conflict" : " conflicts") + ", not the " +
                std::to_string(yacc.expected_conflicts) + " that %expect says:" + all);
   *warnings = std::move(yacc.warnings);
   if (count && yacc.expected_conflicts < 0)

@@ -120,12 +120,12 @@ class Engine {
   void begin_plain();
   /// Adds the reading that goes on, if it does; the columns take note of what has ended.
   void go_on(Column column, Scanner::State next, std::vector<Reading>& readings);
-  /// Adds what begins where those have ended that the columns have taken note of, behind a text of the scanner.
-  void begin_joined(std::vector<Reading>& readings, Scanner::State behind = Scanner::kDead);
+  /// Adds what begins where those have ended that the columns have taken note of, after a text of the scanner.
+  void begin_joined(std::vector<Reading>& readings, Scanner::State before = Scanner::kDead);
   /// Before all terminals that can come.
   State begin(Column column);
-  /// The same behind a text of the scanner (Scanner::follow).
-  State begin(Column column, Scanner::State behind);
+  /// The same after a text of the scanner (Scanner::follow).
+  State begin(Column column, Scanner::State before);
   State state_of(std::vector<Reading>& readings);
   std::span<const Reading> readings(const State& state) const;
   const Several& several(State state) const {

@@ -56,7 +56,7 @@ class ByteSet {
 namespace detail {
 
 /// Returns the first of `bytes[0..count)` that is `byte`, or `count`; compares eight bytes at a time. Up to 7
-/// bytes behind them are read too.
+/// bytes after them are read too.
 inline std::uint32_t find_byte(const std::uint8_t* bytes, std::uint32_t count, std::uint8_t byte) {
   constexpr std::uint64_t kOnes = 0x0101010101010101, kHighBits = 0x8080808080808080;
   const std::uint64_t wanted = kOnes * byte;

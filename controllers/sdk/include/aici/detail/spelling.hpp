@@ -32,7 +32,7 @@ namespace aici {
 //
 // Most tokenizers first cut text into words, by a pattern that may look ahead (`\s+(?!\S)`), so that the
 // split of F's end can change without a token over the edge. Therefore F is also tokenized with a sample
-// behind it of every kind of text that may follow, going by its first byte, and the common beginning is taken
+// after it of every kind of text that may follow, going by its first byte, and the common beginning is taken
 // of these too.
 //
 // If nothing may follow F, all of its tokens are settled.

@@ -29,9 +29,9 @@ class Scanner {
 
   /// The state before the first byte of any of these terminals, which are sorted and read in the same way (Lexemes).
   State start(std::span<const Terminal> terminals);
-  /// The state `fresh` behind the text of another state: with the guard of that and, if it reads lexemes, guarded by
+  /// The state `fresh` after the text of another state: with the guard of that and, if it reads lexemes, guarded by
   /// those that may still become longer.
-  State follow(State fresh, State behind);
+  State follow(State fresh, State before);
   /// Returns kDead if none of the terminals continues with the byte. kDead stays dead.
   State append(State state, std::uint8_t byte) {
     const std::uint16_t next = table_[state << 8 | byte];

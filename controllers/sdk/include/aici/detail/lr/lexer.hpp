@@ -78,8 +78,8 @@ class Lexer {
     const State next = table_[state << 8 | byte];
     return next != kUnknown ? next : step_slowly(state, byte);
   }
-  /// The initial state behind a lexeme, guarded by that and by its guard. Returns kDead if there are too many.
-  State follow(State behind);
+  /// The initial state after a lexeme, guarded by that and by its guard. Returns kDead if there are too many.
+  State follow(State before);
   bool guarded(State state) const { return rows_[state].guard != 0; }
   State without_guard(State state) { return with_guard(state, 0); }
   /// Returns the terminal of the lexeme if it ends here, or kNoTerminal.
