@@ -48,7 +48,7 @@ OTHER_SYSTEMS = re.compile(
 RUNS = (
     "aicirt.wasm",
     "pyaici.cli.__main__",
-    "pyaici.server.program",
+    "pyaici.server.serve",
     "pyaici.engines.llama",
     "pyaici.engines.hf",
 )

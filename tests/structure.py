@@ -50,7 +50,7 @@ MATRIX = {
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.system "
         "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.hf "
         "pyaici.engines.llama pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.recording "
-        "pyaici.rest pyaici.scripting pyaici.server.http pyaici.server.program pyaici.testing "
+        "pyaici.rest pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing "
         "pyaici.toolchain"
     ),
     "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens",
@@ -137,7 +137,7 @@ MATRIX = {
         "pyaici.server.settings pyaici.tokens"
     ),
     "pyaici.server.playground": "pyaici.server.http",
-    "pyaici.server.program": (
+    "pyaici.server.serve": (
         "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.server.app "
         "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.settings "
         "pyaici.toolchain"

@@ -20,10 +20,10 @@ from aicirt.system.pace import pace
 from aicirt.system.silence import LOOK_SECONDS, Silence
 from lab import ROOT
 from lab.campaigns.campaign import Campaign
-from lab.campaigns.engine import Engine, Request
 from lab.campaigns.processes import names_of
 from lab.campaigns.stranger import GOES_ON, STOPS, Stranger
 from lab.campaigns.strangers import STRANGERS
+from lab.campaigns.validating_engine import Engine, Request
 from lab.campaigns.witness import Witness
 from lab.measurement.timing import percentile
 from pyaici.client.runtime import Runtime

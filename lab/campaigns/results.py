@@ -14,10 +14,10 @@ from pathlib import Path
 
 from aicirt.contract.errors import AiciError, ControllerError, SpaceError
 from lab.campaigns.campaign import Campaign
-from lab.campaigns.engine import Engine, Request
 from lab.campaigns.hostile import guest
 from lab.campaigns.processes import names_of
 from lab.campaigns.script import random_script
+from lab.campaigns.validating_engine import Engine, Request
 from lab.campaigns.witness import Witness
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.runtime import Runtime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aicirt.contract.abi import Verb
-from lab.campaigns.engine import Engine, Request
+from lab.campaigns.validating_engine import Engine, Request
 
 #: answers of each branch to compare; the request forks in its fourth step
 STEPS = 12

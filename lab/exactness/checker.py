@@ -15,10 +15,10 @@ from lab.exactness.defects import KNOWN
 from lab.exactness.languages import Valid
 from lab.exactness.walk import Case, Result, Walk, check
 from lab.oracles.json_schema.compare import walk_along
-from lab.oracles.json_schema.engine import SPACED, Engine, Refused, build
 from lab.oracles.json_schema.expressions import translated
 from lab.oracles.json_schema.judge import Judge
 from lab.oracles.json_schema.peer import Pair, pair
+from lab.oracles.json_schema.schema_engine import SPACED, Engine, Refused, build
 from lab.oracles.json_schema.schemas import MoreSchemas, ObjectSchemas, Schemas
 from lab.oracles.json_schema.values import compare_values
 from lab.runners.host import Vocab

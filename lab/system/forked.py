@@ -36,7 +36,7 @@ CLI = (
     "pyaici.cli.test",
     "pyaici.client.runtime",
 )
-SERVER = (*CLI, "pyaici.server.program")
+SERVER = (*CLI, "pyaici.server.serve")
 TORCH = ("torch", "transformers", "transformers.models.llama.modeling_llama", "pyaici.engines.hf.engine")
 VLLM = ("lab.vllm.shims.imported",)
 #: libraries must start no threads, which a fork would lose

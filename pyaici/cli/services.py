@@ -32,7 +32,7 @@ def serve(arguments: argparse.Namespace) -> int:
             f"aici serve needs the server: {cure} (missing: {', '.join(missing)}); "
             "docs/server_reference.md lists its options"
         )
-    from pyaici.server.program import main
+    from pyaici.server.serve import main
 
     return main(arguments.rest)
 

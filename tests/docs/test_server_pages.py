@@ -21,7 +21,7 @@ from pyaici.server.apis.openai.requests import Constrained
 from pyaici.server.apis.run.routes import RunRequest
 from pyaici.server.apis.sampling import SamplingFields
 from pyaici.server.http.users import Role, UserFile
-from pyaici.server.program import PREFIX
+from pyaici.server.serve import PREFIX
 from pyaici.server.settings import ServerSettings, read_settings
 from pyaici.toolchain import build_controller
 from tests.pyaici.server.serving import Serving

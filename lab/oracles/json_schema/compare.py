@@ -21,9 +21,9 @@ import jsonschema
 from referencing.exceptions import Unresolvable
 
 from lab.inputs.schemas import real_schemas
-from lab.oracles.json_schema.engine import Engine, build
 from lab.oracles.json_schema.judge import Judge
 from lab.oracles.json_schema.peer import pair
+from lab.oracles.json_schema.schema_engine import Engine, build
 from lab.oracles.json_schema.schemas import MoreSchemas, Schemas
 
 

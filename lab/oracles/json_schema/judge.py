@@ -22,9 +22,9 @@ from lab.oracles.json_schema.differences import (
     Difference,
     known,
 )
-from lab.oracles.json_schema.engine import SPACED, Engine
 from lab.oracles.json_schema.expressions import translated
 from lab.oracles.json_schema.peer import Mask, Pair
+from lab.oracles.json_schema.schema_engine import SPACED, Engine
 
 #: bytes that bring a text to its end
 _CLOSING = b'"}]0:, 1-.enu'

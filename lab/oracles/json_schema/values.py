@@ -8,8 +8,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from lab.oracles.json_schema.engine import Engine
 from lab.oracles.json_schema.orders import ways
+from lab.oracles.json_schema.schema_engine import Engine
 from lab.oracles.json_schema.schemas import Schemas
 
 #: what docs/json_schema.md says is less than the schema allows

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.system.terminal import exceptions_wait
-from pyaici.engines.batching.program import run_request
+from pyaici.engines.batching.run_request import run_request
 from pyaici.engines.options import (
     MODEL,
     add_beams_option,

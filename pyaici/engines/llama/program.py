@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyaici.engines.batching.program import run_request
+from pyaici.engines.batching.run_request import run_request
 from pyaici.engines.options import (
     MODEL,
     add_beams_option,

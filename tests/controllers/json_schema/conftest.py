@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.oracles.json_schema.engine import Engine, build
+from lab.oracles.json_schema.schema_engine import Engine, build
 
 
 @pytest.fixture(scope="session")

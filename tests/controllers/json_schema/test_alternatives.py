@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from lab.oracles.json_schema.engine import Engine
 from lab.oracles.json_schema.orders import orders
+from lab.oracles.json_schema.schema_engine import Engine
 
 NAMES = ("kind", "label", "size", "more")
 

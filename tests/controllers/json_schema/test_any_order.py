@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from lab.oracles.json_schema.engine import SPACED, Engine, Refused
 from lab.oracles.json_schema.orders import NEGATED, ways
+from lab.oracles.json_schema.schema_engine import SPACED, Engine, Refused
 from lab.oracles.json_schema.schemas import ObjectSchemas, Schemas
 from lab.oracles.json_schema.values import LOSSY, mentions
 from tests.controllers.json_schema.test_min_properties import NAMES

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.oracles.json_schema.engine import Engine
+from lab.oracles.json_schema.schema_engine import Engine
 
 BOUNDS = ["-5", "-0.5", "-0.0", "-0", "0", "0.0", "0e9", "0.25", "12.0"]
 WHOLE = ["0", "1", "5", "12"]

@@ -12,7 +12,7 @@ import pytest
 from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from lab.oracles.json_schema.engine import FLEXIBLE, Engine
+from lab.oracles.json_schema.schema_engine import FLEXIBLE, Engine
 from lab.runners.host import EVERYTHING, Guest, Vocab
 
 WORDS = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.oracles.json_schema.engine import Engine, Refused
+from lab.oracles.json_schema.schema_engine import Engine, Refused
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "json_schema.md").read_text()
 

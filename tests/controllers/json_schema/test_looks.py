@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.oracles.json_schema.engine import Engine, Refused
+from lab.oracles.json_schema.schema_engine import Engine, Refused
 from tests.controllers.regex.looks import Looks
 
 #: some are written as escapes, which end with a character of their own

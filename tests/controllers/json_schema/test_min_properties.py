@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from lab.oracles.json_schema.engine import SPACED, Engine, Refused
 from lab.oracles.json_schema.orders import ways
+from lab.oracles.json_schema.schema_engine import SPACED, Engine, Refused
 from tests.controllers.json_schema.test_random import finished_walks
 
 NAMES = ["a", "b", "c", "x-1", "x-2", "é", 'q"', ""]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.oracles.json_schema.engine import Engine, Refused
+from lab.oracles.json_schema.schema_engine import Engine, Refused
 
 SIGNS = ["", "-"]
 WHOLE = ["0", "1", "2", "3", "6", "7", "9", "10", "12", "14", "21", "35", "70", "99", "100", "105", "1001"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft201909Validator
 
-from lab.oracles.json_schema.engine import Engine
+from lab.oracles.json_schema.schema_engine import Engine
 
 WORDS: list[Any] = [1, "a", None]
 TEXTS = [list(items) for size in range(4) for items in itertools.product(WORDS, repeat=size)]

@@ -22,10 +22,10 @@ from lab.oracles.json_schema.differences import (
     known,
     other_spelling,
 )
-from lab.oracles.json_schema.engine import SPACED, Engine
 from lab.oracles.json_schema.expressions import in_python
 from lab.oracles.json_schema.judge import Judge
 from lab.oracles.json_schema.peer import Pair, pair
+from lab.oracles.json_schema.schema_engine import SPACED, Engine
 from tests.controllers.json_schema.test_document import table
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from lab.oracles.json_schema.engine import COMPACT, SPACED, Engine, Refused
+from lab.oracles.json_schema.schema_engine import COMPACT, SPACED, Engine, Refused
 from lab.oracles.json_schema.schemas import ObjectSchemas, Schemas
 from lab.oracles.json_schema.values import compare_values
 

@@ -12,8 +12,8 @@ import zipfile
 
 import jsonschema
 
-from lab.oracles.json_schema.engine import COMPACT, Engine, Refused
 from lab.oracles.json_schema.expressions import translated
+from lab.oracles.json_schema.schema_engine import COMPACT, Engine, Refused
 from lab.system.fetch import pypi_wheel
 from tests.controllers.json_schema import ratchet
 from tests.controllers.json_schema.test_random import walk

@@ -16,8 +16,8 @@ from typing import Any
 import jsonschema_specifications
 import pytest
 
-from lab.oracles.json_schema.engine import Engine, Refused
 from lab.oracles.json_schema.orders import orders
+from lab.oracles.json_schema.schema_engine import Engine, Refused
 from lab.system.fetch import pypi_source
 from tests.controllers.json_schema import ratchet
 

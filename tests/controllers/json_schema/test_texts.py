@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.oracles.json_schema.engine import Engine, Refused
+from lab.oracles.json_schema.schema_engine import Engine, Refused
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from lab.oracles.json_schema.engine import Engine, Refused
+from lab.oracles.json_schema.schema_engine import Engine, Refused
 
 SCHEMAS: list[Any] = [
     {"type": "string"},

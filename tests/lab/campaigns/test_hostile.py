@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import error_from_wire
-from lab.campaigns import engine, hostile
+from lab.campaigns import hostile, validating_engine
 from lab.campaigns.campaign import Campaign
 from lab.campaigns.hostile import Arena, arena
 from lab.campaigns.stranger import GOES_ON, STOPS, Stranger
@@ -43,7 +43,10 @@ REAL = [stranger for stranger in STRANGERS if stranger.name.endswith(_COSTLY + _
 @pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest) -> Iterator[Arena]:
     """An arena. Its end raises RuntimeError if names are left in shared memory."""
-    with nullcontext() if request.param == "real" else World(None, hostile, engine), arena() as made:
+    with (
+        nullcontext() if request.param == "real" else World(None, hostile, validating_engine),
+        arena() as made,
+    ):
         yield made
 
 

@@ -14,8 +14,8 @@ from aicirt.contract.abi import RowKind
 from aicirt.contract.errors import ResultError, RuntimeFailure, SpaceError
 from lab.campaigns import results
 from lab.campaigns.campaign import Campaign
-from lab.campaigns.engine import row_flaw
 from lab.campaigns.script import CALLBACKS, random_script
+from lab.campaigns.validating_engine import row_flaw
 from lab.report import Report
 from pyaici.client.results import Row
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from lab.campaigns.engine import Engine, Request
+from lab.campaigns.validating_engine import Engine, Request
 from lab.system.waiting import wait_until
 from pyaici.bundled import LANGUAGES
 from pyaici.client.daemon import Daemon

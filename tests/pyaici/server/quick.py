@@ -11,7 +11,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import run_command
 from pyaici import HfEngine
 from pyaici.client.runtime import Runtime
-from pyaici.server import models, program
+from pyaici.server import models, serve
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.small import served, small_engine
 
@@ -25,7 +25,7 @@ def run(prepare: Callable[[HfEngine], object] = lambda engine: None) -> int:
         return served(engine)
 
     models.load = load
-    return run_command("aici serve", lambda: program.main(sys.argv[1:]), (AiciError,))
+    return run_command("aici serve", lambda: serve.main(sys.argv[1:]), (AiciError,))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pyaici import bundled
 from pyaici.client.runtime import Runtime
 from pyaici.server.controller_store import ControllerStore
 from pyaici.server.http.errors import ApiError, from_aici
-from pyaici.server.program import building
+from pyaici.server.serve import building
 from pyaici.server.settings import ServerSettings
 from tests.pyaici.server.small import USER
 

@@ -1,4 +1,8 @@
-"""An engine that carries out all actions of controllers and validates every answer that it receives."""
+"""An engine that carries out all actions of controllers and validates every answer that it receives.
+
+It has a loop of its own: `BatchingEngine` ends a sequence at the first invalid answer, and a model chooses
+its tokens. Here an invalid answer is noted, and the same rows always lead to the same tokens.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 from aicirt.contract.errors import AiciError
 from lab.system.forked import SERVER, run_forked
 from lab.system.waiting import PATIENCE
-from pyaici.server import program
+from pyaici.server import serve
 from pyaici.server.settings import ServerSettings, read_settings
 from tests.pyaici.server.serving import Serving, read_events
 
@@ -71,10 +71,10 @@ def test_unknown_setting_in_a_file_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "aici.toml"
     file.write_text("prot = 1\n")
     with pytest.raises(AiciError, match="no setting 'prot'"):
-        program.main(["--config", str(file)])
+        serve.main(["--config", str(file)])
     file.write_text("port = \n")
     with pytest.raises(AiciError, match=r"aici\.toml"):
-        program.main(["--config", str(file)])
+        serve.main(["--config", str(file)])
 
 
 @pytest.mark.parametrize(
@@ -243,6 +243,6 @@ def test_other_people_of_the_machine_are_counted() -> None:
 
     system = [account("root", 0, "/bin/bash"), account("nobody", 65_534, "/usr/sbin/nologin")]
     people = [account("ada", 1000, "/bin/bash"), account("bob", 1001, "/bin/zsh")]
-    assert program.other_people([*system, account("git", 1002, "/usr/sbin/nologin")]) == 0
+    assert serve.other_people([*system, account("git", 1002, "/usr/sbin/nologin")]) == 0
     own = account("own", os.getuid(), "/bin/bash")
-    assert program.other_people([*system, own, *people]) == 2
+    assert serve.other_people([*system, own, *people]) == 2
