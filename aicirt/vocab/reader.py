@@ -144,12 +144,6 @@ class VocabularyImage:
         kinds = self.section("slices", count).tolist()
         return [(kind, masks[i, : self.mask_words]) for i, kind in enumerate(kinds)]
 
-    def mask_of(self, tokens: Iterable[int]) -> NDArray[np.uint32]:
-        """Returns the mask that allows these tokens, uint32 [W]."""
-        bools = np.zeros(self.mask_words * 32, np.uint8)
-        bools[np.fromiter(tokens, np.int64)] = 1
-        return np.packbits(bools, bitorder="little").view(np.uint32)
-
     def tokens_of(self, mask: NDArray[np.uint32]) -> list[int]:
         """Returns the tokens that a mask, uint32 [W], allows, in order."""
         bools = np.unpackbits(np.ascontiguousarray(mask).view(np.uint8), bitorder="little")
