@@ -17,6 +17,14 @@ def register_marker() -> None:
     from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
 
     class Parser(BaseThinkingReasoningParser):
+        def __init__(self, tokenizer: Any, chat_template_kwargs: dict[str, Any] | None = None) -> None:
+            super().__init__(tokenizer)
+            self._thinks = (chat_template_kwargs or {}).get("enable_thinking", True)
+
+        def is_reasoning_end(self, input_ids: Any) -> bool:
+            """Returns True also for a chat whose template has turned the thinking off."""
+            return not self._thinks or bool(super().is_reasoning_end(input_ids))
+
         @property
         def start_token(self) -> Any:
             return "<|im_start|>"

@@ -132,7 +132,7 @@ vllm.v1.engine
 
 vllm.v1.engine.async_llm
     AsyncLLM
-        generate(prompt, sampling_params, ...)
+        generate(prompt, sampling_params, *, reasoning_parser_kwargs, ...)
 
 vllm.v1.engine.core
     EngineCore
@@ -199,7 +199,7 @@ vllm.v1.structured_output.backend_types
 vllm.v1.structured_output.request
     StructuredOutputRequest
         __init__(*, params)
-        grammar reasoning_ended
+        grammar reasoning_ended reasoning_parser_kwargs
 
 vllm.v1.worker.gpu.async_utils
     AsyncOutput

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.vllm.frontend.patches import RankLoads, keep_choices_together
+from pyaici.engines.vllm.frontend.patches import RankLoads, keep_choices_together, tell_template
 
 
 def test_the_rank_with_the_fewest_choices_is_taken() -> None:
@@ -117,3 +117,25 @@ def test_engines_behind_another_load_balancer_use_only_their_own_ranks() -> None
     assert ranks(Engine(1), [FORKING]) == [None]
     assert ranks(Engine(4, local=1), [FORKING]) == [None]
     assert ranks(Engine(4, local=2), [FORKING] * 3) == [0, 1, 0]
+
+
+def test_the_variables_of_the_template_reach_requests_that_think() -> None:
+    class Client:
+        def generate(self, prompt: str, sampling_params: Any, request_id: str, **keywords: Any) -> Any:
+            return sampling_params.extra_args
+
+    tell_template(Client)
+    thinking = {"aici_controller": "yesno", "aici_after_thinking": True}
+    parser = {"chat_template_kwargs": {"enable_thinking": False}}
+    found = []
+    for extra in (thinking, {"aici_controller": "yesno"}, thinking | {"aici_template": {}}, None):
+        given = SimpleNamespace(extra_args=extra)
+        found.append(Client().generate("a", given, "b", reasoning_parser_kwargs=parser))
+        assert given.extra_args == extra, "the caller keeps its parameters"
+    assert found == [
+        thinking | {"aici_template": {"enable_thinking": False}},
+        {"aici_controller": "yesno"},
+        thinking | {"aici_template": {}},
+        None,
+    ]
+    assert Client().generate("a", SimpleNamespace(extra_args=thinking), "b") == thinking

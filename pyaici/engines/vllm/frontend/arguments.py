@@ -8,6 +8,7 @@ apply another parameter to wrong tokens.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -19,12 +20,14 @@ from pyaici.engines.calls import KEYS, PREFIX, Call, read_call
 #: environment variable: seconds for which suspended requests keep their blocks, unless they say otherwise
 KEEP_BLOCKS = "AICI_KEEP_BLOCKS_S"
 _KEEP_S, _MAX_KEEP_S = 5.0, 3600.0
+#: key of the variables of a chat's template; vLLM's server has them from `chat_template_kwargs`
+TEMPLATE = "aici_template"
 #: AICI's name among vLLM's plugins
 PLUGIN = "aici"
 #: most sequences with which one request can begin
 MAX_COPIES = 1024
 _FLAGS = ("hold", "fork", "events", "counts", "after_thinking")
-_KEYS = (*KEYS, *(f"{PREFIX}{name}" for name in _FLAGS), "aici_copies", "aici_keep")
+_KEYS = (*KEYS, *(f"{PREFIX}{name}" for name in _FLAGS), "aici_copies", "aici_keep", TEMPLATE)
 
 #: the reason why the plugin has left this vLLM unchanged; None if there is none
 problem: str | None = None
@@ -51,6 +54,8 @@ class ControllerCall(Call):
     counts: bool = False
     #: the controller begins when the model has finished its thinking
     after_thinking: bool = False
+    #: with `after_thinking`: variables of the chat's template, which reasoning parsers know, as JSON
+    template: str = "{}"
     #: seconds for which its suspended sequences keep their blocks of the cache, if nobody else needs them
     keep: float = _KEEP_S
 
@@ -79,7 +84,10 @@ class ControllerCall(Call):
         if copies > 1 and not flags["fork"]:
             raise ValueError("aici_copies needs aici_fork: set both, or leave aici_copies out")
         keep = _read_seconds("aici_keep", extra_args.get("aici_keep", os.environ.get(KEEP_BLOCKS, _KEEP_S)))
-        return cls(call.controller, call.arg, call.owner, **flags, copies=copies, keep=keep)
+        template = _read_object(TEMPLATE, extra_args.get(TEMPLATE, "{}"))
+        return cls(
+            call.controller, call.arg, call.owner, **flags, copies=copies, keep=keep, template=template
+        )
 
 
 def _read_flag(key: str, value: Any) -> bool:
@@ -103,6 +111,17 @@ def _read_seconds(name: str, value: Any) -> float:
     if not 0 <= seconds <= _MAX_KEEP_S:
         raise ValueError(f"{name} is {value!r}; it must be a number of seconds from 0 to {_MAX_KEEP_S:g}")
     return seconds
+
+
+def _read_object(name: str, value: Any) -> str:
+    """Returns an object as JSON. Raises ValueError. HTTP requests may have it as text."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        if isinstance(found, dict):
+            return json.dumps(found)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise ValueError(f"{name} is {value!r:.64}; it must be an object, or its JSON text")
 
 
 def _read_copies(key: str, value: Any) -> int:

@@ -6,13 +6,14 @@ events of both; and with data parallelism all choices of a request that may fork
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from pyaici.engines.calls import PREFIX
-from pyaici.engines.vllm.frontend.arguments import may_fork
+from pyaici.engines.vllm.frontend.arguments import TEMPLATE, may_fork
 from pyaici.engines.vllm.frontend.events import KEY, OF_CONTROLLER, OF_RUNTIME, events_of
 
 
@@ -26,6 +27,7 @@ def change_clients() -> None:
     if not ERRORS_ARE_CARRIED:
         raise_failures(AsyncLLM)
     keep_choices_together(AsyncLLM)
+    tell_template(AsyncLLM)
     keep_all(RequestOutput)
 
 
@@ -109,6 +111,28 @@ def keep_choices_together(engine: type) -> None:
         return _placed(self._aici_loads, ranks, choices, generate_on)
 
     engine.generate = generate_on_one_rank  # type: ignore[attr-defined]
+
+
+def tell_template(engine: type) -> None:
+    """Makes `generate` of vLLM's AsyncLLM pass the variables of a chat's template to its scheduler.
+
+    A reasoning parser may need them to find the end of the thinking. vLLM passes them to its own grammars
+    only.
+    """
+    generate: Callable[..., AsyncGenerator[Any, None]] = engine.generate  # type: ignore[attr-defined]
+
+    @functools.wraps(generate)
+    def generate_with_template(
+        self: Any, prompt: Any, sampling_params: Any, *args: Any, **keywords: Any
+    ) -> AsyncGenerator[Any, None]:
+        extra = getattr(sampling_params, "extra_args", None) or {}
+        variables = (keywords.get("reasoning_parser_kwargs") or {}).get("chat_template_kwargs")
+        if variables and extra.get("aici_after_thinking") and TEMPLATE not in extra:
+            sampling_params = copy.copy(sampling_params)
+            sampling_params.extra_args = {**extra, TEMPLATE: variables}
+        return generate(self, prompt, sampling_params, *args, **keywords)
+
+    engine.generate = generate_with_template  # type: ignore[attr-defined]
 
 
 def _ranks(config: Any) -> int:

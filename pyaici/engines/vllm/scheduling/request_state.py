@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -309,10 +310,11 @@ def send_output(new: Any, request: Any) -> None:
 # request has no constraint and no running controller.
 
 
-def begin_thinking(manager: Any, request: Any) -> None:
+def begin_thinking(manager: Any, request: Any, template: str) -> None:
     """Makes vLLM's StructuredOutputManager wait for the end of the thinking.
 
-    The request has a controller's grammar (see `hold`). Raises ArgumentError if the engine finds no end.
+    The request has a controller's grammar (see `hold`). `template`: variables of its chat's template, JSON.
+    Raises ArgumentError if the engine finds no end.
     """
     if manager.reasoner_cls is None:
         raise ArgumentError(
@@ -324,6 +326,7 @@ def begin_thinking(manager: Any, request: Any) -> None:
             "aici_after_thinking excludes the engine's option enable_in_reasoning: leave one of them out"
         )
     request.structured_output_request.reasoning_ended = None
+    request.structured_output_request.reasoning_parser_kwargs = {"chat_template_kwargs": json.loads(template)}
     allow_all_ends_of_thinking(request.structured_output_request)
     manager._get_reasoner(request)
 

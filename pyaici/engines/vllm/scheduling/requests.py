@@ -143,7 +143,7 @@ class ControlledRequests:
         self._attend(controlled, request)
         hold(request, then(controlled.prepared, lambda _: ControllerGrammar(controlled)))
         if call.after_thinking:
-            begin_thinking(self._scheduler.structured_output_manager, request)
+            begin_thinking(self._scheduler.structured_output_manager, request, call.template)
             controlled.thinking = True
 
     def begin_step(self) -> None:

@@ -81,6 +81,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "random": Configuration(model="random"),
     "v2-async": Configuration(_ASYNC),
     "v2-sync": Configuration(),
+    "v2-reasoning": Configuration({**_ASYNC, **_REASONING}),
     "v2-drafts": Configuration({**_ASYNC, "speculative_config": DRAFTS | {"method": "ngram_gpu"}}),
     # only with AICI_THOROUGH=1
     "sync-draft-model": Configuration({"speculative_config": {"num_speculative_tokens": 3}}),

@@ -277,3 +277,22 @@ def test_an_adapter_computes_appended_tokens(llm: Any, adapter: Path) -> None:
     (fresh,) = generate(llm, [(start, parameters(max_tokens=60 - kept))], lora_request=lora)
     (without,) = generate(llm, [(start, parameters(max_tokens=60 - kept))])
     assert tokens[kept:] == fresh.token_ids != without.token_ids
+
+
+@pytest.mark.configuration("adapter")
+def test_forks_use_the_adapter(llm: Any, adapter: Path) -> None:
+    """Each fork writes what a new request with the adapter writes after its first tokens."""
+    from vllm.lora.request import LoRARequest
+
+    lora = LoRARequest("adapter", 1, str(adapter))
+    extra = {"aici_controller": "flags", "aici_arg": "a0a0f0a0", "aici_fork": True}
+    request = parameters(extra_args=extra, n=2, temperature=1, top_k=1, max_tokens=24)
+    (output,) = llm.generate([FRANCE], [request], use_tqdm=False, lora_request=lora)
+    prompt = llm.get_tokenizer().encode(FRANCE)
+    for choice in output.outputs:
+        tokens = list(choice.token_ids)
+        start = {"prompt_token_ids": [*prompt, *tokens[:4]]}
+        left = parameters(max_tokens=len(tokens) - 4)
+        (fresh,) = generate(llm, [(start, left)], lora_request=lora)
+        (without,) = generate(llm, [(start, left)])
+        assert len(tokens) > 8 and tokens[4:] == list(fresh.token_ids) != list(without.token_ids)

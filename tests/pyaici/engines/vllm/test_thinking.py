@@ -33,13 +33,13 @@ def after_thinking(controller: str, arg: str, *, also: dict[str, Any] | None = N
     return parameters(max_tokens=2 * TOKENS, extra_args=extra, **options)
 
 
-def choose_marker(llm: Any, prompt: str) -> list[int]:
+def choose_marker(llm: Any, prompt: str, count: int = TOKENS) -> list[int]:
     """Ends the thinking with a token that the model writes after some others. Returns the thinking."""
-    (free,) = generate(llm, [(prompt, parameters(max_tokens=TOKENS))])
+    (free,) = generate(llm, [(prompt, parameters(max_tokens=count))])
     tokenizer = llm.get_tokenizer()
     seen = tokenizer.encode(prompt)
     tokens = list(free.token_ids)
-    at = max(i for i in range(TOKENS) if tokens[i] not in [*seen, *tokens[:i]])
+    at = max(i for i in range(count) if tokens[i] not in [*seen, *tokens[:i]])
     Marker.token = tokenizer.convert_ids_to_tokens(tokens[at])
     return tokens[: at + 1]
 
@@ -110,6 +110,36 @@ def test_removed_tokens_come_after_the_thinking(llm: Any) -> None:
     assert choice.stop_reason == "controller"
     x = llm.get_tokenizer().encode("x")
     assert choice.token_ids[len(thinking) + 1 :] == [*x, *x]
+
+
+def think_briefly(llm: Any) -> tuple[list[int], list[int]]:
+    """Returns the tokens of a request that begins after the thinking, and the same in two requests."""
+    thinking = choose_marker(llm, FRANCE, 8)
+    whole = {"prompt_token_ids": [*llm.get_tokenizer().encode(FRANCE), *thinking]}
+    arg = "( [a-z]{1,9}){3}"
+    direct, after = generate(
+        llm, [(whole, parameters("regex", arg, max_tokens=8)), (FRANCE, after_thinking("regex", arg))]
+    )
+    return [*thinking, *direct.token_ids], list(after.token_ids)[: len(thinking) + len(direct.token_ids)]
+
+
+@pytest.mark.configuration("v2-reasoning")
+def test_the_controller_begins_after_the_thinking_with_runner_v2(on_v2: Callable[..., Any]) -> None:
+    """With fewer tokens: an interpreter runs the kernels of this model runner."""
+    expected, found = on_v2(think_briefly)
+    assert found == expected
+
+
+@scheduling
+def test_the_template_can_turn_the_thinking_off(llm: Any) -> None:
+    """The reasoning parser knows by the variables of the chat's template that there is none."""
+    choose_marker(llm, FRANCE)
+    off = after_thinking("regex", YEAR, also={"aici_template": {"enable_thinking": False}})
+    on = after_thinking("regex", YEAR, also={"aici_template": '{"enable_thinking": true}'})
+    direct, without, thinking = generate(
+        llm, [(FRANCE, parameters("regex", YEAR)), (FRANCE, off), (FRANCE, on)]
+    )
+    assert direct.token_ids == without.token_ids != thinking.token_ids
 
 
 def test_an_engine_without_a_reasoning_parser_refuses(llm: Any) -> None:
