@@ -22,7 +22,8 @@ The plugin compares the list with the installed vLLM at every start. If somethin
 without AICI, and requests with a controller are refused with the reason ([vllm.md](vllm.md#versions)). The
 accepted versions are `{VERSIONS}`; the differences between them are in `pyaici/engines/vllm/versions`.
 
-Without a request that has a controller, the plugin only passes calls on.
+Without a request that has a controller, the plugin only passes calls on: five in a step and one for each
+token, which a test counts. The outputs are the same.
 """
 
 

@@ -44,6 +44,10 @@ class SimulatedPlatform(Platform):
         return False
 
     @classmethod
+    def set_device(cls, device: torch.device) -> None:
+        """There is only one."""
+
+    @classmethod
     def support_hybrid_kv_cache(cls) -> bool:
         return True
 

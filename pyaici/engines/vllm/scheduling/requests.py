@@ -96,6 +96,11 @@ class ControlledRequests:
         self._logprobs: dict[str, Logprobs] = {}
         self.groups = Groups(scheduler)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no request has had a controller, and none has been refused one."""
+        return self.driver is None and not self._failed
+
     def controlled(self, request_id: str) -> Controlled | None:
         """Returns the controlled state of a request, or None if it has no controller."""
         return None if self.driver is None else self.driver.requests.get(request_id)

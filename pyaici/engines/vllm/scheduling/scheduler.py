@@ -41,6 +41,9 @@ class SchedulerMixin:
         self._aici.groups.set_aside()
 
     def schedule(self, *args: Any, **keywords: Any) -> Any:
+        driver = self._aici.driver
+        if driver is None:
+            return super().schedule(*args, **keywords)  # type: ignore[misc]
         if self._aici.suspended:
             try:
                 self._aici.begin_step()
@@ -48,7 +51,7 @@ class SchedulerMixin:
                 log.exception("freeing the blocks of suspended requests has failed")
         with suspended([self.requests[name] for name in self._aici.suspended]):  # type: ignore[attr-defined]
             output = super().schedule(*args, **keywords)  # type: ignore[misc]
-        if self._aici.driver is not None and self._aici.driver.requests:
+        if driver.requests:
             try:
                 self._aici.start_controllers(output)
             except Exception:
@@ -74,7 +77,8 @@ class SchedulerMixin:
     def _update_request_with_output(
         self, request: Any, new_token_ids: list[int], *args: Any, **keywords: Any
     ) -> tuple[list[int], bool]:
-        controlled = self._aici.controlled(request.request_id)
+        driver = self._aici.driver
+        controlled = None if driver is None else driver.requests.get(request.request_id)
         if controlled is None:
             result: tuple[list[int], bool] = super()._update_request_with_output(  # type: ignore[misc]
                 request, new_token_ids, *args, **keywords
@@ -117,6 +121,8 @@ class SchedulerMixin:
             except Exception:
                 log.exception("reading the workers' results has failed")
         outputs = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        if self._aici.idle:
+            return outputs
         try:
             self._aici.end_step(scheduler_output.total_num_scheduled_tokens == 0, outputs)
         except Exception:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, Models
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters
 from tests.thorough import also
 
-pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
+pytestmark = pytest.mark.slow
 
 STORY = "Once upon a time"
 #: a pattern that a random model ends, since each of its texts has a limit
@@ -77,6 +77,12 @@ CASES = {
 }
 #: those of which a rank is killed. The processes of the others are forks, which take a fraction of the time
 KILLED = ["tensor", *also(*[name for name in CASES if name != "tensor"])]
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """Returns parameters: the scheduler alone knows of replicas, the others are about vLLM's workers."""
+    marks = {"data": pytest.mark.simulated_worker}
+    return [pytest.param(name, marks=marks.get(name, pytest.mark.real_worker)) for name in names]
 
 
 @dataclass
@@ -123,7 +129,7 @@ def expected(engines: ConfiguredEngines) -> dict[str, list[str]]:
     }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=marked(CASES))
 def running(
     request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
@@ -224,7 +230,7 @@ def test_replicas_share_the_modules_and_templates_of_one_daemon(running: Running
     assert after["modules"] == before["modules"]
 
 
-@pytest.mark.parametrize("running", KILLED, indirect=True)
+@pytest.mark.parametrize("running", marked(KILLED), indirect=True)
 def test_a_killed_rank_ends_all_requests_and_processes(running: Running) -> None:
     """vLLM ends the server when a rank is gone. Its clients notice, and nothing remains of it."""
     long = {"vllm_xargs": {"aici_controller": "regex", "aici_arg": "( [a-z]+)+"}}
@@ -310,6 +316,7 @@ print([_accepts_requests(), *ray.get([actor.accepts_requests.remote() for actor 
 """
 
 
+@pytest.mark.real_worker
 def test_workers_in_actors_of_ray_load_only_the_scheduler_side() -> None:
     """Python gives them the name of a main process."""
     with short_folder() as folder:

@@ -19,7 +19,7 @@ from tests.thorough import also
 pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 FOLDER = Path(__file__).parent
 #: files whose tests start servers; all others share engines
-SERVERS = ["http", "serve", "server"]
+SERVERS = ["http", "parallel", "serve", "server"]
 #: files for the code that runs in vLLM's model runners
 RUNNERS = ["v2_runner", *also("rows", "logprobs", "scheduler_v2", "drafts")]
 NEWEST = max(ENGINES["vllm"], key=Version)
