@@ -83,20 +83,23 @@ def open_engine(
 def find_model(model: str | Path | None, kind: EngineKind) -> Path:
     """Returns the path of a model, see `open_engine`, for an engine of this kind. Raises as it does.
 
-    First checks that the engine's packages are installed, before it downloads anything.
+    First checks a path, then that the engine's packages are installed, and only then downloads anything.
     """
-    _check_packages(kind)
-    if model is None:
-        from pyaici.models import default_gguf_path, default_model_path
-
-        return default_gguf_path() if kind == "llama" else default_model_path()
-    if kind == "llama":
+    path: Path | None = None
+    if model is not None and kind == "llama":
         from pyaici.engines.llama.program import check_file
 
-        return check_file(model)
-    if not Path(model).is_dir() and _HUB_NAME.fullmatch(str(model)):
+        path = check_file(model)
+    elif model is not None and (Path(model).is_dir() or not _HUB_NAME.fullmatch(str(model))):
+        path = check_folder(str(model))
+    _check_packages(kind)
+    if path is not None:
+        return path
+    if model is not None:
         return _from_hub(str(model))
-    return check_folder(str(model))
+    from pyaici.models import default_gguf_path, default_model_path
+
+    return default_gguf_path() if kind == "llama" else default_model_path()
 
 
 def load_engine(

@@ -101,10 +101,6 @@ class ControlledRequests:
         """Whether no request has had a controller, and none has been refused one."""
         return self.driver is None and not self._failed
 
-    def controlled(self, request_id: str) -> Controlled | None:
-        """Returns the controlled state of a request, or None if it has no controller."""
-        return None if self.driver is None else self.driver.requests.get(request_id)
-
     # -- beginning ------------------------------------------------------------------------------
 
     def refuse(self, request: Any, error: Exception) -> None:
@@ -230,12 +226,13 @@ class ControlledRequests:
 
         Fails requests whose biases or temperatures were not applied.
         """
+        assert self.driver is not None
         sent: dict[str, list[Row]] = getattr(scheduler_output, ROWS)
         masses = getattr(model_runner_output, MASS, None)
         self._masses = masses or {}
         self._logprobs = getattr(model_runner_output, LOGPROBS, {})
         for request_id, rows in sent.items():
-            controlled = self.controlled(request_id)
+            controlled = self.driver.requests.get(request_id)
             if masses is None and controlled is not None and any(row.changes for row in rows):
                 controlled.fail(ArgumentError(_NOT_APPLIED))
 
