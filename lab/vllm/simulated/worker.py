@@ -216,7 +216,7 @@ class SimulatedRunner:
                 len(new.prompt_token_ids),
                 list(new.prefill_token_ids or new.prompt_token_ids),
                 list(new.block_ids[0]),
-                random.Random(new.sampling_params.seed) if known is None else known.generator,
+                _generator(new) if known is None else known.generator,
                 new.lora_request.lora_int_id if new.lora_request else 0,
             )
         cached = output.scheduled_cached_reqs
@@ -454,6 +454,12 @@ class SimulatedWorker(WorkerBase):
 
     def remove_lora(self, lora_id: int) -> bool:
         return True
+
+
+def _generator(new: Any) -> random.Random:
+    """Returns the generator of a request: without a seed, one by its prompt, so that runs can be repeated."""
+    seed = new.sampling_params.seed
+    return random.Random(repr(new.prompt_token_ids) if seed is None else seed)
 
 
 def _most_likely(

@@ -32,8 +32,8 @@ vllm.config.scheduler
 
 vllm.config.vllm
     VllmConfig
-        model_config parallel_config scheduler_config speculative_config
-        num_speculative_tokens
+        device_config model_config parallel_config scheduler_config speculative_config
+        num_speculative_tokens use_v2_model_runner
 
 vllm.entrypoints.llm
     LLM

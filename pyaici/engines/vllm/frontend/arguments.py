@@ -160,6 +160,15 @@ def rows_refusal(vllm_config: Any) -> str | None:
     )
 
 
+def drafts_refusal(vllm_config: Any, params: Any) -> str | None:
+    """Returns why a request with these sampling parameters would end this engine; None if it would not."""
+    drafts = vllm_config.speculative_config is not None and not vllm_config.use_v2_model_runner
+    if params.top_k > 0 and drafts and vllm_config.device_config.device_type == "cpu":
+        # in a pass without drafts, vLLM's model runner V1 takes the largest of no numbers
+        return "top_k and drafts exclude each other on a CPU, where vLLM would fail: leave top_k out"
+    return None
+
+
 def request_refusal(params: Any, *, fork: bool) -> str | None:
     """Returns why a request with these sampling parameters cannot have a controller here; None if it can.
 

@@ -19,7 +19,12 @@ from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
 from pyaici.engines.connection import Connection
-from pyaici.engines.vllm.frontend.arguments import ControllerCall, request_refusal, rows_refusal
+from pyaici.engines.vllm.frontend.arguments import (
+    ControllerCall,
+    drafts_refusal,
+    request_refusal,
+    rows_refusal,
+)
 from pyaici.engines.vllm.frontend.events import Events, error_to_wire, failure_reason
 from pyaici.engines.vllm.scheduling.controlled import DISCARDED, Controlled, Ending, Held, Outcome
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, MAX_DRAFT_COPIES, ControllerDriver
@@ -136,6 +141,8 @@ class ControlledRequests:
             request.sampling_params = parameters = copy.copy(parameters)
             parameters.temperature, parameters.top_k = 0.0, 0
             vars(parameters).pop("sampling_type", None)  # a cached property
+        if (refusal := drafts_refusal(self._scheduler.vllm_config, parameters)) is not None:
+            raise ArgumentError(refusal)
         if call.fork and not self.groups.join(request):
             return
         controlled = self._conductor().add(request.request_id, call, parameters.all_stop_token_ids)

@@ -38,7 +38,9 @@ def test_forks_of_a_controller_become_choices(llm: Any, hold: bool) -> None:
     for choice in used:
         # the narrator removes the sampled text before it forks, if the engine can backtrack
         assert choice.text.startswith("Once upon a time, far away," if hold else "Once upon a time")
-        assert choice.text == llm.get_tokenizer().decode(choice.token_ids, skip_special_tokens=True)
+        # vLLM leaves out a character that is not complete at the end
+        written = llm.get_tokenizer().decode(choice.token_ids, skip_special_tokens=True)
+        assert choice.text == written.rstrip("\ufffd")
     assert len({choice.text for choice in used}) == 3
     assert any(" They say:" in choice.text for choice in used), "one fork waits for the variable of another"
     assert [(choice.text, list(choice.token_ids), choice.stop_reason) for choice in unused] == [

@@ -235,6 +235,16 @@ def test_refused_parameters_are_named(
         generate(llm, [(FRANCE, request)])
 
 
+@pytest.mark.configuration("drafts")
+def test_top_k_with_drafts_is_refused(llm: Any) -> None:
+    """vLLM's model runner V1 would end the engine on a CPU. A greedy request has no top_k for vLLM."""
+    asked = parameters("yesno", max_tokens=3, top_k=5, temperature=1.0)
+    greedy = parameters("yesno", max_tokens=3, top_k=5)
+    refused, good = generate(llm, [(FRANCE, asked), (FRANCE, greedy)])
+    assert refused.finish_reason == "error" and "leave top_k out" in str(refused.stop_reason)
+    assert good.finish_reason != "error"
+
+
 @pytest.mark.parametrize("configuration", ["v2-async", *thorough("v2-sync")])
 def test_the_v2_runner_keeps_the_table(
     on_v2: Callable[..., Any], check_penalties: Callable[[list[list[int]]], None]
