@@ -1,6 +1,6 @@
 """Compares a vLLM with the names that AICI relies on (`names`), by its source or by import.
 
-The plugin compares the source at every start: it takes some tenths of a second, and imports
+The plugin compares the source at every start: it takes up to a second of the processor, and imports
 nothing that the process would not import anyway.
 """
 
