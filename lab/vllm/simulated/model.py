@@ -43,7 +43,7 @@ _PRIME, _FACTOR = (1 << 31) - 1, 48271
 
 
 class TinyModel:
-    """The model. `adapter`: a number that changes its logits, as an adapter would."""
+    """The model."""
 
     def __init__(self) -> None:
         random = np.random.default_rng(1)
@@ -53,7 +53,7 @@ class TinyModel:
         self._common[:NUM_SPECIAL] = _SELDOM
 
     def logits(self, tokens: Sequence[int], adapter: int = 0) -> NDArray[np.float32]:
-        """Returns the logits after a text, float32 [NUM_TOKENS]."""
+        """Returns the logits after a text, float32 [NUM_TOKENS]. `adapter`: a number that changes them."""
         whole = adapter
         for token in tokens:
             whole = (whole * _FACTOR + token + 1) % _PRIME

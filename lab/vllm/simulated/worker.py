@@ -34,7 +34,7 @@ from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 from lab.vllm.simulated.model import TinyModel
 from pyaici.engines.batching.sampler import Choice, NumpySampler
 from pyaici.engines.sampling import Sampling, Tally
-from pyaici.engines.vllm.workers.runners import LogitsRows, StepRows, guarded
+from pyaici.engines.vllm.workers.runners import LogitsRows, StepRows, asked_temperatures, guarded
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -130,7 +130,6 @@ class SimulatedRunner:
     """The model runner: what `LogitsRows` needs of one."""
 
     def __init__(self, config: Any) -> None:
-        self._config = config
         self._model = TinyModel()
         self._sampler = NumpySampler()
         self._asynchronous = config.scheduler_config.async_scheduling
@@ -231,17 +230,12 @@ class SimulatedRunner:
 
     def _feed(self, name: str, count: int, output: Any) -> Fed:
         """Returns the tokens of a pass for a request."""
-        seen = self.requests[name]
-        start = next(
-            (new.num_computed_tokens for new in output.scheduled_new_reqs if new.req_id == name),
-            None,
-        )
-        cached = output.scheduled_cached_reqs
-        if start is None:
-            start = cached.num_computed_tokens[cached.req_ids.index(name)]
-        planned = output.scheduled_spec_decode_tokens.get(name, [])
+        seen, cached = self.requests[name], output.scheduled_cached_reqs
+        computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+        computed |= zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+        start, planned = computed[name], output.scheduled_spec_decode_tokens.get(name, [])
         drafts = list(planned)
-        if self._asynchronous and planned:
+        if self._asynchronous and self._num_drafts:
             # the scheduler counts with drafts that all fit, and does not know them
             start = min(start, len(seen.tokens) - 1)
             mine = seen.drafts[: len(planned)]
@@ -250,8 +244,6 @@ class SimulatedRunner:
                 draft if plan in (_UNKNOWN, draft) else _UNKNOWN
                 for draft, plan in zip(drafts, planned, strict=True)
             ]
-        elif self._asynchronous and self._num_drafts:
-            start = min(start, len(seen.tokens) - 1)
         tokens = [*seen.tokens, *drafts][start : start + count]
         assert len(tokens) == count, (
             f"request {name}: {count} tokens from position {start} are to be read; it has {len(seen.tokens)} "
@@ -364,11 +356,7 @@ class SimulatedRows(LogitsRows):
         state = runner.state
         if state is None:
             return None
-        wanted = {
-            name: temperatures[0]
-            for name, each in rows.items()
-            if (temperatures := [row.temperature for row in each if row.temperature is not None])
-        }
+        wanted = asked_temperatures(rows, state.lines)
         own = {name: float(runner.requests[name].params.temperature) for name in state.lines}
         runner.temperatures = wanted
         step = runner.rows = StepRows(rows, own | wanted)

@@ -52,12 +52,10 @@ class KeptBlocks:
         @functools.wraps(allocate)
         def allocate_or_take(request: Any, *args: Any, **keywords: Any) -> Any:
             blocks = allocate(request, *args, **keywords)
-            holders = self._holders(request) if blocks is None else iter(())
-            for holder in holders:
+            holders = self._holders(request)
+            while blocks is None and (holder := next(holders, None)) is not None:
                 self._release(holder)
                 blocks = allocate(request, *args, **keywords)
-                if blocks is not None:
-                    break
             return blocks
 
         manager.allocate_slots = allocate_or_take

@@ -286,7 +286,7 @@ class RowsOfRunnerV1(LogitsRows):
         if state is None or state.logits is None:
             return None
         batch = runner.input_batch
-        wanted = _temperatures(rows, batch.req_id_to_index)
+        wanted = asked_temperatures(rows, batch.req_id_to_index)
         if wanted:
             stack.enter_context(self._with_temperatures(wanted))
         places = batch.req_id_to_index
@@ -362,7 +362,7 @@ class RowsOfRunnerV2(LogitsRows):
         if runner.execute_model_state is None or not runner.is_last_pp_rank:
             return None
         slots = runner.req_states.req_id_to_index
-        wanted = _temperatures(rows, slots)
+        wanted = asked_temperatures(rows, slots)
         own = runner.sampler.sampling_states.temperature.np
         temperatures = {name: float(own[slots[name]]) for name in rows if name in slots} | wanted
         if wanted:
@@ -413,7 +413,7 @@ class RowsOfRunnerV2(LogitsRows):
             temperature.np[slots], needs[slots], temperature.gpu = kept, kept_needs, device_copy
 
 
-def _temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -> dict[str, float]:
+def asked_temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -> dict[str, float]:
     """Returns the temperatures that rows of this batch set. All positions of a request have the same."""
     found = {}
     for name, each in rows.items():
