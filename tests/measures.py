@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 326,
-    "lines of Python": 57_766,
+    "files of Python": 331,
+    "lines of Python": 58_762,
     "files of the SDK": 131,
-    "files of Python under 60 lines": 63,
+    "files of Python under 60 lines": 64,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 1,
-    "names defined more than five times": 46,
+    "names defined more than five times": 48,
     "names with MOST or LEAST": 0,
 }
 #: lines from which a file, or a function, counts as long

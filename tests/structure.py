@@ -117,13 +117,18 @@ MATRIX = {
         "aicirt.contract pyaici.bundled pyaici.engines pyaici.server.answers pyaici.server.apis "
         "pyaici.server.http pyaici.server.models pyaici.server.service"
     ),
+    "pyaici.server.apis.responses": (
+        "aicirt.contract pyaici.engines pyaici.server.answers pyaici.server.apis pyaici.server.apis.openai "
+        "pyaici.server.http pyaici.server.models pyaici.server.service pyaici.server.settings"
+    ),
     "pyaici.server.apis.run": (
         "aicirt.contract pyaici.engines pyaici.server.apis pyaici.server.apis.openai pyaici.server.http "
         "pyaici.server.models pyaici.server.scheduling pyaici.server.service"
     ),
     "pyaici.server.app": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "
-        "pyaici.server.apis.openai pyaici.server.apis.run pyaici.server.controller_store "
+        "pyaici.server.apis.openai pyaici.server.apis.responses pyaici.server.apis.run "
+        "pyaici.server.controller_store "
         "pyaici.server.http pyaici.server.models pyaici.server.playground pyaici.server.service "
         "pyaici.server.settings"
     ),
@@ -174,7 +179,8 @@ FOREIGN = {
     "sglang": "pyaici.engines.sglang",
     "fastapi": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "
-        "pyaici.server.apis.openai pyaici.server.apis.run pyaici.server.app pyaici.server.http "
+        "pyaici.server.apis.openai pyaici.server.apis.responses pyaici.server.apis.run pyaici.server.app "
+        "pyaici.server.http "
         "pyaici.server.playground"
     ),
 }

@@ -222,7 +222,7 @@ def run() -> Reader:
 
 
 def openai() -> Reader:
-    """Reads bodies of completions and chats, and answers that may have tool calls."""
+    """Reads bodies of completions, chats and responses, and answers that may have tool calls."""
     from pydantic import ValidationError
 
     from pyaici.server.answers.arguments import read_json
@@ -232,6 +232,7 @@ def openai() -> Reader:
     from pyaici.server.apis.openai.chat_plan import _functions
     from pyaici.server.apis.openai.constraints import constraint
     from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
+    from pyaici.server.apis.responses.requests import ResponsesRequest
     from pyaici.server.http.errors import ApiError
 
     starts = (Start(), Start(Marks()), Start(Marks(), open=True), Start(channels=True))
@@ -250,6 +251,9 @@ def openai() -> Reader:
                 if form.supports(functions):
                     answer_grammar(AnswerPlan(form=form.bound(functions), functions=functions, required=True))
             answer_grammar(AnswerPlan(starts[1], schema=data.decode("utf-8", "replace")))
+        with contextlib.suppress(ValidationError, ApiError, RecursionError):
+            response = ResponsesRequest.model_validate_json(data)
+            constraint(response.chat(response.input))
         text = data.decode("utf-8", "replace")
         with contextlib.suppress(ValueError):
             json.dumps(read_json(text), ensure_ascii=False).encode()

@@ -149,9 +149,9 @@ def requests() -> Iterator[bytes]:
     """Yields bodies of requests, and answers of models."""
     yield from literals("pyaici/server")
     yield from examples("json")
-    for kind in ("prompt", "messages", "context"):
+    for kind in ("prompt", "messages", "input", "context"):
         message = [{"role": "user", "content": "Hello"}]
-        body = {"model": "m", kind: message if kind == "messages" else "Hello", "max_tokens": 4}
+        body = {"model": "m", kind: message if kind in ("messages", "input") else "Hello", "max_tokens": 4}
         yield json.dumps(body).encode()
         tool = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
         body["tools"] = [{"type": "function", "function": tool}, tool]

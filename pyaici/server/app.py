@@ -18,6 +18,8 @@ from pyaici.server.apis.cpc.completion import Covers
 from pyaici.server.apis.messages import routes as messages
 from pyaici.server.apis.ollama import routes as ollama
 from pyaici.server.apis.openai import catalog, chat, completions
+from pyaici.server.apis.responses import routes as responses
+from pyaici.server.apis.responses.store import ResponseStore
 from pyaici.server.apis.run import routes as run
 from pyaici.server.http.access import Authentication, Gate
 from pyaici.server.http.bodies import BodyLimit
@@ -78,9 +80,10 @@ def create_app(
         },
     )
     app.state.settings = settings
+    app.state.responses = ResponseStore(settings)
     add_handlers(app)
     openai = (completions, chat, catalog)
-    parts = (operations, controllers, run, *openai, tokens, messages, ollama, cpc, playground)
+    parts = (operations, controllers, run, *openai, responses, tokens, messages, ollama, cpc, playground)
     for part in parts:
         app.include_router(part.router)
     app.state.routes = [route for part in parts for route in part.router.routes if isinstance(route, Route)]

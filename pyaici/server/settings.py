@@ -209,6 +209,20 @@ class ServerSettings(BaseSettings):
         description="total size of the bodies of all requests under way; each caller may use a quarter, or "
         "one body",
     )
+    max_stored: int = Field(
+        1024,
+        ge=0,
+        description="number of responses of /v1/responses that are kept in memory for requests that continue "
+        "them; 0 = none",
+    )
+    max_stored_bytes: int = Field(
+        64 << 20,
+        ge=1024,
+        description="their total size, with the conversations before them; one of them may take a quarter",
+    )
+    stored_s: float = Field(
+        86400, gt=0, description="drop a stored response that has not been used for this long"
+    )
     cpc_max_evals: int = Field(
         512, ge=1, le=4096, description="largest number of model evaluations that a completion may ask for"
     )

@@ -34,6 +34,7 @@ PAGES = [
     "README.md",
     "docs/compatibility.md",
     "docs/openai.md",
+    "docs/responses.md",
     "docs/messages.md",
     "docs/ollama.md",
     "docs/cpc.md",

@@ -34,7 +34,7 @@ _MAX_NAME = 32
 #: most unknown names that are compared with ours: each blocks the event loop for up to a millisecond
 _MAX_COMPARED = 8
 #: fields that have an answer follow a schema, and those for other forms; each API has some of both
-_SCHEMAS = ("response_format", "json_schema", "output_config", "format")
+_SCHEMAS = ("response_format", "json_schema", "output_config", "format", "text")
 _FORMS = ("grammar", "regex", "choice", "bnf_schema", "format")
 #: constraint fields of other servers and of the other APIs here, and the fields that do the same
 _ELSEWHERE = {

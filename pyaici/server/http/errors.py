@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aicirt.server")
 
 
+#: kinds of errors in the Responses API, by those of OpenAI's other APIs
+_RESPONSES_KINDS = {
+    "invalid_request_error": "invalid_request",
+    "not_found_error": "not_found",
+    "rate_limit_error": "too_many_requests",
+    "api_error": "server_error",
+    "overloaded_error": "server_error",
+}
+
+
 class ApiError(Exception):
     """The error that a request ends with.
 
@@ -76,8 +86,16 @@ class ApiError(Exception):
             error["param"] = self.param
         return {"type": "error", "error": error}
 
+    def responses_body(self) -> dict[str, Any]:
+        """Returns the body in the format of the Responses API, which has kinds of its own."""
+        body = self.body()
+        body["error"]["type"] = _RESPONSES_KINDS.get(self.kind, self.kind)
+        return body
+
     def body_at(self, path: str) -> dict[str, Any]:
         """Returns the body in the format of the API that the path belongs to."""
+        if path == "/v1/responses" or path.startswith("/v1/responses/"):
+            return self.responses_body()
         if path.startswith(("/api/v1/", "/v1/messages")):
             return self.messages_body()
         return {"error": self.message} if path.startswith("/api/") else self.body()

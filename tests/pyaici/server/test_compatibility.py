@@ -12,11 +12,13 @@ from anthropic.types.beta import message_create_params as beta_message_create_pa
 from ollama import _types as ollama_types
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.responses import response_create_params
 
 from pyaici.server.apis.fields import OpenBody
 from pyaici.server.apis.messages.requests import MessagesRequest
 from pyaici.server.apis.ollama.requests import ChatBody, GenerateRequest
 from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
+from pyaici.server.apis.responses.requests import ResponsesRequest
 from tests.docs.test_server_pages import rows, section
 from tests.pyaici.server.client_fields import paths
 from tests.pyaici.server.serving import Serving
@@ -24,11 +26,13 @@ from tests.pyaici.server.serving import Serving
 PAGE = "compatibility.md"
 HI = [{"role": "user", "content": "Hi"}]
 CHATS, COMPLETIONS, OTHERS = "Chats of OpenAI", "Completions of OpenAI", "vLLM and other servers"
+RESPONSES = "Responses of OpenAI"
 MESSAGES, OLLAMA = "Messages of Anthropic", "Ollama"
 #: path of a route -> the sections of its fields, the least body, and the model of requests
 ROUTES: dict[str, tuple[tuple[str, ...], dict[str, Any], type[OpenBody]]] = {
     "/v1/chat/completions": ((CHATS, OTHERS), {"messages": HI, "max_tokens": 2}, ChatRequest),
     "/v1/completions": ((COMPLETIONS, OTHERS), {"prompt": "Hi", "max_tokens": 2}, CompletionRequest),
+    "/v1/responses": ((RESPONSES,), {"input": "Hi", "max_output_tokens": 2}, ResponsesRequest),
     "/v1/messages": ((MESSAGES,), {"model": "default", "messages": HI, "max_tokens": 2}, MessagesRequest),
     "/api/chat": ((OLLAMA, "Chat"), {"model": "default", "messages": HI, "stream": False}, ChatBody),
     "/api/generate": (
@@ -128,6 +132,14 @@ def test_page_has_each_field_of_openais_client() -> None:
         completions.CompletionCreateParamsNonStreaming,
         completions.CompletionCreateParamsStreaming,
     )
+
+
+def test_page_has_each_field_of_openais_responses() -> None:
+    kinds = (
+        response_create_params.ResponseCreateParamsNonStreaming,
+        response_create_params.ResponseCreateParamsStreaming,
+    )
+    check_complete("/v1/responses", *kinds, depth=1)
 
 
 def test_page_has_each_field_of_anthropics_client() -> None:

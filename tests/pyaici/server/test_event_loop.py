@@ -48,6 +48,7 @@ SMALL_EVENTS = {
     ("errors.py", "error.body_at(scope['path'])"),
     ("routes.py", "'[DONE]'"),
     ("routes.py", "_header(service, jobs[0])"),
+    ("routes.py", "await in_pieces(numbered)"),
     ("routes.py", "await report.end(results)"),
     ("routes.py", "data"),
     ("routes.py", "report.step(events)"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from tests.pyaici.server.responses.definition import check_events
 from tests.pyaici.server.serving import Serving
 
 pytestmark = pytest.mark.slow
@@ -56,6 +57,20 @@ def test_openai_completions_and_chat(serving: Serving) -> None:
         temperature=0,
     )
     assert chat.choices[0].message.content in ("yes", "no")
+
+
+def test_responses(serving: Serving) -> None:
+    body = {"input": "Is water wet?", "choice": ["yes", "no"], "temperature": 0, "stream": True}
+    events = serving.events("/v1/responses", **body)
+    assert check_events(events)[-1] == "response.completed"
+    first = events[-1]["response"]
+    assert first["output"][0]["content"][0]["text"] in ("yes", "no")
+    body |= {"input": "Why?", "previous_response_id": first["id"], "max_output_tokens": 4}
+    body |= {"choice": None, "ignore_eos": True}
+    events = serving.events("/v1/responses", **body)
+    assert check_events(events)[-1] == "response.incomplete"
+    usage = events[-1]["response"]["usage"]
+    assert usage["output_tokens"] == 4 and usage["input_tokens"] > first["usage"]["input_tokens"]
 
 
 @pytest.mark.real_worker  # its text has no words

@@ -1,0 +1,1 @@
+"""The API of Open Responses, which is OpenAI's Responses API: answers made of items, and stored turns."""
