@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import openai
@@ -11,6 +15,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from lab.servers.tiny_model import make_tiny_model
+from lab.system.fetch import pypi_unpacked
 from lab.system.waiting import PATIENCE, wait_until
 from tests.pyaici.server.openai.test_reasoning import TEMPLATE
 from tests.pyaici.server.responses.definition import check_events, check_response
@@ -138,6 +143,25 @@ def test_client_that_disconnects_cancels_the_response(server: Serving, client: o
     wait_until(lambda: server.metrics().get(name, 0) > before)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(first.response.id)
+
+
+def test_agent_of_pydantic_ai_works(server: Serving, tokens: dict[str, str]) -> None:
+    """The packages are fetched for this test, since nothing else needs them."""
+    packages = ("pydantic-ai-slim", "pydantic-graph", "genai-prices", "logfire-api")
+    paths = os.pathsep.join(str(pypi_unpacked(package)) for package in packages)
+    command = [sys.executable, str(Path(__file__).with_name("agent.py")), server.url]
+    run = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": paths, "AICI_TOKEN": tokens["eve"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["text"] and found["next"] and found["streamed"] and 0 < found["tokens"] <= 60
+    for name in ("call", "schema"):
+        assert City.model_validate(found[name])
 
 
 # -- reasoning ----------------------------------------------------------------------------------------
