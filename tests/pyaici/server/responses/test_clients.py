@@ -188,6 +188,11 @@ def test_reasoning_is_an_item_of_its_own(thinker: Serving) -> None:
     body = {"input": "Hi", "max_output_tokens": 8, "stream": True, "ignore_eos": True}
     types = check_events(thinker.events("/v1/responses", **body))
     assert "response.reasoning.delta" in types and types[-1] == "response.incomplete"
+    with client.responses.stream(
+        model="default", input="Hi", max_output_tokens=8, extra_body=extra
+    ) as stream:
+        *_, last = stream
+    assert last.type == "response.incomplete" and last.response.output[0].type == "reasoning"
     quiet = _ask(client, reasoning={"effort": "none"}, extra_body=extra)
     assert [item.type for item in quiet.output] == ["message"]
     assert quiet.usage.output_tokens_details.reasoning_tokens == 0
