@@ -139,6 +139,17 @@ class RequestLimits:
     max_variables: int = limit(1024, "variables", "variable_limit")
     max_variable_name: int = limit(256, "bytes", "result")
     max_variable_bytes: int = limit(1 << 20, "bytes", "variable_limit")
+    #: calls of a request in all: each leaves a number and some bytes behind
+    max_calls: int = limit(4096, "calls of a request", "call_limit")
+    #: calls that are answered at the same time; each may hold a thread of whoever answers
+    calls_under_way: int = limit(16, "calls of a request at a time", "further calls wait for others to end")
+    #: bytes of the arguments of one call, and of all calls of a request that wait for others to end
+    max_call_bytes: int = limit(64 << 10, "bytes", "call_limit")
+    max_queued_call_bytes: int = limit(1 << 20, "bytes", "call_limit")
+    #: answers to calls that the request keeps; those that have been read make room for later ones
+    max_result_bytes: int = limit(1 << 20, "bytes", "an answer without room is replaced by an error")
+    #: variables and answers that one sequence waits for at a time
+    max_waits: int = limit(64, "variables at a time", "result")
     #: the largest top_k that is served
     max_top_k: int = limit(64, "tokens", "at most this many get log-probabilities")
     #: tokens in a prompt
@@ -218,6 +229,12 @@ class DaemonSettings:
     owner_build_queue: int = limit(64, "new arguments", "further arguments are refused: owner_limit")
     #: bytes of modules and of new arguments that wait in memory: 16 of the largest modules
     owner_queue_bytes: int = limit(256 << 20, "bytes", "further calls are refused: owner_limit")
+    #: how long a call of a controller may take
+    call_seconds: float = limit(60.0, "s", "the call is answered with the error timeout, and cancelled")
+    #: bytes of the answer to a call
+    answer_bytes: int = limit(256 << 10, "bytes", "the answer is replaced by the error too_long")
+    #: calls of all of an owner's requests that are answered at the same time
+    owner_calls: int = limit(256, "calls at a time", "further calls are answered with the error owner_limit")
     #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens: 10 MB and a tokenizer
     max_vocabularies: int = limit(64, "vocabularies", "an unused one is dropped; if all are in use: space")
     vocabulary_bytes: int = limit(1 << 30, "bytes", "an unused one is dropped; if all are in use: space")
@@ -266,6 +283,12 @@ LEARN_PART = 1 / 5
 #: what a sequence has found: bytes, guests and answers that wait in a worker, and answers that wait for the
 #: builder for each owner
 MAX_FOUND_BYTES, MAX_PROFILES, MAX_LEARNING = 32 << 10, 8, 16
+#: bytes of arguments with which one message reports calls: the rest follows with the next one
+MAX_CALLS_BYTES = 256 << 10
+#: calls that one program may offer to answer, the bytes that describe them, and offers of one connection
+MAX_OFFERED, MAX_OFFER_BYTES, MAX_OFFERS = 256, 1 << 20, 1 << 14
+#: characters of a call's name
+MAX_CALL_NAME = 128
 #: bytes of variables that one answer reports: a millisecond of copying, for which the whole step waits. The
 #: rest follows with the next step. A sequence that has ended has no next step: its limit, the second, is
 #: larger, and the rest is not reported. A message of more than 64 MiB could not be read

@@ -132,6 +132,9 @@ MATRIX = {
         "pyaici.server.http pyaici.server.models pyaici.server.playground pyaici.server.service "
         "pyaici.server.settings"
     ),
+    "pyaici.server.calls": (
+        "aicirt.contract pyaici.client pyaici.engines pyaici.server.http pyaici.server.scheduling"
+    ),
     "pyaici.server.controller_store": (
         "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.scripting pyaici.server.http "
         "pyaici.server.scheduling pyaici.server.settings"
@@ -151,8 +154,8 @@ MATRIX = {
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.server.http pyaici.server.settings"
     ),
     "pyaici.server.service": (
-        "aicirt.contract aicirt.system pyaici.engines pyaici.server.controller_store pyaici.server.http "
-        "pyaici.server.models pyaici.server.scheduling pyaici.server.settings"
+        "aicirt.contract aicirt.system pyaici.engines pyaici.server.calls pyaici.server.controller_store "
+        "pyaici.server.http pyaici.server.models pyaici.server.scheduling pyaici.server.settings"
     ),
     "pyaici.server.settings": "aicirt.contract",
     "pyaici.testing": (

@@ -63,6 +63,8 @@ CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CA
 CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 #: another capability of the engine
 CAP_HOLD_END = 10
+#: a capability of the request: somebody answers calls
+CAP_CALLS = 11
 
 #: sources of aici_read
 ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED, FOUND = range(8)
@@ -71,6 +73,9 @@ NUM_SOURCES = 8
 NO_TOKENS = 0xFFFFFFFF
 #: operations of aici_var_write, and the version that matches any
 SET, APPEND = 0, 1
+#: names of the variables that have the answers to calls, with the call's number behind: only the runtime
+#: writes them
+CALL_RESULT = b"aici.call."
 ANY_VERSION = 0xFFFFFFFF
 
 # -- structs ------------------------------------------------------------------------------
@@ -109,7 +114,9 @@ STEP_ARG = CStruct(
     tokens=f"{INLINE_TOKENS}I",
     group=f"{INLINE_GROUP}I",
 )
-PRE_RESULT = CStruct(size="I", verb="I", num_forks="I")
+PRE_RESULT = CStruct(size="I", verb="I", num_forks="I", waits="I", num_waits="I", wait_ms="I")
+#: what a suspended sequence waits for: a variable with a later version than this
+WAIT = CStruct(name="I", name_len="I", version="I")
 POST_RESULT = CStruct(size="I", verb="I")
 FOUND_RESULT = CStruct(size="I", data="I", data_len="I")
 MID_RESULT = CStruct(
@@ -193,6 +200,7 @@ IMPORTS: dict[str, FuncType] = {
     "tokenize": _function(2),
     "var_get": _function(3),
     "var_write": _function(6),
+    "call": _function(4),
     "capability": _function(1),
     "stop": _function(0, result=False),
     "fail": _function(2, result=False),

@@ -124,6 +124,12 @@ class VariableLimitError(ControllerError):
     code = "variable_limit"
 
 
+class CallLimitError(ControllerError):
+    """The request has made too many calls, or asks for too much with one."""
+
+    code = "call_limit"
+
+
 class DeadlockError(ControllerError):
     """Every sequence of the request stayed suspended."""
 

@@ -40,6 +40,8 @@ class Start(NamedTuple):
     #: whether to answer after init_prompt; otherwise the answer comes at once, and the sequence is late until
     #: init_prompt has ended
     wait: bool = True
+    #: of the offer that says who answers the controller's calls; "" if nobody does
+    calls: str = ""
 
 
 class StepInput(NamedTuple):
@@ -108,7 +110,7 @@ class Due(NamedTuple):
 
 # -- data plane: worker -> client ----------------------------------------------------------
 
-STARTED, PRE, MID, CLONED, NOTICE = 1, 2, 3, 4, 5
+STARTED, PRE, MID, CLONED, NOTICE, WOKEN = 1, 2, 3, 4, 5, 6
 
 
 class Started(NamedTuple):
@@ -124,7 +126,8 @@ class Pre(NamedTuple):
     """Holds the results of post_process and pre_process, except CONTINUE.
 
     `verdicts`: [seq, verb, payload]; payload is the list of children for FORK, the
-    error for ERROR, else None.
+    error for ERROR, else None. With SUSPEND it is 1 if the sequence waits: until `Woken` names it, its answer
+    in every step will be the same.
     """
 
     op: int
@@ -201,6 +204,14 @@ class Notice(NamedTuple):
     error: list[Any]
 
 
+class Woken(NamedTuple):
+    """Names sequences that wait no longer: the next step may have them again."""
+
+    op: int
+    number: int
+    seqs: list[int]
+
+
 # -- positions of fields --------------------------------------------------------------------------
 # Both sides read messages in every step; turning them into NamedTuples would take most of the time.
 
@@ -209,6 +220,8 @@ OPERATION: Final = 0
 SUBJECT: Final = 1
 STEP_INPUTS = StepRequest._fields.index("inputs")
 INPUT_SEQ: Final = 0
+INPUT_TOKENS: Final = 1
+INPUT_BACKTRACK: Final = 2
 INPUT_FINAL: Final = 7
 PRE_VERDICTS = Pre._fields.index("verdicts")
 #: in each verdict of `Pre`
@@ -218,6 +231,7 @@ MID_RESULTS, MID_VARIABLES = Mid._fields.index("results"), Mid._fields.index("va
 RESULT_SEQ, RESULT_VERB = 0, 1
 SAMPLE_KIND = Sample._fields.index("kind")
 NOTICE_ERROR = Notice._fields.index("error")
+WOKEN_SEQS = Woken._fields.index("seqs")
 
 # -- control plane (frames over sockets) -------------------------------------------------------
 

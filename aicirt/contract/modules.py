@@ -196,7 +196,7 @@ def resolve_name(
 
 
 #: imports with an effect besides the result, or with a different result in a copy
-_TRACES = {"aici.var_write", "wasi_snapshot_preview1.random_get"}
+_TRACES = {"aici.call", "aici.var_write", "wasi_snapshot_preview1.random_get"}
 #: names that the runtime looks for: a description lists them before all others
 _INTERFACE = {"memory", *(name for name, _ in EXPORTS.values()), *_TRACES}
 

@@ -34,6 +34,7 @@ class WorkerPool:
         self._on_death: list[Callable[[WorkerProcess], None]] = []
         #: called with what sequences of a worker have found
         self.on_found: Callable[[WorkerProcess, Any], None] | None = None
+        self.on_calls: Callable[[WorkerProcess, Any], None] | None = None
         self._loop = asyncio.get_running_loop()
         #: by index: deaths and failed starts since a process there last lived for long
         self._failures: Counter[int] = Counter()
@@ -141,10 +142,18 @@ class WorkerPool:
         watcher = self._loop.create_task(worker.watch())
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
+        if index >= 0:
+            listener = self._loop.create_task(worker.listen(self._called))
+            self._watchers.add(listener)
+            listener.add_done_callback(self._watchers.discard)
 
     def _found(self, worker: WorkerProcess, found: Any) -> None:
         if self.on_found is not None:
             self.on_found(worker, found)
+
+    def _called(self, worker: WorkerProcess, news: Any) -> None:
+        if self.on_calls is not None:
+            self.on_calls(worker, news)
 
     def _died(self, dead: WorkerProcess) -> None:
         if self._stopping:

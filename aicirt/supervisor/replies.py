@@ -12,12 +12,14 @@ from aicirt.settings import MAX_FOUND_BYTES, MAX_PROFILES
 
 _Check = Callable[[Any], bool]
 #: calls that cannot fail
-_SAFE = ("ping", "found", "stop")
+_SAFE = ("ping", "found", "calls", "stop")
 #: calls whose answer may come with a file: a snapshot
 _WITH_FILE = ("build", "warm")
 _NAME = re.compile("[a-z_]{1,64}")
 #: names of counters or layers, and clients, in an answer; there are some dozens
 _MAX_NAMES = 1 << 12
+#: characters of an offer's token, or of a call's name, which may have any
+_MAX_TEXT = 256
 #: bytes of memory in a run of pages, at least, and the numbers that describe it
 _RUN_BYTES, _RUN_NUMBERS = 4096, 2
 
@@ -59,6 +61,10 @@ def _bytes(value: Any) -> bool:
 
 def _name(value: Any) -> bool:
     return type(value) is str and _NAME.fullmatch(value) is not None
+
+
+def _text(value: Any) -> bool:
+    return type(value) is str and len(value) <= _MAX_TEXT
 
 
 def _layer(value: Any) -> bool:
@@ -148,6 +154,7 @@ _VALUES: dict[str, _Check] = {
         found=_count,
     ),
     "found": _list(_items(_count, _found), MAX_PROFILES),
+    "calls": _list(_items(_count, _count, _text, _text, _bytes)),
     "build": lambda value: _built(value) or _refused(value),
     "warm": _described(_fields(**_DESCRIPTION, more=_bool)),
     "adopt": _count,

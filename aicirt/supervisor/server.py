@@ -21,6 +21,7 @@ from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import WorkerConfig, share_memory
+from aicirt.supervisor.calls import Exchange
 from aicirt.supervisor.fair_queue import builds, changes, compilations
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.module_calls import Uploads
@@ -71,6 +72,7 @@ class Supervisor:
         self.changes = changes(config.daemon, time.monotonic)
         #: refused calls by error code, and vocabularies that were evicted
         self.counters: Counter[str] = Counter()
+        self.exchange = Exchange(config.daemon, self.counters)
         #: connected clients by number
         self.clients: dict[int, ClientSession] = {}
         #: the signal that stopped the daemon, if one did
@@ -96,7 +98,9 @@ class Supervisor:
         names.sweep_orphans()
         self.pool = self._make_pool(self._num_workers, self.config, self._fork_server.start)
         self.pool.on_death(self.templates.forget)
+        self.pool.on_death(self.exchange.worker_died)
         self.pool.on_found = self.warming.learn
+        self.pool.on_calls = self.exchange.ask
         owner_fd = None
         ready = loop.create_task(self.pool.ready())
         stopping = loop.create_task(self._stopping.wait())
@@ -275,7 +279,7 @@ class Supervisor:
         number = self._clients
         services = Services(
             *(self.config, self.store, self.pool, self.templates, self.vocabularies, self.uploads),
-            *(self.changes, self.counters, self._health, self.stop),
+            *(self.changes, self.counters, self.exchange, self._health, self.stop),
         )
         session = self.clients[number] = ClientSession(number, pid, services, frames, writer)
         try:

@@ -22,6 +22,8 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import PROTOCOL_VERSION, Reply
 from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, frame
+from aicirt.settings import MAX_CALL_NAME
+from aicirt.supervisor.calls import Desk
 from aicirt.supervisor.module_calls import Caller, ModuleCalls, owner_of
 from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe, is_shortage
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from aicirt.modules.store import ModuleStore
     from aicirt.settings import WorkerConfig
+    from aicirt.supervisor.calls import Exchange
     from aicirt.supervisor.fair_queue import FairQueue
     from aicirt.supervisor.module_calls import Uploads
     from aicirt.supervisor.pool import WorkerPool
@@ -44,7 +47,9 @@ _MAX_CAPABILITIES = 64
 #: how long the end of a session waits for a worker, which frees the client's sequences in any case
 _DETACH_SECONDS = 5.0
 #: slow calls that leave nothing behind when they are cancelled
-_CANCELLABLE = ("upload", "prepare", "instantiate")
+_CANCELLABLE = ("upload", "prepare", "instantiate", "take")
+#: calls of a connection that only answers the calls of controllers
+_OF_ANSWERERS = ("hello", "ping", "cancel", "offer", "withdraw", "take", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class Services:
     changes: FairQueue
     #: refused calls by error code
     counters: Counter[str]
+    exchange: Exchange
     health: Callable[[], Awaitable[dict[str, Any]]]
     stop: Callable[[], None]
 
@@ -85,8 +91,11 @@ class ClientSession:
         self._reader = reader
         self._writer = writer
         self._pidfd = -1
+        #: whether the connection has given up all other rights
+        self._only_answers = False
         #: (worker index, generation) of every attached worker -> number of the vocabulary there
         self._attached: dict[tuple[int, int], int] = {}
+        self._desk = Desk(services.exchange)
         self._tasks: set[asyncio.Task[None]] = set()
         #: calls under way that can be cancelled, by their numbers
         self._under_way: dict[int, asyncio.Task[None]] = {}
@@ -102,6 +111,10 @@ class ClientSession:
             "attach": self._attach,
             "prepare": self._prepare,
             "instantiate": self._instantiate,
+            "offer": self._offer,
+            "withdraw": self._withdraw,
+            "take": self._take,
+            "answer": self._answer,
             "health": self._health,
             "shutdown": self._shutdown,
             **modules.calls,
@@ -159,6 +172,8 @@ class ClientSession:
                 raise ProtocolError(f"unknown call {name!r}")
             if self.caller.pid == 0 and name != "hello":
                 raise ProtocolError("the first call must be hello")
+            if self._only_answers and name not in _OF_ANSWERERS:
+                raise ProtocolError(f"this connection only answers calls: it has no right to call {name!r}")
             reply = Reply(number, None, await call({**args, "files": files}))
         except asyncio.CancelledError:
             if self._writer.is_closing():
@@ -219,6 +234,7 @@ class ClientSession:
         self._unwatch_peer()
         for task in self._tasks:
             task.cancel()
+        self._desk.close()
         self._services.vocabularies.leave(caller.number)
         for index, generation in self._attached:
             with contextlib.suppress(AiciError, TimeoutError):
@@ -250,6 +266,7 @@ class ClientSession:
             )
         caller = self.caller
         caller.owner, caller.pid = owner_of(args), int(args["pid"])
+        self._only_answers = self._only_answers or args.get("role") == "answers"
         _log.info("client %d (pid %d) has connected", caller.number, caller.pid, extra=caller.about())
         return {
             "pid": os.getpid(),
@@ -271,7 +288,7 @@ class ClientSession:
     async def _attach(self, args: dict[str, Any]) -> None:
         """Connects the client's segment with a worker that serves all owners or the named one.
 
-        The only file is the segment, which the worker checks.
+        The files are the segment, which the worker checks, and the eventfd by which it wakes the client.
         """
         pool, owner = self._services.pool, owner_of(args, self.caller.owner)
         worker = pool.find(args["worker"], args["generation"])
@@ -292,7 +309,7 @@ class ClientSession:
                 "vocabulary": vocabulary.id,
                 "owner": self.caller.owner,
             },
-            fds=[file.fd for file in args["files"][:1]],
+            fds=[file.fd for file in args["files"][:2]],
         )
 
     async def _prepare(self, args: dict[str, Any]) -> None:
@@ -306,10 +323,37 @@ class ClientSession:
             templates.forget(pool.find(gone[0], gone[1]), gone[2])
         built = await self._build(args)
         worker = pool.place(built.owner)
+        if calls := args.get("calls"):
+            self._services.exchange.place(calls, worker)
         worker.bell.ring()  # wakes it for the Start that the client will send
         template, info = await templates.adopt(worker, built), built.info
         kind = {"has_pre": info.has_pre, "has_post": info.has_post, "repeatable": info.repeatable}
         return {**_address(worker), "template": template, **kind}
+
+    async def _offer(self, args: dict[str, Any]) -> str:
+        """Offers to answer calls; returns the token that requests name."""
+        return self._services.exchange.offer(
+            self._desk,
+            args["calls"],
+            owner_of(args, self.caller.owner),
+            for_all=bool(args.get("for_all")),
+            public=bool(args.get("public", True)),
+            watched=bool(args.get("watched")),
+        )
+
+    async def _withdraw(self, args: dict[str, Any]) -> None:
+        self._services.exchange.withdraw(self._desk, args["token"])
+
+    async def _take(self, _: dict[str, Any]) -> list[dict[str, Any]]:
+        """Returns the next events of calls, as soon as there are any."""
+        return await self._desk.take()
+
+    async def _answer(self, args: dict[str, Any]) -> bool:
+        """Answers a call; returns whether somebody waits for it."""
+        result, code = args["result"], args.get("code", "")
+        if not (isinstance(result, bytes) and isinstance(code, str) and isinstance(args["call"], str)):
+            raise TypeError("an answer has a call, a result in bytes, and perhaps a code")
+        return self._services.exchange.answer(self._desk, args["call"], result, code[:MAX_CALL_NAME])
 
     async def _build(self, args: dict[str, Any]) -> Built:
         services = self._services

@@ -63,7 +63,7 @@ _LOG_BYTES, _LOG_SECONDS, _LOG_PAUSE_SECONDS = 1 << 16, 60.0, 0.1
 #: snapshot; a run of pages takes 20 bytes at most
 _MAX_ANSWER, _PAGES_PER_BYTE = 1 << 20, 1 << 8
 #: calls that no client waits for
-_OF_THE_SUPERVISOR = ("ping", "found", "warm", "stop")
+_OF_THE_SUPERVISOR = ("ping", "found", "warm", "calls", "answer", "stop")
 
 
 class _Output:
@@ -280,6 +280,12 @@ class WorkerProcess:
             except WorkerDiedError:
                 return
             await asyncio.sleep(1)
+
+    async def listen(self, on_calls: Callable[[WorkerProcess, Any], None]) -> None:
+        """Passes on the news of calls that the worker reports, until it ends."""
+        with contextlib.suppress(WorkerDiedError):
+            while self.alive:
+                on_calls(self, await self.call("calls", {}))
 
     async def ask(self, name: str, patience: float) -> Any:
         """Returns the answer to a call without arguments. Raises TimeoutError after so long a silence."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicirt.contract.errors import AiciError, ProtocolError
-from aicirt.contract.messages import LINK_NUMBERS, NOTICE, Notice, decode, encode
+from aicirt.contract.messages import LINK_NUMBERS, NOTICE, WOKEN, Notice, Woken, decode, encode
 from aicirt.ipc.doorbell import Doorbell, current_cpu
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.worker.results import RowPool, RowWriter
 
 if TYPE_CHECKING:
+    from aicirt.system.files import Descriptor
     from aicirt.worker.hostapi import LoadedVocabulary
     from aicirt.worker.owners import Written
     from aicirt.worker.profiles import Profiles
@@ -37,8 +39,10 @@ class Client:
         vocabulary: LoadedVocabulary,
         max_outbox: int,
         owner: str = "",
+        alarm: Descriptor | None = None,
     ) -> None:
         """`segment`: descriptor of its file, which the caller keeps. `owner`: of the connection, for the log.
+        `alarm`: an eventfd on which the client sleeps while all its sequences wait.
 
         Raises ProtocolError if the segment does not match the layout.
         """
@@ -51,6 +55,7 @@ class Client:
             )
         self.number = number
         self.owner = owner
+        self._alarm = alarm
         self.vocabulary = vocabulary
         self._segment = Segment.of_file(segment, layout)
         self._bell = Doorbell.open(bell)
@@ -62,6 +67,8 @@ class Client:
         self.written: Written = {}
         #: sequences that continued in the last step, and will probably be in the next one
         self.stepped: list[Sequence] = []
+        #: sequences that wait no longer, of which the client has not been told
+        self.woken: list[int] = []
         #: sequences that were deferred in the last step; they come first, in this order, in the next one
         self.deferred: list[int] = []
         #: steps without a second answer yet
@@ -126,6 +133,14 @@ class Client:
         if sent:
             self._bell.ring()
         return not self._outbox
+
+    def tell_woken(self) -> None:
+        """Tells the client which sequences wait no longer, and wakes it if it sleeps until then."""
+        self.send(Woken(WOKEN, len(self.woken), self.woken))
+        self.woken.clear()
+        if self._alarm is not None:
+            with contextlib.suppress(OSError):  # it has rung so often that the counter is full
+                os.eventfd_write(self._alarm.fd, 1)
 
     def new_child(self) -> int:
         """Returns a sequence number for a fork; the client never assigns these numbers."""

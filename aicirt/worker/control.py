@@ -12,6 +12,7 @@ from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure, Spa
 from aicirt.contract.messages import Reply
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.segment import Layout
+from aicirt.system.files import Descriptor
 from aicirt.wasm.program import Program
 from aicirt.wasm.snapshot import from_wire, to_wire
 from aicirt.worker.client import Client
@@ -51,6 +52,8 @@ class Controls:
             "build": self._build,
             "cancel": self._cancel,
             "found": self._found,
+            "calls": self._listen_to_calls,
+            "answer": self._answer_call,
             "warm": self._warm,
             "adopt": self._adopt,
             "attach": self._attach,
@@ -164,6 +167,15 @@ class Controls:
         """Returns what ended sequences have found, each with the number of its template, and forgets it."""
         return self._worker.profiles.take()
 
+    def _listen_to_calls(self, number: int, _: dict[str, Any], __: list[int]) -> object:
+        """Replies as soon as there is news of calls (`aicirt.worker.calls`)."""
+        self._worker.calls.listener = lambda news: self._reply(Reply(number, None, news))
+        return _LATER
+
+    def _answer_call(self, _: int, args: dict[str, Any], __: list[int]) -> None:
+        """Passes the answer to a call on to its request."""
+        self._worker.calls.answer(args["request"], args["number"], args["result"])
+
     def _warm(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
         """Continues `aici_warm` in a template from any builder, while the worker has no other tasks.
 
@@ -219,6 +231,7 @@ class Controls:
         worker = self._worker
         worker.detach(args["client"])  # a client that registers another vocabulary attaches again
         _require(fds, 1)
+        alarm = Descriptor(fds.pop(1)) if len(fds) > 1 else None
         worker.clients[args["client"]] = Client(
             args["client"],
             args["link"],
@@ -228,6 +241,7 @@ class Controls:
             self._vocabularies[args["vocabulary"]],
             worker.settings.max_outbox,
             args["owner"],
+            alarm,
         )
 
     def _detach(self, _: int, args: dict[str, Any], __: list[int]) -> None:

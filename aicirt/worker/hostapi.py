@@ -15,6 +15,7 @@ from aicirt.contract.abi import (
     APPEND,
     ARG,
     ARG_HURRY,
+    CALL_RESULT,
     GROUP,
     NO_TOKENS,
     NUM_SOURCES,
@@ -25,6 +26,8 @@ from aicirt.contract.abi import (
     VALUE,
 )
 from aicirt.contract.errors import (
+    CallLimitError,
+    CapabilityError,
     ControllerFailed,
     ProtocolError,
     ResultError,
@@ -298,11 +301,35 @@ def var_write(
     variables, key = context.request.variables, _name(instance, name, name_len)
     data = instance.read(value, value_len)
     condition = None if when_version == ANY_VERSION else when_version
+    if key.startswith(CALL_RESULT):
+        raise ResultError("aici_var_write: names that begin with aici.call. are of answers to calls")
     if op == SET:
         return variables.set(key, data, condition)
     if op == APPEND:
         return variables.append(key, data, condition)
     raise ResultError(f"aici_var_write: there is no operation {op}")
+
+
+def call(instance: Instance, name: int, name_len: int, arguments: int, arguments_len: int) -> int:
+    """Makes a call and returns its number, which CALL_RESULT precedes in the answer's name."""
+    context = _asking(instance)
+    if context.request is None:
+        raise ControllerFailed(
+            "aici_init cannot make calls, because many requests share its result: use aici_init_prompt"
+        )
+    calls, limit = context.request.calls, context.limits.max_call_bytes
+    if calls is None:
+        raise CapabilityError("nobody answers calls of this request (AICI_CAP_CALLS)")
+    if arguments_len > limit:
+        raise CallLimitError(
+            f"the arguments of a call have {arguments_len} bytes; the limit is {limit} (max_call_bytes)",
+            limit=limit,
+        )
+    try:
+        what = _name(instance, name, name_len).decode()
+    except UnicodeDecodeError:
+        raise ResultError("aici_call: the name is not UTF-8") from None
+    return calls.begin(what, instance.read(arguments, arguments_len))
 
 
 def capability(instance: Instance, number: int) -> int:
@@ -336,7 +363,7 @@ def warn(instance: Instance) -> None:
 def _name(instance: Instance, name: int, length: int) -> bytes:
     limit = _asking(instance).limits.max_variable_name
     if length > limit:
-        raise ResultError(f"a variable name of {length} bytes is over the limit of {limit}")
+        raise ResultError(f"a name of {length} bytes is over the limit of {limit}")
     return instance.read(name, length)
 
 
@@ -347,6 +374,7 @@ CALLS: dict[str, HostCallable] = {
     "tokenize": tokenize,
     "var_get": var_get,
     "var_write": var_write,
+    "call": call,
     "capability": capability,
     "stop": stop,
     "fail": fail,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from aicirt.contract.abi import CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K, PROMPT, Export
+from aicirt.contract.abi import CAP_CALLS, CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K, PROMPT, Export
 from aicirt.contract.errors import (
     AiciError,
     ControllerFailed,
@@ -42,6 +42,7 @@ from aicirt.system.shortage import describe
 from aicirt.wasm.engine import Ticker, WasmEngine
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
+from aicirt.worker.calls import CallDesk
 from aicirt.worker.client import Client
 from aicirt.worker.hostapi import GuestContext, LoadedVocabulary, warn
 from aicirt.worker.memory import GuestMemory
@@ -51,6 +52,7 @@ from aicirt.worker.scheduling import Agenda, Listener, Meter, Work
 from aicirt.worker.sequence import Sequence
 from aicirt.worker.steps import Resources, StepWork
 from aicirt.worker.templates import Templates
+from aicirt.worker.waits import Waits
 
 _log = logging.getLogger("aicirt.worker")
 #: new objects after which garbage is collected: between rounds, not at Python's own thresholds
@@ -87,10 +89,13 @@ class Worker:
         #: counters of clients that have gone, and of events without a client
         self.past: Counter[str] = Counter()
         self.owners = Owners(settings, self.past)
+        self.waits = Waits()
+        self.calls = CallDesk()
         self.memory = GuestMemory(settings, self._sequences, engine.reaper)
         self.profiles = Profiles(self.templates, self.memory, self.agenda)
         self._resources = Resources(
-            *(settings, limits, engine, ticker, self.agenda, self.owners, self.memory, self.profiles)
+            *(settings, limits, engine, ticker, self.agenda, self.owners, self.memory, self.profiles),
+            self.waits,
         )
         #: engine, whether the tokenizer is exact, and result of the last `guest_capabilities`
         self._capabilities: tuple[list[list[int]] | None, bool, dict[int, int]] = None, False, {}
@@ -170,6 +175,8 @@ class Worker:
 
     def _timeout(self) -> float:
         deadlines = [step.deadline for client in self.clients.values() for step in client.steps]
+        if (next_time := self.waits.next_time) is not None:
+            deadlines.append(next_time)
         if not deadlines:
             return IDLE_WAIT_SECONDS
         return min(max(0.0, min(deadlines) - time.monotonic()), IDLE_WAIT_SECONDS)
@@ -212,6 +219,7 @@ class Worker:
                 now = now or time.monotonic()
                 if now >= step.deadline:
                     step.expire()
+        self._settle_waits()
         for client in [client for client in self.clients.values() if client.broken is not None]:
             assert client.broken is not None
             # not the message, which quotes the client and is sent to it
@@ -221,6 +229,15 @@ class Worker:
             client.send_error()
             self.detach(client.number)
         return busy
+
+    def _settle_waits(self) -> None:
+        """Ends waits that are over, tells clients of them, and the supervisor of calls."""
+        self.waits.pass_time()
+        self.waits.settle()
+        for client in self.clients.values():
+            if client.woken:
+                client.tell_woken()
+        self.calls.tell()
 
     def _read(self, client: Client) -> bool:
         """Handles the client's next message and sends queued ones; returns False if no message arrived."""
@@ -318,15 +335,19 @@ class Worker:
                 f"the prompt has {len(start.prompt) // 4} tokens; the limit is "
                 f"{self.limits.max_prompt_tokens} (max_prompt_tokens)"
             )
-        request = RequestState(self.limits, owner, client.written)
-        request.template = start.template
         capabilities = self.guest_capabilities(start.capabilities, template.vocabulary)
+        request = RequestState(self.limits, owner, client.written, self.waits, client.woken)
+        request.template = start.template
+        if start.calls:
+            capabilities = {**capabilities, CAP_CALLS: 1}
         context = GuestContext(
             template.vocabulary, capabilities, self.limits, template.arg, request, start.seed
         )
         context.arg_address, context.sources[PROMPT] = template.arg_address, start.prompt
         instance = self.memory.start(owner.name, template.snapshot, start.prompt)
         seq = Sequence(start.seq, instance, context)
+        if start.calls:
+            request.allow_calls(self.calls, start.calls)
         if template.log:  # written last: closing the sequence releases the log's bytes
             context.log.write(template.log)
         client.sequences[start.seq] = seq

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 from weakref import WeakValueDictionary
 
+from aicirt.contract.abi import CALL_RESULT
 from aicirt.contract.errors import (
     AiciError,
     DeadlockError,
@@ -16,26 +17,63 @@ from aicirt.contract.errors import (
     VariableLimitError,
 )
 from aicirt.settings import TICK_MS, RequestLimits, WorkerSettings
+from aicirt.worker.calls import CallDesk, RequestCalls
+from aicirt.worker.waits import Waiter, Waits
 
 #: requests' variables with unreported writes, in the order of their first unreported write
 Written = dict["Variables", None]
 
 #: what the names of variables begin with that a library needs for itself: clients do not see them
 _OWN = b"aici."
+#: the answers that take the place of others, as JSON
+_NO_ROOM = (
+    b'{"error": {"code": "too_long", "message": "there is no room for the answer: unread answers of this '
+    b'request already take as much as they may (max_result_bytes)"}}'
+)
+_DROPPED = (
+    b'{"error": {"code": "dropped", "message": "this answer was read before, and has made room for later '
+    b'ones (max_result_bytes)"}}'
+)
 
 
 class Variables:
     """Named byte strings with versions. A missing variable has version 0; every write adds 1."""
 
-    __slots__ = ("_bytes", "_limits", "_owner", "_unreported", "_values", "_written", "writes")
+    __slots__ = (
+        "_bytes",
+        "_limits",
+        "_owner",
+        "_read",
+        "_result_bytes",
+        "_results",
+        "_unreported",
+        "_values",
+        "_waits",
+        "_written",
+        "watchers",
+        "writes",
+    )
 
     def __init__(
-        self, limits: RequestLimits, owner: Owner | None = None, written: Written | None = None
+        self,
+        limits: RequestLimits,
+        owner: Owner | None = None,
+        written: Written | None = None,
+        waits: Waits | None = None,
     ) -> None:
         """`owner`: the owner of the variables; all variables of an owner share a second limit.
 
-        `written`: collects the variables with writes that have not been reported to the client.
+        `written`: collects the variables with writes that have not been reported to the client. `waits`: the
+        sequences that wait for writes.
         """
+        self._waits = Waits() if waits is None else waits
+        #: sequences that wait for a write, by the name of the variable
+        self.watchers: dict[bytes, dict[Waiter, None]] = {}
+        #: answers to calls; they have a limit of their own
+        self._results: dict[bytes, bytes] = {}
+        self._result_bytes = 0
+        #: the answers that have been read and still take room, in this order
+        self._read: dict[bytes, None] = {}
         self._limits = limits
         self._owner = owner
         self._written: Written = {} if written is None else written
@@ -48,7 +86,47 @@ class Variables:
 
     def get(self, name: bytes) -> tuple[int, bytes]:
         """Returns (version, value); (0, b"") if the variable is missing."""
+        if name.startswith(CALL_RESULT):
+            if (result := self._results.get(name)) is None:
+                return 0, b""
+            if result is not _DROPPED:
+                self._read[name] = None
+            return 1, result
         return self._values.get(name, (0, b""))
+
+    def version(self, name: bytes) -> int:
+        """Returns the version of a variable, 0 if it is missing."""
+        return int(name in self._results) if name.startswith(CALL_RESULT) else self.get(name)[0]
+
+    def deliver(self, name: bytes, result: bytes) -> None:
+        """Records the answer to a call. Answers that have been read make room for it, the oldest first."""
+        while self._read and not self._has_room(result):
+            old = next(iter(self._read))
+            del self._read[old]
+            self._keep_result(old, _DROPPED)
+        self._keep_result(name, result if self._has_room(result) else _NO_ROOM)
+        self._wake(name)
+
+    def _has_room(self, result: bytes) -> bool:
+        owner = self._owner
+        return self._result_bytes + len(result) <= self._limits.max_result_bytes and (
+            owner is None or owner.has_variable_room(len(result))
+        )
+
+    def _keep_result(self, name: bytes, result: bytes) -> None:
+        """Keeps an answer in place of another one. The two short answers that make room count nothing."""
+        fixed = (_DROPPED, _NO_ROOM)
+        old = self._results.get(name, _DROPPED)
+        more = (0 if result in fixed else len(result)) - (0 if old in fixed else len(old))
+        if self._owner is not None:
+            self._owner.keep_variables(more)
+        self._result_bytes += more
+        self._results[name] = result
+
+    def _wake(self, name: bytes) -> None:
+        if self.watchers:
+            for seq in list(self.watchers.get(name, ())):
+                self._waits.wake(seq)
 
     def set(self, name: bytes, value: bytes, when_version: int | None = None) -> int:
         """Replaces the value; returns the new version, or 0 if `when_version` is not the current one.
@@ -77,6 +155,7 @@ class Variables:
         self._values[name] = (version + 1, value)
         self.writes += 1
         self._note(name)
+        self._wake(name)
         return version + 1
 
     def _note(self, name: bytes) -> None:
@@ -97,9 +176,11 @@ class Variables:
     def clear(self) -> None:
         """Discards all variables when the request has ended."""
         if self._owner is not None:
-            self._owner.keep_variables(-self._bytes)
+            self._owner.keep_variables(-self._bytes - self._result_bytes)
         self._values.clear()
-        self._bytes = 0
+        self._results.clear()
+        self._read.clear()
+        self._bytes = self._result_bytes = 0
         self._forget()
 
     def append(self, name: bytes, value: bytes, when_version: int | None = None) -> int:
@@ -172,6 +253,10 @@ class Owner:
             )
         self.variable_bytes += more
 
+    def has_variable_room(self, more: int) -> bool:
+        """Returns whether `more` bytes of variables may be added."""
+        return self.variable_bytes + more <= self._settings.owner_variable_bytes
+
     @property
     def log_room(self) -> int:
         """Bytes of output that may still be added."""
@@ -227,26 +312,41 @@ class RequestState:
     """Variables and counts of a sequence and all its forks."""
 
     __slots__ = (
+        "calls",
         "clones",
         "forked",
         "idle_rounds",
         "limits",
         "live",
         "owner",
+        "parked",
         "suspended_rounds",
         "template",
         "variables",
+        "waits",
+        "woken",
         "writes_seen",
     )
 
     def __init__(
-        self, limits: RequestLimits, owner: Owner | None = None, written: Written | None = None
+        self,
+        limits: RequestLimits,
+        owner: Owner | None = None,
+        written: Written | None = None,
+        waits: Waits | None = None,
+        woken: list[int] | None = None,
     ) -> None:
-        """`written`: see `Variables`."""
+        """`written`: see `Variables`. `woken`: numbers of sequences that wait no longer, for the client."""
         self.limits = limits
         #: the owner of the request
         self.owner = owner
-        self.variables = Variables(limits, owner, written)
+        self.waits = Waits() if waits is None else waits
+        self.woken: list[int] = [] if woken is None else woken
+        #: sequences that wait for something (`aicirt.worker.waits`)
+        self.parked: dict[Waiter, None] = {}
+        #: None if nobody answers calls of this request
+        self.calls: RequestCalls | None = None
+        self.variables = Variables(limits, owner, written, self.waits)
         #: number of the template that the request started from
         self.template = 0
         #: live sequences; `clones` of them were made by the engine and do not count against the fork limit
@@ -265,12 +365,30 @@ class RequestState:
         """The owner's name; "" if the request has no owner."""
         return "" if self.owner is None else self.owner.name
 
+    def allow_calls(self, desk: CallDesk, token: str) -> None:
+        """Lets the controller make calls, which those answer who have made this offer."""
+        self.calls = RequestCalls(desk, token, self.limits, self._deliver)
+
+    def _deliver(self, name: bytes, result: bytes) -> None:
+        self.variables.deliver(name, result)
+        self.waits.suspect(self)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether no answer is to come, and no waiting sequence waits for a time."""
+        pending = self.calls is not None and self.calls.pending
+        return not pending and all(seq.waiting is None or seq.waiting.until is None for seq in self.parked)
+
     def left(self, by_engine: bool) -> None:
         """Records that a sequence has ended; `by_engine`: the engine had made it as a clone."""
         self.live -= 1
         self.clones -= by_engine
         if self.live == 0:
             self.variables.clear()
+            if self.calls is not None:
+                self.calls.close()
+        else:
+            self.waits.suspect(self)
 
     def round_over(self, suspended: int, going: int, changed: bool) -> AiciError | None:
         """Counts a round with suspended sequences; returns the error that ends them if a limit is exceeded.
@@ -279,7 +397,8 @@ class RequestState:
         counts only if all live sequences took part, because the suspended ones may wait for the others.
         """
         limits, writes = self.limits, self.variables.writes
-        all_took_part = suspended + going == self.live
+        # those that wait in vain count as suspended; while an answer may come, the counts stand still
+        all_took_part = suspended + going + (len(self.parked) if self.stuck else 0) == self.live
         stuck = all_took_part and not going and writes == self.writes_seen
         self.suspended_rounds = self.suspended_rounds + 1 if stuck else 0
         self.idle_rounds = self.idle_rounds + 1 if all_took_part and not changed else 0

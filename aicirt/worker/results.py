@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ from aicirt.contract.abi import (
     SAMPLE,
     SPLICE,
     STOP,
+    WAIT,
 )
 from aicirt.contract.errors import (
     CapabilityError,
@@ -49,9 +51,11 @@ from aicirt.contract.errors import (
 )
 from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.hostapi import capability, context_of
+from aicirt.worker.waits import Condition, Waiting
 
 if TYPE_CHECKING:
     from aicirt.ipc.segment import Layout
+    from aicirt.settings import RequestLimits
     from aicirt.wasm.instance import Instance
 
 #: the largest generation of a row
@@ -59,10 +63,15 @@ _LAST = 0xFFFFFFFF
 #: number (-1: none) and generation of a row
 Row = tuple[int, int]
 
+_WORD = struct.Struct("<I")
 _PRE = PRE_RESULT.packer("size", "num_forks")
 _POST = POST_RESULT.packer("size", "verb")
 _MID = MID_RESULT.packer("size", "flags")
-_PRE_SIZE, _POST_SIZE, _MID_SIZE = PRE_RESULT.size, POST_RESULT.size, MID_RESULT.size
+_WAITS = PRE_RESULT.packer("waits", "wait_ms")
+_WAIT = WAIT.packer("name", "version")
+_POST_SIZE, _MID_SIZE = POST_RESULT.size, MID_RESULT.size
+#: size of an aici_pre_result without what it waits for, which was added later
+_PRE_SIZE, _WAITING_SIZE = PRE_RESULT.offsets["waits"], PRE_RESULT.size
 #: size of an aici_mid_result without its last field, which was added later
 _OLD_MID_SIZE = MID_RESULT.offsets["flags"]
 #: size of an entry of a SPARSE row
@@ -92,6 +101,34 @@ def read_pre(instance: Instance, address: int) -> tuple[int, int]:
     if forks < 2:
         return (CONTINUE if forks else STOP), 1
     return FORK, forks
+
+
+def read_waiting(instance: Instance, address: int, limits: RequestLimits) -> Waiting | None:
+    """Reads what a suspended sequence waits for; None if its aici_pre_result does not say.
+
+    Raises ResultError if that is invalid.
+    """
+    (size,) = _WORD.unpack_from(instance.view, address)
+    if size < _WAITING_SIZE:
+        return None
+    check_span(instance, address, _WAITING_SIZE, "aici_pre_result")
+    at, count, milliseconds = _WAITS.unpack_from(instance.view, address + _PRE_SIZE)
+    if count > limits.max_waits:
+        raise ResultError(
+            f"aici_pre_result: num_waits is {count}; the limit is {limits.max_waits} (max_waits)"
+        )
+    conditions = []
+    for offset in range(0, count * WAIT.size, WAIT.size):
+        check_span(instance, at + offset, WAIT.size, "aici_wait")
+        name, length, version = _WAIT.unpack_from(instance.view, at + offset)
+        if length > limits.max_variable_name:
+            raise ResultError(
+                f"aici_wait: a name of {length} bytes is over the limit of {limits.max_variable_name}"
+            )
+        conditions.append(Condition(instance.read(name, length), version))
+    if not conditions and not milliseconds:
+        return None
+    return Waiting(conditions, time.monotonic() + milliseconds / 1000 if milliseconds else None)
 
 
 def read_post(instance: Instance, address: int) -> int:

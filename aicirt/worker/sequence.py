@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from array import array
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,12 +37,13 @@ from aicirt.contract.errors import (
 )
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.hostapi import GuestContext
-from aicirt.worker.results import check_span, read_post, read_pre
+from aicirt.worker.results import check_span, read_post, read_pre, read_waiting
 
 if TYPE_CHECKING:
     from aicirt.contract.messages import Clone, Splice, StepInput
     from aicirt.wasm.instance import Instance
     from aicirt.worker.scheduling import Work
+    from aicirt.worker.waits import Waiting
 
 
 #: all fields after `size`, up to the first token
@@ -105,6 +107,7 @@ class Sequence:
         "outcome",
         "request",
         "step",
+        "waiting",
         "waits_in",
     )
 
@@ -141,6 +144,8 @@ class Sequence:
         self.final = False
         #: the step that waits for mid_process
         self.waits_in: Step | None = None
+        #: what it waits for since pre_process has suspended it
+        self.waiting: Waiting | None = None
         has = instance.program.has
         self._has_pre, self._has_post = has[_PRE], has[_POST]
         #: whether `critical` calls anything
@@ -154,6 +159,7 @@ class Sequence:
         #: pre_process have not been called yet
         self.deferred = False
         context.bind(instance)
+        instance.clock_ns = time.time_ns()
         context.group = [number]
         #: the fork group that mid_process sees consists of more than this sequence
         self.has_group = False
@@ -177,6 +183,7 @@ class Sequence:
             raise ResultError(f"a step removes {backtrack} of the sequence's {counted(self.length, 'token')}")
         self.length += count - backtrack
         self.changed = count > 0 or backtrack > 0
+        self.instance.clock_ns = time.time_ns()
         self.step = step = self.step + 1
         self.context.tokens = tokens
         if top:
@@ -227,7 +234,8 @@ class Sequence:
     def critical(self) -> tuple[int, int]:
         """Runs post_process (if tokens were added or removed) and pre_process, unless `flags` skip them.
 
-        Returns (verb, number of forks). Raises any ControllerError.
+        Returns the verb with a number: of forks; or with SUSPEND 1 if the sequence waits for something, in
+        `waiting`. Raises any ControllerError.
         """
         instance, flags = self.instance, self.flags
         self.flags = self.critical_ns = 0
@@ -249,7 +257,7 @@ class Sequence:
             if flags & MID_SKIP_PRE:
                 self.request.suspended_rounds = 0
                 return CONTINUE, 1
-            verb, forks = read_pre(instance, instance.call(_PRE, 0, left, right_after=called))
+            verb, count = read_pre(instance, address := instance.call(_PRE, 0, left, right_after=called))
             if instance.used_ns:
                 self.critical_ns += instance.used_ns
         except GuestExit:
@@ -260,11 +268,12 @@ class Sequence:
         if verb == SUSPEND:
             if not self.context.capabilities.get(CAP_SUSPEND, 0):
                 raise CapabilityError("this engine cannot suspend sequences (AICI_CAP_SUSPEND)")
-            return verb, forks
+            waiting = read_waiting(instance, address, self.request.limits)
+            return verb, int(waiting is not None and self.request.waits.begin(self, waiting))
         self.request.suspended_rounds = 0  # not every sequence of the request is suspended in this round
         if verb == FORK:
-            self._check_fork(forks)
-        return verb, forks
+            self._check_fork(count)
+        return verb, count
 
     def conclude(self) -> bool:
         """Runs post_process for the last time; returns False if mid_process must run instead.
@@ -316,13 +325,15 @@ class Sequence:
     def end(self, error: AiciError) -> None:
         """Ends the sequence between two calls, also during a call in slices.
 
-        Frees its memory at once. The client receives the error with the next result of the sequence.
+        Frees its memory at once. The client receives the error with the next result of the sequence. One that
+        waits is woken for it.
         """
         if self.mid is not None:
             self.mid.fail(error)
         else:
             self.outcome = (None, error)
         self.instance.close()
+        self.request.waits.wake(self)
         self.context.sources = [b""] * len(self.context.sources)
 
     def leave(self) -> None:
@@ -331,6 +342,7 @@ class Sequence:
             self.mid.cancel()
             self.mid = None
         self.context.log.clear()
+        self.request.waits.end(self)
         if self.request.owner is not None:
             self.request.owner.remove_sequence()
         self.request.left(self.by_engine)

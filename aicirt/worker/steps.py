@@ -17,8 +17,10 @@ from aicirt.contract.errors import (
     UnknownSequenceError,
 )
 from aicirt.contract.messages import (
+    INPUT_BACKTRACK,
     INPUT_FINAL,
     INPUT_SEQ,
+    INPUT_TOKENS,
     MID,
     PRE,
     RESULT_VERB,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from aicirt.worker.owners import Owners, RequestState, Variables
     from aicirt.worker.profiles import Profiles
     from aicirt.worker.scheduling import Agenda
+    from aicirt.worker.waits import Waits
 
 _MID = int(Export.MID)
 _MID_NAME = EXPORTS[Export.MID][0]
@@ -72,6 +75,7 @@ class Resources:
     owners: Owners
     memory: GuestMemory
     profiles: Profiles
+    waits: Waits
 
 
 class StepWork:
@@ -174,6 +178,9 @@ class StepWork:
             if op[INPUT_FINAL]:
                 at = self._conclude(seq, op, shares, at)
                 continue
+            if seq.waiting is not None and not self._interrupts(op):
+                self._verdicts.append([seq.id, SUSPEND, 1])
+                continue
             if seq.mid is not None or seq.outcome is not None:
                 going.append(seq)  # a late mid_process: the sequence has no input since
                 continue
@@ -206,6 +213,13 @@ class StepWork:
                 self._fail(seq, error)
         if shared or owners.in_debt:
             shares.leave_debts(owners)
+
+    def _interrupts(self, op: StepInput) -> bool:
+        """Ends the wait of a sequence that the engine has changed; returns whether it has."""
+        seq, changed = self._client.sequences[op[INPUT_SEQ]], bool(op[INPUT_TOKENS] or op[INPUT_BACKTRACK])
+        if changed:
+            self._resources.waits.end(seq)
+        return changed
 
     def _in_order(self) -> Iterable[StepInput]:
         """Returns the inputs; those of sequences that were deferred come first, in the same order."""
@@ -263,7 +277,10 @@ class StepWork:
             return
         self._verdicts.append([seq.id, verb, None])
         if verb == SUSPEND:
-            self._suspended.append(seq)
+            if seq.waiting is None:
+                self._suspended.append(seq)
+            else:
+                self._verdicts[-1][-1] = 1
         else:
             self._end(seq, None)
 

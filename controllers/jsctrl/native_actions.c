@@ -249,20 +249,24 @@ FUNCTION(forked) {
   return JS_NewUint32(js, index);
 }
 
+/* names, milliseconds or 0 */
 FUNCTION(beginWait) {
   UNUSED;
   script_text names[MOST_NAMES];
   size_t number;
   const bool well = to_texts(js, of[0], names, &number);
-  if (well) script_begin_wait(names, number);
+  uint32_t milliseconds;
+  const bool timed = well && to_number(js, of[1], UINT32_MAX, &milliseconds);
+  if (timed) script_begin_wait(names, number, milliseconds);
   free_texts(js, names, number);
-  return well ? awaited(js, NULL) : JS_EXCEPTION;
+  return timed ? awaited(js, NULL) : JS_EXCEPTION;
 }
 
 FUNCTION(waited) {
   UNUSED;
-  RAISE_IF(script_wait_result());
-  return JS_UNDEFINED;
+  bool there;
+  RAISE_IF(script_wait_result(&there));
+  return JS_NewBool(js, there);
 }
 
 FUNCTION(beginStep) {
@@ -337,7 +341,7 @@ static const JSCFunctionListEntry entries[] = {
     ENTRY(textBetween, 2), ENTRY(mark, 0), ENTRY(place, 1), ENTRY(pattern, 2), ENTRY(follow, 1), ENTRY(unfollow, 1),
     ENTRY(followAppend, 2), ENTRY(followEnded, 1), ENTRY(followMayEnd, 1), ENTRY(followNext, 1),
     ENTRY(beginGeneration, 9), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 3), ENTRY(sampled, 0),
-    ENTRY(beginFork, 1), ENTRY(forked, 0), ENTRY(beginWait, 1), ENTRY(waited, 0), ENTRY(beginStep, 0),
+    ENTRY(beginFork, 1), ENTRY(forked, 0), ENTRY(beginWait, 2), ENTRY(waited, 0), ENTRY(beginStep, 0),
     ENTRY(presentStep, 0), ENTRY(answerStop, 0), ENTRY(answerSuspend, 0), ENTRY(answerFork, 1),
     ENTRY(answerSample, 3), ENTRY(answerSplice, 2),
 };

@@ -97,6 +97,22 @@ FUNCTION(setVariable) {
   return JS_NewUint32(js, version);
 }
 
+/* Returns the name of the variable that will have the answer. */
+FUNCTION(call) {
+  UNUSED;
+  const script_text name = to_text(js, of[0]);
+  if (name.data == NULL) return JS_EXCEPTION;
+  const script_text arguments = to_text(js, of[1]);
+  script_text result;
+  script_error error = NULL;
+  if (arguments.data != NULL) error = script_call(name, arguments, &result);
+  JS_FreeCString(js, name.data);
+  if (arguments.data == NULL) return JS_EXCEPTION;
+  JS_FreeCString(js, arguments.data);
+  RAISE_IF(error);
+  return JS_NewStringLen(js, result.data, result.size);
+}
+
 FUNCTION(print) {
   UNUSED;
   const script_text text = to_text(js, of[0]);
@@ -180,7 +196,7 @@ FUNCTION(maskTokens) {
 
 static const JSCFunctionListEntry entries[] = {
     ENTRY(vocabularySize, 0), ENTRY(endTokens, 0), ENTRY(tokenBytes, 1), ENTRY(isSpecial, 1), ENTRY(tokenize, 1),
-    ENTRY(detokenize, 1), ENTRY(capability, 1), ENTRY(getVariable, 1), ENTRY(setVariable, 4), ENTRY(print, 1),
+    ENTRY(detokenize, 1), ENTRY(capability, 1), ENTRY(getVariable, 1), ENTRY(setVariable, 4), ENTRY(call, 2), ENTRY(print, 1),
     ENTRY(stop, 0), ENTRY(fail, 1), ENTRY(random, 0), ENTRY(maskBytes, 0), ENTRY(maskAll, 1), ENTRY(maskText, 1),
     ENTRY(maskPut, 3), ENTRY(maskTokens, 1),
 };

@@ -143,8 +143,10 @@ script_error script_begin_fork(uint32_t count) {
   return nullptr;
 }
 
-void script_begin_wait(const script_text* names, size_t count) {
+void script_begin_wait(const script_text* names, size_t count, uint32_t milliseconds) {
+  constexpr std::uint64_t kPerMillisecond = 1'000'000;
   Action& action = session().begin(Action::Kind::wait);
+  if (milliseconds != 0) action.until = script::now() + milliseconds * kPerMillisecond;
   for (size_t i = 0; i < count; i++) action.names.emplace_back(view(names[i]));
 }
 
@@ -168,7 +170,10 @@ script_error script_fork_result(uint32_t* index) {
   return outcome();
 }
 
-script_error script_wait_result(void) { return outcome(); }
+script_error script_wait_result(bool* there) {
+  *there = session().all_there();
+  return outcome();
+}
 
 // ---- callbacks
 

@@ -17,7 +17,7 @@ namespace {
 
 std::string_view view(script_text text) { return {text.data, text.size}; }
 
-constexpr std::array<std::pair<std::string_view, aici::Capability>, 10> kCapabilities{{
+constexpr std::array<std::pair<std::string_view, aici::Capability>, 11> kCapabilities{{
     {"fork", aici::Capability::fork},
     {"backtrack", aici::Capability::backtrack},
     {"ff_tokens", aici::Capability::ff_tokens},
@@ -28,6 +28,7 @@ constexpr std::array<std::pair<std::string_view, aici::Capability>, 10> kCapabil
     {"tokenizer", aici::Capability::tokenizer},
     {"max_forks", aici::Capability::max_forks},
     {"hold_end", aici::Capability::hold_end},
+    {"calls", aici::Capability::calls},
 }};
 
 void fill(std::uint32_t* mask, void (aici::TokenSet::*with)()) {
@@ -103,6 +104,19 @@ script_error script_set_variable(script_text name, script_text value, bool appen
            "main, or in a callback";
   *version = aici_var_write(name.data, static_cast<std::uint32_t>(name.size), value.data,
                             static_cast<std::uint32_t>(value.size), append ? AICI_APPEND : AICI_SET, when_version);
+  return nullptr;
+}
+
+script_error script_call(script_text name, script_text arguments, script_text* result) {
+  if (!script::session().has_begun)
+    return "the top level of a script runs before any request, so nobody answers calls yet: make them in main, or in a "
+           "callback";
+  if (aici::capability(aici::Capability::calls) == 0)
+    return "nobody answers calls of this request: give it functions (aici run --calls FILE.py, Request(calls=...), or "
+           "\"calls\" of POST /v1/run), or start the server with tools (aici serve --mcp)";
+  [[clang::no_destroy]] static std::string last;
+  last = aici::call_result(aici::call(view(name), view(arguments)));
+  *result = {last.data(), last.size()};
   return nullptr;
 }
 

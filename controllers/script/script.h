@@ -160,7 +160,8 @@ script_error script_begin_generation(const script_generation *what);
 /* Samples one token under a mask, which is copied (NULL: any token). */
 script_error script_begin_sample(const uint32_t *mask, float temperature, uint32_t top);
 script_error script_begin_fork(uint32_t count);
-void script_begin_wait(const script_text *names, size_t count);
+/* Waits until all of these variables exist, or for so many milliseconds (0: without a limit). */
+void script_begin_wait(const script_text *names, size_t count, uint32_t milliseconds);
 /* Sends forced tokens to the engine, and waits for the next step. */
 void script_begin_step(void);
 
@@ -168,7 +169,8 @@ void script_begin_step(void);
 script_error script_generation_result(script_generated *result);
 script_error script_sample_result(script_generated *result);
 script_error script_fork_result(uint32_t *index);
-script_error script_wait_result(void);
+/* `there`: whether all variables exist. */
+script_error script_wait_result(bool *there);
 
 /* ---- input and answers of callbacks ---- */
 
@@ -213,6 +215,8 @@ bool script_get_variable(script_text name, script_text *value, uint32_t *version
 /* Returns the new version; 0 if the variable had another version. */
 script_error script_set_variable(script_text name, script_text value, bool append, uint32_t when_version,
                                  uint32_t *version);
+/* Makes a call, with arguments in JSON. The variable `result` will have the answer. */
+script_error script_call(script_text name, script_text arguments, script_text *result);
 /* Bits (SCRIPT_HURRY) that the runtime sets while the script runs. */
 const volatile uint32_t *script_flags(void);
 /* The call has nearly used its time: the interpreter raises an error once, so that the script ends with a traceback. */

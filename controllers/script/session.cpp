@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include <wasi/api.h>
+
 #include "aici/host.hpp"
 #include "aici/vocabulary.hpp"
 #include "failure.hpp"
@@ -11,6 +13,17 @@
 namespace script {
 
 using Kind = Action::Kind;
+
+namespace {
+
+/// The host's limit: one of so many variables is enough to look again.
+constexpr std::size_t kMaxWaits = 64;
+
+bool exists(const std::string& name) {
+  return aici_var_get(name.data(), static_cast<std::uint32_t>(name.size()), nullptr) != 0;
+}
+
+}  // namespace
 
 // The host drops instances as a whole, so nothing is ever destroyed.
 Session& session() {
@@ -75,7 +88,7 @@ std::optional<aici::MidResult> Session::act() {
     case Kind::sample:
       return action.row.result();
     case Kind::wait:
-      if (all_there()) return std::nullopt;
+      if (!is_waiting()) return std::nullopt;
       [[fallthrough]];
     case Kind::fork:  // pre_process does both in the next step
       return aici::MidResult::splice(0, {});
@@ -91,15 +104,31 @@ std::optional<aici::MidResult> Session::act() {
 aici::PreResult Session::pre() {
   if (action.over || sequence.has_news()) return aici::PreResult::go_on();
   if (action.kind == Kind::fork) return aici::PreResult::fork(action.forks);
-  if (action.kind == Kind::wait && !all_there() && aici::capability(aici::Capability::suspend) != 0)
-    return aici::PreResult::suspend();
+  if (action.kind == Kind::wait && is_waiting() && aici::capability(aici::Capability::suspend) != 0) return wait();
   return aici::PreResult::go_on();
 }
 
+std::uint64_t now() {
+  __wasi_timestamp_t found = 0;
+  return __wasi_clock_time_get(__WASI_CLOCKID_MONOTONIC, 1, &found) == 0 ? found : 0;
+}
+
+bool Session::is_waiting() const {
+  if (action.until != 0 && now() >= action.until) return false;
+  return !all_there() || (action.names.empty() && action.until != 0);
+}
+
+aici::PreResult Session::wait() {
+  constexpr std::uint64_t kPerMillisecond = 1'000'000;
+  waits_.clear();
+  for (const std::string& name : action.names)
+    if (!exists(name) && waits_.size() < kMaxWaits) waits_.push_back({.name = name});
+  const std::uint64_t left = action.until == 0 ? 0 : (action.until - now()) / kPerMillisecond + 1;
+  return aici::PreResult::suspend_until(waits_, static_cast<std::uint32_t>(left));
+}
+
 bool Session::all_there() const {
-  return std::all_of(action.names.begin(), action.names.end(), [](const std::string& name) {
-    return aici_var_get(name.data(), static_cast<std::uint32_t>(name.size()), nullptr) != 0;
-  });
+  return std::all_of(action.names.begin(), action.names.end(), exists);
 }
 
 }  // namespace script

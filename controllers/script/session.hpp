@@ -35,8 +35,9 @@ struct Action {
   std::uint32_t forks = 0, index = 0;
   /// step: whether the step has been awaited
   bool waited = false;
-  /// wait: the awaited variables
+  /// wait: the awaited variables, and the time (of the host's clock, in ns) until which they are awaited; 0: none
   std::vector<std::string> names;
+  std::uint64_t until = 0;
 };
 
 class Session {
@@ -60,15 +61,23 @@ class Session {
     return !action.over && (action.kind == Action::Kind::fork || action.kind == Action::Kind::wait);
   }
   aici::PreResult pre();
+  /// Returns whether the awaited variables exist.
+  bool all_there() const;
 
  private:
   void note_tokens(const aici::Step& step);
   std::optional<aici::MidResult> act();
-  bool all_there() const;
+  bool is_waiting() const;
+  aici::PreResult wait();
 
+  /// What the host reads after `wait`.
+  std::vector<aici::Wait> waits_;
   /// The last step that was followed.
   std::uint32_t noted_ = 0;
 };
+
+/// Returns the time of the host's clock in ns, which stands still within a step.
+std::uint64_t now();
 
 /// Returns the session of this instance.
 Session& session();

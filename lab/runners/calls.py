@@ -59,6 +59,10 @@ def _var_write(guest: Instance, *args: int) -> int:
     return int(version) + 1
 
 
+def _no_call(_guest: Instance, *_: int) -> int:
+    raise ControllerFailed("nobody answers calls here")
+
+
 def _capability(guest: Instance, number: int) -> int:
     return int(guest.owner.capabilities.get(number, 0))
 
@@ -78,6 +82,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "tokenize": _tokenize,
     "var_get": _var_get,
     "var_write": _var_write,
+    "call": _no_call,
     "capability": _capability,
     "stop": _stop,
     "fail": _fail,

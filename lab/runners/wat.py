@@ -49,6 +49,7 @@ CALLS: dict[str, Callable[..., int | None]] = {
     "tokenize": lambda _guest, _at, _length: 1 // 0,
     "var_get": _count,
     "var_write": _count,
+    "call": _count,
     "capability": _count,
     "stop": _stop,
     "fail": _fail,

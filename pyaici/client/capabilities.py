@@ -49,7 +49,7 @@ class Capabilities:
         return cls(**{name: value if name == "top_k" else bool(value) for name, value in found.items()})
 
 
-#: the fields by their numbers in aici.h; the runtime adds two more
+#: the fields by their numbers in aici.h; the runtime adds three more
 _NUMBERS = {
     CAP_FORK: "fork",
     CAP_BACKTRACK: "backtrack",

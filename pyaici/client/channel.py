@@ -34,6 +34,8 @@ from aicirt.contract.messages import (
     PRE_VERDICTS,
     STARTED,
     SUBJECT,
+    WOKEN,
+    WOKEN_SEQS,
     Clone,
     Free,
     Start,
@@ -49,6 +51,7 @@ from pyaici.client.results import (
     MALFORMED,
     SegmentRows,
     check_children,
+    check_woken,
     malformed,
     read_message,
     read_variables,
@@ -60,6 +63,8 @@ START_TIMEOUT = 60.0
 SEND_TIMEOUT = 5.0
 #: answers that are kept until they are asked for: more steps than this are never under way at once
 MAX_UNCLAIMED = 64
+#: of no message
+_NO_SUBJECT = -1
 #: messages that are read at a time while waiting for another one: a worker sends two in a step
 MAX_UNASKED = 1 << 12
 
@@ -115,6 +120,10 @@ class Peer:
         """Returns False once the process has ended, even if it is still a zombie, or after `close`."""
         return self._fd >= 0 and not self._poll.poll(0)
 
+    def fileno(self) -> int:
+        """Returns the pidfd, which is readable once the process has ended; -1 after `close`."""
+        return self._fd
+
     def close(self) -> None:
         """Stops watching."""
         if self._fd >= 0:
@@ -138,13 +147,13 @@ class Channel:
         #: for messages
         self.who = f"worker {address.worker} (pid {self.pid})"
         try:
-            self._peer = Peer(self.pid)
+            self.peer = Peer(self.pid)
         except ProcessLookupError:
             raise WorkerDiedError(f"{self.who} has ended") from None
         except OSError as error:
             raise RuntimeFailure(f"{self.who} cannot be watched: {describe(error)}") from error
         with contextlib.ExitStack() as undo:
-            undo.callback(self._peer.close)
+            undo.callback(self.peer.close)
             self.segment = Segment.create(layout)
             undo.callback(self.segment.close)
             self.bell = Doorbell.create()
@@ -161,6 +170,8 @@ class Channel:
         self._abandoned: set[int] = set()
         #: variables that came with discarded answers, by a sequence of the request
         self.discarded_variables: dict[int, dict[bytes, bytes]] = {}
+        #: sequences that wait no longer, since `take_woken`
+        self._awake: set[int] = set()
         self.rows = SegmentRows(self.segment)
         #: why no more messages of the worker are read; empty while they are
         self._refusal = ""
@@ -169,7 +180,7 @@ class Channel:
     @property
     def gone(self) -> bool:
         """Whether the worker has ended or has dropped this client."""
-        return self.dead or not self._peer.alive()
+        return self.dead or not self.peer.alive()
 
     def attached(self) -> None:
         """Closes the segment's file and unlinks the bell's name: the worker has both."""
@@ -269,6 +280,13 @@ class Channel:
         except (ProtocolError, *MALFORMED) as error:
             raise self.distrust(error) from error
 
+    def take_woken(self) -> set[int]:
+        """Returns the sequences that wait no longer, of which the worker has told since the last call."""
+        with contextlib.suppress(RuntimeFailure):  # the next step reports it
+            self.take(WOKEN, _NO_SUBJECT)
+        woken, self._awake = self._awake, set()
+        return woken
+
     def _read_until(self, kind: int, number: int) -> list[Any] | None:
         unasked = 0
         while unasked < MAX_UNASKED:
@@ -288,7 +306,10 @@ class Channel:
                     copy.answer = message
                     continue
             unasked += 1
-            self._keep(message)
+            if message[OPERATION] == WOKEN:
+                self._awake.update(check_woken(message[WOKEN_SEQS]))
+            else:
+                self._keep(message)
         raise ProtocolError(f"it has sent {MAX_UNASKED} messages that were not requested")
 
     def distrust(self, error: Exception) -> ProtocolError:
@@ -382,4 +403,4 @@ class Channel:
         self.segment.close()
         self.bell.close()
         self._worker_bell.close()
-        self._peer.close()
+        self.peer.close()

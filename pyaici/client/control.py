@@ -41,10 +41,11 @@ _PING_SECONDS = 5.0
 class Control:
     """Makes blocking calls over the control socket, from any thread. Calls do not delay each other."""
 
-    def __init__(self, path: Path, owner: str | None = None) -> None:
+    def __init__(self, path: Path, owner: str | None = None, role: str = "") -> None:
         """Connects. Raises RuntimeFailure if nothing listens there, ForeignDaemonError if another user does.
 
-        `owner`: the owner whose limits and tags count.
+        `owner`: the owner whose limits and tags count. `role`: "answers" gives up all rights but to answer
+        calls.
         """
         self._path = path
         self._sending = threading.Lock()
@@ -85,7 +86,7 @@ class Control:
         sock.settimeout(_LOOK_SECONDS)
         self._socket = FrameSocket(sock)
         self.hello: dict[str, Any] = self.call(
-            "hello", protocol=PROTOCOL_VERSION, pid=os.getpid(), owner=owner
+            "hello", protocol=PROTOCOL_VERSION, pid=os.getpid(), owner=owner, role=role
         )
 
     def call(self, name: str, fds: Sequence[int] = (), **args: Any) -> Any:

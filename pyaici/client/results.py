@@ -25,6 +25,7 @@ from aicirt.contract.messages import (
     SAMPLE_KIND,
     STARTED,
     SUBJECT,
+    WOKEN,
     decode,
 )
 
@@ -38,7 +39,7 @@ _BITMASK, _DENSE, _SAMPLE = RowKind.BITMASK, RowKind.DENSE, Verb.SAMPLE
 #: the errors that reading an invalid message may raise
 MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
 #: the least number of fields of each kind of message; more may follow
-_FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3}
+_FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3, WOKEN: 3}
 #: children of one fork; the default of `max_forks` allows 16
 MAX_CHILDREN = 1 << 12
 #: top_k of a row: engines answer at most 64, and sort the probabilities of so many tokens for each row
@@ -53,6 +54,9 @@ class PreResult:
     #: FORK: ids of the new sequences (the parent goes on as the first of the group)
     children: list[int] = field(default_factory=list)
     error: AiciError | None = None
+    #: SUSPEND: the sequence waits for something, and would only be suspended again in a step before
+    #: `Runtime.woken` names it
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -173,6 +177,13 @@ def check_sampling(temperature: Any, top_k: Any) -> None:
         raise ProtocolError("a row has an invalid temperature")
     if type(top_k) is not int or not 0 <= top_k <= MAX_TOP_K:
         raise ProtocolError("a row has an invalid top_k")
+
+
+def check_woken(seqs: Any) -> list[int]:
+    """Returns the sequences that wait no longer. Raises ProtocolError."""
+    if type(seqs) is not list or not _are_ints(seqs):
+        raise ProtocolError("woken sequences are not a list of numbers")
+    return seqs
 
 
 def read_variables(entries: Any) -> dict[bytes, bytes]:

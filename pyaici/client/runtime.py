@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -28,10 +29,11 @@ from aicirt.contract.modules import ModuleInfo, StoredScript
 from aicirt.system.files import Closing
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers, check_tag, unknown_controller
 from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
+from pyaici.client.calls import Answerer
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.control import Control, Placement, WorkerAddress, list_modules, list_page
 from pyaici.client.daemon import Daemon
-from pyaici.client.sequences import SEQ, Links, Sequences, WorkerLink
+from pyaici.client.sequences import SEQ, Alarm, Links, Sequences, WorkerLink
 from pyaici.client.step import Step, StepPart
 
 if TYPE_CHECKING:
@@ -88,7 +90,8 @@ class Runtime(Closing):
         self.bundled: dict[str, str] = {}
         self._vocabulary: tuple[int, int] | None = None  # (number at the supervisor, size)
         self._live = Sequences()
-        self._links = Links(self._control, self._live, num_rows, num_dense)
+        self._alarm = Alarm()
+        self._links = Links(self._control, self._live, num_rows, num_dense, self._alarm)
         self._steps = itertools.count(1)
         #: steps that the engine still holds
         self._posted: WeakSet[Step] = WeakSet()
@@ -241,6 +244,7 @@ class Runtime(Closing):
         wait: bool = True,
         owner: str | None = None,
         placement: Placement | None = None,
+        calls: str = "",
     ) -> int:
         """Starts a controller (see `find`) for a prompt and returns the sequence's number.
 
@@ -252,17 +256,18 @@ class Runtime(Closing):
 
         `placement`: the result of `place` for the same controller, which makes this call fast. Raises
         TemplateGoneError if the sequence must be placed again; without `placement` this method does that.
+        `calls`: the token of the offer to answer the controller's calls (`pyaici.client.calls`).
         """
         tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
-        where = placement or self.place(module, arg, capabilities=capabilities, owner=owner)
+        where = placement or self.place(module, arg, capabilities=capabilities, owner=owner, calls=calls)
         try:
-            link, seq = self._start(where, tokens, capabilities, seed, wait, owner)
+            link, seq = self._start(where, tokens, capabilities, seed, wait, owner, calls)
         except TemplateGoneError:
             if placement is not None:
                 raise
-            where = self.place(module, arg, capabilities=capabilities, owner=owner, gone=where)
-            link, seq = self._start(where, tokens, capabilities, seed, wait, owner)
+            where = self.place(module, arg, capabilities=capabilities, owner=owner, gone=where, calls=calls)
+            link, seq = self._start(where, tokens, capabilities, seed, wait, owner, calls)
         self._live.start(
             seq, link, has_pre=where.has_pre, has_post=where.has_post, repeatable=where.repeatable
         )
@@ -276,13 +281,17 @@ class Runtime(Closing):
         capabilities: Capabilities = ALL,
         owner: str | None = None,
         gone: Placement | None = None,
+        calls: str = "",
     ) -> Placement:
         """Chooses a worker for a new sequence and prepares it: the slow part of `instantiate`.
 
-        May be called from any thread. `gone`: an earlier placement, whose worker has evicted the controller's
-        snapshot. Raises UnknownModuleError, ArgumentError and every other ControllerError.
+        May be called from any thread. `gone`: an earlier placement, whose worker has evicted the snapshot.
+        `calls`: see `instantiate`, which must get the same. Raises UnknownModuleError, ArgumentError and every
+        other ControllerError.
         """
         call = self._template(arg, capabilities, owner)
+        if calls:
+            call["calls"] = calls
         if gone is not None:
             call["gone"] = gone.to_wire()
         placement = Placement.from_wire(self._call("instantiate", module, **call))
@@ -307,12 +316,35 @@ class Runtime(Closing):
         seed: int,
         wait: bool,
         owner: str | None,
+        calls: str,
     ) -> tuple[WorkerLink, int]:
         self._links.let_go()
         link = self._attach(placement.address, owner)
         seq = self._live.fresh_number()
-        link.start(Start(START, seq, placement.template, prompt, capabilities.to_wire(), seed, wait))
+        link.start(Start(START, seq, placement.template, prompt, capabilities.to_wire(), seed, wait, calls))
         return link, seq
+
+    @cached_property
+    def answerer(self) -> Answerer:
+        """Offers to answer the calls of controllers, for `instantiate` of this runtime or of others."""
+        return Answerer(self._control)
+
+    def woken(self) -> builtins.list[int]:
+        """Returns the live sequences that wait no longer, since the last call.
+
+        A sequence whose `PreResult` said that it waits need not take part in steps until it is named here.
+        """
+        return [
+            seq for link in self._links.values() for seq in link.take_woken() if self._live.get(seq) is link
+        ]
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps until a sequence is woken, a worker ends, another thread calls `ring`, or for so long."""
+        self._alarm.sleep(seconds, [link.peer.fileno() for link in self._links.values() if not link.dead])
+
+    def ring(self) -> None:
+        """Ends the present `sleep`, or the next one. May be called from any thread."""
+        self._alarm.ring()
 
     def is_live(self, seq: int) -> bool:
         """Returns whether the sequence has been started, and neither ended nor freed."""
@@ -458,6 +490,8 @@ class Runtime(Closing):
             return
         self._closed = True
         self._live.close()
+        if "answerer" in vars(self):
+            self.answerer.close()
         self._control.close()
         self._close_links("the runtime has been closed")
         if self._daemon is not None:

@@ -7,7 +7,10 @@ of each sequence calls before the model runs.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import select
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -17,6 +20,8 @@ from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
 from aicirt.contract.errors import ClosedError, RuntimeFailure, UnknownSequenceError, counted
 from aicirt.contract.messages import FREE, LINK_NUMBERS, Free, StepInput
 from aicirt.ipc.segment import Layout
+from aicirt.system.files import Descriptor
+from aicirt.system.shortage import describe
 from pyaici.client.channel import Channel, Copy, Patience
 
 if TYPE_CHECKING:
@@ -246,14 +251,48 @@ class Sequences(dict[int, WorkerLink]):
         return all(map(self.__contains__, map(SEQ, inputs)))
 
 
+class Alarm:
+    """An eventfd on which a client sleeps while all its sequences wait. Workers and other threads ring it."""
+
+    def __init__(self) -> None:
+        """Raises RuntimeFailure if no descriptor is left."""
+        try:
+            self._file = Descriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        except OSError as error:
+            raise RuntimeFailure(f"cannot create an eventfd: {describe(error)}") from error
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, which others get."""
+        return self._file.fd
+
+    def ring(self) -> None:
+        """Ends the present `sleep`, or the next one. May be called from any thread."""
+        with contextlib.suppress(BlockingIOError):  # it has been rung very often
+            os.eventfd_write(self.fd, 1)
+
+    def sleep(self, seconds: float, others: Iterable[int] = ()) -> None:
+        """Sleeps until somebody rings, until one of the `others` is readable, or for so long."""
+        poll = select.poll()
+        for fd in (self.fd, *others):
+            poll.register(fd, select.POLLIN)
+        poll.poll(1000 * seconds)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+
 class Links:
     """Holds a `WorkerLink` for each worker with sequences of this client, by (worker, generation).
 
     Any thread may attach. Only the thread of the runtime uses and closes links.
     """
 
-    def __init__(self, control: Control, live: Sequences, num_rows: int, num_dense: int) -> None:
+    def __init__(
+        self, control: Control, live: Sequences, num_rows: int, num_dense: int, alarm: Alarm
+    ) -> None:
+        """`alarm`: of the client; workers ring it."""
         self._control = control
+        self._alarm = alarm
         self._live = live
         self._rows = num_rows, num_dense
         self._links: dict[tuple[int, int], WorkerLink] = {}
@@ -293,7 +332,7 @@ class Links:
             assert link.segment.file is not None
             self._control.call(
                 "attach",
-                [link.segment.file.fd],
+                [link.segment.file.fd, self._alarm.fd],
                 worker=key[0],
                 generation=key[1],
                 link=link.number,

@@ -359,7 +359,7 @@ class Step:
             raise ProtocolError("a result of pre_process has an unknown verb")
         if verb == Verb.STOP:
             self._live.ended(seq)
-        return PreResult(Verb(verb))
+        return PreResult(Verb(verb), waits=verb == Verb.SUSPEND and bool(payload))
 
     def _result(self, entry: list[Any], vocab_size: int) -> MidResult:
         seq, verb, *fields = entry

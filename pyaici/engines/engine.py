@@ -122,6 +122,9 @@ class Request:
     max_log_bytes: int = MAX_LOG_BYTES
     #: owner of the request, where one engine serves several users; None = the runtime's own owner
     owner: str | None = None
+    #: who answers the calls of its controller: functions by the names of calls, which run in threads, or the
+    #: token of an offer (`Runtime.answerer`); "" = nobody
+    calls: Mapping[str, Callable[..., Any]] | str = ""
 
     def __post_init__(self) -> None:
         for name in ("n", "beams", "max_tokens"):
@@ -370,6 +373,9 @@ class Engine(Closing):
     @abstractmethod
     def step(self) -> list[Event]:
         """Advances all requests by one step. Returns the events, oldest first."""
+
+    def wake(self) -> None:
+        """Ends a `step` that sleeps because all controllers wait. May be called from any thread."""
 
     @abstractmethod
     def results(self, request_id: int) -> list[GenerationResult]:

@@ -23,6 +23,7 @@ from pyaici.server.scheduling.threads import in_own_thread
 
 if TYPE_CHECKING:
     from aicirt.contract.modules import ModuleInfo
+    from pyaici.client.calls import Answerer
     from pyaici.client.runtime import Runtime
     from pyaici.scripting.script import Script
     from pyaici.server.http.users import User
@@ -55,6 +56,11 @@ class ControllerStore:
         #: (user, module, digest of the argument) of the latest accepted arguments
         self._accepted: OrderedDict[tuple[str, str, bytes], None] = OrderedDict()
         self._turns = FairTurns(_CALLS, WaitingLimits.before_streams(settings), each=_CALLS_EACH)
+
+    @property
+    def answerer(self) -> Answerer:
+        """Offers to answer calls of controllers."""
+        return self._runtime.answerer
 
     def watch(self) -> None:
         """Logs the end of aicirt when it comes; call it in the event loop. Calls fail from then on."""

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import (
     AiciError,
@@ -19,6 +19,7 @@ from aicirt.contract.errors import (
 )
 from aicirt.system.logs import fields
 from pyaici.engines.engine import Request, Sampling
+from pyaici.server.calls import Calls
 from pyaici.server.http.errors import bad_request, from_aici
 from pyaici.server.scheduling.engine_thread import EngineThread
 from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
@@ -68,6 +69,9 @@ class Job:
     count_allowed: bool = False
     #: memory for what controllers print, if the engine's results are shown to the client
     max_log_bytes: int = 0
+    #: descriptions of calls that the client answers; None: the controller may make no calls, unless the
+    #: operator allows some
+    calls: Sequence[dict[str, Any]] | None = None
     #: unread bytes of the request: copies of a job share the object
     backlog: Backlog = field(default_factory=Backlog)
 
@@ -90,6 +94,9 @@ class Service:
         self.settings = settings
         self.model = model
         self.controllers = controllers
+        self.calls = Calls(controllers.answerer)
+        #: whether the operator allows calls to all controllers
+        self.tools = False
         self.metrics = metrics
         self.engine = EngineThread(model.engine, asyncio.get_running_loop(), on_failure)
         self.reading = Reading(settings)
@@ -106,7 +113,12 @@ class Service:
         """
         async with self._start():
             request = await self._prepare(job)
-        async with contextlib.nullcontext() if in_turn else self.turn(job.user):
+        wanted = job.calls if job.controller is not None else None
+        async with (
+            contextlib.nullcontext() if in_turn else self.turn(job.user),
+            self.calls.of(() if wanted is None and self.tools else wanted, job.user) as calls,
+        ):
+            request = replace(request, calls=calls.token)
             try:
                 async with self._start():
                     try:
@@ -116,12 +128,13 @@ class Service:
                         UnknownModuleError,
                     ):  # removed at aicirt since it accepted the argument
                         self.controllers.forget(job.user)
-                        request = await self._prepare(job)
+                        request = replace(await self._prepare(job), calls=calls.token)
                         stream = await self.engine.add(request, job.backlog)
             except AiciError as error:
                 raise from_aici(error, job.controller.param if job.controller else None) from None
             except ValueError as error:
                 raise bad_request(str(error)) from None
+            calls.begin(stream)
             stream.on_gap = self.metrics.gap.observe
             controlled = job.controller is not None
             self.metrics.started(controlled)

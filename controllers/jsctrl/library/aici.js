@@ -275,7 +275,7 @@ export function fork(count) {
 export function wait(...names) {
   return new Action(
     "wait",
-    () => native.beginWait(names),
+    () => native.beginWait(names, 0),
     () => {
       native.waited();
       const values = names.map((name) => getVar(name));
@@ -284,10 +284,27 @@ export function wait(...names) {
   );
 }
 
+export function sleep(seconds) {
+  return new Action("sleep", () => native.beginWait([], Math.ceil(1000 * seconds)), native.waited);
+}
+
 let gathered = 0;
 
-/** Runs each function in its own fork and returns their results in this sequence. */
-export async function gather(functions) {
+/** Awaits actions and calls; or runs each function in its own fork. Returns the results in this sequence. */
+export async function gather(list) {
+  if (list.some((each) => typeof each !== "function")) return await gatherActions(list);
+  return await gatherFunctions(list);
+}
+
+async function gatherActions(list) {
+  const found = [];
+  // calls go on beside the actions, whatever comes first
+  for (const calls of [false, true])
+    for (const [i, each] of list.entries()) if (each instanceof Call === calls) found[i] = await each;
+  return found;
+}
+
+async function gatherFunctions(functions) {
   gathered++;
   const names = functions.map((_, i) => `aici.gather.${gathered}.${i}`);
   const start = label();
@@ -308,6 +325,50 @@ export async function gather(functions) {
     if (error !== undefined) throw new Error(`a function given to gather failed: ${error}`);
     return value;
   });
+}
+
+// ---- calls, which somebody outside answers
+
+export class CallError extends Error {
+  constructor(code, message) {
+    super(message);
+    this.name = "CallError";
+    this.code = code;
+  }
+}
+
+/** A call under way: await it for its answer. */
+export class Call {
+  #result;
+
+  constructor(name, args) {
+    this.name = name;
+    this.#result = host.call(name, JSON.stringify(args ?? {}));
+  }
+
+  /** Whether the answer has come. */
+  get done() {
+    return host.getVariable(this.#result) !== null;
+  }
+
+  then(resolve, reject) {
+    this.wait().then(resolve, reject);
+  }
+
+  /** Waits for the answer, no longer than so many seconds: then it fails, and the call goes on. */
+  async wait(seconds = 0) {
+    const wait = () => native.beginWait([this.#result], Math.ceil(1000 * seconds));
+    if (!this.done && !(await new Action("call", wait, native.waited)))
+      throw new CallError("timeout", `${this.name} has not answered within ${seconds} s`);
+    const { value, error } = JSON.parse(host.getVariable(this.#result).value);
+    if (error !== undefined) throw new CallError(error.code, error.message);
+    return value;
+  }
+}
+
+/** Makes a call, which begins at once. */
+export function call(name, args) {
+  return new Call(name, args);
 }
 
 export function nextStep() {

@@ -317,14 +317,33 @@ def wait(*names):
         values = [get_var(name) for name in names]
         return values[0] if len(values) == 1 else values
 
-    return _Action("wait", lambda: _aici.begin_wait(*names), result)
+    return _Action("wait", lambda: _aici.begin_wait(0, *names), result)
+
+
+def sleep(seconds):
+    return _Action("sleep", lambda: _aici.begin_wait(_milliseconds(seconds)), lambda: None)
+
+
+def _milliseconds(seconds):
+    return 0 if seconds is None else max(1, int(1000 * seconds))
 
 
 _gathered = 0
 
 
-async def gather(*functions):
-    # Runs each function in its own fork and returns their results in this sequence.
+async def gather(*actions):
+    # Awaits actions and calls; or runs each function in its own fork. Returns the results in this sequence.
+    if any(isinstance(action, (_Action, Call)) for action in actions):
+        results = [None] * len(actions)
+        for calls in (False, True):  # calls go on beside the actions, whatever comes first
+            for i, action in enumerate(actions):
+                if isinstance(action, Call) == calls:
+                    results[i] = await action
+        return results
+    return await _gather_functions(actions)
+
+
+async def _gather_functions(functions):
     global _gathered
     _gathered += 1
     names = ["aici.gather." + str(_gathered) + "." + str(i) for i in range(len(functions))]
@@ -346,6 +365,46 @@ async def gather(*functions):
         if "error" in answer:
             raise Error("a function given to gather failed: " + answer["error"])
     return [answer["value"] for answer in answers]
+
+
+# ---- calls, which somebody outside answers
+
+
+class CallError(Error):
+    # A call has failed.
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+class Call:
+    # A call under way: await it for its answer.
+    def __init__(self, name, arguments):
+        self.name = name
+        self._result = _host.call(name, json.dumps(arguments))
+
+    @property
+    def done(self):
+        return _host.get_variable(self._result) is not None
+
+    def __iter__(self):
+        return self.wait()
+
+    __await__ = __iter__
+
+    async def wait(self, timeout=None):
+        if not self.done:
+            most = _milliseconds(timeout)
+            if not await _Action("call", lambda: _aici.begin_wait(most, self._result), _aici.waited):
+                raise CallError("timeout", self.name + " has not answered within " + str(timeout) + " s")
+        answer = json.loads(_host.get_variable(self._result)[0])
+        if "error" in answer:
+            raise CallError(answer["error"]["code"], answer["error"]["message"])
+        return answer["value"]
+
+
+def call(name, arguments=None, **named):
+    return Call(name, named if arguments is None else arguments)
 
 
 def next_step():

@@ -238,18 +238,23 @@ static mp_obj_t forked(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(forked, 0, 0);
 
+/* milliseconds or 0, names */
 static mp_obj_t begin_wait(size_t n, const mp_obj_t *of) {
-  script_text names[n + 1];
-  for (size_t i = 0; i < n; i++) names[i] = to_text(of[i]);
-  script_begin_wait(names, n);
+  script_text names[n];
+  for (size_t i = 1; i < n; i++) names[i - 1] = to_text(of[i]);
+  const mp_int_t milliseconds = mp_obj_get_int(of[0]);
+  if (milliseconds < 0) mp_raise_ValueError(MP_ERROR_TEXT("a time to wait is 0 or more"));
+  script_begin_wait(names, n - 1, (uint32_t)milliseconds);
   return mp_const_none;
 }
-FUNCTION(begin_wait, 0, MOST_TEXTS);
+FUNCTION(begin_wait, 1, MOST_TEXTS);
 
+/* Returns whether all variables exist. */
 static mp_obj_t waited(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  raise_if(script_wait_result());
-  return mp_const_none;
+  bool there;
+  raise_if(script_wait_result(&there));
+  return mp_obj_new_bool(there);
 }
 FUNCTION(waited, 0, 0);
 

@@ -77,6 +77,15 @@ static mp_obj_t set_variable(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(set_variable, 4, 4);
 
+/* Returns the name of the variable that will have the answer. */
+static mp_obj_t call(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  script_text result;
+  raise_if(script_call(to_text(of[0]), to_text(of[1]), &result));
+  return from_text(result);
+}
+FUNCTION(call, 2, 2);
+
 static mp_obj_t stop(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   flush_output();
@@ -174,7 +183,7 @@ FUNCTION(mask_tokens, 1, 1);
 static const mp_rom_map_elem_t entries[] = {
     {MP_ROM_QSTR(MP_QSTR___name__), MP_ROM_QSTR(MP_QSTR__host)},
     ENTRY(vocabulary_size), ENTRY(end_tokens), ENTRY(token), ENTRY(tokenize), ENTRY(detokenize), ENTRY(capability),
-    ENTRY(get_variable), ENTRY(set_variable), ENTRY(stop), ENTRY(fail), ENTRY(new_mask), ENTRY(mask_all),
+    ENTRY(get_variable), ENTRY(set_variable), ENTRY(call), ENTRY(stop), ENTRY(fail), ENTRY(new_mask), ENTRY(mask_all),
     ENTRY(mask_text), ENTRY(mask_put), ENTRY(mask_has), ENTRY(mask_count), ENTRY(mask_combine), ENTRY(mask_tokens),
 };
 static MP_DEFINE_CONST_DICT(globals, entries);

@@ -9,8 +9,8 @@
 // compiler's options are in the asconfig.json that `aici new` writes.
 import {
   ANY_VERSION, INLINE_GROUP, INLINE_TOKENS, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
-  ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_fail, host_vocabulary,
-  read, tokenize, var_get, var_write,
+  ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_call, host_fail,
+  host_vocabulary, read, tokenize, var_get, var_write,
 } from "aici_abi";
 
 export * from "aici_abi";
@@ -29,7 +29,7 @@ export function aici_arg(): StepArg {
 }
 
 /** Results to fill in and return. */
-export const pre: PreResult = changetype<PreResult>(memory.data(12));
+export const pre: PreResult = changetype<PreResult>(memory.data(24));
 pre.size = offsetof<PreResult>();
 export const post: PostResult = changetype<PostResult>(memory.data(8));
 post.size = offsetof<PostResult>();
@@ -183,6 +183,13 @@ export function writeVariable(name: string, value: string, op: u32 = SET, when: 
   return var_write(
     changetype<usize>(key), key.byteLength, changetype<usize>(bytes), bytes.byteLength, op, when,
   );
+}
+
+/** Makes a call with arguments in JSON; returns the name of the variable that will have the answer. */
+export function call(name: string, args: string): string {
+  const key = String.UTF8.encode(name);
+  const bytes = String.UTF8.encode(args);
+  return "aici.call." + host_call(changetype<usize>(key), key.byteLength, changetype<usize>(bytes), bytes.byteLength).toString();
 }
 
 /** Ends the sequence with an error with this message. An exception does the same. */

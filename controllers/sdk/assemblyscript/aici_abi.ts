@@ -54,10 +54,20 @@ export class Top {
 
 // results
 @unmanaged
+export class Wait {
+  name: u32;
+  name_len: u32;
+  version: u32;
+}
+
+@unmanaged
 export class PreResult {
   size: u32;
   verb: u32;
   num_forks: u32;
+  waits: u32;
+  num_waits: u32;
+  wait_ms: u32;
 }
 
 @unmanaged
@@ -160,6 +170,7 @@ export const CAP_DENSE: u32 = 7;
 export const CAP_TOKENIZER: u32 = 8;
 export const CAP_MAX_FORKS: u32 = 9;
 export const CAP_HOLD_END: u32 = 10;
+export const CAP_CALLS: u32 = 11;
 
 @external("aici", "read")
 export declare function read(source: u32, offset: u32, dst: usize, len: u32): u32;
@@ -173,6 +184,8 @@ export declare function var_get(name: usize, name_len: u32, len: usize): u32;
 export declare function var_write(
   name: usize, name_len: u32, value: usize, value_len: u32, op: u32, when_version: u32,
 ): u32;
+@external("aici", "call")
+export declare function host_call(name: usize, name_len: u32, args: usize, args_len: u32): u32;
 @external("aici", "capability")
 export declare function capability(id: u32): u32;
 @external("aici", "stop")

@@ -87,10 +87,19 @@ typedef struct aici_top {
 
 /* ---- results: structs whose first field is their size --------------------------------- */
 
+typedef struct aici_wait {
+    uint32_t name;     /* address of the name of a variable */
+    uint32_t name_len;
+    uint32_t version;  /* wait until the variable has a later version: 0 = until it exists */
+} aici_wait;
+
 typedef struct aici_pre_result {
     uint32_t size;
     uint32_t verb;      /* STOP, CONTINUE, SUSPEND, FORK */
     uint32_t num_forks; /* FORK */
+    uint32_t waits;     /* SUSPEND: address of aici_wait[num_waits]; one of them is enough. A result that ends */
+    uint32_t num_waits; /* before these fields, or has 0 in the last two, is suspended for one step */
+    uint32_t wait_ms;   /* SUSPEND: wait no longer than this; 0 = without a limit */
 } aici_pre_result;
 
 typedef struct aici_post_result {
@@ -228,6 +237,13 @@ AICI_IMPORT(var_get) uint32_t aici_var_get(const char *name, uint32_t name_len, 
 AICI_IMPORT(var_write) uint32_t aici_var_write(const char *name, uint32_t name_len, const void *value,
                                                uint32_t value_len, uint32_t op, uint32_t when_version);
 
+/* Makes a call: whoever answers calls of this request gets the name and the arguments, in JSON. Returns its number,
+ * from 1, at once. The answer will be the value of the variable AICI_CALL_RESULT with this number in decimal behind:
+ * {"value": ...} or {"error": {"code": ..., "message": ...}}. A sequence may wait for it like for any variable. */
+#define AICI_CALL_RESULT "aici.call."
+AICI_IMPORT(call) uint32_t aici_call(const char *name, uint32_t name_len, const char *arguments,
+                                     uint32_t arguments_len);
+
 enum {
     AICI_CAP_FORK = 1,      /* 1 if the engine can fork */
     AICI_CAP_BACKTRACK = 2, /* 1 if the engine can backtrack */
@@ -239,6 +255,7 @@ enum {
     AICI_CAP_TOKENIZER = 8, /* 1 if aici_tokenize is the model's own tokenizer, 0 if it is greedy */
     AICI_CAP_MAX_FORKS = 9, /* maximum number of live sequences of a request */
     AICI_CAP_HOLD_END = 10, /* 1 if AICI_MID_HOLD_END has an effect; else an end token always ends the sequence */
+    AICI_CAP_CALLS = 11,    /* 1 if somebody answers calls of this request. 0 in aici_init, which serves many requests */
 };
 /* Returns the value of a capability; 0 for one that this runtime does not know. */
 AICI_IMPORT(capability) uint32_t aici_capability(uint32_t id);

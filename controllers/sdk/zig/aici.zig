@@ -53,10 +53,15 @@ pub const StepArg = extern struct {
 pub const Top = extern struct { token: u32, logprob: f32 };
 
 // results
+pub const Wait = extern struct { name: u32, name_len: u32, version: u32 };
+
 pub const PreResult = extern struct {
     size: u32 = @sizeOf(PreResult),
     verb: u32 = CONTINUE,
     num_forks: u32 = 0,
+    waits: u32 = 0,
+    num_waits: u32 = 0,
+    wait_ms: u32 = 0,
 };
 
 pub const PostResult = extern struct {
@@ -163,6 +168,8 @@ pub const APPEND: u32 = 1;
 pub extern "aici" fn var_get(name: [*]const u8, name_len: u32, len: ?*u32) u32;
 pub extern "aici" fn var_write(name: [*]const u8, name_len: u32, value: [*]const u8, value_len: u32, op: u32, when_version: u32) u32;
 
+pub extern "aici" fn call(name: [*]const u8, name_len: u32, arguments: [*]const u8, arguments_len: u32) u32;
+
 pub const CAP_FORK: u32 = 1;
 pub const CAP_BACKTRACK: u32 = 2;
 pub const CAP_FF_TOKENS: u32 = 3;
@@ -173,6 +180,7 @@ pub const CAP_DENSE: u32 = 7;
 pub const CAP_TOKENIZER: u32 = 8;
 pub const CAP_MAX_FORKS: u32 = 9;
 pub const CAP_HOLD_END: u32 = 10;
+pub const CAP_CALLS: u32 = 11;
 
 pub extern "aici" fn capability(id: u32) u32;
 pub extern "aici" fn stop() noreturn;

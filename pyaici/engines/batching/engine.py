@@ -11,7 +11,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -51,12 +51,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.table import Table
 
+    from pyaici.client.calls import Offer
     from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
 
 
 Result = TypeVar("Result")
+#: the longest sleep while all sequences wait; whatever they wait for ends it earlier
+_SLEEP_SECONDS = 1.0
 
 
 class BatchingEngine(Engine):
@@ -102,6 +105,8 @@ class BatchingEngine(Engine):
         )
         self._histories = Histories(runner, self._prefixes, budget, self._stats, self.max_context)
         self._request_ids = itertools.count()
+        #: of requests with functions that answer calls
+        self._offers: dict[int, Offer] = {}
         self._searches: dict[int, BeamSearch] = {}
         self._scheduler = Scheduler(self._pool, self._prefixes, runner)
 
@@ -111,8 +116,14 @@ class BatchingEngine(Engine):
         """See `Engine.place`."""
         if request.module is None or self.runtime is None:
             return None
+        if not isinstance(request.calls, str):
+            raise ValueError("a request that is placed ahead names an offer of calls, not functions")
         return self.runtime.place(
-            request.module, request.arg, capabilities=request.capabilities, owner=request.owner, gone=gone
+            *(request.module, request.arg),
+            capabilities=request.capabilities,
+            owner=request.owner,
+            gone=gone,
+            calls=request.calls,
         )
 
     def add(self, request: Request, placement: Placement | None = None) -> int:
@@ -132,10 +143,13 @@ class BatchingEngine(Engine):
         )
         self._budget.check(width(request), most_tokens(request, tokens, self.max_context))
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed & (2**63 - 1)
-        control = None
+        control = offer = None
         if request.module is not None:
             if self.runtime is None:
                 raise ValueError("a request with a controller needs an engine with a runtime")
+            if isinstance(calls := request.calls, Mapping):
+                offer = self.runtime.answerer.offer_functions(calls, owner=request.owner)
+                calls = offer.token
             control = self.runtime.instantiate(
                 request.module,
                 request.arg,
@@ -145,8 +159,11 @@ class BatchingEngine(Engine):
                 wait=False,
                 owner=request.owner,
                 placement=placement,
+                calls=calls,
             )
         request_id = next(self._request_ids)
+        if offer is not None:
+            self._offers[request_id] = offer
         seq = self._pool.start_sequence(request_id, request, tokens, seed, control)
         if request.beams > 1:
             self._searches[request_id] = BeamSearch(request_id, request)
@@ -186,6 +203,8 @@ class BatchingEngine(Engine):
         if (left := self._pool.unfinished(request_id)) > 0:
             raise ValueError(f"request {request_id} still has {left} sequences to finish")
         self._searches.pop(request_id, None)
+        if (offer := self._offers.pop(request_id, None)) is not None:
+            offer.close()
         return self._pool.take_results(request_id)
 
     def drain(self) -> list[Event]:
@@ -260,6 +279,7 @@ class BatchingEngine(Engine):
         stats = self._stats
         stats.begin_step()
         self._end_lost()
+        self._unpark()
         ready, filling = self._scheduler.schedule()
         with stats.phase(Phase.POST):
             actions = StepActions(self._pool, self.runtime, ready, self._runner.num_tokens)
@@ -284,6 +304,25 @@ class BatchingEngine(Engine):
             self._end_all(error)
             raise
         return self._pool.recorder.drain()
+
+    def _unpark(self) -> None:
+        """Lets sequences go on that wait no longer; sleeps while all of them wait."""
+        runtime = self.runtime
+        parked = {seq.control: seq for seq in self._pool.live.values() if seq.parked}
+        if not parked or runtime is None:
+            return
+        woken = runtime.woken()
+        if not woken and len(parked) == len(self._pool.live) and not self._pool.closing:
+            runtime.sleep(_SLEEP_SECONDS)
+            woken = runtime.woken()
+        for control in woken:
+            if control in parked:
+                parked[control].parked = False
+
+    def wake(self) -> None:
+        """See `Engine.wake`."""
+        if self.runtime is not None:
+            self.runtime.ring()
 
     def _end_lost(self) -> None:
         """Ends sequences whose workers have ended, or whose requests keep too much, before the model runs."""

@@ -59,7 +59,7 @@ class Scheduler:
         self._pool.admit()
         owners: dict[str | None, list[Sequence]] = {}
         for seq in self._pool.live.values():
-            if seq.slot.placed:
+            if seq.slot.placed and not seq.parked:
                 owners.setdefault(seq.request.owner, []).append(seq)
         wanted = {owner: sum(seq.cost for seq in seqs) for owner, seqs in owners.items()}
         shares = fair_shares(wanted, self._runner.pass_cost)

@@ -72,6 +72,8 @@ class Sequence(Record):
     sampling: float = 0.0
     #: counts of its tokens, from the first choice on that needs them
     tally: Tally | None = None
+    #: its controller waits for something: it takes no part in steps until the runtime wakes it
+    parked: bool = False
     _generator: random.Random | None = None
     #: its options change the logits
     _changing: bool = field(init=False)

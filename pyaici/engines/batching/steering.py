@@ -71,6 +71,7 @@ class StepActions:
                 continue
             if answer.verb == Verb.SUSPEND:
                 del active[seq.id]
+                seq.parked = answer.waits
                 if not seq.suspended:
                     seq.suspended = True
                     self._pool.recorder.suspend(seq)

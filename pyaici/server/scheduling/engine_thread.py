@@ -307,6 +307,7 @@ class EngineThread:
             if self._ended or self._stopping:
                 raise self.gone()
             self._todo.put(task)
+        self.engine.wake()  # it sleeps while all controllers wait
 
     def gone(self) -> ApiError:
         """Returns the error for requests that come after the engine has ended."""
@@ -326,6 +327,7 @@ class EngineThread:
         """Ends all requests, then the thread."""
         self._stopping = True
         self._todo.put(EngineCall(lambda: None))
+        self.engine.wake()
         self._thread.join()
 
     # -- in the thread ----------------------------------------------------------------------------

@@ -39,6 +39,28 @@ class StepTimed(Event):
     control_seconds: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class CallMade(Event):
+    """A controller of the request has made a call. Calls belong to all its sequences: `seq` is -1."""
+
+    id: str
+    name: str
+    #: JSON
+    arguments: str
+    #: whether the client is to answer it
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded(Event):
+    """A call has its answer, or needs none any more."""
+
+    id: str
+    #: of the error, "" without one
+    code: str
+    seconds: float
+
+
 class Backlog:
     """Counts the bytes of unread events, over all answers of one request."""
 
@@ -184,6 +206,8 @@ def size(event: Event) -> int:
             nbytes = sys.getsizeof(event.text) + tokens * _TOKEN_BYTES + candidates * _CANDIDATE_BYTES
         case BackTracked() | Log():
             nbytes = sys.getsizeof(event.text)
+        case CallMade():
+            nbytes = sys.getsizeof(event.arguments)
         case VariablesChanged():
             nbytes = sum(len(name) + len(value) for name, value in event.values.items())
         case _:

@@ -9,6 +9,7 @@ from tests.controllers.sdk.test_bindings import c_header
 HEADER = c_header()
 STRUCTS = {
     "StepArg": abi.STEP_ARG,
+    "Wait": abi.WAIT,
     "PreResult": abi.PRE_RESULT,
     "PostResult": abi.POST_RESULT,
     "MidResult": abi.MID_RESULT,

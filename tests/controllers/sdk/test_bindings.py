@@ -85,7 +85,7 @@ def test_binding(language: Callable[[], Binding]) -> None:
     assert ours == theirs
     assert len(ours.constants) > 30
     assert len(ours.structs["MidResult"]) == 12
-    assert len(ours.imports) == 8
+    assert len(ours.imports) == 9
 
 
 def test_greedy() -> None:

@@ -37,12 +37,28 @@
 
 namespace aici {
 
+/// A variable for which a sequence waits: until its version is above `version` (0: until it exists).
+struct Wait {
+  std::string_view name;
+  std::uint32_t version = 0;
+};
+
 class PreResult {
  public:
   static PreResult stop() { return {AICI_STOP, 0}; }
   static PreResult go_on() { return {AICI_CONTINUE, 1}; }
   /// Skips this step: the sequence gets no token.
   static PreResult suspend() { return {AICI_SUSPEND, 0}; }
+  /// Suspends the sequence until one of these holds, or for so many milliseconds (0: without a limit); pre_process is
+  /// not called before. The names must stay valid until it is called again.
+  static PreResult suspend_until(std::span<const Wait> waits, std::uint32_t milliseconds = 0) {
+    static_assert(sizeof(Wait) == sizeof(aici_wait));
+    PreResult result{AICI_SUSPEND, 0};
+    result.raw_.waits = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(waits.data()));
+    result.raw_.num_waits = static_cast<std::uint32_t>(waits.size());
+    result.raw_.wait_ms = milliseconds;
+    return result;
+  }
   /// Continues as `count` sequences: 0 is stop, 1 is go_on. All see the same fork group in mid_process, which is called
   /// for each of them in this step. A parent that waits for its children returns `MidResult::splice(0, {})` there, and
   /// can `suspend` from the next step on.

@@ -61,6 +61,7 @@ enum class Capability : std::uint32_t {
   tokenizer = AICI_CAP_TOKENIZER,
   max_forks = AICI_CAP_MAX_FORKS,
   hold_end = AICI_CAP_HOLD_END,
+  calls = AICI_CAP_CALLS,
 };
 
 /// Returns whether the engine has a capability, 1 or 0, or a number (`top_k`, `max_forks`).
@@ -80,5 +81,12 @@ std::uint32_t set_variable(std::string_view name, std::string_view value);
 std::uint32_t append_variable(std::string_view name, std::string_view value);
 /// Writes a variable if its version is `version` (0: if it does not exist). Returns whether it was written.
 bool set_variable_if(std::string_view name, std::string_view value, std::uint32_t version);
+
+/// Makes a call and returns its number; `arguments` are JSON. Whoever answers calls of this request does so while the
+/// sequence goes on. Requires `Capability::calls`.
+std::uint32_t call(std::string_view name, std::string_view arguments);
+/// Returns the name of the variable that will have the answer to a call: {"value": ...} or {"error": {...}}. See
+/// `get_variable` and `PreResult::suspend_until`.
+std::string call_result(std::uint32_t call);
 
 }  // namespace aici

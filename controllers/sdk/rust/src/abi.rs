@@ -80,14 +80,25 @@ pub struct Top {
 // results
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct Wait {
+    pub name: u32,
+    pub name_len: u32,
+    pub version: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct PreResult {
     pub size: u32,
     pub verb: u32,
     pub num_forks: u32,
+    pub waits: u32,
+    pub num_waits: u32,
+    pub wait_ms: u32,
 }
 
 impl PreResult {
-    pub const STOP: Self = Self { size: size_of::<Self>() as u32, verb: STOP, num_forks: 0 };
+    pub const STOP: Self = Self { size: size_of::<Self>() as u32, verb: STOP, num_forks: 0, waits: 0, num_waits: 0, wait_ms: 0 };
 }
 
 #[repr(C)]
@@ -215,6 +226,7 @@ pub const CAP_DENSE: u32 = 7;
 pub const CAP_TOKENIZER: u32 = 8;
 pub const CAP_MAX_FORKS: u32 = 9;
 pub const CAP_HOLD_END: u32 = 10;
+pub const CAP_CALLS: u32 = 11;
 
 #[cfg(target_arch = "wasm32")]
 #[link(wasm_import_module = "aici")]
@@ -231,6 +243,7 @@ extern "C" {
         op: u32,
         when_version: u32,
     ) -> u32;
+    pub fn call(name: *const u8, name_len: u32, arguments: *const u8, arguments_len: u32) -> u32;
     pub fn capability(id: u32) -> u32;
     pub fn stop() -> !;
     pub fn fail(message: *const u8, len: u32) -> !;

@@ -39,11 +39,20 @@ pub enum Capability {
     MaxForks = abi::CAP_MAX_FORKS,
     /// Whether `MidResult::holding_end` has an effect.
     HoldEnd = abi::CAP_HOLD_END,
+    /// Whether somebody answers calls of this request.
+    Calls = abi::CAP_CALLS,
 }
 
 /// Returns the value of a capability: 1 or 0 for most, a number for `TopK` and `MaxForks`.
 pub fn capability(which: Capability) -> u32 {
     unsafe { imports::capability(which as u32) }
+}
+
+/// Makes a call with arguments in JSON; returns the name of the variable that will have the answer (`variables`).
+pub fn call(name: &str, arguments: &str) -> String {
+    let (name_len, arguments_len) = (name.len() as u32, arguments.len() as u32);
+    let number = unsafe { imports::call(name.as_ptr(), name_len, arguments.as_ptr(), arguments_len) };
+    format!("aici.call.{number}")
 }
 
 /// Ends the sequence at once.

@@ -68,6 +68,10 @@ pub(crate) unsafe fn var_write(_: *const u8, _: u32, _: *const u8, _: u32, _op: 
     missing("writing a variable")
 }
 
+pub(crate) unsafe fn call(_: *const u8, _: u32, _: *const u8, _: u32) -> u32 {
+    missing("a call")
+}
+
 pub(crate) unsafe fn capability(_id: u32) -> u32 {
     missing("asking for a capability")
 }

@@ -24,6 +24,13 @@ std::vector<TokenId> tokenize(std::string_view bytes) {
 
 std::uint32_t capability(Capability which) { return aici_capability(static_cast<std::uint32_t>(which)); }
 
+std::uint32_t call(std::string_view name, std::string_view arguments) {
+  return aici_call(name.data(), static_cast<std::uint32_t>(name.size()), arguments.data(),
+                   static_cast<std::uint32_t>(arguments.size()));
+}
+
+std::string call_result(std::uint32_t call) { return AICI_CALL_RESULT + std::to_string(call); }
+
 std::optional<Variable> get_variable(std::string_view name) {
   std::uint32_t size = 0;
   const std::uint32_t version = aici_var_get(name.data(), static_cast<std::uint32_t>(name.size()), &size);

@@ -20,7 +20,7 @@ from pyaici.engines.engine import (
 )
 from pyaici.server.apis.answers import in_pieces
 from pyaici.server.http.errors import public_message
-from pyaici.server.scheduling.streams import StepTimed
+from pyaici.server.scheduling.streams import CallEnded, CallMade, StepTimed
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
@@ -61,7 +61,11 @@ class RunReport:
         forks: dict[int, dict[str, Any]] = {}
         variables: dict[str, Any] = {}
         timing: dict[str, float | None] | None = None
+        calls: list[dict[str, Any]] = []
         for event in events:
+            if isinstance(event, (CallMade, CallEnded)):
+                calls.append(_call(event))
+                continue
             if isinstance(event, PromptCached):
                 continue
             if isinstance(event, StepTimed):
@@ -90,6 +94,8 @@ class RunReport:
         }
         if variables:
             step["variables"] = variables
+        if calls:
+            step["calls"] = calls
         if timing is not None:
             step["timing"] = timing
         return step
@@ -189,6 +195,13 @@ def _variables(results: list[GenerationResult]) -> dict[str, bytes]:
     """Returns the variables of all requests; the results of one have the same."""
     known = {result.request: result.variables for result in results}
     return {name: value for values in known.values() for name, value in values.items()}
+
+
+def _call(event: CallMade | CallEnded) -> dict[str, Any]:
+    """Returns the beginning of a call, or its end."""
+    if isinstance(event, CallEnded):
+        return {"id": event.id, "ended": True, "error": event.code or None, "seconds": event.seconds}
+    return {"id": event.id, "name": event.name, "arguments": event.arguments, "answer": event.wanted}
 
 
 def error_json(error: AiciError) -> dict[str, Any]:

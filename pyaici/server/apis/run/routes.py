@@ -49,6 +49,35 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["run"], route_class=JsonRoute)
 
 
+#: calls that a client may offer to answer
+MAX_CALLS = 128
+
+
+class CallDescription(StrictBody):
+    """A call that the client answers."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    description: Annotated[str, Field(max_length=10_000)] = ""
+    #: pydantic's own models have an attribute `schema`
+    arguments_schema: dict[str, Any] | bool | None = Field(
+        None, alias="schema", description="JSON schema of the arguments, for controllers"
+    )
+
+
+class CallFailure(StrictBody):
+    """Why a call has failed."""
+
+    code: Annotated[str, Field(min_length=1, max_length=128)] = "failed"
+    message: Annotated[str, Field(max_length=10_000)]
+
+
+class CallAnswer(StrictBody):
+    """The answer to a call: a value, or an error."""
+
+    value: Any = Field(None, description="any JSON")
+    error: CallFailure | None = Field(None, description="instead of a value")
+
+
 class RunRequest(StrictBody, SamplingFields):
     """A prompt, and the controller that steers what the model generates."""
 
@@ -66,6 +95,9 @@ class RunRequest(StrictBody, SamplingFields):
     max_tokens: MaxTokens | None = None
     logprobs: bool = Field(False, description="report the log-probability of every sampled token")
     top_logprobs: TopLogprobs = 0
+    calls: Annotated[list[CallDescription], Field(max_length=MAX_CALLS)] | None = Field(
+        None, description="calls that the client answers, by POST /v1/run/calls/{id}; needs stream"
+    )
     details: bool = Field(False, description="report allowed tokens of masks, and times of steps")
     stream: bool = Field(True, description="false = return a single answer when everything has ended")
 
@@ -84,6 +116,20 @@ async def run(request: Request, body: RunRequest, user: Runner) -> Response:
     if body.stream:
         return await stream_events(request, _events(service, jobs), service.settings)
     return await while_connected(request, _whole(service, jobs))
+
+
+@router.post("/v1/run/calls/{id}")
+async def answer(request: Request, id: str, body: CallAnswer, user: Runner) -> dict[str, str]:
+    """Answers a call of a running controller, which goes on with the value.
+
+    The stream of the run has the call's id, name and arguments.
+    """
+    service: Service = request.app.state.service
+    if body.error is not None and body.value is not None:
+        raise bad_request("give either a value or an error", "error")
+    error = None if body.error is None else (body.error.code, body.error.message)
+    await service.calls.answer(id, user, body.value, error)
+    return {"id": id, "object": "run.call"}
 
 
 def _job(service: Service, body: RunRequest, user: User) -> Job:
@@ -106,7 +152,19 @@ def _job(service: Service, body: RunRequest, user: User) -> Job:
         top_logprobs=body.top_logprobs,
         count_allowed=body.details,
         max_log_bytes=MAX_LOG_BYTES,
+        calls=_calls(body),
     )
+
+
+def _calls(body: RunRequest) -> list[dict[str, Any]] | None:
+    if body.calls is None:
+        return None
+    if not body.stream:
+        raise bad_request("calls need stream: its events have the calls to answer", "calls")
+    return [
+        {"name": call.name, "description": call.description, "schema": call.arguments_schema}
+        for call in body.calls
+    ]
 
 
 def _call(body: RunRequest) -> ControllerCall | None:

@@ -1,0 +1,318 @@
+"""Calls of controllers on their way: from workers to whoever answers them, and back.
+
+A program offers to answer calls: for the requests that name its offer, or in public for all requests that may
+make calls. A connection takes its calls in a standing request (`take`), like a worker reports them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.errors import ProtocolError, SpaceError
+from aicirt.settings import MAX_CALL_NAME, MAX_OFFER_BYTES, MAX_OFFERED, MAX_OFFERS, DaemonSettings
+
+if TYPE_CHECKING:
+    from aicirt.supervisor.workers import WorkerProcess
+
+#: the call that everybody may make: what other calls there are
+LIST_CALLS = "aici.calls"
+#: events that one answer to `take` has
+_MAX_EVENTS = 64
+
+
+@dataclass(slots=True)
+class Offer:
+    """Calls that a connection answers."""
+
+    token: str
+    desk: Desk
+    owner: str
+    #: descriptions by name: `name`, `description`, `schema` (of the arguments, a JSON object)
+    calls: dict[str, dict[str, Any]]
+    #: whether requests with this offer may make public calls as well
+    public: bool
+    #: whether the connection hears of all calls of these requests, also those that others answer
+    watched: bool
+    #: workers that have had requests with this offer: others cannot know the token
+    placed: set[WorkerProcess] = field(default_factory=set)
+    #: calls under way, by request (worker, its number there) and number
+    pending: dict[tuple[WorkerProcess, int, int], Pending] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A call under way."""
+
+    id: str
+    name: str
+    #: of the request
+    offer: Offer
+    #: the offer that answers: the same, or a public one
+    answering: Offer
+    since: float
+    timer: asyncio.TimerHandle
+    where: tuple[WorkerProcess, int, int]
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Tells whoever answers, and whoever has made the offer if they want to know."""
+        event["token"] = self.offer.token
+        self.answering.desk.tell({**event, "offer": self.answering.token})
+        if self.offer.watched and self.offer is not self.answering:
+            self.offer.desk.tell({**event, "offer": self.offer.token})
+
+
+class Desk:
+    """The calls of one connection: its offers, and events that it has yet to take."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.offers: dict[str, Offer] = {}
+        #: calls that this desk is to answer, by id
+        self.asked: dict[str, Pending] = {}
+        self._events: deque[dict[str, Any]] = deque()
+        self._arrived = asyncio.Event()
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Adds an event for `take`."""
+        self._events.append(event)
+        self._arrived.set()
+
+    async def take(self) -> list[dict[str, Any]]:
+        """Waits for events and returns them, oldest first.
+
+        `call`: an id, with `name`, `arguments` (bytes) and `owner`. `ended`: the id of such a call that needs
+        no answer any more, with `code` ("" or that of its error), `seconds`, and the bytes of the `result`.
+        Both have the `token` of the request's offer, and that of the `offer` of this connection which the
+        event is for; `by` is that of the offer that answers.
+        """
+        while not self._events:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return [self._events.popleft() for _ in range(min(len(self._events), _MAX_EVENTS))]
+
+    def close(self) -> None:
+        """Withdraws all offers; calls to be answered here get an error."""
+        for token in list(self.offers):
+            self._exchange.withdraw(self, token)
+        for pending in list(self.asked.values()):
+            self._exchange.end(pending, error("gone", f"whoever answers {pending.name!r} has gone"), "gone")
+
+
+class Exchange:
+    """All calls under way."""
+
+    def __init__(self, settings: DaemonSettings, counters: Counter[str]) -> None:
+        """`counters`: of the daemon, to which calls and failed ones are added."""
+        self._settings = settings
+        self._counters = counters
+        self._offers: dict[str, Offer] = {}
+        #: public offers by the names of their calls
+        self._public: dict[str, Offer] = {}
+        self._by_owner: Counter[str] = Counter()
+
+    # -- offers ------------------------------------------------------------------------------------
+
+    def offer(
+        self,
+        desk: Desk,
+        calls: list[dict[str, Any]],
+        owner: str,
+        *,
+        for_all: bool,
+        public: bool,
+        watched: bool,
+    ) -> str:
+        """Adds an offer and returns its token, which requests name.
+
+        `for_all`: the calls are public. Raises ProtocolError, or SpaceError beyond a limit.
+        """
+        if len(desk.offers) >= MAX_OFFERS:
+            raise SpaceError(f"this connection has {MAX_OFFERS} offers of calls, which is the limit")
+        described = _describe(calls)
+        if for_all and (taken := sorted(described.keys() & self._public.keys())):
+            raise ProtocolError(
+                f"the call {taken[0]!r} is already offered to all requests: choose another name"
+            )
+        token = secrets.token_hex(16)
+        offer = Offer(token, desk, owner, described, public, watched)
+        desk.offers[token] = self._offers[token] = offer
+        if for_all:
+            self._public.update(dict.fromkeys(described, offer))
+        return token
+
+    def withdraw(self, desk: Desk, token: str) -> None:
+        """Ends an offer. Calls of its requests are cancelled, and later ones get an error."""
+        offer = desk.offers.pop(token, None)
+        if offer is None:
+            return
+        del self._offers[token]
+        self._public = {name: other for name, other in self._public.items() if other is not offer}
+        for pending in list(offer.pending.values()):
+            self.end(pending, _WITHDRAWN, "gone")
+
+    def place(self, token: str, worker: WorkerProcess) -> None:
+        """Records that a request with this offer starts in this worker. Raises ProtocolError."""
+        if (offer := self._offers.get(token)) is None:
+            raise ProtocolError("the offer of calls that the request names does not exist (any more)")
+        offer.placed.add(worker)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def ask(self, worker: WorkerProcess, news: list[list[Any]]) -> None:
+        """Passes on the calls that a worker has reported, and cancels those of requests that have ended."""
+        for request, number, token, name, arguments in news:
+            offer = self._offers.get(token)
+            if number == 0:
+                if offer is not None:
+                    self._cancel(worker, request, offer)
+            elif offer is None or worker not in offer.placed:
+                self._answer(worker, request, number, _WITHDRAWN)
+            else:
+                self._ask(worker, request, number, offer, name, arguments)
+
+    def _ask(
+        self, worker: WorkerProcess, request: int, number: int, offer: Offer, name: str, arguments: bytes
+    ) -> None:
+        self._counters["calls"] += 1
+        if name == LIST_CALLS:
+            self._answer(worker, request, number, b'{"value": %s}' % json.dumps(self._list(offer)).encode())
+            return
+        answering = offer if name in offer.calls else self._public.get(name) if offer.public else None
+        if answering is None:
+            known = ", ".join(sorted(entry["name"] for entry in self._list(offer))) or "none"
+            problem = error("unknown_call", f"nobody answers the call {name!r}; there are: {known}")
+            self._answer(worker, request, number, problem)
+            return
+        limit = self._settings.owner_calls
+        if self._by_owner[offer.owner] >= limit:
+            problem = error(
+                "owner_limit", f"the owner has {limit} calls under way, which is the limit (owner_calls)"
+            )
+            self._answer(worker, request, number, problem)
+            return
+        where = worker, request, number
+        seconds = self._settings.call_seconds
+        pending = Pending(
+            f"{offer.token}-{worker.index}-{worker.generation}-{request}-{number}",
+            name,
+            offer,
+            answering,
+            time.monotonic(),
+            asyncio.get_running_loop().call_later(seconds, self._too_late, where, offer),
+            where,
+        )
+        offer.pending[where] = answering.desk.asked[pending.id] = pending
+        self._by_owner[offer.owner] += 1
+        by = answering.token
+        pending.tell(
+            {"call": pending.id, "name": name, "arguments": arguments, "owner": offer.owner, "by": by}
+        )
+
+    def _list(self, offer: Offer) -> list[dict[str, Any]]:
+        """Returns the descriptions of all calls that a request with this offer may make."""
+        public = self._public if offer.public else {}
+        shared = {name: other.calls[name] for name, other in public.items()}
+        return list({**shared, **offer.calls}.values())
+
+    def answer(self, desk: Desk, id: str, result: bytes, code: str = "") -> bool:
+        """Passes on an answer: its value as JSON, or the message of an error with this code.
+
+        Returns False if nobody waits for it (any more).
+        """
+        if (pending := desk.asked.get(id)) is None:
+            return False
+        limit = self._settings.answer_bytes
+        if len(result) > limit:
+            problem = f"the answer has {len(result)} bytes; the limit is {limit} (answer_bytes)"
+            self.end(pending, error("too_long", problem), "too_long")
+        elif code:
+            self.end(pending, error(code, result.decode("utf-8", "replace")), code)
+        else:
+            self.end(pending, b'{"value": %s}' % result)
+        return True
+
+    def end(self, pending: Pending, result: bytes, code: str = "") -> None:
+        """Ends a call with this result; `code`: that of its error."""
+        worker, request, number = pending.where
+        self._forget(pending)
+        self._answer(worker, request, number, result)
+        self._counters["calls_failed"] += bool(code)
+        seconds = time.monotonic() - pending.since
+        pending.tell({"ended": pending.id, "code": code, "seconds": seconds, "result": len(result)})
+
+    def _too_late(self, where: tuple[WorkerProcess, int, int], offer: Offer) -> None:
+        if (pending := offer.pending.get(where)) is not None:
+            seconds = self._settings.call_seconds
+            problem = f"nobody answered the call {pending.name!r} within {seconds:g} s (call_seconds)"
+            self.end(pending, error("timeout", problem), "timeout")
+
+    def _cancel(self, worker: WorkerProcess, request: int, offer: Offer) -> None:
+        for where, pending in list(offer.pending.items()):
+            if where[:2] == (worker, request):
+                self._drop(pending)
+
+    def worker_died(self, worker: WorkerProcess) -> None:
+        """Cancels the calls of a worker's requests."""
+        for offer in self._offers.values():
+            offer.placed.discard(worker)
+            for where, pending in list(offer.pending.items()):
+                if where[0] is worker:
+                    self._drop(pending)
+
+    def _drop(self, pending: Pending) -> None:
+        """Ends a call whose request has ended."""
+        self._forget(pending)
+        seconds = time.monotonic() - pending.since
+        pending.tell({"ended": pending.id, "code": "cancelled", "seconds": seconds, "result": 0})
+
+    def _forget(self, pending: Pending) -> None:
+        pending.timer.cancel()
+        del pending.offer.pending[pending.where]
+        del pending.answering.desk.asked[pending.id]
+        self._by_owner[pending.offer.owner] -= 1
+        if not self._by_owner[pending.offer.owner]:
+            del self._by_owner[pending.offer.owner]
+
+    @staticmethod
+    def _answer(worker: WorkerProcess, request: int, number: int, result: bytes) -> None:
+        worker.notify("answer", {"request": request, "number": number, "result": result})
+
+
+def error(code: str, message: str) -> bytes:
+    """Returns the result of a call that has failed."""
+    return json.dumps({"error": {"code": code, "message": message}}).encode()
+
+
+_WITHDRAWN = error("gone", "the offer of this call has been withdrawn")
+
+
+def _describe(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns the descriptions of offered calls by name. Raises ProtocolError if they are invalid."""
+    if len(calls) > MAX_OFFERED:
+        raise ProtocolError(f"an offer has {len(calls)} calls; the limit is {MAX_OFFERED}")
+    found: dict[str, dict[str, Any]] = {}
+    for call in calls:
+        name = call["name"]
+        if not (isinstance(name, str) and 0 < len(name) <= MAX_CALL_NAME) or name.startswith("aici."):
+            raise ProtocolError(
+                f"a call's name has 1 to {MAX_CALL_NAME} characters, not aici. first: {name!r:.200}"
+            )
+        if name in found:
+            raise ProtocolError(f"the call {name!r} is offered twice")
+        schema = call.get("schema")
+        if schema is not None and not isinstance(schema, (dict, bool)):
+            raise ProtocolError(f"the schema of the call {name!r} is not a JSON schema")
+        found[name] = {"name": name, "description": str(call.get("description") or ""), "schema": schema}
+    try:
+        size = len(json.dumps(list(found.values())))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ProtocolError(f"the offer of calls cannot be written as JSON: {problem}") from None
+    if size > MAX_OFFER_BYTES:
+        raise ProtocolError(f"an offer of calls has {size} bytes; the limit is {MAX_OFFER_BYTES}")
+    return found

@@ -1,0 +1,280 @@
+"""Answers the calls of controllers: with functions of this process, or with whatever handles the events.
+
+A controller makes a call by name, with arguments in JSON, and goes on; the answer reaches it as a variable.
+Who answers is up to the request's offer. The engine takes no part: aicirt passes calls on, over the control
+connection of whoever has made the offer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import threading
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.errors import AiciError, RuntimeFailure
+from aicirt.system.files import Closing
+
+if TYPE_CHECKING:
+    from pyaici.client.control import Control
+
+_log = logging.getLogger("pyaici.calls")
+#: functions that run at a time, for all requests of a client; further calls wait
+MAX_THREADS = 32
+
+#: a function that answers a call: it gets the members of the arguments by name, the entries of a list by
+#: position, or else one value; what it returns is written as JSON. It may be a coroutine function
+Function = Callable[..., Any]
+
+
+class CallError(Exception):
+    """A call has failed; the controller gets the code and the message. Functions may raise it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class CallEvent:
+    """A call was made, or has ended."""
+
+    #: the same for all events of a call, also when a step is repeated
+    id: str
+    #: of the offer that the request has named
+    token: str
+    #: None: the call was made. Otherwise it has ended with this code of an error, "" without one
+    code: str | None
+    name: str = ""
+    #: JSON
+    arguments: bytes = b""
+    owner: str = ""
+    #: whether this offer is to answer it
+    mine: bool = False
+    #: at the end: how long it took, and bytes of its result
+    seconds: float = 0.0
+    result_bytes: int = 0
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> CallEvent:
+        """Reads an event as `take` returns it."""
+        if "ended" in wire:
+            code = wire["code"]
+            return cls(
+                wire["ended"], wire["token"], code, seconds=wire["seconds"], result_bytes=wire["result"]
+            )
+        fields = wire["name"], wire["arguments"], wire["owner"], wire["by"] == wire["offer"]
+        return cls(wire["call"], wire["token"], None, *fields)
+
+
+class Offer(Closing):
+    """An offer to answer calls, which requests name by its token until it is closed."""
+
+    def __init__(self, answerer: Answerer, token: str) -> None:
+        self._answerer = answerer
+        self.token = token
+
+    def answer(self, id: str, value: Any) -> bool:
+        """Answers a call with a value that JSON can express. Returns False if nobody waits for it any more.
+
+        Raises TypeError or ValueError if JSON cannot express it.
+        """
+        return self._answerer.answer(id, json.dumps(value, allow_nan=False).encode())
+
+    def refuse(self, id: str, code: str, message: str) -> bool:
+        """Answers a call with an error."""
+        return self._answerer.answer(id, message.encode("utf-8", "replace"), code)
+
+    def close(self) -> None:
+        """Withdraws the offer: calls under way and later ones get the error `gone`."""
+        self._answerer.withdraw(self.token)
+
+
+class Answerer(Closing):
+    """The calls that a connection answers."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._lock = threading.Lock()
+        #: by token: what handles the events of an offer
+        self._handlers: dict[str, Callable[[CallEvent], None]] = {}
+        self._thread: threading.Thread | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def offer(
+        self,
+        calls: Sequence[Mapping[str, Any]],
+        handle: Callable[[Offer, CallEvent], None],
+        *,
+        owner: str | None = None,
+        for_all: bool = False,
+        public: bool = True,
+        watched: bool = False,
+    ) -> Offer:
+        """Offers calls, each with `name`, `description` and `schema` (of the arguments; both may be missing).
+
+        `handle` gets the events, in a thread of its own that it must not hold up; the offer's `answer` and
+        `refuse` may be called at any time, from any thread. `for_all`: all requests that may make calls may
+        make these; else those that name the offer. `public`: such requests may also make the calls that
+        others offer for all; `watched`: `handle` gets the events of these, too.
+
+        Raises ProtocolError for an invalid description, and SpaceError beyond a limit.
+        """
+        with self._lock:  # so that no event is read before its handler is known
+            token = self._control.call(
+                "offer", calls=list(calls), owner=owner, for_all=for_all, public=public, watched=watched
+            )
+            offer = Offer(self, token)
+            self._handlers[token] = lambda event: handle(offer, event)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._take, name="calls", daemon=True)
+                self._thread.start()
+        return offer
+
+    def offer_functions(
+        self,
+        functions: Mapping[str, Function],
+        *,
+        owner: str | None = None,
+        for_all: bool = False,
+        told: Callable[[CallEvent], None] | None = None,
+    ) -> Offer:
+        """Offers functions by the names of the calls, and runs them in threads.
+
+        An exception becomes an error with the code `failed`, or with its own (`CallError`). `told`: gets all
+        events of the calls as `handle` in `offer`.
+        """
+
+        def handle(offer: Offer, event: CallEvent) -> None:
+            if told is not None:
+                told(event)
+            if event.mine and event.code is None:
+                self._threads().submit(self._run, offer, event, functions[event.name])
+
+        described = [describe(name, function) for name, function in functions.items()]
+        return self.offer(described, handle, owner=owner, for_all=for_all, watched=told is not None)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="call")
+        return self._pool
+
+    @staticmethod
+    def _run(offer: Offer, event: CallEvent, function: Function) -> None:
+        try:
+            offer.answer(event.id, _result(function, event.arguments))
+        except CallError as error:
+            offer.refuse(event.id, error.code, error.message)
+        except AiciError:  # aicirt has ended
+            return
+        except Exception as error:
+            offer.refuse(event.id, "failed", f"{type(error).__name__}: {error}")
+
+    def answer(self, id: str, result: bytes, code: str = "") -> bool:
+        """Answers a call with JSON, or with the message of an error with this code."""
+        try:
+            return bool(self._control.call("answer", call=id, result=result, code=code))
+        except RuntimeFailure:  # the connection has ended, and the call with it
+            return False
+
+    def withdraw(self, token: str) -> None:
+        """Withdraws an offer. Idempotent."""
+        if self._handlers.pop(token, None) is not None and not self._closed:
+            try:
+                self._control.drop_answer(self._control.post("withdraw", token=token))
+            except RuntimeFailure:
+                return
+
+    def _take(self) -> None:
+        while not self._closed:
+            try:
+                events = self._control.call("take")
+            except RuntimeFailure:  # the connection has ended
+                return
+            for wire in events:
+                event = CallEvent.from_wire(wire)
+                with self._lock:
+                    handler = self._handlers.get(wire["offer"])
+                if handler is not None:
+                    try:
+                        handler(event)
+                    except Exception:
+                        _log.exception("handling a call failed")
+
+    def close(self) -> None:
+        """Forgets all offers. The caller closes the connection, which withdraws them."""
+        self._closed = True
+        self._handlers.clear()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _result(function: Function, arguments: bytes) -> Any:
+    """Calls a function with the arguments of a call. Raises CallError if they do not fit."""
+    try:
+        given = json.loads(arguments) if arguments else {}
+    except (ValueError, RecursionError) as error:
+        raise CallError("arguments", f"the arguments are not JSON: {error}") from None
+    args, kwargs = (
+        ([], given) if isinstance(given, dict) else (given if isinstance(given, list) else [given], {})
+    )
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise CallError("arguments", f"the arguments do not fit: {error}") from None
+    except ValueError:  # a built-in function without a signature
+        pass
+    found = function(*args, **kwargs)
+    return asyncio.run(found) if inspect.iscoroutine(found) else found
+
+
+# -- descriptions --------------------------------------------------------------------------------------------
+
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
+_TYPES |= {type(None): "null", tuple: "array"}
+
+
+def describe(name: str, function: Function) -> dict[str, Any]:
+    """Returns name, description and schema of a call that a function answers, from its signature."""
+    about = inspect.getdoc(function) or ""
+    described: dict[str, Any] = {"name": name, "description": about.partition("\n\n")[0]}
+    try:
+        parameters = inspect.signature(function).parameters.values()
+        hints = typing.get_type_hints(function)
+    except (TypeError, ValueError, NameError):  # without a signature, or with a type that is unknown here
+        return described
+    named = [entry for entry in parameters if entry.kind in (entry.POSITIONAL_OR_KEYWORD, entry.KEYWORD_ONLY)]
+    described["schema"] = {
+        "type": "object",
+        "properties": {entry.name: _schema(hints.get(entry.name, Any)) for entry in named},
+        "required": [entry.name for entry in named if entry.default is entry.empty],
+        "additionalProperties": len(named) < len(list(parameters)),
+    }
+    return described
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    """Returns the schema of values of a type, as far as it can be told."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [_schema(each) for each in inner]}
+    if origin is typing.Literal:
+        return {"enum": list(inner)}
+    name = _TYPES.get(origin or hint)
+    if name is None:
+        return {}
+    found: dict[str, Any] = {"type": name}
+    if name == "array" and inner:
+        found["items"] = _schema(inner[0])
+    if name == "object" and inner:
+        found["additionalProperties"] = _schema(inner[-1])
+    return found

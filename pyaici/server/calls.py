@@ -1,0 +1,125 @@
+"""Calls that the controllers of requests make: offers to answer them, and the answers that clients post."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.errors import AiciError
+from pyaici.server.http.errors import ApiError, bad_request, from_aici
+from pyaici.server.scheduling.streams import CallEnded, CallMade
+from pyaici.server.scheduling.threads import in_own_thread
+
+if TYPE_CHECKING:
+    from pyaici.client.calls import Answerer, CallEvent, Offer
+    from pyaici.engines.engine import Event
+    from pyaici.server.http.users import User
+    from pyaici.server.scheduling.streams import EngineStream
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A call that a client is to answer."""
+
+    user: str
+    offer: Offer
+
+
+class RequestCalls:
+    """The calls of one request, as events of its stream."""
+
+    def __init__(self) -> None:
+        self.token = ""
+        self._stream: EngineStream | None = None
+        self._early: list[Event] = []
+
+    def show(self, event: Event) -> None:
+        """Adds an event to the request's stream, as soon as it has one."""
+        if self._stream is None:
+            self._early.append(event)
+        else:
+            self._stream.take([event], None)
+
+    def begin(self, stream: EngineStream) -> None:
+        """Shows the events in this stream, also those that came before it."""
+        self._stream = stream
+        if self._early:
+            stream.take(self._early, None)
+
+
+class Calls:
+    """All calls under way of the server's requests."""
+
+    def __init__(self, answerer: Answerer) -> None:
+        """Call it in the event loop that serves."""
+        self._answerer = answerer
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[str, _Open] = {}
+
+    @contextlib.asynccontextmanager
+    async def of(self, described: Sequence[dict[str, Any]] | None, user: User) -> AsyncIterator[RequestCalls]:
+        """Lets the controller of a request make calls inside the block, unless `described` is None.
+
+        `described`: the calls that its client answers; in addition, it may make those that the operator has
+        allowed. Raises ApiError for an invalid description.
+        """
+        calls = RequestCalls()
+        if described is None:
+            yield calls
+            return
+        handle = partial(self._handle, calls, user)
+        try:
+            offer = await in_own_thread(
+                partial(self._answerer.offer, described, handle, owner=user.owner, watched=True)
+            )
+        except AiciError as error:
+            raise from_aici(error, "calls") from None
+        try:
+            calls.token = offer.token
+            yield calls
+        finally:
+            offer.close()
+            for id in [id for id, entry in self._open.items() if entry.offer is offer]:
+                del self._open[id]
+
+    def _handle(self, calls: RequestCalls, user: User, offer: Offer, event: CallEvent) -> None:
+        """Passes an event on to the event loop; called in a thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop has been closed
+            self._loop.call_soon_threadsafe(self._arrived, calls, user, offer, event)
+
+    def _arrived(self, calls: RequestCalls, user: User, offer: Offer, event: CallEvent) -> None:
+        if event.code is None:
+            if event.mine:
+                self._open[event.id] = _Open(user.owner, offer)
+            made = CallMade(
+                -1, -1, event.id, event.name, event.arguments.decode("utf-8", "replace"), event.mine
+            )
+            calls.show(made)
+        else:
+            self._open.pop(event.id, None)
+            calls.show(CallEnded(-1, -1, event.id, event.code, event.seconds))
+
+    async def answer(self, id: str, user: User, value: Any, error: tuple[str, str] | None) -> None:
+        """Answers a call of one of the user's requests. Raises ApiError if nobody waits for the answer."""
+        entry = self._open.get(id)
+        if entry is None or entry.user != user.owner:
+            raise ApiError(
+                404,
+                "no call with this id waits for an answer: it has been answered, has taken too long, or its "
+                "run has ended",
+                code="unknown_call",
+            )
+        if error is not None:
+            answering = partial(entry.offer.refuse, id, *error)
+        else:
+            try:
+                answering = partial(self._answerer.answer, id, json.dumps(value, allow_nan=False).encode())
+            except ValueError:
+                raise bad_request("the value has a number that JSON does not have", "value") from None
+        if not await in_own_thread(answering):
+            raise ApiError(404, "the call has been answered or cancelled meanwhile", code="unknown_call")
