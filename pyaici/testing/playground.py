@@ -7,7 +7,7 @@ import itertools
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -121,12 +121,14 @@ class Playground(Closing):
         temperature: float = 0.0,
         seed: int = 1,
         capabilities: Capabilities = ALL,
+        calls: Mapping[str, Any] | None = None,
     ) -> Transcript:
         """Plays one request from its prompt to its end; the model wants to write `wish`.
 
         `controller`: a .wasm file or the name of a bundled controller, whose `arg` is text or bytes, or a
         script (.py, .js, .mjs), whose `arg` is any JSON value. Forks are in `Transcript.forks`. An error that
-        ends a sequence is in its `Transcript.error`. Raises the errors of `find_call`, `Runtime.upload` and
+        ends a sequence is in its `Transcript.error`. `calls`: who answers the controller's calls, by name: a
+        function, or any other value, which is the answer. Raises the errors of `find_call`, `Runtime.upload` and
         `Runtime.instantiate` if a module or an argument is refused, and ValueError for options that no engine
         takes.
         """
@@ -138,6 +140,7 @@ class Playground(Closing):
             Sampling(temperature, seed=seed),
             max_tokens=max_tokens,
             announced=capabilities,
+            calls="" if calls is None else {name: _answering(answer) for name, answer in calls.items()},
         )
         self._model.wish = Wish(wish, self.vocabulary)
         scribe = self.runtime.scribe = _Scribe()
@@ -176,6 +179,11 @@ class _Request(Request):
     @property
     def capabilities(self) -> Capabilities:
         return self.announced
+
+
+def _answering(answer: Any) -> Callable[..., Any]:
+    """Returns the function that gives an answer."""
+    return answer if callable(answer) else lambda *_, **__: answer
 
 
 # -- transcripts ---------------------------------------------------------------------------------------

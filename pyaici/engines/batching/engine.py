@@ -150,17 +150,22 @@ class BatchingEngine(Engine):
             if isinstance(calls := request.calls, Mapping):
                 offer = self.runtime.answerer.offer_functions(calls, owner=request.owner)
                 calls = offer.token
-            control = self.runtime.instantiate(
-                request.module,
-                request.arg,
-                tokens,
-                capabilities=request.capabilities,
-                seed=seed,
-                wait=False,
-                owner=request.owner,
-                placement=placement,
-                calls=calls,
-            )
+            try:
+                control = self.runtime.instantiate(
+                    request.module,
+                    request.arg,
+                    tokens,
+                    capabilities=request.capabilities,
+                    seed=seed,
+                    wait=False,
+                    owner=request.owner,
+                    placement=placement,
+                    calls=calls,
+                )
+            except BaseException:
+                if offer is not None:
+                    offer.close()
+                raise
         request_id = next(self._request_ids)
         if offer is not None:
             self._offers[request_id] = offer

@@ -1,0 +1,224 @@
+"""The exchange of calls, with workers that only record what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from aicirt.contract.errors import ProtocolError, SpaceError
+from aicirt.settings import DaemonSettings
+from aicirt.supervisor import calls
+from aicirt.supervisor.calls import Desk, Exchange
+from aicirt.supervisor.workers import WorkerProcess
+
+
+class RecordingWorker:
+    """Records the answers that a worker gets."""
+
+    index, generation = 0, 1
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[int, int], Any] = {}
+
+    def notify(self, name: str, args: dict[str, Any]) -> None:
+        assert name == "answer"
+        where = args["request"], args["number"]
+        assert where not in self.answers, "a call is answered once"
+        self.answers[where] = json.loads(args["result"])
+
+    def code(self, request: int, number: int) -> str:
+        """Returns the code of a call's error."""
+        return str(self.answers[request, number]["error"]["code"])
+
+
+class Scene:
+    """An exchange with one worker, and what its requests ask for."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.counters: Counter[str] = Counter()
+        self.exchange = Exchange(DaemonSettings(**settings), self.counters)
+        self.worker = RecordingWorker()
+        self.process = cast("WorkerProcess", self.worker)
+
+    def offer(self, desk: Desk, *names: str, owner: str = "ann", **options: Any) -> str:
+        """Offers calls, for requests in the worker."""
+        chosen = {"for_all": False, "public": True, "watched": False} | options
+        token = self.exchange.offer(desk, [{"name": name} for name in names], owner, **chosen)
+        self.exchange.place(token, self.process)
+        return token
+
+    def ask(self, token: str, name: str, request: int = 1, number: int = 1, arguments: bytes = b"{}") -> None:
+        """A request makes a call."""
+        self.exchange.ask(self.process, [[request, number, token, name, arguments]])
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Runs a test in an event loop."""
+
+    def run() -> None:
+        asyncio.run(test())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@in_loop
+async def test_a_call_goes_to_the_offer_and_back() -> None:
+    scene = Scene()
+    desk = Desk(scene.exchange)
+    token = scene.offer(desk, "add", "sub")
+    scene.ask(token, "add", arguments=b'{"a": 1}')
+    (event,) = await desk.take()
+    assert event == {
+        "call": event["call"],
+        "name": "add",
+        "arguments": b'{"a": 1}',
+        "owner": "ann",
+        "by": token,
+        "token": token,
+        "offer": token,
+    }
+    assert scene.exchange.answer(desk, event["call"], b"3")
+    assert not scene.exchange.answer(desk, event["call"], b"4"), "answered already"
+    assert scene.worker.answers == {(1, 1): {"value": 3}}
+    (ended,) = await desk.take()
+    assert (ended["ended"], ended["code"], ended["result"]) == (event["call"], "", len('{"value": 3}'))
+
+
+@in_loop
+async def test_nobody_answers_for_others() -> None:
+    scene = Scene()
+    desk, other = Desk(scene.exchange), Desk(scene.exchange)
+    token = scene.offer(desk, "add")
+    scene.ask(token, "add")
+    (event,) = await desk.take()
+    assert not scene.exchange.answer(other, event["call"], b"3")
+    scene.exchange.withdraw(other, token)
+    assert scene.exchange.answer(desk, event["call"], b"3"), "another connection withdraws nothing"
+
+
+@in_loop
+async def test_public_calls_are_answered_by_others_and_told() -> None:
+    scene = Scene()
+    tools, server = Desk(scene.exchange), Desk(scene.exchange)
+    public = scene.offer(tools, "calc.add", owner="", for_all=True)
+    token = scene.offer(server, "own", watched=True)
+    scene.ask(token, "calc.add")
+    (asked,), (told,) = await tools.take(), await server.take()
+    assert (asked["by"], asked["offer"], asked["token"]) == (public, public, token)
+    assert (told["by"], told["offer"], told["token"]) == (public, token, token)
+    assert not scene.exchange.answer(server, told["call"], b"1"), "who watches does not answer"
+    assert scene.exchange.answer(tools, asked["call"], b"2")
+    assert [event["code"] for event in (*await tools.take(), *await server.take())] == ["", ""]
+    closed = scene.offer(server, "own", public=False)
+    scene.ask(closed, "calc.add", request=2)
+    assert scene.worker.code(2, 1) == "unknown_call"
+    scene.ask(token, calls.LIST_CALLS, request=3)
+    assert [call["name"] for call in scene.worker.answers[3, 1]["value"]] == ["calc.add", "own"]
+
+
+@in_loop
+async def test_a_worker_only_uses_offers_of_requests_that_it_has_had() -> None:
+    """A guest that has broken out of its sandbox may know the tokens of its own worker, but no others."""
+    scene = Scene()
+    desk = Desk(scene.exchange)
+    chosen = {"for_all": False, "public": True, "watched": False}
+    token = scene.exchange.offer(desk, [{"name": "add"}], "ann", **chosen)
+    scene.ask(token, "add")
+    scene.ask("f" * 32, "add", number=2)
+    assert (scene.worker.code(1, 1), scene.worker.code(1, 2)) == ("gone", "gone")
+    with pytest.raises(ProtocolError):
+        scene.exchange.place("f" * 32, scene.process)
+
+
+@in_loop
+async def test_everything_that_ends_ends_its_calls() -> None:
+    scene = Scene()
+    desk, tools = Desk(scene.exchange), Desk(scene.exchange)
+    token = scene.offer(desk, "add")
+    scene.offer(tools, "tool", owner="", for_all=True)
+    scene.ask(token, "add", request=1)
+    scene.ask(token, "tool", request=2)
+    tools.close()
+    assert scene.worker.code(2, 1) == "gone"
+    scene.exchange.ask(scene.process, [[1, 0, token, "", b""]])  # the request has ended
+    assert (1, 1) not in scene.worker.answers
+    scene.ask(token, "add", request=3)
+    scene.exchange.worker_died(scene.process)
+    codes = [event["code"] for event in await desk.take() if "ended" in event]
+    assert codes == ["cancelled", "cancelled"]
+    scene.exchange.place(token, scene.process)
+    scene.ask(token, "add", request=4)
+    desk.close()
+    assert scene.worker.code(4, 1) == "gone"
+
+
+@in_loop
+async def test_late_and_long_answers_become_errors() -> None:
+    scene = Scene(call_seconds=0.01, answer_bytes=10)
+    desk = Desk(scene.exchange)
+    token = scene.offer(desk, "add")
+    scene.ask(token, "add")
+    (event,) = await desk.take()
+    assert (await desk.take())[0]["code"] == "timeout"
+    assert not scene.exchange.answer(desk, event["call"], b"1")
+    assert scene.worker.code(1, 1) == "timeout"
+    scene.ask(token, "add", number=2)
+    (event,) = await desk.take()
+    scene.exchange.answer(desk, event["call"], b"1" * 11)
+    assert scene.worker.code(1, 2) == "too_long"
+
+
+@in_loop
+async def test_an_owner_has_so_many_calls_at_a_time() -> None:
+    scene = Scene(owner_calls=2)
+    desk = Desk(scene.exchange)
+    ann, bob = scene.offer(desk, "add"), scene.offer(desk, "add", owner="bob")
+    for number in range(3):
+        scene.ask(ann, "add", number=number + 1)
+    scene.ask(bob, "add", request=2)
+    assert scene.worker.answers.keys() == {(1, 3)}
+    assert scene.worker.code(1, 3) == "owner_limit"
+    first = (await desk.take())[0]
+    scene.exchange.answer(desk, first["call"], b"1")
+    scene.ask(ann, "add", number=4)
+    assert (1, 4) not in scene.worker.answers, "there is room again"
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [
+        [{"name": ""}],
+        [{"name": "x" * 129}],
+        [{"name": "aici.calls"}],
+        [{"name": 1}],
+        [{"name": "a"}, {"name": "a"}],
+        [{"name": "a", "schema": "no schema"}],
+        [{"name": "a", "schema": {"x": b"bytes"}}],
+        [{"name": "a", "description": "x" * (1 << 20)}],
+        [{"name": f"a{i}"} for i in range(257)],
+    ],
+)
+def test_refused_offers(offered: list[dict[str, Any]]) -> None:
+    scene = Scene()
+    with pytest.raises(ProtocolError):
+        scene.exchange.offer(Desk(scene.exchange), offered, "ann", for_all=False, public=True, watched=False)
+
+
+def test_public_names_are_unique_and_offers_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_OFFERS", 2)
+    scene = Scene()
+    desk = Desk(scene.exchange)
+    token = scene.offer(desk, "tool", for_all=True)
+    with pytest.raises(ProtocolError, match="already offered"):
+        scene.offer(desk, "tool", for_all=True)
+    scene.offer(desk, "tool")
+    with pytest.raises(SpaceError):
+        scene.offer(desk, "more")
+    scene.exchange.withdraw(desk, token)
+    scene.offer(desk, "tool", for_all=True)

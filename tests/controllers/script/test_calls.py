@@ -1,0 +1,198 @@
+"""Calls of scripts, in both languages, with functions of this process that answer them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyaici.client.calls import CallError
+from tests.controllers.script.conftest import Pair, Play, check, failed
+
+CALLS: Pair = (
+    """
+from aici import *
+async def main():
+    first = call("add", a=2, b=3)
+    digits = await gen(regex="[0-9]{3}")
+    print(await first, first.done, await first)
+    print(await gather(call("add", {"a": 1, "b": 1}), gen(regex="[a-z]{2}"), call("join", ["x", "y"])))
+    for name in ("fails", "picky", "nothing"):
+        try:
+            await call(name)
+        except CallError as error:
+            print(error.code, error)
+    print([each["name"] for each in await call("aici.calls")])
+""",
+    """
+import { call, gen, gather } from "aici";
+export async function main() {
+  const first = call("add", { a: 2, b: 3 });
+  await gen({ regex: "[0-9]{3}" });
+  console.log(await first, first.done ? "True" : "False", await first);
+  const [two, text, joined] = await gather([
+    call("add", { a: 1, b: 1 }), gen({ regex: "[a-z]{2}" }), call("join", ["x", "y"]),
+  ]);
+  console.log(`[${two}, '${text}', '${joined}']`);
+  for (const name of ["fails", "picky", "nothing"]) {
+    try {
+      await call(name);
+    } catch (error) {
+      console.log(error.code, error.message);
+    }
+  }
+  const names = (await call("aici.calls")).map((each) => `'${each.name}'`);
+  console.log(`[${names.join(", ")}]`);
+}
+""",
+)
+
+
+def _fails() -> None:
+    raise ValueError("no luck")
+
+
+def _picky() -> None:
+    raise CallError("too_picky", "not today")
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "join": lambda *parts: "-".join(parts),
+    "fails": _fails,
+    "picky": _picky,
+}
+
+
+def test_calls_and_their_errors(play: Play) -> None:
+    transcript = check(play(CALLS, "123 ab", calls=FUNCTIONS))
+    assert transcript.text == "123ab"
+    assert transcript.log.splitlines() == [
+        "5 True 5",
+        "[2, 'ab', 'x-y']",
+        "failed ValueError: no luck",
+        "too_picky not today",
+        "unknown_call nobody answers the call 'nothing'; there are: add, fails, join, picky",
+        "['add', 'join', 'fails', 'picky']",
+    ]
+
+
+OVERLAP: Pair = (
+    """
+from aici import *
+async def main():
+    slow = call("slow")
+    await gen(regex="[0-9]{5}")
+    print("written", slow.done)
+    await call("go")
+    print(await slow)
+""",
+    """
+import { call, gen } from "aici";
+export async function main() {
+  const slow = call("slow");
+  await gen({ regex: "[0-9]{5}" });
+  console.log("written", slow.done ? "True" : "False");
+  await call("go");
+  console.log(await slow);
+}
+""",
+)
+
+
+def test_text_is_written_while_a_call_is_under_way(play: Play) -> None:
+    """The answer comes only after the script has said that it has written the text."""
+    go = threading.Event()
+
+    def slow() -> str:
+        return "went" if go.wait(60) else "never"
+
+    transcript = check(play(OVERLAP, "12345", calls={"slow": slow, "go": go.set}))
+    assert (transcript.text, transcript.log) == ("12345", "written False\nwent\n")
+
+
+FORKED: Pair = (
+    """
+from aici import *
+async def main():
+    shared = call("name")
+    mine = await fork(3)
+    own = await call("double", n=mine)
+    await fixed(f"{await shared}{own} ")
+""",
+    """
+import { call, fork, fixed } from "aici";
+export async function main() {
+  const shared = call("name");
+  const mine = await fork(3);
+  const own = await call("double", { n: mine });
+  fixed(`${await shared}${own} `);
+}
+""",
+)
+
+
+def test_forks_have_calls_of_their_own_and_read_those_from_before(play: Play) -> None:
+    transcript = check(play(FORKED, calls={"name": "n", "double": lambda n: 2 * n}))
+    assert [each.text for each in transcript.all] == ["n0 ", "n2 ", "n4 "]
+
+
+LATE: Pair = (
+    """
+from aici import *
+async def main():
+    try:
+        await call("never").wait(0.01)
+    except CallError as error:
+        print(error.code, error)
+    await sleep(0.01)
+    await fixed("done")
+""",
+    """
+import { call, sleep, fixed } from "aici";
+export async function main() {
+  try {
+    await call("never").wait(0.01);
+  } catch (error) {
+    console.log(error.code, error.message);
+  }
+  await sleep(0.01);
+  fixed("done");
+}
+""",
+)
+
+
+def test_a_wait_may_have_a_limit(play: Play) -> None:
+    over = threading.Event()
+    try:
+        transcript = check(play(LATE, calls={"never": lambda: over.wait(60)}))
+    finally:
+        over.set()
+    assert transcript.text == "done"
+    assert transcript.log == "timeout never has not answered within 0.01 s\n"
+
+
+LONELY: Pair = (
+    'from aici import *\nasync def main():\n    await call("add")\n',
+    'import { call } from "aici";\nexport async function main() { await call("add"); }\n',
+)
+
+
+def test_without_anybody_who_answers(play: Play) -> None:
+    assert "nobody answers calls of this request" in failed(play, LONELY)
+
+
+STUCK: Pair = (
+    'from aici import *\nasync def main():\n    await wait("never")\n',
+    'import { wait } from "aici";\nexport async function main() { await wait("never"); }\n',
+)
+
+
+@pytest.mark.parametrize("calls", [None, {"add": 1}], ids=["without", "with"])
+def test_waiting_for_what_nobody_writes_ends_at_once(play: Play, calls: dict[str, Any] | None) -> None:
+    transcript = play(STUCK, calls=calls)
+    assert transcript.error is not None and transcript.error.code == "deadlock"
+    assert transcript.suspended == 1
