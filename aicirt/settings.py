@@ -141,7 +141,7 @@ class RequestLimits:
     max_variable_bytes: int = limit(1 << 20, "bytes", "variable_limit")
     #: calls of a request in all: each leaves a number and some bytes behind
     max_calls: int = limit(4096, "calls of a request", "call_limit")
-    #: calls that are answered at the same time; each may hold a thread of whoever answers
+    #: calls that are answered at the same time; each may hold a thread of the program that answers
     calls_under_way: int = limit(16, "calls of a request at a time", "further calls wait for others to end")
     #: bytes of the arguments of one call, and of all calls of a request that wait for others to end
     max_call_bytes: int = limit(64 << 10, "bytes", "call_limit")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from aicirt.contract.errors import (
     AiciError,
     ArgumentError,
+    CallLimitError,
     CapabilityError,
     ClosedError,
     CompileLimitError,
@@ -21,6 +22,7 @@ from aicirt.contract.errors import (
     MemoryLimitError,
     ModuleError,
     NotOwnerError,
+    OfferError,
     OwnerLimitError,
     ProtocolError,
     ResultError,
@@ -42,6 +44,7 @@ from pyaici.models.errors import ModelError
 __all__ = [
     "AiciError",
     "ArgumentError",
+    "CallLimitError",
     "CapabilityError",
     "ClosedError",
     "CompileLimitError",
@@ -56,6 +59,7 @@ __all__ = [
     "ModelError",
     "ModuleError",
     "NotOwnerError",
+    "OfferError",
     "OwnerLimitError",
     "ProtocolError",
     "ResultError",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ import httpx2
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.files import Closing
+from pyaici.client.calls import Function, call_function, describe, in_thread
 
 #: a run may wait for its turn, and for its controller to be compiled
 _TIMEOUT = httpx2.Timeout(600, connect=10)
@@ -96,11 +98,41 @@ class RestClient(Closing):
 
     # -- runs -------------------------------------------------------------------------------------
 
-    def run(self, **request: Any) -> Generator[dict[str, Any], None, None]:
+    def run(
+        self, *, calls: Mapping[str, Function] | Sequence[dict[str, Any]] | None = None, **request: Any
+    ) -> Generator[dict[str, Any], None, None]:
         """Yields the events of a run as they come. The arguments are the fields of `POST /v1/run`.
 
-        Closing the generator cancels the run.
+        `calls`: functions that answer the controller's calls, by name, which run in threads; or descriptions
+        of calls that the caller answers (`answer_call`), as events have them. Closing the generator cancels
+        the run.
         """
+        if not isinstance(calls, Mapping):
+            yield from self._run(request if calls is None else {**request, "calls": calls})
+            return
+        request["calls"] = [describe(name, function) for name, function in calls.items()]
+        for event in self._run(request):
+            for call in event.get("calls", ()):
+                if call.get("answer"):
+                    in_thread(partial(self._answer, call, calls[call["name"]]))
+            yield event
+
+    def answer_call(self, id: str, value: Any = None, *, error: tuple[str, str] | None = None) -> None:
+        """Answers a call of a run: with a value, or with the code and message of an error."""
+        answer = {"value": value} if error is None else {"error": {"code": error[0], "message": error[1]}}
+        self._call("POST", f"/v1/run/calls/{_quote(id)}", json=answer)
+
+    def _answer(self, call: dict[str, Any], function: Function) -> None:
+        value, error = call_function(function, call["arguments"])
+        try:
+            self.answer_call(call["id"], value, error=error)
+        except ServerError as problem:
+            if problem.reason != "unknown_call":  # else the run has ended
+                self.answer_call(call["id"], error=("failed", f"the answer was refused: {problem.message}"))
+        except (TypeError, ValueError) as problem:
+            self.answer_call(call["id"], error=("failed", f"the answer is not JSON: {problem}"))
+
+    def _run(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         try:
             with self._http.stream("POST", "/v1/run", json={**request, "stream": True}) as answer:
                 if not answer.is_success:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 331,
-    "lines of Python": 58_762,
+    "files of Python": 336,
+    "lines of Python": 60_600,
     "files of the SDK": 131,
     "files of Python under 60 lines": 64,
     "circles of files": 0,

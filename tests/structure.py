@@ -93,7 +93,7 @@ MATRIX = {
         "pyaici.engines.vllm pyaici.models"
     ),
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
-    "pyaici.rest": "aicirt.contract aicirt.system",
+    "pyaici.rest": "aicirt.contract aicirt.system pyaici.client",
     "pyaici.scripting": "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording",
     "pyaici.server": "",
     "pyaici.server.answers": "pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.service",

@@ -220,6 +220,12 @@ class VocabularyError(AiciError):
     code = "vocabulary"
 
 
+class OfferError(AiciError):
+    """An offer to answer calls is invalid, or a request names one that does not exist."""
+
+    code = "offer"
+
+
 class UnknownSequenceError(AiciError):
     """No live sequence has this id."""
 

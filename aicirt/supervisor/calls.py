@@ -1,4 +1,4 @@
-"""Calls of controllers on their way: from workers to whoever answers them, and back.
+"""Calls of controllers on their way: from workers to the programs that answer them, and back.
 
 A program offers to answer calls: for the requests that name its offer, or in public for all requests that may
 make calls. A connection takes its calls in a standing request (`take`), like a worker reports them.
@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import ProtocolError, SpaceError
+from aicirt.contract.errors import OfferError, SpaceError
 from aicirt.settings import MAX_CALL_NAME, MAX_OFFER_BYTES, MAX_OFFERED, MAX_OFFERS, DaemonSettings
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Pending:
     where: tuple[WorkerProcess, int, int]
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Tells whoever answers, and whoever has made the offer if they want to know."""
+        """Tells the offer that answers, and that of the request if it is watched."""
         event["token"] = self.offer.token
         self.answering.desk.tell({**event, "offer": self.answering.token})
         if self.offer.watched and self.offer is not self.answering:
@@ -101,7 +101,9 @@ class Desk:
         for token in list(self.offers):
             self._exchange.withdraw(self, token)
         for pending in list(self.asked.values()):
-            self._exchange.end(pending, error("gone", f"whoever answers {pending.name!r} has gone"), "gone")
+            self._exchange.end(
+                pending, error("gone", f"the program that answers {pending.name!r} has gone"), "gone"
+            )
 
 
 class Exchange:
@@ -130,15 +132,13 @@ class Exchange:
     ) -> str:
         """Adds an offer and returns its token, which requests name.
 
-        `for_all`: the calls are public. Raises ProtocolError, or SpaceError beyond a limit.
+        `for_all`: the calls are public. Raises OfferError, or SpaceError beyond a limit.
         """
         if len(desk.offers) >= MAX_OFFERS:
             raise SpaceError(f"this connection has {MAX_OFFERS} offers of calls, which is the limit")
         described = _describe(calls)
         if for_all and (taken := sorted(described.keys() & self._public.keys())):
-            raise ProtocolError(
-                f"the call {taken[0]!r} is already offered to all requests: choose another name"
-            )
+            raise OfferError(f"the call {taken[0]!r} is already offered to all requests: choose another name")
         token = secrets.token_hex(16)
         offer = Offer(token, desk, owner, described, public, watched)
         desk.offers[token] = self._offers[token] = offer
@@ -157,9 +157,9 @@ class Exchange:
             self.end(pending, _WITHDRAWN, "gone")
 
     def place(self, token: str, worker: WorkerProcess) -> None:
-        """Records that a request with this offer starts in this worker. Raises ProtocolError."""
+        """Records that a request with this offer starts in this worker. Raises OfferError."""
         if (offer := self._offers.get(token)) is None:
-            raise ProtocolError("the offer of calls that the request names does not exist (any more)")
+            raise OfferError("the offer of calls that the request names does not exist (any more)")
         offer.placed.add(worker)
 
     # -- calls -------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Exchange:
     def end(self, pending: Pending, result: bytes, code: str = "") -> None:
         """Ends a call with this result; `code`: that of its error."""
         worker, request, number = pending.where
-        self._forget(pending)
+        self._take_out(pending)
         self._answer(worker, request, number, result)
         self._counters["calls_failed"] += bool(code)
         seconds = time.monotonic() - pending.since
@@ -255,7 +255,7 @@ class Exchange:
     def _cancel(self, worker: WorkerProcess, request: int, offer: Offer) -> None:
         for where, pending in list(offer.pending.items()):
             if where[:2] == (worker, request):
-                self._drop(pending)
+                self._cancel_one(pending)
 
     def worker_died(self, worker: WorkerProcess) -> None:
         """Cancels the calls of a worker's requests."""
@@ -263,15 +263,15 @@ class Exchange:
             offer.placed.discard(worker)
             for where, pending in list(offer.pending.items()):
                 if where[0] is worker:
-                    self._drop(pending)
+                    self._cancel_one(pending)
 
-    def _drop(self, pending: Pending) -> None:
+    def _cancel_one(self, pending: Pending) -> None:
         """Ends a call whose request has ended."""
-        self._forget(pending)
+        self._take_out(pending)
         seconds = time.monotonic() - pending.since
         pending.tell({"ended": pending.id, "code": "cancelled", "seconds": seconds, "result": 0})
 
-    def _forget(self, pending: Pending) -> None:
+    def _take_out(self, pending: Pending) -> None:
         pending.timer.cancel()
         del pending.offer.pending[pending.where]
         del pending.answering.desk.asked[pending.id]
@@ -293,26 +293,26 @@ _WITHDRAWN = error("gone", "the offer of this call has been withdrawn")
 
 
 def _describe(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns the descriptions of offered calls by name. Raises ProtocolError if they are invalid."""
+    """Returns the descriptions of offered calls by name. Raises OfferError if they are invalid."""
     if len(calls) > MAX_OFFERED:
-        raise ProtocolError(f"an offer has {len(calls)} calls; the limit is {MAX_OFFERED}")
+        raise OfferError(f"an offer has {len(calls)} calls; the limit is {MAX_OFFERED}")
     found: dict[str, dict[str, Any]] = {}
     for call in calls:
         name = call["name"]
         if not (isinstance(name, str) and 0 < len(name) <= MAX_CALL_NAME) or name.startswith("aici."):
-            raise ProtocolError(
+            raise OfferError(
                 f"a call's name has 1 to {MAX_CALL_NAME} characters, not aici. first: {name!r:.200}"
             )
         if name in found:
-            raise ProtocolError(f"the call {name!r} is offered twice")
+            raise OfferError(f"the call {name!r} is offered twice")
         schema = call.get("schema")
         if schema is not None and not isinstance(schema, (dict, bool)):
-            raise ProtocolError(f"the schema of the call {name!r} is not a JSON schema")
+            raise OfferError(f"the schema of the call {name!r} is not a JSON schema")
         found[name] = {"name": name, "description": str(call.get("description") or ""), "schema": schema}
     try:
         size = len(json.dumps(list(found.values())))
     except (TypeError, ValueError, RecursionError) as problem:
-        raise ProtocolError(f"the offer of calls cannot be written as JSON: {problem}") from None
+        raise OfferError(f"the offer of calls cannot be written as JSON: {problem}") from None
     if size > MAX_OFFER_BYTES:
-        raise ProtocolError(f"an offer of calls has {size} bytes; the limit is {MAX_OFFER_BYTES}")
+        raise OfferError(f"an offer of calls has {size} bytes; the limit is {MAX_OFFER_BYTES}")
     return found

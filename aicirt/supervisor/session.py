@@ -113,7 +113,7 @@ class ClientSession:
             "instantiate": self._instantiate,
             "offer": self._offer,
             "withdraw": self._withdraw,
-            "take": self._take,
+            "take": self._take_events,
             "answer": self._answer,
             "health": self._health,
             "shutdown": self._shutdown,
@@ -344,7 +344,7 @@ class ClientSession:
     async def _withdraw(self, args: dict[str, Any]) -> None:
         self._services.exchange.withdraw(self._desk, args["token"])
 
-    async def _take(self, _: dict[str, Any]) -> list[dict[str, Any]]:
+    async def _take_events(self, _: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns the next events of calls, as soon as there are any."""
         return await self._desk.take()
 

@@ -57,7 +57,7 @@ class RequestCalls:
         """Whether an answer is still to come."""
         return bool(self.under_way or self._queue)
 
-    def begin(self, name: str, arguments: bytes) -> int:
+    def make(self, name: str, arguments: bytes) -> int:
         """Makes a call and returns its number. Raises CallLimitError.
 
         Beyond `calls_under_way` it waits for the end of another one.
@@ -86,9 +86,9 @@ class RequestCalls:
             number, name, arguments = self._queue.popleft()
             self._queued_bytes -= len(arguments)
             self.under_way.add(number)
-            self._desk.post([self.number, number, self.token, name, arguments])
+            self._desk.add([self.number, number, self.token, name, arguments])
 
-    def answer(self, number: int, result: bytes) -> None:
+    def arrive(self, number: int, result: bytes) -> None:
         """Records the answer to a call, as JSON; ignores one that nobody waits for."""
         if number in self.under_way:
             self.under_way.remove(number)
@@ -121,9 +121,9 @@ class CallDesk:
         """Removes a request that has ended; the supervisor hears of it if calls are under way."""
         del self._requests[calls.number]
         if calls.under_way:
-            self.post([calls.number, 0, calls.token, "", b""])
+            self.add([calls.number, 0, calls.token, "", b""])
 
-    def post(self, news: News) -> None:
+    def add(self, news: News) -> None:
         """Has the supervisor told as soon as it asks."""
         self._news.append(news)
 
@@ -138,7 +138,7 @@ class CallDesk:
                 size += len(told[-1][-1])
             listener(told)
 
-    def answer(self, request: int, number: int, result: bytes) -> None:
+    def pass_on(self, request: int, number: int, result: bytes) -> None:
         """Passes an answer of the supervisor on; the request may have ended meanwhile."""
         if (calls := self._requests.get(request)) is not None:
-            calls.answer(number, result)
+            calls.arrive(number, result)

@@ -174,7 +174,7 @@ class Controls:
 
     def _answer_call(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         """Passes the answer to a call on to its request."""
-        self._worker.calls.answer(args["request"], args["number"], args["result"])
+        self._worker.calls.pass_on(args["request"], args["number"], args["result"])
 
     def _warm(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
         """Continues `aici_warm` in a template from any builder, while the worker has no other tasks.

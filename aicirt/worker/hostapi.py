@@ -329,7 +329,7 @@ def call(instance: Instance, name: int, name_len: int, arguments: int, arguments
         what = _name(instance, name, name_len).decode()
     except UnicodeDecodeError:
         raise ResultError("aici_call: the name is not UTF-8") from None
-    return calls.begin(what, instance.read(arguments, arguments_len))
+    return calls.make(what, instance.read(arguments, arguments_len))
 
 
 def capability(instance: Instance, number: int) -> int:

@@ -269,7 +269,7 @@ class Sequence:
             if not self.context.capabilities.get(CAP_SUSPEND, 0):
                 raise CapabilityError("this engine cannot suspend sequences (AICI_CAP_SUSPEND)")
             waiting = read_waiting(instance, address, self.request.limits)
-            return verb, int(waiting is not None and self.request.waits.begin(self, waiting))
+            return verb, int(waiting is not None and self.request.waits.park(self, waiting))
         self.request.suspended_rounds = 0  # not every sequence of the request is suspended in this round
         if verb == FORK:
             self._check_fork(count)

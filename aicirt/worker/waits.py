@@ -22,7 +22,7 @@ class Condition(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What a sequence waits for; one of the conditions is enough."""
+    """A wait of a sequence: one of the conditions is enough."""
 
     conditions: list[Condition]
     #: `time.monotonic` after which it waits no longer; None: for ever
@@ -93,7 +93,7 @@ class Waits:
         #: requests whose sequences may all wait for something that can no longer happen
         self._suspects: dict[Waiters, None] = {}
 
-    def begin(self, seq: Waiter, waiting: Waiting) -> bool:
+    def park(self, seq: Waiter, waiting: Waiting) -> bool:
         """Has a sequence wait; returns False if a condition holds already, or if there are none."""
         variables = seq.request.variables
         if not waiting.conditions and waiting.until is None:

@@ -167,6 +167,8 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
         body["n"] = request.n
     if request.sampling.seed is not None:
         body["seed"] = request.sampling.seed
+    if request.calls:
+        body["calls"] = request.calls
     if (argument := given_argument(arguments, request)) is not None:
         body["controller_arg"] = argument
     with open_server(url, arguments, "rich") as client:

@@ -1,8 +1,8 @@
-"""Answers the calls of controllers: with functions of this process, or with whatever handles the events.
+"""Answers the calls of controllers: with functions of this process, or with a handler of events.
 
 A controller makes a call by name, with arguments in JSON, and goes on; the answer reaches it as a variable.
 Who answers is up to the request's offer. The engine takes no part: aicirt passes calls on, over the control
-connection of whoever has made the offer.
+connection of the client that has made the offer.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ import asyncio
 import inspect
 import json
 import logging
+import runpy
 import threading
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import AiciError, RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure
 from aicirt.system.files import Closing
 
 if TYPE_CHECKING:
     from pyaici.client.control import Control
 
 _log = logging.getLogger("pyaici.calls")
-#: functions that run at a time, for all requests of a client; further calls wait
-MAX_THREADS = 32
-
 #: a function that answers a call: it gets the members of the arguments by name, the entries of a list by
 #: position, or else one value; what it returns is written as JSON. It may be a coroutine function
 Function = Callable[..., Any]
@@ -107,7 +106,6 @@ class Answerer(Closing):
         #: by token: what handles the events of an offer
         self._handlers: dict[str, Callable[[CallEvent], None]] = {}
         self._thread: threading.Thread | None = None
-        self._pool: ThreadPoolExecutor | None = None
         self._closed = False
 
     def offer(
@@ -127,7 +125,7 @@ class Answerer(Closing):
         make these; else those that name the offer. `public`: such requests may also make the calls that
         others offer for all; `watched`: `handle` gets the events of these, too.
 
-        Raises ProtocolError for an invalid description, and SpaceError beyond a limit.
+        Raises OfferError for an invalid description, and SpaceError beyond a limit.
         """
         with self._lock:  # so that no event is read before its handler is known
             token = self._control.call(
@@ -136,7 +134,7 @@ class Answerer(Closing):
             offer = Offer(self, token)
             self._handlers[token] = lambda event: handle(offer, event)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._take, name="calls", daemon=True)
+                self._thread = threading.Thread(target=self._serve, name="calls", daemon=True)
                 self._thread.start()
         return offer
 
@@ -158,26 +156,10 @@ class Answerer(Closing):
             if told is not None:
                 told(event)
             if event.mine and event.code is None:
-                self._threads().submit(self._run, offer, event, functions[event.name])
+                in_thread(partial(_run, offer, event, functions[event.name]))
 
         described = [describe(name, function) for name, function in functions.items()]
         return self.offer(described, handle, owner=owner, for_all=for_all, watched=told is not None)
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="call")
-        return self._pool
-
-    @staticmethod
-    def _run(offer: Offer, event: CallEvent, function: Function) -> None:
-        try:
-            offer.answer(event.id, _result(function, event.arguments))
-        except CallError as error:
-            offer.refuse(event.id, error.code, error.message)
-        except AiciError:  # aicirt has ended
-            return
-        except Exception as error:
-            offer.refuse(event.id, "failed", f"{type(error).__name__}: {error}")
 
     def answer(self, id: str, result: bytes, code: str = "") -> bool:
         """Answers a call with JSON, or with the message of an error with this code."""
@@ -194,7 +176,7 @@ class Answerer(Closing):
             except RuntimeFailure:
                 return
 
-    def _take(self) -> None:
+    def _serve(self) -> None:
         while not self._closed:
             try:
                 events = self._control.call("take")
@@ -214,11 +196,62 @@ class Answerer(Closing):
         """Forgets all offers. The caller closes the connection, which withdraws them."""
         self._closed = True
         self._handlers.clear()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _result(function: Function, arguments: bytes) -> Any:
+def in_thread(work: Callable[[], None]) -> None:
+    """Does work for a call in a thread of its own, which the end of the program does not wait for.
+
+    The limits on calls at a time bound the number of threads.
+    """
+    threading.Thread(target=work, name="call", daemon=True).start()
+
+
+def _run(offer: Offer, event: CallEvent, function: Function) -> None:
+    """Answers a call with a function."""
+    value, error = call_function(function, event.arguments)
+    try:
+        if error is None:
+            offer.answer(event.id, value)
+    except (TypeError, ValueError) as problem:
+        error = "failed", f"the answer is not JSON: {problem}"
+    if error is not None:
+        offer.refuse(event.id, *error)
+
+
+def call_function(function: Function, arguments: bytes | str) -> tuple[Any, tuple[str, str] | None]:
+    """Calls a function with the arguments of a call, in JSON.
+
+    Returns what it returns and None; or None, and the code and message of an error.
+    """
+    try:
+        return _result(function, arguments), None
+    except CallError as error:
+        return None, (error.code, error.message)
+    except Exception as error:
+        return None, ("failed", f"{type(error).__name__}: {error}")
+
+
+def load_functions(path: str | Path) -> dict[str, Function]:
+    """Runs a file of Python and returns the functions that it defines, by name; `_` first leaves one out.
+
+    A dictionary `CALLS` in it, of functions by names, replaces them: names of calls may have dots. Raises
+    OSError, and ValueError if there are no functions; errors of the file itself are its own.
+    """
+    names = runpy.run_path(str(path), run_name="calls")
+    if isinstance(given := names.get("CALLS"), dict):
+        found = {str(name): function for name, function in given.items() if callable(function)}
+    else:
+        found = {
+            name: value
+            for name, value in names.items()
+            if inspect.isfunction(value) and value.__module__ == "calls" and not name.startswith("_")
+        }
+    if not found:
+        raise ValueError(f"{path} defines no functions: define one for each call, with its name")
+    return found
+
+
+def _result(function: Function, arguments: bytes | str) -> Any:
     """Calls a function with the arguments of a call. Raises CallError if they do not fit."""
     try:
         given = json.loads(arguments) if arguments else {}

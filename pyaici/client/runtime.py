@@ -286,8 +286,8 @@ class Runtime(Closing):
         """Chooses a worker for a new sequence and prepares it: the slow part of `instantiate`.
 
         May be called from any thread. `gone`: an earlier placement, whose worker has evicted the snapshot.
-        `calls`: see `instantiate`, which must get the same. Raises UnknownModuleError, ArgumentError and every
-        other ControllerError.
+        `calls`: see `instantiate`, which must get the same. Raises UnknownModuleError, ArgumentError and all
+        other errors of `instantiate`.
         """
         call = self._template(arg, capabilities, owner)
         if calls:

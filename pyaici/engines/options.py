@@ -14,6 +14,7 @@ from aicirt.contract.errors import AiciError, ArgumentError, UnknownModuleError,
 from aicirt.contract.modules import script_value, unread_json
 from aicirt.system.terminal import parse_arguments, run_command, show
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
+from pyaici.client.calls import load_functions
 from pyaici.engines.engine import (
     Request,
     Sampling,
@@ -177,6 +178,12 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         action=argparse.BooleanOptionalAction,
         help="put the prompt into the model's chat template (default: if the model has one)",
     )
+    request.add_argument(
+        "--calls",
+        type=Path,
+        metavar="FILE",
+        help="a file of Python whose functions answer the controller's calls, by name",
+    )
     option_group(parser, MODEL).add_argument(
         "--model", metavar="PATH", help=f"{models} (default: SmolLM2-135M-Instruct)"
     )
@@ -279,6 +286,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         n=arguments.n,
         beams=getattr(arguments, "beams", 1),
         max_tokens=arguments.max_tokens,
+        calls=load_functions(arguments.calls) if arguments.calls else "",
     )
 
 

@@ -278,6 +278,10 @@ declare module "aici" {
    *     const [first, second] = await gather([poem, story]);
    */
   export function gather<T>(functions: (() => PromiseLike<T> | T)[]): Promise<T[]>;
+  /** Awaits actions and calls, all in this sequence; the promise resolves to their results. */
+  export function gather<T extends readonly unknown[]>(
+    actions: readonly [...T],
+  ): Promise<{ -readonly [Index in keyof T]: Awaited<T[Index]> }>;
 
   /**
    * Waits until these variables exist; the promise resolves to an array of their values, or for one name to its value.
@@ -286,6 +290,39 @@ declare module "aici" {
    */
   export function wait(name: string): PromiseLike<string>;
   export function wait(...names: string[]): PromiseLike<string[]>;
+
+  /** Waits for so long. */
+  export function sleep(seconds: number): PromiseLike<void>;
+
+  /** A call has failed; docs/guide/script_calls.md lists the codes. */
+  export class CallError extends Error {
+    constructor(code: string, message: string);
+    code: string;
+  }
+
+  /** A call under way, which `call` has made. Await it for the answer, also several times. */
+  export class Call implements PromiseLike<any> {
+    constructor(name: string, args: unknown);
+    then<T1 = any, T2 = never>(
+      resolve?: ((value: any) => T1 | PromiseLike<T1>) | null,
+      reject?: ((error: any) => T2 | PromiseLike<T2>) | null,
+    ): PromiseLike<T1 | T2>;
+    readonly name: string;
+    /** Whether the answer is there. */
+    readonly done: boolean;
+    /** Waits for the answer, at most so many seconds; then it fails with a CallError, and the call goes on. */
+    wait(seconds?: number): Promise<any>;
+  }
+
+  /**
+   * Asks whoever answers calls of this request. The call begins at once; await it for its answer.
+   *
+   *     const weather = await call("weather", { city: "Oslo" });
+   *
+   * Arguments and answer are JSON values. Awaiting it throws CallError if it has failed. Throws an error if nobody
+   * answers calls: see `capability`.
+   */
+  export function call(name: string, args?: unknown): Call;
 
   /** Ends this sequence; other forks continue. Returning from `main` does the same. */
   export function stop(): never;
@@ -339,7 +376,8 @@ declare module "aici" {
     | "dense"
     | "tokenizer"
     | "max_forks"
-    | "hold_end";
+    | "hold_end"
+    | "calls";
   /**
    * Returns what the engine supports: a maximum for "top_k" and "max_forks", otherwise 1 or 0.
    *

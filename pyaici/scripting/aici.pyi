@@ -23,6 +23,7 @@ Capability = Literal[
     "tokenizer",
     "max_forks",
     "hold_end",
+    "calls",
 ]
 
 #: the script's argument: a text, or any JSON value; None if there is none
@@ -272,8 +273,12 @@ def fork(count: int) -> Awaitable[int]:
     into so many sequences: see `capability`.
     """
 
-async def gather(*functions: Callable[[], Awaitable[Any]]) -> list[Any]:
+async def gather(*functions: Callable[[], Awaitable[Any]] | Awaitable[Any]) -> list[Any]:
     """Runs each function in its own fork, all at the same time; returns their results.
+
+    With actions and calls instead of functions, awaits all of them in this sequence:
+
+        weather, text = await gather(call("weather", city="Oslo"), gen(max_tokens=20))
 
     The results are converted as JSON would convert them. The texts of the forks are discarded: the sequence
     continues from where `gather` was called.
@@ -288,6 +293,36 @@ def wait(*names: str) -> Awaitable[Any]:
     """Waits until these variables exist; returns a list of their values, or for one name its value.
 
     Waiting costs the engine nothing if it can suspend sequences: see `capability`.
+    """
+
+def sleep(seconds: float) -> Awaitable[None]:
+    """Waits for so long."""
+
+class CallError(Error):
+    """A call has failed; docs/guide/script_calls.md lists the codes."""
+
+    code: str
+
+class Call:
+    """A call under way, which `call` has made. Await it for the answer, also several times."""
+
+    name: str
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is there."""
+
+    def __await__(self) -> Iterator[Any]: ...
+    async def wait(self, timeout: float | None = None) -> Any:
+        """Waits for the answer, at most so many seconds; then raises `CallError`, and the call goes on."""
+
+def call(name: str, arguments: Any = None, **named: Any) -> Call:
+    """Asks whoever answers calls of this request. The call begins at once; await it for its answer.
+
+        weather = await call("weather", city="Oslo")
+
+    Arguments and answer are JSON values. Awaiting it raises `CallError` if it has failed. Raises `Error` if
+    nobody answers calls: see `capability`.
     """
 
 def stop() -> NoReturn:

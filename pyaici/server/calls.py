@@ -45,7 +45,7 @@ class RequestCalls:
         else:
             self._stream.take([event], None)
 
-    def begin(self, stream: EngineStream) -> None:
+    def show_in(self, stream: EngineStream) -> None:
         """Shows the events in this stream, also those that came before it."""
         self._stream = stream
         if self._early:

@@ -134,7 +134,7 @@ class Service:
                 raise from_aici(error, job.controller.param if job.controller else None) from None
             except ValueError as error:
                 raise bad_request(str(error)) from None
-            calls.begin(stream)
+            calls.show_in(stream)
             stream.on_gap = self.metrics.gap.observe
             controlled = job.controller is not None
             self.metrics.started(controlled)

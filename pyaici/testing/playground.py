@@ -127,8 +127,8 @@ class Playground(Closing):
 
         `controller`: a .wasm file or the name of a bundled controller, whose `arg` is text or bytes, or a
         script (.py, .js, .mjs), whose `arg` is any JSON value. Forks are in `Transcript.forks`. An error that
-        ends a sequence is in its `Transcript.error`. `calls`: who answers the controller's calls, by name: a
-        function, or any other value, which is the answer. Raises the errors of `find_call`, `Runtime.upload` and
+        ends a sequence is in its `Transcript.error`. `calls`: who answers calls, by name: a function,
+        or any other value, which is the answer. Raises the errors of `find_call`, `Runtime.upload` and
         `Runtime.instantiate` if a module or an argument is refused, and ValueError for options that no engine
         takes.
         """

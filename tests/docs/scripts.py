@@ -3,9 +3,10 @@
     ```python script          a script for pyctrl; `js script` is a script for jsctrl
     ```text played            the input and the result of the preceding scripts
 
-The lines of a `played` block begin with a name and a colon. Input: `prompt`, `arg` (a text, or JSON) and
-`wish`, the text that the simulated model prefers. Result: `text`, `log` (one or more lines) and `error`,
-where "..." stands for any text. A text with line breaks is in JSON's quotation marks.
+The lines of a `played` block begin with a name and a colon. Input: `prompt`, `arg` (a text, or JSON),
+`wish`, the text that the simulated model prefers, and `calls`, a JSON object of answers. Result: `text`,
+`log` (one or more lines) and `error`, where "..." stands for any text. A text with line breaks is in JSON's
+quotation marks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ def play(playground: Playground, scripts: Sequence[Block], played: Block) -> Non
         found: dict[str, str] = {"error": ""}
         try:
             transcript = playground.play(
-                controller, fields.get("wish", ""), arg=json.dumps(argument), prompt=fields.get("prompt", "")
+                controller,
+                fields.get("wish", ""),
+                arg=json.dumps(argument),
+                prompt=fields.get("prompt", ""),
+                calls=fields.get("calls"),
             )
             found |= {"text": transcript.text, "log": transcript.log, "error": str(transcript.error or "")}
         except AiciError as error:
@@ -54,7 +59,7 @@ def _fields(block: Block) -> dict[str, Any]:
     name = ""
     for line in block.text.splitlines():
         start, colon, rest = line.partition(":")
-        if colon and start in {"prompt", "arg", "wish", "text", "log", "error"}:
+        if colon and start in {"prompt", "arg", "wish", "calls", "text", "log", "error"}:
             name = start
             fields[name] = rest.strip()
         else:
@@ -64,4 +69,8 @@ def _fields(block: Block) -> dict[str, Any]:
 
 
 def _value(name: str, value: str) -> Any:
-    return json.loads(value) if value.startswith('"') or (name == "arg" and value[0] in "[{") else value
+    return (
+        json.loads(value)
+        if value.startswith('"') or (name in ("arg", "calls") and value[0] in "[{")
+        else value
+    )

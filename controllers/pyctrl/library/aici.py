@@ -331,16 +331,16 @@ def _milliseconds(seconds):
 _gathered = 0
 
 
-async def gather(*actions):
+async def gather(*functions):
     # Awaits actions and calls; or runs each function in its own fork. Returns the results in this sequence.
-    if any(isinstance(action, (_Action, Call)) for action in actions):
-        results = [None] * len(actions)
+    if any(isinstance(action, (_Action, Call)) for action in functions):
+        results = [None] * len(functions)
         for calls in (False, True):  # calls go on beside the actions, whatever comes first
-            for i, action in enumerate(actions):
+            for i, action in enumerate(functions):
                 if isinstance(action, Call) == calls:
                     results[i] = await action
         return results
-    return await _gather_functions(actions)
+    return await _gather_functions(functions)
 
 
 async def _gather_functions(functions):
@@ -387,10 +387,10 @@ class Call:
     def done(self):
         return _host.get_variable(self._result) is not None
 
-    def __iter__(self):
+    def __await__(self):
         return self.wait()
 
-    __await__ = __iter__
+    __iter__ = __await__
 
     async def wait(self, timeout=None):
         if not self.done:

@@ -211,6 +211,12 @@ class SequencePool:
         A sequence that loses all its tokens gets the vocabulary's begin token, because a model has no logits
         for an empty sequence. The controller's next report has the tokens that were really appended.
         """
+        if not backtrack and not tokens and seq.logits is not None:  # it waits: the next step needs them
+            seq.logits = self.sampler.keep(seq.logits)
+            seq.work += 1
+            if (reason := seq.limit(self._max_context)) is not None:
+                self.finish(seq, reason)
+            return
         self.recorder.backtrack(seq, backtrack)
         tokens = tokens[: seq.room(self._max_context)]
         if not tokens and not seq.tokens:

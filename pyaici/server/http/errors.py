@@ -13,6 +13,7 @@ from aicirt.contract.errors import (
     ForeignDaemonError,
     ModuleError,
     NotOwnerError,
+    OfferError,
     OwnerLimitError,
     ProtocolError,
     RuntimeFailure,
@@ -172,7 +173,7 @@ def from_aici(error: AiciError, param: str | None = None) -> ApiError:
                 param=param,
                 headers={"Retry-After": "1"},
             )
-        case ModuleError() | ControllerError() | VocabularyError():
+        case ModuleError() | ControllerError() | VocabularyError() | OfferError():
             return ApiError(400, message, code=error.code, param=param, log=log)
         case RuntimeFailure():
             return ApiError(503, message, kind="overloaded_error", code=error.code, param=param)

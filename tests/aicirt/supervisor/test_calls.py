@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from aicirt.contract.errors import ProtocolError, SpaceError
+from aicirt.contract.errors import OfferError, SpaceError
 from aicirt.settings import DaemonSettings
 from aicirt.supervisor import calls
 from aicirt.supervisor.calls import Desk, Exchange
@@ -132,7 +132,7 @@ async def test_a_worker_only_uses_offers_of_requests_that_it_has_had() -> None:
     scene.ask(token, "add")
     scene.ask("f" * 32, "add", number=2)
     assert (scene.worker.code(1, 1), scene.worker.code(1, 2)) == ("gone", "gone")
-    with pytest.raises(ProtocolError):
+    with pytest.raises(OfferError):
         scene.exchange.place("f" * 32, scene.process)
 
 
@@ -206,7 +206,7 @@ async def test_an_owner_has_so_many_calls_at_a_time() -> None:
 )
 def test_refused_offers(offered: list[dict[str, Any]]) -> None:
     scene = Scene()
-    with pytest.raises(ProtocolError):
+    with pytest.raises(OfferError):
         scene.exchange.offer(Desk(scene.exchange), offered, "ann", for_all=False, public=True, watched=False)
 
 
@@ -215,7 +215,7 @@ def test_public_names_are_unique_and_offers_bounded(monkeypatch: pytest.MonkeyPa
     scene = Scene()
     desk = Desk(scene.exchange)
     token = scene.offer(desk, "tool", for_all=True)
-    with pytest.raises(ProtocolError, match="already offered"):
+    with pytest.raises(OfferError, match="already offered"):
         scene.offer(desk, "tool", for_all=True)
     scene.offer(desk, "tool")
     with pytest.raises(SpaceError):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lab.system.waiting import PATIENCE
 from pyaici.client.calls import CallError
 from tests.controllers.script.conftest import Pair, Play, check, failed
 
@@ -107,7 +108,7 @@ def test_text_is_written_while_a_call_is_under_way(play: Play) -> None:
     go = threading.Event()
 
     def slow() -> str:
-        return "went" if go.wait(60) else "never"
+        return "went" if go.wait(PATIENCE) else "never"
 
     transcript = check(play(OVERLAP, "12345", calls={"slow": slow, "go": go.set}))
     assert (transcript.text, transcript.log) == ("12345", "written False\nwent\n")
@@ -168,7 +169,7 @@ export async function main() {
 def test_a_wait_may_have_a_limit(play: Play) -> None:
     over = threading.Event()
     try:
-        transcript = check(play(LATE, calls={"never": lambda: over.wait(60)}))
+        transcript = check(play(LATE, calls={"never": lambda: over.wait(PATIENCE)}))
     finally:
         over.set()
     assert transcript.text == "done"

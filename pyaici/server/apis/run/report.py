@@ -64,7 +64,7 @@ class RunReport:
         calls: list[dict[str, Any]] = []
         for event in events:
             if isinstance(event, (CallMade, CallEnded)):
-                calls.append(_call(event))
+                calls.append(call_json(event))
                 continue
             if isinstance(event, PromptCached):
                 continue
@@ -197,7 +197,7 @@ def _variables(results: list[GenerationResult]) -> dict[str, bytes]:
     return {name: value for values in known.values() for name, value in values.items()}
 
 
-def _call(event: CallMade | CallEnded) -> dict[str, Any]:
+def call_json(event: CallMade | CallEnded) -> dict[str, Any]:
     """Returns the beginning of a call, or its end."""
     if isinstance(event, CallEnded):
         return {"id": event.id, "ended": True, "error": event.code or None, "seconds": event.seconds}

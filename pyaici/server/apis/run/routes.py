@@ -119,7 +119,7 @@ async def run(request: Request, body: RunRequest, user: Runner) -> Response:
 
 
 @router.post("/v1/run/calls/{id}")
-async def answer(request: Request, id: str, body: CallAnswer, user: Runner) -> dict[str, str]:
+async def answer_call(request: Request, id: str, body: CallAnswer, user: Runner) -> dict[str, str]:
     """Answers a call of a running controller, which goes on with the value.
 
     The stream of the run has the call's id, name and arguments.

@@ -107,6 +107,7 @@ class ScriptedRuntime:
         wait: bool = True,
         owner: str | None = None,
         placement: Any = None,
+        calls: str = "",
     ) -> int:
         self.capabilities.append(capabilities)
         return self._enter(

@@ -1,0 +1,139 @@
+"""Calls over HTTP: a controller's calls are events of its run, and the client posts the answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.cli.__main__ import main
+from pyaici.rest import RestClient, ServerError
+from tests.pyaici.server.serving import Serving
+
+ASKING = """
+from aici import *
+async def main():
+    first, second = call("add", a=2, b=3), call("shout", {"text": "hey"})
+    await fixed(f"{await first} {await second}")
+    try:
+        await call("fails")
+    except CallError as error:
+        print(error.code, error)
+"""
+
+
+def _script(source: str) -> dict[str, str]:
+    return {"language": "python", "source": source}
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def shout(text: str) -> str:
+    return text.upper()
+
+
+def fails() -> None:
+    raise ValueError("no luck")
+
+
+FUNCTIONS = {"add": add, "shout": shout, "fails": fails}
+
+
+def _client(server: Serving, token: str | None = None) -> RestClient:
+    return RestClient(server.url, token)
+
+
+def test_functions_of_a_client_answer(server: Serving) -> None:
+    with _client(server) as client:
+        events = list(client.run(calls=FUNCTIONS, script=_script(ASKING), prompt="x"))
+    (fork,) = events[-1]["forks"]
+    assert (fork["text"], fork["error"]) == ("5 HEY", None)
+    assert fork["logs"] == "failed ValueError: no luck\n"
+    calls = [call for event in events for call in event.get("calls", ())]
+    made = {call["name"]: call for call in calls if "name" in call}
+    assert json.loads(made["add"]["arguments"]) == {"a": 2, "b": 3}
+    assert all(call["answer"] for call in made.values())
+    ended = {call["id"]: call["error"] for call in calls if "ended" in call}
+    assert ended == {made["add"]["id"]: None, made["shout"]["id"]: None, made["fails"]["id"]: "failed"}
+
+
+WAITING = 'from aici import *\nasync def main():\n    print(await call("ask"))\n'
+
+
+def test_only_its_user_answers_a_call_and_only_once(server: Serving, tokens: dict[str, str]) -> None:
+    with _client(server, tokens["ada"]) as ada, _client(server, tokens["eve"]) as eve:
+        run = ada.run(calls={"other": add}, script=_script(WAITING), prompt="x")
+        events = [next(run)]
+        with pytest.raises(ServerError) as unknown:
+            ada.answer_call("0" * 32 + "-0-1-1-1", 1)
+        assert (unknown.value.status, unknown.value.reason) == (404, "unknown_call")
+        events += run
+        assert "nobody answers the call" in events[-1]["forks"][0]["error"]["message"]
+
+        stream = ada.run(script=_script(WAITING), prompt="x", calls=[{"name": "ask"}])
+        asked: list[Any] = []
+        while not asked:
+            asked = next(stream).get("calls", [])
+        with pytest.raises(ServerError) as refused:
+            eve.answer_call(asked[0]["id"], "stolen")
+        assert refused.value.status == 404
+        ada.answer_call(asked[0]["id"], {"answer": [1, None]})
+        with pytest.raises(ServerError) as again:
+            ada.answer_call(asked[0]["id"], "twice")
+        assert again.value.status == 404
+        *_, end = stream
+    assert end["forks"][0]["logs"] == "{'answer': [1, None]}\n"
+
+
+def test_a_run_that_ends_takes_no_answers(server: Serving) -> None:
+    with _client(server) as client:
+        stream = client.run(script=_script(WAITING), prompt="x", calls=[{"name": "ask"}])
+        asked: list[Any] = []
+        while not asked:
+            asked = next(stream).get("calls", [])
+        stream.close()
+        while server.metrics()['aici_live_requests{controlled="true"}']:
+            time.sleep(0.01)
+        with pytest.raises(ServerError) as refused:
+            client.answer_call(asked[0]["id"], 1)
+        assert refused.value.reason == "unknown_call"
+
+
+@pytest.mark.parametrize(
+    ("calls", "says"),
+    [
+        ([{"name": "a"}, {"name": "a"}], "offered twice"),
+        ([{"name": "aici.x"}], "aici."),
+        ([{"name": ""}], "name"),
+        ([{"name": "a"}] * 200, "calls"),
+    ],
+)
+def test_refused_offers(server: Serving, calls: list[Any], says: str) -> None:
+    with server.client() as client:
+        body = {"script": _script(WAITING), "prompt": "x", "calls": calls}
+        answer = client.post("/v1/run", json=body)
+    assert answer.status_code == 400 and says in answer.text, answer.text
+
+
+def test_calls_need_a_stream(server: Serving) -> None:
+    with server.client() as client:
+        body = {"script": _script(WAITING), "prompt": "x", "calls": [{"name": "ask"}], "stream": False}
+        answer = client.post("/v1/run", json=body)
+    assert answer.status_code == 400 and "stream" in answer.text
+
+
+def test_the_command_line_answers_calls(
+    server: Serving, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    functions = tmp_path / "functions.py"
+    functions.write_text("def ask():\n    return 'an answer'\n\ndef _other():\n    return 1\n")
+    script = tmp_path / "script.py"
+    script.write_text(WAITING)
+    status = main(["run", str(script), "--server", server.url, "--prompt", "x", "--calls", str(functions)])
+    assert (status, "an answer" in capfd.readouterr().out) == (0, True)
