@@ -154,7 +154,7 @@ class Exchange:
         del self._offers[token]
         self._public = {name: other for name, other in self._public.items() if other is not offer}
         for pending in list(offer.pending.values()):
-            self.end(pending, _WITHDRAWN, "gone")
+            self.end(pending, error("gone", _WITHDRAWN), "gone")
 
     def place(self, token: str, worker: WorkerProcess) -> None:
         """Records that a request with this offer starts in this worker. Raises OfferError."""
@@ -168,35 +168,31 @@ class Exchange:
         """Passes on the calls that a worker has reported, and cancels those of requests that have ended."""
         for request, number, token, name, arguments in news:
             offer = self._offers.get(token)
+            where = worker, request, number
             if number == 0:
                 if offer is not None:
                     self._cancel(worker, request, offer)
-            elif offer is None or worker not in offer.placed:
-                self._answer(worker, request, number, _WITHDRAWN)
+                continue
+            self._counters["calls"] += 1
+            if offer is None or worker not in offer.placed:
+                self._refuse(where, "gone", _WITHDRAWN)
+            elif name == LIST_CALLS:
+                self._answer(where, b'{"value": %s}' % json.dumps(self._list(offer)).encode())
             else:
-                self._ask(worker, request, number, offer, name, arguments)
+                self._ask(where, offer, name, arguments)
 
-    def _ask(
-        self, worker: WorkerProcess, request: int, number: int, offer: Offer, name: str, arguments: bytes
-    ) -> None:
-        self._counters["calls"] += 1
-        if name == LIST_CALLS:
-            self._answer(worker, request, number, b'{"value": %s}' % json.dumps(self._list(offer)).encode())
-            return
+    def _ask(self, where: tuple[WorkerProcess, int, int], offer: Offer, name: str, arguments: bytes) -> None:
+        worker, request, number = where
         answering = offer if name in offer.calls else self._public.get(name) if offer.public else None
         if answering is None:
             known = ", ".join(sorted(entry["name"] for entry in self._list(offer))) or "none"
-            problem = error("unknown_call", f"nobody answers the call {name!r}; there are: {known}")
-            self._answer(worker, request, number, problem)
+            self._refuse(where, "unknown_call", f"nobody answers the call {name!r}; there are: {known}")
             return
         limit = self._settings.owner_calls
         if self._by_owner[offer.owner] >= limit:
-            problem = error(
-                "owner_limit", f"the owner has {limit} calls under way, which is the limit (owner_calls)"
-            )
-            self._answer(worker, request, number, problem)
+            problem = f"the owner has {limit} calls under way, which is the limit (owner_calls)"
+            self._refuse(where, "owner_limit", problem)
             return
-        where = worker, request, number
         seconds = self._settings.call_seconds
         pending = Pending(
             f"{offer.token}-{worker.index}-{worker.generation}-{request}-{number}",
@@ -239,9 +235,8 @@ class Exchange:
 
     def end(self, pending: Pending, result: bytes, code: str = "") -> None:
         """Ends a call with this result; `code`: that of its error."""
-        worker, request, number = pending.where
         self._take_out(pending)
-        self._answer(worker, request, number, result)
+        self._answer(pending.where, result)
         self._counters["calls_failed"] += bool(code)
         seconds = time.monotonic() - pending.since
         pending.tell({"ended": pending.id, "code": code, "seconds": seconds, "result": len(result)})
@@ -279,8 +274,14 @@ class Exchange:
         if not self._by_owner[pending.offer.owner]:
             del self._by_owner[pending.offer.owner]
 
+    def _refuse(self, where: tuple[WorkerProcess, int, int], code: str, message: str) -> None:
+        """Answers a call at once, with an error."""
+        self._counters["calls_failed"] += 1
+        self._answer(where, error(code, message))
+
     @staticmethod
-    def _answer(worker: WorkerProcess, request: int, number: int, result: bytes) -> None:
+    def _answer(where: tuple[WorkerProcess, int, int], result: bytes) -> None:
+        worker, request, number = where
         worker.notify("answer", {"request": request, "number": number, "result": result})
 
 
@@ -289,7 +290,7 @@ def error(code: str, message: str) -> bytes:
     return json.dumps({"error": {"code": code, "message": message}}).encode()
 
 
-_WITHDRAWN = error("gone", "the offer of this call has been withdrawn")
+_WITHDRAWN = "the offer of this call has been withdrawn"
 
 
 def _describe(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -104,7 +104,10 @@ class Variables:
             old = next(iter(self._read))
             del self._read[old]
             self._keep_result(old, _DROPPED)
-        self._keep_result(name, result if self._has_room(result) else _NO_ROOM)
+        has_room = self._has_room(result)
+        if not has_room and self._owner is not None:
+            self._owner.counters["answers_dropped"] += 1
+        self._keep_result(name, result if has_room else _NO_ROOM)
         self._wake(name)
 
     def _has_room(self, result: bytes) -> bool:

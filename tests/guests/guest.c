@@ -77,6 +77,12 @@ AICI_EXPORT(aici_init_prompt) int aici_init_prompt(uint32_t n) {
         printf("%u tokens, %u bytes, sum %u\n", n, total, sum);
     }
     if (is("keep")) aici_var_write("v", 1, dense, (uint32_t)number, AICI_SET, AICI_ANY_VERSION);
+    for (int n = 0; is("calls") && n < number; n++) aici_call("echo", 4, "1", 1);
+    if (is("call_bytes") || is("call_thrice")) { /* a JSON text of so many bytes */
+        char *text = memset(dense, 'x', (size_t)number);
+        text[0] = text[number - 1] = '"';
+        for (int n = is("call_bytes") ? 2 : 0; n < 3; n++) aici_call("echo", 4, text, (uint32_t)number);
+    }
     if (is("say")) {
         memset(tokens, 'x', sizeof tokens);
         fwrite(tokens, 1, (size_t)number, stdout);
@@ -117,6 +123,7 @@ AICI_EXPORT(aici_pre_process) aici_pre_result *aici_pre_process(void) {
     if (is("pre_bad_verb")) pre.verb = AICI_SAMPLE;
     if (is("pre_return_stop")) pre.verb = AICI_STOP;
     if (is("suspend")) pre.verb = AICI_SUSPEND;
+    if (is("waits")) pre.verb = AICI_SUSPEND, pre.waits = 16, pre.num_waits = (uint32_t)number;
     if (is("suspend_write")) {
         aici_var_write("beat", 4, &arg.step, 4, AICI_SET, AICI_ANY_VERSION);
         pre.verb = AICI_SUSPEND;

@@ -239,7 +239,7 @@ class Pair:
             self.runtime._steps, self.runtime._live._numbers = itertools.count(1000), itertools.count(1000)
             yield
 
-    def attach(self, args: dict[str, Any], segment: int) -> None:
+    def attach(self, args: dict[str, Any], segment: int, _alarm: int) -> None:
         """Attaches a client as `aicirt.worker.control` does."""
         worker = self.local.worker
         for number in list(worker.clients):

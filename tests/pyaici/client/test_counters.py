@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
 from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerSettings
 from lab.system.waiting import wait_until
+from pyaici.client.calls import CallEvent, Offer
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
@@ -104,6 +106,21 @@ class Case:
         runtime.free(reports)
 
 
+def call(arg: str, *, answers: bool = True) -> Callable[[Case], None]:
+    """Returns a case of a guest that makes calls."""
+
+    def handle(offer: Offer, event: CallEvent) -> None:
+        if event.code is None and answers:
+            offer.answer(event.id, json.loads(event.arguments))
+
+    def act(case: Case) -> None:
+        offer = case.runtime.answerer.offer([{"name": "echo"}], handle)
+        with suppress(AiciError):
+            case.runtime.instantiate(case.upload(), arg, (1, 2, 3), calls=offer.token)
+
+    return act
+
+
 def step_beside_another_owner(case: Case) -> None:
     case.observer.register(VOCABULARY)
     other = case.observer.instantiate(case.upload(), "ok")
@@ -131,6 +148,12 @@ GROUPS: dict[str, dict[str, float]] = {
         "max_suspended_steps": 3,
         "max_idle_steps": 4,
         "max_ff_tokens": 10,
+        "max_calls": 4,
+        "max_call_bytes": 1000,
+        "max_queued_call_bytes": 1500,
+        "max_waits": 2,
+        "calls_under_way": 1,
+        "answer_bytes": 500,
         "max_variables": 50,
         "max_variable_name": 64,
         "max_tokenize_bytes": 100,
@@ -309,6 +332,14 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "max_suspended_steps": ("guests", play("suspend", steps=12)),
     "max_idle_steps": ("guests", play("suspend_write", steps=12)),
     "max_ff_tokens": ("guests", play("splice_long")),
+    "max_waits": ("guests", play("waits 3")),
+    "max_calls": ("guests", call("calls 5")),
+    "max_call_bytes": ("guests", call("call_bytes 1001")),
+    "max_queued_call_bytes": ("guests", call("call_thrice 800")),
+    "answer_bytes": ("guests", call("call_bytes 600")),
+    "call_seconds": ({"call_seconds": 0.01}, call("calls 1", answers=False)),
+    "owner_calls": ({"owner_calls": 2}, call("calls 3", answers=False)),
+    "max_result_bytes": ({"max_result_bytes": 1000}, call("call_thrice 600")),
     "max_variables": ("guests", play("variable_flood")),
     "max_variable_name": ("guests", play("long_name")),
     "max_tokenize_bytes": ("guests", play("mid_tokenize 1")),
@@ -365,7 +396,20 @@ def started(limit: str, guest: Path, warm: Path, store: Path) -> Iterator[Case]:
         yield Case(stack, daemon, guest, warm)
 
 
-@pytest.mark.parametrize("limit", [limit for limit in CASES if limit != "silence_seconds"])
+#: limits whose cases need real processes: a silent one, or threads that answer calls
+REAL = {
+    "silence_seconds",
+    "max_calls",
+    "max_call_bytes",
+    "max_queued_call_bytes",
+    "answer_bytes",
+    "call_seconds",
+    "owner_calls",
+    "max_result_bytes",
+}
+
+
+@pytest.mark.parametrize("limit", [limit for limit in CASES if limit not in REAL])
 def test_reaching_a_limit_is_counted(
     limit: str, world: World, guest_wasm: Path, warm_wasm: Path, tmp_path: Path
 ) -> None:
@@ -374,9 +418,12 @@ def test_reaching_a_limit_is_counted(
 
 
 @real
-def test_a_silent_worker_is_counted(world: None, guest_wasm: Path, warm_wasm: Path, tmp_path: Path) -> None:
-    with started("silence_seconds", guest_wasm, warm_wasm, tmp_path) as case:
-        reach("silence_seconds", case)
+@pytest.mark.parametrize("limit", sorted(REAL))
+def test_reaching_a_limit_of_real_processes_is_counted(
+    limit: str, world: None, guest_wasm: Path, warm_wasm: Path, tmp_path: Path
+) -> None:
+    with started(limit, guest_wasm, warm_wasm, tmp_path) as case:
+        reach(limit, case)
 
 
 def reach(limit: str, case: Case) -> None:
