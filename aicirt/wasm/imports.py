@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ def _clock_res_get(guest: Instance, clock: int, at: int) -> int:
 
 
 def _clock_time_get(guest: Instance, clock: int, _precision: int, at: int) -> int:
+    if guest.clock_ns is None:  # read at most once in a step
+        guest.clock_ns = time.time_ns()
     return EINVAL if clock > 3 else _put(guest, at, guest.clock_ns.to_bytes(8, "little"))
 
 

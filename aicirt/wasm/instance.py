@@ -108,8 +108,8 @@ class Instance:
         self.seed: int = 0
         self.random: random.Random | None = None
         self.forks = 0
-        #: time on the guest's clocks
-        self.clock_ns = 0
+        #: time on the clocks of the guest in ns, 0 before its prompt; None: to be read
+        self.clock_ns: int | None = 0
         #: an exception raised in a callback, on its way to the caller of the guest
         self.pending: BaseException | None = None
         self.failed = False

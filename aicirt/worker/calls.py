@@ -107,7 +107,7 @@ class CallDesk:
     def __init__(self) -> None:
         self._requests: dict[int, RequestCalls] = {}
         self._numbers = 0
-        self._news: deque[News] = deque()
+        self.news: deque[News] = deque()
         #: sends news to the supervisor, which has asked for them; None until it asks
         self.listener: Callable[[list[News]], None] | None = None
 
@@ -125,16 +125,16 @@ class CallDesk:
 
     def add(self, news: News) -> None:
         """Has the supervisor told as soon as it asks."""
-        self._news.append(news)
+        self.news.append(news)
 
     def tell(self) -> None:
         """Tells the supervisor the news, if there are any and it has asked."""
-        if self._news and (listener := self.listener) is not None:
+        if self.news and (listener := self.listener) is not None:
             self.listener = None
             told: list[News] = []
             size = 0
-            while self._news and size <= MAX_CALLS_BYTES:
-                told.append(self._news.popleft())
+            while self.news and size <= MAX_CALLS_BYTES:
+                told.append(self.news.popleft())
                 size += len(told[-1][-1])
             listener(told)
 

@@ -219,7 +219,9 @@ class Worker:
                 now = now or time.monotonic()
                 if now >= step.deadline:
                     step.expire()
-        self._settle_waits()
+        waits = self.waits
+        if waits.timers or waits.suspects or waits.woken or self.calls.news:
+            self._settle_waits()
         for client in [client for client in self.clients.values() if client.broken is not None]:
             assert client.broken is not None
             # not the message, which quotes the client and is sent to it
@@ -234,6 +236,7 @@ class Worker:
         """Ends waits that are over, tells clients of them, and the supervisor of calls."""
         self.waits.pass_time()
         self.waits.settle()
+        self.waits.woken = False
         for client in self.clients.values():
             if client.woken:
                 client.tell_woken()

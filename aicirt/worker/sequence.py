@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from array import array
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -159,7 +158,7 @@ class Sequence:
         #: pre_process have not been called yet
         self.deferred = False
         context.bind(instance)
-        instance.clock_ns = time.time_ns()
+        instance.clock_ns = None
         context.group = [number]
         #: the fork group that mid_process sees consists of more than this sequence
         self.has_group = False
@@ -183,7 +182,7 @@ class Sequence:
             raise ResultError(f"a step removes {backtrack} of the sequence's {counted(self.length, 'token')}")
         self.length += count - backtrack
         self.changed = count > 0 or backtrack > 0
-        self.instance.clock_ns = time.time_ns()
+        self.instance.clock_ns = None
         self.step = step = self.step + 1
         self.context.tokens = tokens
         if top:

@@ -86,12 +86,14 @@ class Waits:
     """The waiting sequences of a worker."""
 
     def __init__(self) -> None:
-        self._timers: list[_Timer] = []
+        self.timers: list[_Timer] = []
+        #: whether clients have to be told of sequences that wait no longer
+        self.woken = False
         self._order = itertools.count()
         #: waiting sequences that wait for a time; the other timers are of waits that have ended
         self._timed = 0
         #: requests whose sequences may all wait for something that can no longer happen
-        self._suspects: dict[Waiters, None] = {}
+        self.suspects: dict[Waiters, None] = {}
 
     def park(self, seq: Waiter, waiting: Waiting) -> bool:
         """Has a sequence wait; returns False if a condition holds already, or if there are none."""
@@ -105,10 +107,10 @@ class Waits:
         for name, _ in waiting.conditions:
             variables.watchers.setdefault(name, {})[seq] = None
         if waiting.until is not None:
-            if len(self._timers) > 2 * self._timed + _SPARE:  # most are of waits that have ended
-                self._timers = [entry for entry in self._timers if _is_due(entry)]
-                heapq.heapify(self._timers)
-            heapq.heappush(self._timers, (waiting.until, next(self._order), seq))
+            if len(self.timers) > 2 * self._timed + _SPARE:  # most are of waits that have ended
+                self.timers = [entry for entry in self.timers if _is_due(entry)]
+                heapq.heapify(self.timers)
+            heapq.heappush(self.timers, (waiting.until, next(self._order), seq))
             self._timed += 1
         self.suspect(seq.request)
         return True
@@ -132,29 +134,30 @@ class Waits:
         if seq.waiting is not None:
             self.end(seq)
             seq.request.woken.append(seq.id)
+            self.woken = True
 
     @property
     def next_time(self) -> float | None:
         """When the next wait may end by its time (`time.monotonic`)."""
-        return self._timers[0][0] if self._timers else None
+        return self.timers[0][0] if self.timers else None
 
     def pass_time(self) -> None:
         """Wakes the sequences whose time has come."""
         now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            entry = heapq.heappop(self._timers)
+        while self.timers and self.timers[0][0] <= now:
+            entry = heapq.heappop(self.timers)
             if _is_due(entry):
                 self.wake(entry[2])
 
     def suspect(self, request: Waiters) -> None:
         """Has `settle` look whether the request can still go on."""
         if request.parked:
-            self._suspects[request] = None
+            self.suspects[request] = None
 
     def settle(self) -> None:
         """Ends requests all of whose sequences wait, though nothing is under way that could wake one."""
-        while self._suspects:
-            request, _ = self._suspects.popitem()
+        while self.suspects:
+            request, _ = self.suspects.popitem()
             if len(request.parked) < request.live or not request.stuck:
                 continue
             count = len(request.parked)
