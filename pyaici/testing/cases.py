@@ -7,12 +7,14 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import ControllerError
+from pyaici.client.calls import CallError
 from pyaici.recording.recording import TranscriptFileError
 from pyaici.recording.story import quoted
 from pyaici.testing.playground import Playground, Transcript
@@ -27,6 +29,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "prompt": (str,),
     "model": (str, list),
     "arg": (object,),
+    "calls": (dict,),
     "expect": (dict,),
     **_NUMBERS,
 }
@@ -127,6 +130,29 @@ def _check(where: str, content: Mapping[str, Any], fields: Mapping[str, tuple[ty
             raise TranscriptFileError(f"{where}: {key} is {value!r}; it must be of type {kinds}")
 
 
+def _answers(calls: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+    """Returns functions that give the written answers to calls: one value, or those of a table `answers`."""
+
+    def answering(answers: list[Any]) -> Callable[..., Any]:
+        left = deque(answers)
+
+        def answer(*_: Any, **__: Any) -> Any:
+            found = left.popleft() if len(left) > 1 else left[0]  # the last one again and again
+            if isinstance(found, dict) and found.keys() == {"error"}:
+                raise CallError(
+                    str(found["error"].get("code", "failed")), str(found["error"].get("message", ""))
+                )
+            return found
+
+        return answer
+
+    found = {}
+    for name, answer in calls.items():
+        several = isinstance(answer, dict) and answer.keys() == {"answers"} and answer["answers"]
+        found[name] = answering(answer["answers"] if several else [answer])
+    return found
+
+
 def run_case(playground: Playground, controller: str | Path, case: Case) -> CaseResult:
     """Plays a case. An error of the controller is in the result; raises if the controller is not found."""
     content = case.content
@@ -138,6 +164,7 @@ def run_case(playground: Playground, controller: str | Path, case: Case) -> Case
             "".join(model) if isinstance(model, list) else model,
             prompt=content.get("prompt", ""),
             arg=content.get("arg", b""),
+            calls=_answers(content["calls"]) if "calls" in content else None,
             **options,
         )
     except ControllerError as error:  # the controller refuses to start

@@ -157,3 +157,32 @@ def test_update_of_long_values_json_files_and_unsupported_syntax(playground: Pla
     with pytest.raises(TranscriptFileError, match=r"write each expectation as expect = \{"):
         update_cases(Path("t.toml"), run(playground, dotted))
     assert Path("t.toml").read_text() == dotted
+
+
+ASKING = """
+from aici import *
+async def main():
+    for i in range(3):
+        try:
+            print(await call("price", item=i))
+        except CallError as error:
+            print(error.code, error)
+    print(await call("clock"))
+"""
+ANSWERS = """\
+[calls]
+clock = "12:00"
+[calls.price]
+answers = [7, { error = { code = "sold_out", message = "no more" } }, { euros = 8 }]
+
+[expect]
+log = ["7", "sold_out no more", "{'euros': 8}", "12:00"]
+"""
+
+
+def test_calls_have_written_answers(playground: Playground) -> None:
+    Path("asking.py").write_text(ASKING)
+    Path("asking.toml").write_text(ANSWERS)
+    (case,) = read_cases("asking.toml")
+    result = run_case(playground, "asking.py", case)
+    assert result.passed, result.differences
