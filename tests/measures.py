@@ -14,7 +14,7 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 336,
-    "lines of Python": 60_600,
+    "lines of Python": 60_798,
     "files of the SDK": 131,
     "files of Python under 60 lines": 64,
     "circles of files": 0,

@@ -7,6 +7,7 @@ import math
 import os
 import select
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import posix_ipc
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import (
+    AiciError,
     ProtocolError,
     RuntimeFailure,
     RuntimeTimeoutError,
@@ -59,8 +61,10 @@ from pyaici.client.results import (
 
 #: how long a client waits for init_prompt: its CPU limit is 1 s, but many may queue
 START_TIMEOUT = 60.0
-#: how long a worker may leave its full ring unread
-SEND_TIMEOUT = 5.0
+#: most bytes of messages for which the ring of a worker that does not read has no room
+MAX_UNSENT = 64 << 20
+#: pause between two attempts to write the rest of a message
+_ROOM_SECONDS = 0.001
 #: answers that are kept until they are asked for: more steps than this are never under way at once
 MAX_UNCLAIMED = 64
 #: of no message
@@ -164,6 +168,12 @@ class Channel:
                 raise WorkerDiedError(f"{self.who} has ended") from None
             undo.pop_all()
         self._woken = 0.0
+        #: frames for which the ring has had no room
+        self._unsent: deque[tuple[bytes, bool]] = deque()
+        #: sequences whose worker has not confirmed their start
+        self.starting: set[int] = set()
+        #: the errors of starts that came after `start` had returned, by sequence
+        self.refused: dict[int, AiciError] = {}
         self._messages: list[list[Any]] = []
         self._copies: dict[int, Copy] = {} if copies is None else copies
         #: steps whose answers are to be discarded
@@ -205,24 +215,25 @@ class Channel:
         return time.monotonic() - self._woken > SAMPLING_SECONDS
 
     def send(self, message: NamedTuple) -> None:
-        """Sends a message. Raises WorkerDiedError, or RuntimeTimeoutError if the worker does not read."""
+        """Sends a message without waiting. The rest of one for which there is no room is sent in later waits.
+
+        Raises RuntimeTimeoutError if the worker has long stopped reading.
+        """
         ring, data = self.segment.to_worker, encode(message)
-        if len(data) > ring.max_frame or not ring.try_write(data):
-            self._send_in_frames(data)
+        if self._unsent or len(data) > ring.max_frame or not ring.try_write(data):
+            self._unsent.extend(ring.frames(data))
+            self._send_rest()
         self._worker_bell.ring()
 
-    def _send_in_frames(self, data: bytes) -> None:
-        """Sends a message that is too long for one frame, or for the free space in the ring."""
-        ring = self.segment.to_worker
-        for payload, more in ring.frames(data):
-            silence = Silence(self.pid)
-            while not ring.try_write(payload, more):
-                self._worker_bell.ring()
-                self._check_alive()
-                if silence.longer_than(SEND_TIMEOUT):
-                    self.dead = True  # half a message may be in the ring
-                    raise RuntimeTimeoutError(f"{self.who} does not read its messages")
-                time.sleep(0.001)
+    def _send_rest(self) -> None:
+        """Writes frames that have had no room, as far as there is room now."""
+        ring, unsent = self.segment.to_worker, self._unsent
+        while unsent and ring.try_write(*unsent[0]):
+            unsent.popleft()
+        if len(unsent) * ring.max_frame > MAX_UNSENT and sum(len(data) for data, _ in unsent) > MAX_UNSENT:
+            self.dead = True
+            unsent.clear()
+            raise RuntimeTimeoutError(f"{self.who} does not read its messages")
 
     def expect(self, kind: int, number: int, timeout: float, *, look: float = 0.0) -> list[Any]:
         """Waits for the message of this kind whose second field is `number`; keeps other messages for later.
@@ -255,6 +266,10 @@ class Channel:
     def _await(self, patience: Patience, seconds: float) -> None:
         """Waits until the worker rings. Raises WorkerDiedError, or RuntimeTimeoutError without patience."""
         self._check_alive()
+        if self._unsent:
+            self._send_rest()
+            seconds = min(seconds, _ROOM_SECONDS)
+            self._worker_bell.ring()
         if self.segment.to_client.in_pieces:
             self._worker_bell.ring()  # there is room now for the rest of a long message
         rung = self.bell.wait(seconds)
@@ -308,6 +323,8 @@ class Channel:
             unasked += 1
             if message[OPERATION] == WOKEN:
                 self._awake.update(check_woken(message[WOKEN_SEQS]))
+            elif message[OPERATION] == STARTED:
+                self._note_start(message)
             else:
                 self._keep(message)
         raise ProtocolError(f"it has sent {MAX_UNASKED} messages that were not requested")
@@ -352,20 +369,37 @@ class Channel:
             for seq, variables in more:  # each value comes only once
                 self.discarded_variables.setdefault(seq, {}).update(read_variables(variables))
 
-    def start(self, message: Start) -> None:
-        """Starts a sequence. Raises the error that its controller ends with."""
+    def start(self, message: Start, within: float) -> None:
+        """Starts a sequence. Raises the error that its controller ends with.
+
+        Without `message.wait`, waits at most `within` seconds for the worker's answer, and not at all while
+        it owes the answer to another start. An error that comes later is the first result of the sequence.
+        """
         self.send(message)
-        try:
-            answer = self.expect(STARTED, message.seq, START_TIMEOUT, look=ANSWER_SECONDS)
-        except BaseException:  # the sequence may still start later
-            if not self.gone:
-                self.send(Free(FREE, [message.seq]))
-            raise
-        _, _, error, log, *_ = answer
-        if error is not None:
-            problem = worker_error_from_wire(error)
-            problem.detail.setdefault("log", str(log))
+        answer, seconds = None, math.inf if message.wait else 0.0 if self.starting else within
+        if seconds:
+            patience = Patience(self, START_TIMEOUT)
+            try:
+                answer = self.expect_within(STARTED, message.seq, patience, seconds, look=ANSWER_SECONDS)
+            except BaseException:  # the sequence may still start later
+                if not self.gone:
+                    self.send(Free(FREE, [message.seq]))
+                raise
+        if answer is None:
+            self.starting.add(message.seq)
+        elif (problem := _refusal(answer)) is not None:
             raise problem
+
+    def _note_start(self, message: list[Any]) -> None:
+        """Notes the answer to a start, if it is not freed. An answer comes before those to its steps."""
+        if message[SUBJECT] in self.starting:
+            self.starting.discard(message[SUBJECT])
+            if (problem := _refusal(message)) is not None:
+                self.refused[message[SUBJECT]] = problem
+
+    def problem_of(self, seq: int, wire: Any) -> AiciError:
+        """Returns the error with which a sequence has ended: that of its start, or the one in its result."""
+        return self.refused.pop(seq, None) or worker_error_from_wire(wire)
 
     def send_clone(self, seq: int, child: int) -> None:
         """Asks the worker to copy a sequence; `expect_clone` must follow."""
@@ -382,10 +416,10 @@ class Channel:
         within, look = (math.inf, ANSWER_SECONDS) if seconds is None else (seconds, 0.0)
         if (message := self.expect_within(CLONED, child, wait, within, look=look)) is None:
             return False
-        del self._copies[child]
+        parent = self._copies.pop(child).parent
         _, _, error, *_ = message
         if error is not None:
-            raise worker_error_from_wire(error)
+            raise self.refused.get(parent) or worker_error_from_wire(error)
         return True
 
     def death(self) -> WorkerDiedError:
@@ -404,3 +438,13 @@ class Channel:
         self.bell.close()
         self._worker_bell.close()
         self.peer.close()
+
+
+def _refusal(answer: list[Any]) -> AiciError | None:
+    """Returns the error in the answer to a start, with the controller's output; None if it has started."""
+    _, _, error, log, *_ = answer
+    if error is None:
+        return None
+    problem = worker_error_from_wire(error)
+    problem.detail.setdefault("log", str(log))
+    return problem

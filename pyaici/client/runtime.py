@@ -5,8 +5,10 @@ from __future__ import annotations
 import builtins
 import contextlib
 import itertools
+import math
 import os
 import secrets
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -31,10 +33,10 @@ from pyaici.bundled import DESCRIPTIONS, bundled_controllers, check_tag, unknown
 from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
 from pyaici.client.calls import Answerer
 from pyaici.client.capabilities import ALL, Capabilities
-from pyaici.client.control import Control, Placement, WorkerAddress, list_modules, list_page
+from pyaici.client.control import Control, Placement, list_modules, list_page
 from pyaici.client.daemon import Daemon
 from pyaici.client.sequences import SEQ, Alarm, Links, Sequences, WorkerLink
-from pyaici.client.step import Step, StepPart
+from pyaici.client.step import LATE_SECONDS, Step, StepPart
 
 if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
@@ -242,6 +244,7 @@ class Runtime(Closing):
         capabilities: Capabilities = ALL,
         seed: int | None = None,
         wait: bool = True,
+        within: float = LATE_SECONDS,
         owner: str | None = None,
         placement: Placement | None = None,
         calls: str = "",
@@ -250,24 +253,26 @@ class Runtime(Closing):
 
         `arg`: a text or bytes; a dict or list is passed as JSON.
 
-        Returns after `init_prompt`. Without `wait`, returns at once: the sequence is late until `init_prompt`
-        has ended, and an error of `init_prompt` is its first result. Raises UnknownModuleError, ArgumentError
-        (the controller refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
+        Returns after `init_prompt`. Without `wait`, returns once the worker has made the sequence, or after
+        `within` seconds: it is late until `init_prompt` has ended, and an error is its first result. Raises
+        UnknownModuleError, ArgumentError (the controller refused `arg`; its log is in `detail["log"]`) and
+        every other ControllerError.
 
-        `placement`: the result of `place` for the same controller, which makes this call fast. Raises
-        TemplateGoneError if the sequence must be placed again; without `placement` this method does that.
+        `placement`: the result of `place` for the same controller, so that this call does not wait for
+        aicirt. Raises TemplateGoneError or WorkerDiedError if the sequence must be placed again; without
+        `placement` this method does that for the former. What comes after `within` is the first result, too.
         `calls`: the token of the offer to answer the controller's calls (`pyaici.client.calls`).
         """
         tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
         where = placement or self.place(module, arg, capabilities=capabilities, owner=owner, calls=calls)
         try:
-            link, seq = self._start(where, tokens, capabilities, seed, wait, owner, calls)
+            link, seq = self._start(where, tokens, capabilities, seed, wait, within, calls)
         except TemplateGoneError:
             if placement is not None:
                 raise
             where = self.place(module, arg, capabilities=capabilities, owner=owner, gone=where, calls=calls)
-            link, seq = self._start(where, tokens, capabilities, seed, wait, owner, calls)
+            link, seq = self._start(where, tokens, capabilities, seed, wait, within, calls)
         self._live.start(
             seq, link, has_pre=where.has_pre, has_post=where.has_post, repeatable=where.repeatable
         )
@@ -295,7 +300,8 @@ class Runtime(Closing):
         if gone is not None:
             call["gone"] = gone.to_wire()
         placement = Placement.from_wire(self._call("instantiate", module, **call))
-        self._attach(placement.address, owner)  # here, since a new worker on a busy machine takes seconds
+        # here, since a new worker on a busy machine takes seconds
+        self._links.attach(placement.address, *self._require_vocabulary(), owner)
         return placement
 
     def _template(self, arg: Argument, capabilities: Capabilities, owner: str | None) -> dict[str, Any]:
@@ -315,13 +321,14 @@ class Runtime(Closing):
         capabilities: Capabilities,
         seed: int,
         wait: bool,
-        owner: str | None,
+        within: float,
         calls: str,
     ) -> tuple[WorkerLink, int]:
         self._links.let_go()
-        link = self._attach(placement.address, owner)
+        link = self._links.find(placement.address)
         seq = self._live.fresh_number()
-        link.start(Start(START, seq, placement.template, prompt, capabilities.to_wire(), seed, wait, calls))
+        message = Start(START, seq, placement.template, prompt, capabilities.to_wire(), seed, wait, calls)
+        link.start(message, within)
         return link, seq
 
     @cached_property
@@ -418,10 +425,10 @@ class Runtime(Closing):
         self._live.inherit(copy.parent, [child])
         return True
 
-    def clone_each(self, seqs: Collection[int]) -> dict[int, int]:
+    def clone_each(self, seqs: Collection[int], seconds: float = math.inf) -> dict[int, int]:
         """Copies several sequences with a single wait; returns the copies' numbers by the sequences'.
 
-        Leaves out sequences that could not be copied, for any reason.
+        Leaves out sequences that could not be copied, for any reason, or take longer than `seconds`.
         """
         self._live.check_open()
         sent: dict[int, int] = {}
@@ -429,10 +436,13 @@ class Runtime(Closing):
             with contextlib.suppress(UnknownSequenceError, RuntimeFailure):
                 sent[seq] = self.begin_clone(seq)
         copies: dict[int, int] = {}
+        end = time.monotonic() + seconds
         for seq, child in sent.items():
             with contextlib.suppress(AiciError):
-                self.cloned(child, None)
-                copies[seq] = child
+                if self.cloned(child, None if end == math.inf else max(0.0, end - time.monotonic())):
+                    copies[seq] = child
+                else:
+                    self.free([child])
         return copies
 
     def free(self, seqs: Iterable[int]) -> None:
@@ -499,9 +509,6 @@ class Runtime(Closing):
 
     def _in_step(self, seq: int) -> bool:
         return any(step.holds(seq) for step in self._posted)
-
-    def _attach(self, address: WorkerAddress, owner: str | None = None) -> WorkerLink:
-        return self._links.attach(address, *self._require_vocabulary(), owner)
 
     def _close_links(self, why: str) -> None:
         for step in list(self._posted):

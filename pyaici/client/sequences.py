@@ -17,7 +17,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
-from aicirt.contract.errors import ClosedError, RuntimeFailure, UnknownSequenceError, counted
+from aicirt.contract.errors import (
+    ClosedError,
+    RuntimeFailure,
+    UnknownSequenceError,
+    WorkerDiedError,
+    counted,
+)
 from aicirt.contract.messages import FREE, LINK_NUMBERS, Free, StepInput
 from aicirt.ipc.segment import Layout
 from aicirt.system.files import Descriptor
@@ -145,6 +151,8 @@ class WorkerLink(Channel):
     def forget(self, seq: int) -> None:
         """Drops the state of a sequence that has ended, and releases its row."""
         self.held.pop(seq, None)
+        self.starting.discard(seq)
+        self.refused.pop(seq, None)
         self.calls.forget(seq)
         self.rows.forget(seq)
 
@@ -224,7 +232,7 @@ class Sequences(dict[int, WorkerLink]):
             if not channel.dead:
                 try:
                     channel.send(Free(FREE, numbers))
-                except RuntimeFailure:  # the worker has ended, or does not read: later calls report it
+                except RuntimeFailure:  # the worker does not read: later calls report it
                     continue
 
     def close(self) -> None:
@@ -306,7 +314,7 @@ class Links:
     def attach(
         self, address: WorkerAddress, vocabulary: int, vocab_size: int, owner: str | None = None
     ) -> WorkerLink:
-        """Returns the link to a worker, which is made at the first use: it waits for the worker.
+        """Returns the link to a worker, which is made at the first use and then waits for the worker.
 
         `owner`: the sequence's owner, if it is not the connection's. Raises WorkerDiedError, SpaceError if
         memory is short, and the worker's error if it refuses the link.
@@ -316,6 +324,13 @@ class Links:
             return found
         with self._attaching:
             return self._links.get(key) or self._attach(key, address, vocabulary, vocab_size, owner)
+
+    def find(self, address: WorkerAddress) -> WorkerLink:
+        """Returns the link that `attach` has made to a worker. Raises WorkerDiedError if it was let go."""
+        link = self._links.get((address.worker, address.generation))
+        if link is None:
+            raise WorkerDiedError(f"worker {address.worker} (pid {address.pid}) has ended")
+        return link
 
     def _attach(
         self,

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, Verb
-from aicirt.contract.errors import ProtocolError, RuntimeFailure, worker_error_from_wire
+from aicirt.contract.errors import ProtocolError, RuntimeFailure
 from aicirt.contract.messages import (
     DUE,
     FREE,
@@ -271,7 +271,7 @@ class Step:
         """
         link, live = part.link, self._live
         _, _, entries, logs, *more = answer
-        mid, sample, vocab_size = result.mid, link.rows.sample, link.segment.layout.vocab_size
+        mid, sample = result.mid, link.rows.sample
         link.outstanding = None
         ours = set(map(_SEQ, part.inputs))
         if pre:
@@ -279,7 +279,7 @@ class Step:
         for entry in entries:
             seq = entry[RESULT_SEQ]
             if seq in ours and seq in live:
-                mid[seq] = sample(entry) if entry[RESULT_VERB] == _SAMPLE else self._result(entry, vocab_size)
+                mid[seq] = sample(entry) if entry[RESULT_VERB] == _SAMPLE else self._result(link, entry)
                 if link.held:
                     link.held.pop(seq, None)  # it was in that step after all, as a fork's child
             else:  # freed while the step was under way
@@ -352,7 +352,7 @@ class Step:
             self._live.inherit(seq, children)
             return PreResult(Verb.FORK, children=children)
         if verb == Verb.ERROR:
-            error = worker_error_from_wire(payload)
+            error = link.problem_of(seq, payload)
             self._live.ended(seq)
             return PreResult(Verb.ERROR, error=error)
         if verb not in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND):
@@ -361,11 +361,11 @@ class Step:
             self._live.ended(seq)
         return PreResult(Verb(verb), waits=verb == Verb.SUSPEND and bool(payload))
 
-    def _result(self, entry: list[Any], vocab_size: int) -> MidResult:
+    def _result(self, link: WorkerLink, entry: list[Any]) -> MidResult:
         seq, verb, *fields = entry
         if verb == Verb.SPLICE:
             backtrack, ff_tokens, *_ = fields
-            tokens = check_splice(backtrack, ff_tokens, vocab_size)
+            tokens = check_splice(backtrack, ff_tokens, link.segment.layout.vocab_size)
             return MidResult(Verb.SPLICE, backtrack=backtrack, ff_tokens=tokens)
         if verb == Verb.LATE:
             return MidResult(Verb.LATE)
@@ -374,6 +374,6 @@ class Step:
         error = None
         if verb == Verb.ERROR:
             problem, *_ = fields
-            error = worker_error_from_wire(problem)
+            error = link.problem_of(seq, problem)
         self._live.ended(seq)
         return MidResult(Verb(verb), error=error)

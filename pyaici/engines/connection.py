@@ -120,15 +120,18 @@ class Connection:
         #: failed sessions that the engine's thread may still use
         self._failed: list[VocabularyRuntime] = []
 
-    def prepare(self, call: Call, capabilities: Capabilities) -> Future[Prepared]:
+    def prepare(
+        self, call: Call, capabilities: Capabilities, gone: Placement | None = None
+    ) -> Future[Prepared]:
         """Prepares the controller for its argument in a thread. On failure the future has an AiciError.
 
-        The thread also chooses where the sequence starts: the engine must not wait for aicirt.
+        The thread also chooses where the sequence starts: the engine must not wait for aicirt. `gone`: see
+        `Runtime.place`.
         """
         session = self._session
         ready = session is not None and not session.lost and (call, capabilities) in session.ready
         threads = self._quick_threads if ready else self._threads
-        future = threads.submit(call.owner, partial(self._prepare, call, capabilities))
+        future = threads.submit(call.owner, partial(self._prepare, call, capabilities, gone))
         if ready:
             wait([future], timeout=self._PLACE_SECONDS)
         return future
@@ -156,10 +159,10 @@ class Connection:
             if session is not None:
                 self.lose(session)
 
-    def _prepare(self, call: Call, capabilities: Capabilities) -> Prepared:
+    def _prepare(self, call: Call, capabilities: Capabilities, gone: Placement | None) -> Prepared:
         session = self._live()
         try:
-            prepared = self._prepared(session, call, capabilities)
+            prepared = self._prepared(session, call, capabilities, gone)
             if call.controller in DESCRIPTIONS:  # a tag may point to another module later
                 if len(session.ready) >= self._MAX_READY:
                     session.ready.clear()
@@ -199,9 +202,12 @@ class Connection:
             return self._session
 
     @staticmethod
-    def _prepared(session: VocabularyRuntime, call: Call, capabilities: Capabilities) -> Prepared:
-        runtime = session.runtime
-        placement = runtime.place(call.controller, call.arg, capabilities=capabilities, owner=call.owner)
+    def _prepared(
+        session: VocabularyRuntime, call: Call, capabilities: Capabilities, gone: Placement | None = None
+    ) -> Prepared:
+        placement = session.runtime.place(
+            call.controller, call.arg, capabilities=capabilities, owner=call.owner, gone=gone
+        )
         return Prepared(session, call.controller, capabilities, placement)
 
 

@@ -268,6 +268,7 @@ class Pair:
             self._templates[key] = self.local.template(program, argument)
         has = program.has
         address = WorkerAddress(0, 0, os.getpid(), self._bell)
+        self.runtime._links.attach(address, *self.runtime._require_vocabulary())
         return Placement(address, self._templates[key].number, has[Export.PRE], has[Export.POST], False)
 
     def start(self, name: str, argument: str = "") -> int:

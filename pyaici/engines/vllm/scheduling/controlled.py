@@ -35,8 +35,10 @@ log = logging.getLogger("vllm.aici")
 
 #: number of passes without drafts after an answer that is late, or that needs numbers about a sampled token
 PAUSE = 8
-#: The most steps in a row in which a controller may give no token because it is late or splices nothing.
+#: The most steps in a row in which a controller may splice nothing.
 MAX_IDLE = 1000
+#: the number of steps in a row after which a late controller's request is scheduled no more until it answers
+MAX_LATE = 3
 #: the rows of a pass whose token is discarded, which must not advance a seeded generator
 DISCARDED = [rows.Row(temperature=0.0)]
 
@@ -71,6 +73,8 @@ class Outcome:
     hold_append: bool = False
     #: the request skips steps until its controller resumes it
     suspend: bool = False
+    #: it skips steps because the controller is late, or has to be placed again
+    late: bool = False
     #: the engine must compute the last token's logits again
     moves: bool = False
     #: the model has finished its thinking, and the controller begins
@@ -140,6 +144,10 @@ class Controlled:
     stops: Collection[int]
     session: VocabularyRuntime | None = None
     control: int | None = None
+    #: the controller has given an answer
+    begun: bool = False
+    #: the controller could not start where it was placed, and has been placed again
+    moved: bool = False
     #: the model thinks; the controller begins after that
     thinking: bool = False
     #: the report that `ControllerDriver.post` sends next
@@ -193,6 +201,7 @@ class Controlled:
             stops=self.stops,
             session=self.session,
             control=control,
+            begun=True,
             repeatable=self.repeatable,
             has_post=self.has_post,
             taken_back=self.taken_back,
@@ -362,8 +371,9 @@ class Controlled:
             return Outcome(keep=0, suspend=True)
         if verb == Verb.LATE:
             self.idle += 1
-            if self.idle <= MAX_IDLE:
-                return Outcome(keep=0, moves=True)
+            if self.control is None or self.idle > MAX_LATE:
+                return Outcome(keep=0, suspend=True, late=True)
+            return Outcome(keep=0, moves=True)
         if verb == Verb.STOP:
             return Outcome(keep=0, ending=Ending.STOP)
         if self.error is None:

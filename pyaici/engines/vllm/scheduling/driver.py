@@ -17,7 +17,6 @@ from pyaici.client.results import MidResult
 from pyaici.engines.vllm.scheduling.controlled import PAUSE, Controlled, Guess, Outcome, allows
 
 if TYPE_CHECKING:
-    from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
     from pyaici.engines.connection import Connection, VocabularyRuntime
@@ -82,18 +81,29 @@ class ControllerDriver:
             wait(preparing, timeout=_WAY_SECONDS, return_when=FIRST_COMPLETED)
 
     def start_controller(self, controlled: Controlled, prompt: Sequence[int], seed: int | None) -> None:
-        """Starts a request whose controller is prepared; `post` then asks for the first token."""
+        """Starts a request whose controller is prepared; `post` then asks for the first token.
+
+        Does not wait for the worker. An error of the start comes as the first answer, and if the controller
+        has to be placed again, its request has no `control` until it has been started again.
+        """
         prepared = controlled.prepared.result()
         controlled.session = prepared.session
         try:
             if prepared.session.lost:
                 raise RuntimeFailure("the runtime has ended")
-            try:
-                control = self._instantiate(controlled, prompt, seed, prepared.placement)
-            except (TemplateGoneError, WorkerDiedError):  # since the controller was prepared
-                control = self._instantiate(controlled, prompt, seed, None)
+            control = prepared.session.runtime.instantiate(
+                prepared.module,
+                controlled.call.arg,
+                prompt,
+                capabilities=prepared.capabilities,
+                seed=seed,
+                wait=False,
+                within=0.0,
+                owner=controlled.call.owner,
+                placement=prepared.placement,
+            )
         except AiciError as error:
-            controlled.fail(error)
+            self._fail_start(controlled, error)
             return
         controlled.control = control
         controlled.repeatable = prepared.session.runtime.is_repeatable(control)
@@ -111,21 +121,21 @@ class ControllerDriver:
             return
         self._copying.append(controlled)
 
-    @staticmethod
-    def _instantiate(
-        controlled: Controlled, prompt: Sequence[int], seed: int | None, placement: Placement | None
-    ) -> int:
+    def _fail_start(self, controlled: Controlled, error: AiciError) -> None:
+        """Fails a request, or has its controller placed once more if it cannot start where it was placed."""
+        gone = isinstance(error, TemplateGoneError)
+        if controlled.begun or controlled.moved or not (gone or isinstance(error, WorkerDiedError)):
+            controlled.fail(error)
+            return
+        if controlled.control is not None:
+            del self._by_control[controlled.control]
+            controlled.control = None
+        controlled.moved, controlled.copying = True, []
         prepared = controlled.prepared.result()
-        return prepared.session.runtime.instantiate(
-            prepared.module,
-            controlled.call.arg,
-            prompt,
-            capabilities=prepared.capabilities,
-            seed=seed,
-            wait=False,
-            owner=controlled.call.owner,
-            placement=placement,
+        controlled.prepared = self._connection.prepare(
+            controlled.call, prepared.capabilities, prepared.placement if gone else None
         )
+        controlled.answer = MidResult(Verb.LATE)
 
     def tell(self, controlled: Controlled, tokens: Sequence[int], backtrack: int, *, sampled: bool) -> None:
         """Sets the report of what happened to a request; `post` sends it."""
@@ -133,6 +143,16 @@ class ControllerDriver:
             controlled.report = controlled.measured.report(
                 controlled.control, tokens, backtrack, sampled=sampled
             )
+
+    def ask_late(self) -> None:
+        """Asks late controllers again whose requests have had no pass, or one that does not count.
+
+        Call it between two steps: a client must ask in each step until it has the answer.
+        """
+        for controlled in () if self._steps else self._by_control.values():
+            if controlled.report is None and controlled.answer is not None:
+                if controlled.answer.verb == Verb.LATE and controlled.control is not None:
+                    controlled.report = StepInput(controlled.control)
 
     def post(self) -> None:
         """Sends the pending reports. The controllers then work on their answers."""
@@ -161,12 +181,12 @@ class ControllerDriver:
         steps, self._steps = self._steps, []
         for session, step in steps:
             try:
-                for control, verdict in step.wait_pre().items():
+                for control, verdict in step.wait_pre(patient=False).items():
                     if verdict.verb == Verb.FORK:
                         self._fork(session, control, verdict.children)
                     else:
                         self._record_answer(control, MidResult(verdict.verb, error=verdict.error))
-                result = step.wait()
+                result = step.wait(patient=False)
             except AiciError as error:
                 step.abandon()
                 self._fail(session, error)
@@ -194,8 +214,13 @@ class ControllerDriver:
                 try:
                     if not session.runtime.cloned(controlled.copying[0], max(0.0, end - time.monotonic())):
                         break
+                    controlled.begun = True
                     self._by_control[controlled.copying[0]] = child
                     child.report = StepInput(controlled.copying[0])
+                except (TemplateGoneError, WorkerDiedError) as error:
+                    session.runtime.free([control])
+                    self._fail_start(controlled, error)
+                    break
                 except AiciError as error:
                     child.control = None
                     child.fail(error)
@@ -204,7 +229,7 @@ class ControllerDriver:
             if controlled.copying:
                 self._copying.append(controlled)
                 controlled.answer = MidResult(Verb.LATE)
-            else:
+            elif controlled.control is not None:
                 controlled.report = StepInput(control)
         self.post()
 
@@ -274,7 +299,7 @@ class ControllerDriver:
                 if controlled.events is None:
                     step.abandon()
                 else:
-                    result = step.wait()
+                    result = step.wait(patient=False)
                     controlled.print(result.logs.get(control, ""))
                     controlled.tell_variables(result.variables.get(control, {}))
             runtime.free([control])
@@ -314,8 +339,9 @@ class ControllerDriver:
         if controlled is None:
             return
         if answer.verb == Verb.ERROR and answer.error is not None:
-            controlled.fail(answer.error)
+            self._fail_start(controlled, answer.error)
         else:
+            controlled.begun = controlled.begun or answer.verb != Verb.LATE
             controlled.answer = answer
 
     def _fail(self, session: VocabularyRuntime, error: AiciError) -> None:
@@ -372,10 +398,10 @@ class Drafts:
 
         Returns the requests whose copies have answered, with their drafts.
         """
-        copies = runtime.clone_each([one.last_control for one, _, _ in asked])
+        copies = runtime.clone_each([one.last_control for one, _, _ in asked], SECONDS)
         going = {copies[one.last_control]: each for each in asked if (one := each[0]).last_control in copies}
         inputs = [StepInput(copy, reported, 0, _samples(one)) for copy, (one, _, reported) in going.items()]
-        result = runtime.begin_step(inputs).wait()
+        result = runtime.begin_step(inputs).wait(patient=False)
         answered = []
         for copy, (one, drafts, _) in going.items():
             answer = result.mid.get(copy)

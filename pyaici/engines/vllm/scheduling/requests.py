@@ -16,6 +16,7 @@ from vllm.v1.request import RequestStatus
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ArgumentError, ResultError
+from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
 from pyaici.engines.connection import Connection
@@ -175,7 +176,7 @@ class ControlledRequests:
             if controlled.thinking and not request.num_output_tokens:
                 controlled.thinking = thinks(self._scheduler.structured_output_manager, request)
             if controlled.control is None and controlled.error is None and not controlled.thinking:
-                driver.start_controller(controlled, request._all_token_ids, request.sampling_params.seed)
+                self._start(driver, request, controlled)
                 started = True
         if started:
             driver.post()
@@ -183,6 +184,15 @@ class ControlledRequests:
             for request_id, controlled in driver.requests.items():
                 if not controlled.follows:  # otherwise vLLM would schedule drafts that are not known yet
                     self._scheduler.requests[request_id].spec_token_ids = []
+
+    @staticmethod
+    def _start(driver: ControllerDriver, request: Any, controlled: Controlled) -> None:
+        """Starts the controller of a request, which then waits for it."""
+        if not controlled.prepared.done():  # it is being placed again
+            controlled.answer = MidResult(Verb.LATE)
+            return
+        driver.start_controller(controlled, request._all_token_ids, request.sampling_params.seed)
+        controlled.prompt_length = request.num_prompt_tokens  # forks also get the thinking
 
     def follow_drafts(self, output: Any) -> None:
         """Asks the controllers about the drafts of a pass. Those not allowed or not followed become padding.
@@ -344,6 +354,7 @@ class ControlledRequests:
                         log.exception("request %s has failed", request.request_id)
                         self._end_request(request, RequestStatus.FINISHED_ERROR, repr(error), outputs)
             self._ask_suspended(self.driver, outputs)
+            self.driver.ask_late()
             self.driver.post()
             if self.suspended and nothing_ran:
                 self.collect_answers()  # there is no pass that the controllers could work beside
@@ -373,14 +384,15 @@ class ControlledRequests:
         if outcome.begins:
             if outcome.moves:
                 move(self._scheduler, request, 0, ())
-            driver.start_controller(controlled, request._all_token_ids, request.sampling_params.seed)
-            controlled.prompt_length = request.num_prompt_tokens  # forks also get the thinking
+            self._start(driver, request, controlled)
             return
         if outcome.ending:  # needs an output of its own, see `keep_back`
             self._end_request(request, *END[outcome.ending], outputs)
             return
         if outcome.suspend:
             self._suspend(request, controlled)
+            if controlled.events is not None and not outcome.late:
+                controlled.events.add("suspended")
         if not outcome.moves:
             driver.tell(controlled, news, 0, sampled=len(news) == 1 and not outcome.forced[-1])
             return
@@ -424,13 +436,17 @@ class ControlledRequests:
         if suspend(self._scheduler, request, keep=controlled.call.keep > 0):
             self._kept.keep_for(request, controlled.call.keep)
         self.suspended[request.request_id] = controlled
-        if controlled.events is not None:
-            controlled.events.add("suspended")
 
     def _ask_suspended(self, driver: ControllerDriver, outputs: Any) -> None:
         """Asks the controllers of suspended requests again in each step, and applies their answers."""
         for controlled in list(self.suspended.values()):
             request = self._scheduler.requests[controlled.request_id]
+            if controlled.control is None:  # it is being placed again
+                if controlled.failure is not None:
+                    self._end_request(request, RequestStatus.FINISHED_ERROR, None, outputs)
+                elif controlled.prepared.done():
+                    del self.suspended[controlled.request_id]
+                continue
             answer = controlled.answer
             if answer is None:
                 continue

@@ -1,0 +1,104 @@
+"""Starts that a client does not wait for: a worker that hangs delays nobody, and errors are results."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import ControllerFailed, RuntimeTimeoutError, TemplateGoneError, WorkerDiedError
+from aicirt.contract.messages import StepInput
+from lab.system.waiting import PATIENCE
+from pyaici.client import channel
+from pyaici.client.control import Placement
+from pyaici.client.runtime import Runtime
+
+from .conftest import Player, also_real, guest_runtime, real
+
+
+@contextmanager
+def stopped(runtime: Runtime) -> Iterator[int]:
+    """Stops the only worker of a runtime; yields its process id."""
+    (worker,) = (each["pid"] for each in runtime.health()["workers"])
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield worker
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
+def post(runtime: Runtime, where: Placement, size: int = 3, within: float = 0.0) -> int:
+    """Starts a sequence with a prompt of this size, and does not wait until it has started."""
+    return runtime.instantiate("guest", "", [1] * size, seed=7, wait=False, within=within, placement=where)
+
+
+@real
+def test_a_stopped_worker_does_not_delay_starts(
+    world: None, guest_wasm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a full ring: all prompts together are three times as long as it is."""
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.1)
+    with guest_runtime(guest_wasm, silence_seconds=600) as runtime:
+        where, player = runtime.place("guest", "ok"), Player(runtime)
+        with stopped(runtime) as worker:
+            seqs = [post(runtime, where, 50_000, within=PATIENCE * index) for index in range(8)]
+            step = runtime.begin_step([StepInput(seq) for seq in seqs])
+            verdicts = step.wait_pre(patient=False)  # the guest has a pre_process
+            assert {verdicts[seq].verb for seq in seqs} == {Verb.SUSPEND} and not step.wait(patient=False).mid
+            runtime.free(seqs[:1])
+            assert Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        answers = player.step(*seqs[1:]).mid
+        assert {answers[seq].verb for seq in seqs[1:]} == {Verb.SAMPLE}
+
+
+@also_real
+@pytest.mark.parametrize("copies", [0, 2])
+def test_an_error_of_a_start_is_the_first_result(player: Player, copies: int) -> None:
+    runtime = player.runtime
+    good, where = player.start("ok"), runtime.place("guest", "ok")
+    bad = post(runtime, replace(where, template=where.template + 1000))
+    copied = [runtime.begin_clone(bad) for _ in range(copies)]
+    for child in copied:
+        with pytest.raises(TemplateGoneError):
+            runtime.cloned(child, None)
+    result = player.step(good, bad).mid
+    assert isinstance(result[bad].error, TemplateGoneError) and result[good].verb == Verb.SAMPLE
+    assert not runtime.is_live(bad)
+
+
+@also_real
+def test_an_error_that_comes_in_time_is_raised(player: Player) -> None:
+    where = player.runtime.place("guest", "ok")
+    with pytest.raises(TemplateGoneError):
+        post(player.runtime, replace(where, template=where.template + 1000), within=PATIENCE)
+    refused = player.runtime.place("guest", "prompt_refuse")
+    seq = post(player.runtime, refused)
+    assert isinstance(player.mid(seq).error, ControllerFailed)
+
+
+@real
+def test_the_death_of_a_worker_is_the_first_result(world: None, guest_wasm: Path) -> None:
+    with guest_runtime(guest_wasm) as runtime:
+        where = runtime.place("guest", "ok")
+        with stopped(runtime) as worker:
+            seq = post(runtime, where)
+            os.kill(worker, signal.SIGKILL)
+        assert isinstance(Player(runtime).mid(seq).error, WorkerDiedError)
+
+
+@real
+def test_a_worker_that_never_reads_is_given_up(
+    world: None, guest_wasm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "MAX_UNSENT", 1 << 20)
+    with guest_runtime(guest_wasm, silence_seconds=600) as runtime:
+        where = runtime.place("guest", "ok")
+        with stopped(runtime), pytest.raises(RuntimeTimeoutError, match="does not read its messages"):
+            for _ in range(100):
+                post(runtime, where, 20_000)

@@ -1,0 +1,144 @@
+"""Requests whose controllers start slowly, or elsewhere than where they were placed: others go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.system.waiting import wait_until
+from pyaici.client import step
+from pyaici.client.runtime import Runtime
+from pyaici.engines.vllm.scheduling import controlled
+from pyaici.toolchain import build_controller
+from tests.pyaici.engines.vllm.configurations import thorough
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, driver_of, parameters, texts
+
+GUEST = Path(__file__).parents[3] / "guests" / "guest.c"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("configuration", ["changing-daemon", *thorough("sync-changing-daemon")]),
+]
+
+
+def state_of(pid: int) -> str:
+    """Returns the state of a process, such as "T" while it is stopped."""
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def add_prepared(llm: Any, name: str, arg: str) -> None:
+    """Adds a request with a controller that is prepared, but has not started."""
+    requests = driver_of(llm).requests
+    known = {*requests}
+    llm.llm_engine.add_request(name, FRANCE, parameters("regex", arg))
+    (added,) = {*requests} - known
+    wait_until(requests[added].prepared.done)
+
+
+def run_until(llm: Any, name: str) -> dict[str, Any]:
+    """Runs steps until a request has ended. Returns the last output of each request that has any."""
+    found: dict[str, Any] = {}
+    while name not in found or found[name].finish_reason is None:
+        for output in llm.llm_engine.step():
+            found[output.request_id] = output.outputs[0]
+    return found
+
+
+def test_a_worker_that_is_stopped_during_a_start_delays_only_its_request(
+    llm: Any, change_daemon: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request waits for longer than a controller may be late, and others end while it does."""
+    monkeypatch.setattr(controlled, "MAX_IDLE", 10)
+    runtime = change_daemon(limits={"silence_seconds": 600})
+    free, year = texts(llm, [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", YEAR))])
+    (worker,) = (each["pid"] for each in runtime.health()["workers"])
+    for behind in (0, 1):
+        add_prepared(llm, f"stopped {behind}", YEAR)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        llm.llm_engine.add_request("free", FRANCE, parameters(max_tokens=30))
+        found = run_until(llm, "free")
+        assert found["free"].text == free and list(found) == ["free"]
+        assert state_of(worker) == "T"
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    while llm.llm_engine.has_unfinished_requests():
+        for output in llm.llm_engine.step():
+            found[output.request_id] = output.outputs[0]
+    assert [found[f"stopped {behind}"].text for behind in (0, 1)] == [year, year]
+
+
+def test_texts_do_not_depend_on_a_worker_that_is_stopped_again_and_again(
+    llm: Any, change_daemon: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may be late several times in a row, and no answer that comes after that is lost."""
+    monkeypatch.setattr(step, "LATE_SECONDS", 0.0)
+    runtime = change_daemon(limits={"silence_seconds": 600})
+    forced = " one two (three four five |six )(seven eight nine )*(ten )?eleven\\."
+    asked = [parameters("regex", arg, max_tokens=60) for arg in (YEAR, forced, "( [a-z]+)+", forced * 2)]
+    alone = texts(llm, [(FRANCE, each) for each in asked])
+    (worker,) = (each["pid"] for each in runtime.health()["workers"])
+    for number, each in enumerate(asked):
+        llm.llm_engine.add_request(str(number), FRANCE, each)
+    found: dict[str, Any] = {}
+    steps = 0
+    while llm.llm_engine.has_unfinished_requests():
+        steps += 1
+        os.kill(worker, signal.SIGSTOP if steps % 8 == 0 else signal.SIGCONT)
+        for output in llm.llm_engine.step():
+            found[output.request_id] = output.outputs[0]
+    assert [found[str(number)].text for number in range(len(asked))] == alone
+
+
+@pytest.mark.parametrize("how", ["evicted", "killed"])
+def test_a_controller_is_placed_again_beside_the_engine(
+    llm: Any, change_daemon: Callable[..., Runtime], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = change_daemon(limits={"max_templates": 1})
+    free, year = texts(llm, [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", YEAR))])
+    held, placing = threading.Event(), []
+    add_prepared(llm, "moved", YEAR)
+    engine = driver_of(llm)._connection._session.runtime
+    place = engine.place
+
+    def place_later(*args: Any, **options: Any) -> Any:
+        placing.append(threading.current_thread())
+        held.wait()
+        return place(*args, **options)
+
+    monkeypatch.setattr(engine, "place", place_later)
+    if how == "evicted":
+        place("regex", "another", capabilities=driver_of(llm)._capabilities)
+    else:
+        (worker,) = (each["pid"] for each in runtime.health()["workers"])
+        os.kill(worker, signal.SIGKILL)
+    llm.llm_engine.add_request("free", FRANCE, parameters(max_tokens=30))
+    found = run_until(llm, "free")
+    assert found["free"].text == free and list(found) == ["free"]
+    assert placing and threading.main_thread() not in placing
+    held.set()
+    assert run_until(llm, "moved")["moved"].text == year
+
+
+def test_an_error_of_init_prompt_ends_its_request(
+    llm: Any, change_daemon: Callable[..., Runtime], tmp_path: Path
+) -> None:
+    runtime = change_daemon()
+    runtime.tag(runtime.upload(build_controller(GUEST, tmp_path / "guest.wasm").path).id, "guest")
+    refused = parameters("guest", "prompt_refuse")
+    found = {}
+    for name, settings in (("refused", refused), ("free", parameters(max_tokens=5))):
+        llm.llm_engine.add_request(name, FRANCE, settings)
+    while llm.llm_engine.has_unfinished_requests():
+        for output in llm.llm_engine.step():
+            found[output.request_id] = output.outputs[0]
+    assert found["refused"].finish_reason == "error", found["refused"]
+    assert "aici_init_prompt returned" in str(found["refused"].stop_reason)
+    assert len(found["free"].token_ids) == 5
