@@ -23,6 +23,7 @@ from aicirt.modules.ownership import Ownership
 from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MAX_DESCRIPTION, Limits
 from aicirt.system.child import Start
 from aicirt.system.files import (
+    cache_folder,
     is_private_file,
     let_read,
     move_whole,
@@ -45,9 +46,7 @@ def default_directory() -> Path:
     """
     if folder := os.environ.get("AICI_STORE"):
         return Path(folder)
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # the specification requires that relative paths are ignored
-    return (base if base.is_absolute() else Path.home() / ".cache") / "aici" / "store"
+    return cache_folder() / "store"
 
 
 #: called with an owner and the bytes held while waiting; returns a context manager that waits for the owner's

@@ -17,6 +17,13 @@ from typing import Self
 from aicirt.contract.errors import RuntimeFailure
 
 
+def cache_folder() -> Path:
+    """Returns ``$XDG_CACHE_HOME/aici``, by default ``~/.cache/aici``."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # the specification requires that relative paths are ignored
+    return (base if base.is_absolute() else Path.home() / ".cache") / "aici"
+
+
 class Closing(ABC):
     """Something that is closed at the end of a `with` block."""
 

@@ -1,16 +1,20 @@
 """Compares a vLLM with the names that AICI relies on (`names`), by its source or by import.
 
-The plugin compares the source at every start: it takes up to a second of the processor, and imports
-nothing that the process would not import anyway.
+The plugin compares the source at every start, without importing anything that the process would not import
+anyway. That takes most of a second of the processor, so it keeps the result in the user's cache until a file
+changes.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
+import json
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +23,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
+from aicirt.system.files import cache_folder, write_whole
 from pyaici.engines.vllm.names import NAMES, VERSIONS
 
 #: the most differences that the plugin shows
@@ -71,13 +76,43 @@ def installed_problem() -> str | None:
     problem = version_problem(vllm.__version__)
     if problem is not None:
         return problem
-    lines = differences(Sources(Path(vllm.__file__).parent).find)
+    lines = installed_differences(Path(vllm.__file__).parent, vllm.__version__)
     if not lines:
         return None
     shown = lines[:_MAX_SHOWN]
     if len(lines) > len(shown):
         shown.append(f"{len(lines) - len(shown)} more")
     return f"{_CANNOT}: AICI does not support this build of vLLM {vllm.__version__}: {'; '.join(shown)}"
+
+
+def installed_differences(folder: Path, version: str) -> list[str]:
+    """Returns `differences` of the installed vLLM in this folder.
+
+    They are kept in the user's cache until a file changes. What cannot be read or written there is ignored.
+    """
+    kept = cache_folder() / "vllm" / f"{version}.json"
+    for_whom = [str(folder), sys.version]
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        known_for, states, lines = json.loads(kept.read_bytes())
+        if known_for == for_whom and states == {path: _state(path) for path in states}:
+            return list(map(str, lines))
+    sources = Sources(folder)
+    lines = differences(sources.find)
+    ours = Path(__file__), Path(__file__).with_name("names.py")
+    states = {str(file): _state(str(file)) for file in (*ours, *sources.files)}
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, json.dumps([for_whom, states, lines]).encode())
+    return lines
+
+
+def _state(path: str) -> list[int] | None:
+    """Returns what changes with a file; None if there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return [found.st_mtime_ns, found.st_ctime_ns, found.st_size]
 
 
 # -- the table --------------------------------------------------------------------------------------
@@ -183,6 +218,8 @@ class Sources:
         """`folder`: of the package `vllm`, as a `pathlib.Path` or a `zipfile.Path`."""
         self._folder = folder
         self._modules: dict[str, list[ast.stmt] | None] = {}
+        #: files that were read, and those that were looked for in vain
+        self.files: set[Traversable] = set()
 
     def find(self, module: str, name: str) -> Found | None:
         """Returns what a module has under a name, also if it imports it; None if it has no such name.
@@ -205,6 +242,7 @@ class Sources:
             parts = path.split(".") if "." in module else []
             package = self._folder.joinpath(*parts, "__init__.py")
             file = self._folder.joinpath(*parts[:-1], f"{parts[-1]}.py") if parts else package
+            self.files |= {package, file}
             file = package if package.is_file() else file
             self._modules[module] = (
                 list(_flat(ast.parse(file.read_text("utf-8")).body)) if file.is_file() else None
@@ -232,8 +270,7 @@ class Sources:
         if not statement.level:
             return statement.module or ""
         package = module.split(".")
-        path = "/".join([*package[1:], "__init__.py"])
-        if not self._folder.joinpath(path).is_file():
+        if not self._folder.joinpath(*package[1:], "__init__.py").is_file():
             package.pop()
         package = package[: len(package) - statement.level + 1]
         return ".".join([*package, *filter(None, [statement.module])])

@@ -233,6 +233,35 @@ def test_the_table_has_all_imports_of_vllm() -> None:
                     assert (node.module, alias.name) in table, f"{file.name}: add {alias.name} to NAMES"
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the user's cache that keeps what vLLM 1 lacks."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "aici" / "vllm" / "1.json"
+
+
+def test_the_result_is_kept_until_a_file_changes(
+    package: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, compared = package / "vllm", []
+    find = Sources.find
+    monkeypatch.setattr(Sources, "find", lambda *names: compared.append(names) or find(*names))
+
+    def differ() -> tuple[list[str], bool]:
+        compared.clear()
+        return compatibility.installed_differences(folder, "1"), bool(compared)
+
+    lines, _ = differ()
+    assert lines and differ() == (lines, False)
+    (folder / "sampling_params.py").write_text("class SamplingParams: pass\n")  # was missing
+    changed, again = differ()
+    assert again and changed != lines and differ() == (changed, False)
+    for unreadable in (b"", b"[]", b"{", b"[1, 2, 3]", b"\xff"):
+        cache.write_bytes(unreadable)
+        assert differ() == (changed, True) and differ() == (changed, False)
+
+
+@pytest.mark.usefixtures("cache")
 def test_the_plugin_reports_the_first_differences(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compatibility, "VERSIONS", ">=1")
     with importable(package):
