@@ -16,10 +16,10 @@ LIMITS = {
     "files of Python": 336,
     "lines of Python": 60_798,
     "files of the SDK": 131,
-    "files of Python under 60 lines": 64,
+    "files of Python under 60 lines": 63,
     "circles of files": 0,
     "files in circles": 0,
-    "functions over 60 lines": 1,
+    "functions over 60 lines": 0,
     "names defined more than five times": 48,
     "names with MOST or LEAST": 0,
 }

@@ -49,8 +49,8 @@ MATRIX = {
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.system "
         "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.hf "
-        "pyaici.engines.llama pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.recording "
-        "pyaici.rest pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing "
+        "pyaici.engines.llama pyaici.engines.sglang pyaici.engines.vllm pyaici.engines.vllm.frontend "
+        "pyaici.recording pyaici.rest pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing "
         "pyaici.toolchain"
     ),
     "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens",

@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from aicirt.doctor import Finding
 
 _MORE = """
-Checks the kernel, limits, shared memory, processors, packages and vLLM. For each problem, prints what does
-not work because of it, and how to fix it. Exit status: 0, or 1 if AICI cannot work at all.
+Checks the kernel, limits, shared memory, processors, packages, vLLM and SGLang. For each problem, prints what
+does not work because of it, and how to fix it. Exit status: 0, or 1 if AICI cannot work at all.
 """
 _EXAMPLES = """\
   aici doctor               prints a line for each check, and one more for each problem
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the findings; returns the exit status."""
     from aicirt.doctor import State, examine
 
-    findings = [*examine(), *(_package(name) for name in _PACKAGES), _vllm(), _scripts()]
+    findings = [*examine(), *(_package(name) for name in _PACKAGES), _vllm(), _sglang(), _scripts()]
     if arguments.socket:
         findings.append(_daemon(Path(arguments.socket)))
     if arguments.json:
@@ -95,24 +96,48 @@ def _package(name: str) -> Finding:
 
 def _vllm() -> Finding:
     """Reports whether vLLM is installed, and will load the AICI plugin."""
-    from aicirt.doctor import Finding, State
     from pyaici.engines.vllm.compatibility import version_problem
-    from pyaici.engines.vllm.frontend.arguments import plugin_installed, plugin_refusal
+    from pyaici.engines.vllm.frontend import arguments as plugin
 
-    versions = []
-    for name in _VLLM:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions.append(importlib.metadata.version(name))
-    if not versions:
-        cure = "pip install 'pyaici[vllm]', or in a checkout ./scripts/vllm.sh, which works without a GPU too"
-        return Finding("vllm", State.NOTE, "not installed", "controllers in vLLM do not work", cure)
+    cure = "pip install 'pyaici[vllm]', or in a checkout ./scripts/vllm.sh, which works without a GPU too"
     cost = "vLLM refuses requests with a controller, or ignores the controller"
-    if not plugin_installed():
+    return _engine("vLLM", _VLLM, plugin, version_problem, cure, cost)
+
+
+def _sglang() -> Finding:
+    """Reports whether SGLang is installed, and will load the AICI plugin."""
+    from pyaici.engines.sglang import BACKEND, plugin
+
+    cure, cost = "pip install 'pyaici[sglang]'", f"SGLang refuses the option --grammar-backend {BACKEND}"
+    return _engine("SGLang", ("sglang",), plugin, plugin.version_problem, cure, cost)
+
+
+def _engine(
+    engine: str,
+    packages: tuple[str, ...],
+    plugin: Any,
+    version_problem: Callable[[str], str | None],
+    cure: str,
+    cost: str,
+) -> Finding:
+    """Reports on another engine. `packages`: names under which it is published. `cost`: without the plugin.
+
+    `plugin`: a module with `plugin_installed` and `plugin_refusal`.
+    """
+    from aicirt.doctor import Finding, State
+
+    name, versions = engine.lower(), []
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(importlib.metadata.version(package))
+    if not versions:
+        return Finding(name, State.NOTE, "not installed", f"controllers in {engine} do not work", cure)
+    if not plugin.plugin_installed():
         found = f"{versions[0]}, which does not find AICI's plugin"
-        return Finding("vllm", State.NOTE, found, cost, "reinstall pyaici in this environment")
-    if refusal := plugin_refusal() or version_problem(versions[0]):
-        return Finding("vllm", State.NOTE, f"{versions[0]}: {refusal}", cost)
-    return Finding("vllm", State.OK, f"{versions[0]}, with AICI's plugin")
+        return Finding(name, State.NOTE, found, cost, "reinstall pyaici in this environment")
+    if refusal := plugin.plugin_refusal() or version_problem(versions[0]):
+        return Finding(name, State.NOTE, f"{versions[0]}: {refusal}", cost)
+    return Finding(name, State.OK, f"{versions[0]}, with AICI's plugin")
 
 
 def _scripts() -> Finding:

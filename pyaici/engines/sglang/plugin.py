@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +18,15 @@ if TYPE_CHECKING:
     from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend
 
 log = logging.getLogger("sglang.aici")
+#: AICI's name among SGLang's plugins
+_PLUGIN = "aici"
 
 
 def register() -> None:
     """Adds the backend to SGLang's, unless this SGLang has another version."""
     try:
-        from packaging.specifiers import SpecifierSet
-
-        version = importlib.metadata.version("sglang")
-        if not SpecifierSet(VERSIONS).contains(version, prereleases=True):
-            log.warning(
-                "--grammar-backend %s cannot be used: this is SGLang %s, and AICI supports the versions %s",
-                BACKEND,
-                version,
-                VERSIONS,
-            )
+        if (problem := version_problem(importlib.metadata.version("sglang"))) is not None:
+            log.warning("%s", problem)
             return
         from sglang.srt.constrained.base_grammar_backend import register_grammar_backend
         from sglang.srt.server_args import GRAMMAR_BACKEND_CHOICES, add_grammar_backend_choices
@@ -41,6 +36,29 @@ def register() -> None:
             add_grammar_backend_choices([BACKEND])
     except Exception as error:
         log.warning("--grammar-backend %s cannot be used: %r", BACKEND, error)
+
+
+def version_problem(version: str) -> str | None:
+    """Returns why the backend cannot be used with this version of SGLang; None if it can."""
+    from packaging.specifiers import SpecifierSet
+
+    if SpecifierSet(VERSIONS).contains(version, prereleases=True):
+        return None
+    why = f"this is SGLang {version}, and AICI supports the versions {VERSIONS}"
+    return f"--grammar-backend {BACKEND} cannot be used: {why}"
+
+
+def plugin_installed() -> bool:
+    """Returns whether SGLang finds the plugin in this environment."""
+    return bool(importlib.metadata.entry_points(group="sglang.srt.plugins", name=_PLUGIN))
+
+
+def plugin_refusal() -> str | None:
+    """Returns why SGLang does not load the plugin; None if there is no known reason."""
+    chosen = os.environ.get("SGLANG_PLUGINS")
+    if not chosen or _PLUGIN in map(str.strip, chosen.split(",")):
+        return None
+    return f"the environment variable SGLANG_PLUGINS ({chosen!r}) leaves AICI out: add {_PLUGIN} to it"
 
 
 def create_backend(

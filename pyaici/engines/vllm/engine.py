@@ -33,7 +33,7 @@ from pyaici.engines.prompts import first_tokens
 from pyaici.engines.record import NAN, EventRecorder, Record, TextTrail
 from pyaici.engines.vllm.distributions import Distributions, PromptScores, most_likely, reports_all
 from pyaici.engines.vllm.frontend.events import events_of, variables_of
-from pyaici.engines.vllm.scheduling.vocabulary import engine_vocabulary
+from pyaici.engines.vllm.scheduling.startup import engine_vocabulary
 
 if TYPE_CHECKING:
     from pyaici.client.control import Placement
@@ -275,9 +275,7 @@ class VllmEngine(Engine):
         beam search, which vLLM's engine does not have; nothing of the request remains then. Errors of a
         controller, also for its argument, are in the result.
         """
-        from vllm import SamplingParams
         from vllm.exceptions import VLLMValidationError
-        from vllm.sampling_params import RequestOutputKind
 
         if request.beams > 1:
             raise ValueError("the vLLM engine has no beam search: beams must be 1")
@@ -290,44 +288,12 @@ class VllmEngine(Engine):
             num_tokens=self.num_tokens,
             max_context=self.max_context,
         )
-        extra: dict[str, Any] | None = None
         number = next(self._numbers)
-        sampling, choices = request.sampling, 1
-        names = [f"{self._names}-{number}-{copy}" for copy in range(request.n)]
-        if request.module is not None:
-            arg = argument_bytes(request.arg).decode()
-            extra = {"aici_controller": request.module, "aici_arg": arg, "aici_events": True}
-            extra |= {"aici_fork": True, "aici_copies": request.n, "aici_counts": request.count_allowed}
-            if request.owner is not None:
-                extra["aici_owner"] = request.owner
-            choices = self._max_sequences * request.n
-            del names[1:]
-            if sampling.temperature == 0:
-                # vLLM refuses n > 1 if all texts would be the same; top_k=1 is the most likely token, too
-                sampling = replace(sampling, temperature=1.0, top_k=1)
+        copies = request.n if request.module is None else 1  # those of a controller are one request of vLLM
+        names = [f"{self._names}-{number}-{copy}" for copy in range(copies)]
         try:
             for copy, name in enumerate(names):
-                parameters = SamplingParams(
-                    n=choices,
-                    temperature=sampling.temperature,
-                    top_p=sampling.top_p,
-                    top_k=sampling.top_k,
-                    min_p=sampling.min_p,
-                    presence_penalty=sampling.presence_penalty,
-                    frequency_penalty=sampling.frequency_penalty,
-                    repetition_penalty=sampling.repetition_penalty,
-                    logit_bias=dict(sampling.logit_bias) or None,
-                    min_tokens=sampling.min_tokens,
-                    ignore_eos=sampling.ignore_eos,
-                    stop_token_ids=list(sampling.stop_token_ids) or None,
-                    # vLLM adds the choice index
-                    seed=None if sampling.seed is None else sampling.seed + copy,
-                    max_tokens=request.max_tokens,
-                    logprobs=request.top_logprobs if request.logprobs else None,
-                    extra_args=extra,
-                    detokenize=False,
-                    output_kind=RequestOutputKind.DELTA,
-                )
+                parameters = self._parameters(request, copy)
                 self._engine.add_request(name, {"prompt_token_ids": tokens}, parameters)
         except BaseException as error:
             self._engine.abort_request(names)  # the parts that vLLM has already accepted
@@ -335,8 +301,47 @@ class VllmEngine(Engine):
                 raise ValueError(str(error)) from None
             raise
         for name in names:
-            self._families.add_family(name, number, request, tokens, events=extra is not None)
+            self._families.add_family(name, number, request, tokens, events=request.module is not None)
         return number
+
+    def _parameters(self, request: Request, copy: int) -> Any:
+        """Returns vLLM's parameters for a copy of a request, or for all copies that have a controller."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        sampling, choices = request.sampling, 1
+        extra: dict[str, Any] | None = None
+        if request.module is not None:
+            arg = argument_bytes(request.arg).decode()
+            extra = {"aici_controller": request.module, "aici_arg": arg, "aici_events": True}
+            extra |= {"aici_fork": True, "aici_copies": request.n, "aici_counts": request.count_allowed}
+            if request.owner is not None:
+                extra["aici_owner"] = request.owner
+            choices = self._max_sequences * request.n
+            if sampling.temperature == 0:
+                # vLLM refuses n > 1 if all texts would be the same; top_k=1 is the most likely token, too
+                sampling = replace(sampling, temperature=1.0, top_k=1)
+        return SamplingParams(
+            n=choices,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias=dict(sampling.logit_bias) or None,
+            min_tokens=sampling.min_tokens,
+            ignore_eos=sampling.ignore_eos,
+            stop_token_ids=list(sampling.stop_token_ids) or None,
+            # vLLM adds the choice index
+            seed=None if sampling.seed is None else sampling.seed + copy,
+            max_tokens=request.max_tokens,
+            logprobs=request.top_logprobs if request.logprobs else None,
+            extra_args=extra,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
 
     def cancel(self, request_id: int) -> None:
         """Ends all live sequences of a request."""

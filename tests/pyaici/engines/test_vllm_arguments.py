@@ -218,3 +218,13 @@ def test_the_module_of_the_entry_point_imports_no_heavy_packages() -> None:
         "assert not heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_wrong_time_is_reported_where_it_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = {"aici_controller": "yesno"}
+    monkeypatch.setenv("AICI_KEEP_BLOCKS_S", "soon")
+    with pytest.raises(ValueError, match="variable AICI_KEEP_BLOCKS_S of vLLM's engine is 'soon'"):
+        ControllerCall.from_extra_args(call)
+    with pytest.raises(ValueError, match=r"^aici_keep is 'later'"):
+        ControllerCall.from_extra_args({**call, "aici_keep": "later"})
+    assert ControllerCall.from_extra_args({**call, "aici_keep": 3}).keep == 3  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.vllm.frontend.patches import RankLoads, keep_choices_together, tell_template
+from pyaici.engines.vllm.frontend.patches import RankLoads, change_generate
 
 
 def test_the_rank_with_the_fewest_choices_is_taken() -> None:
@@ -59,7 +59,7 @@ class Engine:
             self.closed += 1
 
 
-keep_choices_together(Engine)
+change_generate(Engine, check=False)
 FORKING = SimpleNamespace(n=3, extra_args={"aici_controller": "showcase", "aici_fork": "true"})
 
 
@@ -124,7 +124,7 @@ def test_the_variables_of_the_template_reach_requests_that_think() -> None:
         def generate(self, prompt: str, sampling_params: Any, request_id: str, **keywords: Any) -> Any:
             return sampling_params.extra_args
 
-    tell_template(Client)
+    change_generate(Client, check=False)
     thinking = {"aici_controller": "yesno", "aici_after_thinking": True}
     parser = {"chat_template_kwargs": {"enable_thinking": False}}
     found = []

@@ -83,7 +83,11 @@ class ControllerCall(Call):
         copies = _read_copies("aici_copies", extra_args.get("aici_copies", 1))
         if copies > 1 and not flags["fork"]:
             raise ValueError("aici_copies needs aici_fork: set both, or leave aici_copies out")
-        keep = _read_seconds("aici_keep", extra_args.get("aici_keep", os.environ.get(KEEP_BLOCKS, _KEEP_S)))
+        if "aici_keep" in extra_args:
+            keep = _read_seconds("aici_keep", extra_args["aici_keep"])
+        else:
+            variable = f"the environment variable {KEEP_BLOCKS} of vLLM's engine"
+            keep = _read_seconds(variable, os.environ.get(KEEP_BLOCKS, _KEEP_S))
         template = _read_object(TEMPLATE, extra_args.get(TEMPLATE, "{}"))
         return cls(
             call.controller, call.arg, call.owner, **flags, copies=copies, keep=keep, template=template

@@ -24,31 +24,32 @@ def change_clients() -> None:
 
     from pyaici.engines.vllm.versions import ERRORS_ARE_CARRIED
 
-    if not ERRORS_ARE_CARRIED:
-        raise_failures(AsyncLLM)
-    keep_choices_together(AsyncLLM)
-    tell_template(AsyncLLM)
+    change_generate(AsyncLLM, check=not ERRORS_ARE_CARRIED)
     keep_all(RequestOutput)
 
 
-def raise_failures(engine: type) -> None:
-    """Makes `generate` of vLLM's AsyncLLM raise the failures of controllers.
+def change_generate(engine: type, *, check: bool) -> None:
+    """Changes `generate` of vLLM's AsyncLLM for requests with a controller; others are not affected.
 
-    Requests without a controller are not affected.
+    It gets the variables of the chat's template and the rank that the request needs. `check`: it raises the
+    failures of controllers.
     """
     generate: Callable[..., AsyncGenerator[Any, None]] = engine.generate  # type: ignore[attr-defined]
 
     @functools.wraps(generate)
-    def generate_or_raise(
+    def generate_controlled(
         self: Any, prompt: Any, sampling_params: Any, *args: Any, **keywords: Any
     ) -> AsyncGenerator[Any, None]:
-        outputs = generate(self, prompt, sampling_params, *args, **keywords)
         extra = getattr(sampling_params, "extra_args", None)
         if not extra or not any(str(key).startswith(PREFIX) for key in extra):
-            return outputs
-        return _checked(outputs)
+            return generate(self, prompt, sampling_params, *args, **keywords)
+        told = _tell_template(sampling_params, keywords.get("reasoning_parser_kwargs"))
+        start = functools.partial(generate, self, prompt, told, *args, **keywords)
+        ranks = 1 if keywords.get("data_parallel_rank") is not None else _ranks_for(self, sampling_params)
+        outputs = start() if ranks == 1 else _placed(_loads_of(self), ranks, sampling_params.n, start)
+        return _checked(outputs) if check else outputs
 
-    engine.generate = generate_or_raise  # type: ignore[attr-defined]
+    engine.generate = generate_controlled  # type: ignore[attr-defined]
 
 
 async def _checked(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
@@ -84,60 +85,37 @@ def keep_all(output_class: type) -> None:
     output_class.add = add_both  # type: ignore[attr-defined]
 
 
-def keep_choices_together(engine: type) -> None:
-    """Makes `generate` of vLLM's AsyncLLM pass a rank for requests that may fork, unless the caller does.
-
-    vLLM distributes the `n` choices of a request over its data-parallel ranks, each with a scheduler of its
-    own. A fork needs the choices in the scheduler of its controller. Other requests, and engines with a
-    single rank, are not affected.
-    """
-    generate: Callable[..., AsyncGenerator[Any, None]] = engine.generate  # type: ignore[attr-defined]
-
-    @functools.wraps(generate)
-    def generate_on_one_rank(
-        self: Any, prompt: Any, sampling_params: Any, *args: Any, **keywords: Any
-    ) -> AsyncGenerator[Any, None]:
-        def generate_on(**rank: int) -> AsyncGenerator[Any, None]:
-            return generate(self, prompt, sampling_params, *args, **keywords | rank)
-
-        choices = getattr(sampling_params, "n", 1)
-        if choices == 1 or not may_fork(sampling_params.extra_args):
-            return generate_on()
-        ranks = _ranks(self.vllm_config.parallel_config)
-        if ranks == 1 or keywords.get("data_parallel_rank") is not None:
-            return generate_on()
-        if not hasattr(self, "_aici_loads"):
-            self._aici_loads = RankLoads()
-        return _placed(self._aici_loads, ranks, choices, generate_on)
-
-    engine.generate = generate_on_one_rank  # type: ignore[attr-defined]
-
-
-def tell_template(engine: type) -> None:
-    """Makes `generate` of vLLM's AsyncLLM pass the variables of a chat's template to its scheduler.
+def _tell_template(sampling_params: Any, parser: dict[str, Any] | None) -> Any:
+    """Returns parameters with the variables of a chat's template, if the controller begins after thinking.
 
     A reasoning parser may need them to find the end of the thinking. vLLM passes them to its own grammars
-    only.
+    only. `parser`: vLLM's `reasoning_parser_kwargs`.
     """
-    generate: Callable[..., AsyncGenerator[Any, None]] = engine.generate  # type: ignore[attr-defined]
-
-    @functools.wraps(generate)
-    def generate_with_template(
-        self: Any, prompt: Any, sampling_params: Any, *args: Any, **keywords: Any
-    ) -> AsyncGenerator[Any, None]:
-        extra = getattr(sampling_params, "extra_args", None) or {}
-        variables = (keywords.get("reasoning_parser_kwargs") or {}).get("chat_template_kwargs")
-        if variables and extra.get("aici_after_thinking") and TEMPLATE not in extra:
-            sampling_params = copy.copy(sampling_params)
-            sampling_params.extra_args = {**extra, TEMPLATE: variables}
-        return generate(self, prompt, sampling_params, *args, **keywords)
-
-    engine.generate = generate_with_template  # type: ignore[attr-defined]
+    extra, variables = sampling_params.extra_args, (parser or {}).get("chat_template_kwargs")
+    if not variables or not extra.get("aici_after_thinking") or TEMPLATE in extra:
+        return sampling_params
+    told = copy.copy(sampling_params)
+    told.extra_args = {**extra, TEMPLATE: variables}
+    return told
 
 
-def _ranks(config: Any) -> int:
-    """Returns the number of ranks that this process sends requests to. `config`: vLLM's ParallelConfig."""
+def _ranks_for(engine: Any, sampling_params: Any) -> int:
+    """Returns the number of ranks between which this process has to choose for a request; 1 if it need not.
+
+    vLLM distributes the `n` choices of a request over its data-parallel ranks, each with a scheduler of its
+    own. A fork needs the choices in the scheduler of its controller.
+    """
+    if getattr(sampling_params, "n", 1) == 1 or not may_fork(sampling_params.extra_args):
+        return 1
+    config = engine.vllm_config.parallel_config
     return int(config.data_parallel_size_local if config.local_engines_only else config.data_parallel_size)
+
+
+def _loads_of(engine: Any) -> RankLoads:
+    if not hasattr(engine, "_aici_loads"):
+        engine._aici_loads = RankLoads()
+    loads: RankLoads = engine._aici_loads
+    return loads
 
 
 async def _placed(

@@ -8,10 +8,8 @@ import itertools
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from vllm.v1.request import RequestStatus
 
 from aicirt.contract.abi import Verb
@@ -19,7 +17,6 @@ from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
-from pyaici.engines.connection import Connection
 from pyaici.engines.vllm.frontend.arguments import (
     ControllerCall,
     drafts_refusal,
@@ -28,7 +25,7 @@ from pyaici.engines.vllm.frontend.arguments import (
 )
 from pyaici.engines.vllm.frontend.events import Events, error_to_wire, failure_reason
 from pyaici.engines.vllm.scheduling.controlled import DISCARDED, Controlled, Ending, Held, Outcome
-from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, MAX_DRAFT_COPIES, ControllerDriver
+from pyaici.engines.vllm.scheduling.driver import ControllerDriver
 from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
 from pyaici.engines.vllm.scheduling.kept import KeptBlocks
 from pyaici.engines.vllm.scheduling.request_state import (
@@ -49,7 +46,7 @@ from pyaici.engines.vllm.scheduling.request_state import (
     thinks,
     tokens_of_thinking,
 )
-from pyaici.engines.vllm.scheduling.vocabulary import engine_vocabulary
+from pyaici.engines.vllm.scheduling.startup import make_driver
 from pyaici.engines.vllm.workers.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
@@ -66,8 +63,6 @@ END = {
 }
 
 
-#: most rows with biases for all tokens, per worker of the runtime; a request needs two, a copy for drafts one
-MAX_DENSE = 64
 #: the error of a request whose biases or temperature the workers have not applied
 _NOT_APPLIED = (
     "the controller uses biases or a temperature, which this engine's model runner does not support: "
@@ -286,27 +281,8 @@ class ControlledRequests:
 
     def _conductor(self) -> ControllerDriver:
         if self.driver is None:
-            config = self._scheduler.vllm_config
-            manager = self._scheduler.structured_output_manager
-            if manager._grammar_bitmask is None:
-                # every backend of vLLM allocates this at its first request
-                rows = config.scheduler_config.max_num_seqs * (1 + config.num_speculative_tokens)
-                words = (config.model_config.get_vocab_size() + 31) // 32
-                manager._grammar_bitmask = torch.full((rows, words), -1, dtype=torch.int32)
-            running = config.scheduler_config.max_num_seqs
-            copies = min(running * config.num_speculative_tokens, MAX_DRAFT_COPIES)
-            connection = Connection(
-                functools.partial(engine_vocabulary, config),
-                socket=self._socket,
-                # two for each running request and each copy, and some for preempted requests
-                num_rows=2 * (running + copies) + 64,
-                num_dense=max(4, min(2 * (running + copies), MAX_DENSE)),
-                make_runtime=self.make_runtime,
-            )
-            capabilities = CAPABILITIES
-            if self._rows_refusal is not None:
-                capabilities = replace(capabilities, logprobs=False, top_k=0)
-            self.driver = ControllerDriver(connection, most_copies=copies, capabilities=capabilities)
+            rows = self._rows_refusal is None
+            self.driver = make_driver(self._scheduler, self._socket, self.make_runtime, rows=rows)
         return self.driver
 
     # -- the end of a step ----------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""The setup for the first request of a scheduler with a controller: its vocabulary, and its driver."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from aicirt.contract.errors import VocabularyError
+from pyaici.engines.connection import Connection, tokenizer_vocabulary
+from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, MAX_DRAFT_COPIES, ControllerDriver
+
+if TYPE_CHECKING:
+    from pyaici.client.runtime import Runtime
+    from pyaici.tokens import Vocabulary
+
+#: most rows with biases for all tokens, per worker of the runtime; a request needs two, a copy for drafts one
+MAX_DENSE = 64
+
+
+def engine_vocabulary(vllm_config: Any) -> Vocabulary:
+    """Returns the vocabulary of the model that vLLM runs, as wide as its logits.
+
+    Raises VocabularyError if the bytes of its tokens cannot be determined.
+    """
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    model = vllm_config.model_config
+    tokenizer = cached_tokenizer_from_config(model)
+    if tokenizer is None:
+        raise VocabularyError("controllers need a tokenizer: start vLLM without skip_tokenizer_init")
+    eos = model.try_get_generation_config().get("eos_token_id")
+    return tokenizer_vocabulary(tokenizer, model.tokenizer, model.get_vocab_size(), eos)
+
+
+def make_driver(
+    scheduler: Any, socket: str | None, make_runtime: Callable[..., Runtime], *, rows: bool
+) -> ControllerDriver:
+    """Returns the driver of a scheduler's controllers. `rows`: workers can apply biases and temperatures."""
+    config, manager = scheduler.vllm_config, scheduler.structured_output_manager
+    running = config.scheduler_config.max_num_seqs
+    if manager._grammar_bitmask is None:
+        # every backend of vLLM allocates this at its first request
+        masks = running * (1 + config.num_speculative_tokens)
+        words = (config.model_config.get_vocab_size() + 31) // 32
+        manager._grammar_bitmask = torch.full((masks, words), -1, dtype=torch.int32)
+    copies = min(running * config.num_speculative_tokens, MAX_DRAFT_COPIES)
+    connection = Connection(
+        functools.partial(engine_vocabulary, config),
+        socket=socket,
+        # two for each running request and each copy, and some for preempted requests
+        num_rows=2 * (running + copies) + 64,
+        num_dense=max(4, min(2 * (running + copies), MAX_DENSE)),
+        make_runtime=make_runtime,
+    )
+    capabilities = CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_k=0)
+    return ControllerDriver(connection, most_copies=copies, capabilities=capabilities)
