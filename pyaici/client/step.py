@@ -131,6 +131,8 @@ class Step:
     def _verdicts(self, part: StepPart, ready: bool, patient: bool) -> list[Any] | None:
         """Waits for the verdicts of a part; returns None if others should not wait for them any longer."""
         link = part.link
+        if not self._takes(part):
+            return None
         if patient and len(self._parts) == 1:
             message: list[Any] | None = link.expect(PRE, part.number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
         else:
@@ -239,7 +241,7 @@ class Step:
         """Returns the parts whose answers are still to come; takes the answers that are there."""
         left = []
         for part in parts:
-            if part.failure is None and part.answer is None and not part.suspended:
+            if part.failure is None and part.answer is None and not part.suspended and self._takes(part):
                 try:
                     part.answer = part.link.take(MID, part.number)
                 except RuntimeFailure as error:
@@ -247,6 +249,16 @@ class Step:
                 else:
                     left += [part] if part.answer is None else []
         return left
+
+    def _takes(self, part: StepPart) -> bool:
+        """Returns whether a part may read the answer that it awaits.
+
+        That of an earlier step would be lost for the sequences of that step if none of them is listed here.
+        """
+        earlier = part.link.outstanding
+        if earlier is None or part.number == self._number or self._live.keys().isdisjoint(earlier.seqs):
+            return True
+        return any(item.seq in earlier.seqs and not item.final for item in part.inputs)
 
     def _wake(self, part: StepPart, message: Due | None) -> None:
         try:

@@ -102,3 +102,28 @@ def test_a_worker_that_never_reads_is_given_up(
         with stopped(runtime), pytest.raises(RuntimeTimeoutError, match="does not read its messages"):
             for _ in range(100):
                 post(runtime, where, 20_000)
+
+
+@real
+@pytest.mark.parametrize("final", [False, True])
+def test_an_answer_waits_for_a_step_of_its_sequences(
+    world: None, guest_wasm: Path, final: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of others would lose it: of a new sequence, or of one that the engine has ended meanwhile."""
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.1)
+    with guest_runtime(guest_wasm, silence_seconds=600) as runtime:
+        where, other = (runtime.place("guest", arg) for arg in ("mid_return_stop", "ok"))
+        player = Player(runtime)
+        with stopped(runtime):
+            seq, ended = post(runtime, where), post(runtime, other)
+            late = runtime.begin_step([StepInput(seq), StepInput(ended)])
+            assert late.wait_pre(patient=False)[seq].verb == Verb.SUSPEND
+            late.wait(patient=False)
+        new = ended if final else post(runtime, other)
+        for _ in range(20):
+            step = runtime.begin_step([StepInput(new, [1] if final else (), final=final)])
+            step.wait_pre(patient=False)
+            step.wait(patient=False)
+            if final:
+                break
+        assert [player.mid(seq).verb, player.mid(seq, 1).verb] == [Verb.SAMPLE, Verb.STOP]

@@ -144,16 +144,6 @@ class ControllerDriver:
                 controlled.control, tokens, backtrack, sampled=sampled
             )
 
-    def ask_late(self) -> None:
-        """Asks late controllers again whose requests have had no pass, or one that does not count.
-
-        Call it between two steps: a client must ask in each step until it has the answer.
-        """
-        for controlled in () if self._steps else self._by_control.values():
-            if controlled.report is None and controlled.answer is not None:
-                if controlled.answer.verb == Verb.LATE and controlled.control is not None:
-                    controlled.report = StepInput(controlled.control)
-
     def post(self) -> None:
         """Sends the pending reports. The controllers then work on their answers."""
         by_session: dict[VocabularyRuntime, list[StepInput]] = {}

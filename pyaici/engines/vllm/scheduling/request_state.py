@@ -179,6 +179,12 @@ def discards(request: Any) -> bool:
     return bool(request.drop_stale_output) and 0 < stale == request.num_in_flight_tokens
 
 
+def uses_nothing(request: Any) -> bool:
+    """Returns whether vLLM will discard the tokens of all passes in progress, if there are any."""
+    stale: int = request.num_stale_output_tokens if request.drop_stale_output else 0
+    return bool(stale == request.num_in_flight_tokens)
+
+
 def suspend(scheduler: Any, request: Any, *, keep: bool) -> bool:
     """Has a request that is RUNNING or has been preempted wait while it is in `suspended`.
 

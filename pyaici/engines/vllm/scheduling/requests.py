@@ -45,6 +45,7 @@ from pyaici.engines.vllm.scheduling.request_state import (
     then,
     thinks,
     tokens_of_thinking,
+    uses_nothing,
 )
 from pyaici.engines.vllm.scheduling.startup import make_driver
 from pyaici.engines.vllm.workers.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
@@ -330,7 +331,7 @@ class ControlledRequests:
                         log.exception("request %s has failed", request.request_id)
                         self._end_request(request, RequestStatus.FINISHED_ERROR, repr(error), outputs)
             self._ask_suspended(self.driver, outputs)
-            self.driver.ask_late()
+            self._ask_late(self.driver)
             self.driver.post()
             if self.suspended and nothing_ran:
                 self.collect_answers()  # there is no pass that the controllers could work beside
@@ -435,6 +436,20 @@ class ControlledRequests:
                 self._end_request(request, RequestStatus.FINISHED_ERROR, None, outputs)
             else:
                 del self.suspended[controlled.request_id]
+
+    def _ask_late(self, driver: ControllerDriver) -> None:
+        """Asks late controllers again whose requests have no pass that uses the answer up.
+
+        A client must ask in each step until it has the answer.
+        """
+        for request_id, controlled in driver.requests.items():
+            answer = controlled.answer
+            if answer is None or answer.verb != Verb.LATE or controlled.control is None:
+                continue
+            idle = controlled.report is None and not controlled.copying
+            if idle and uses_nothing(self._scheduler.requests[request_id]):
+                controlled.answer = None
+                driver.tell(controlled, [], 0, sampled=False)
 
     # -- ending ---------------------------------------------------------------------------------
 
