@@ -113,6 +113,8 @@ class MidResult:
     #: SAMPLE, SPLICE: an end-of-sequence token of this result does not end the sequence; only if the engine
     #: supports that (`Capabilities.hold_end`)
     hold_end: bool = False
+    #: SUSPEND (of `PreResult`, where an engine keeps both as one): see `PreResult.waits`
+    waits: bool = False
     #: the next step needs no log-probability and allowed mass, unless `row.top_k` asks for tokens
     skip_post: bool = False
 

@@ -19,8 +19,10 @@ from pyaici.scripting.script import InterpreterMissingError, read_request
 TRUST_OWNERS = "AICI_TRUST_OWNERS"
 #: prefix of all AICI keys
 PREFIX = "aici_"
+#: `Call.calls` of a request that may make the calls that the operator offers to all
+OPERATOR = "operator"
 #: the keys that every engine reads
-KEYS = ("aici_controller", "aici_arg", "aici_script", "aici_owner")
+KEYS = ("aici_controller", "aici_arg", "aici_script", "aici_owner", "aici_calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Call:
     arg: str = ""
     #: owner of the request, whose limits apply
     owner: str = ANONYMOUS
+    #: who answers the controller's calls: the token of an offer, `OPERATOR` for the operator's tools, or ""
+    calls: str = ""
 
 
 def read_call(args: Mapping[str, Any], ours: Collection[str], keys: Collection[str] = KEYS) -> Call:
@@ -55,7 +59,12 @@ def read_call(args: Mapping[str, Any], ours: Collection[str], keys: Collection[s
             "aici_owner is refused, since any client could name any owner: if only a server that knows "
             f"its users reaches this engine, start the engine with {TRUST_OWNERS}=1"
         )
-    return Call(controller, arg, owner or ANONYMOUS)
+    calls = args.get("aici_calls", "")
+    if calls is True or (isinstance(calls, str) and calls.lower() in ("true", "1")):
+        calls = OPERATOR
+    if not isinstance(calls, str):
+        raise ValueError(f"aici_calls is {calls!r}; it must be true, or the token of an offer of calls")
+    return Call(controller, arg, owner or ANONYMOUS, calls)
 
 
 def _controlled(args: Mapping[str, Any], first: str) -> tuple[str, str]:

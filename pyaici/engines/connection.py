@@ -22,10 +22,12 @@ from aicirt.contract.errors import (
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
+from pyaici.engines.calls import OPERATOR
 from pyaici.engines.prompts import begin_token
 from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
+    from pyaici.client.calls import CallEvent, Offer
     from pyaici.client.capabilities import Capabilities
     from pyaici.client.control import Placement
     from pyaici.engines.calls import Call
@@ -83,6 +85,9 @@ class Prepared:
     capabilities: Capabilities
     #: where its sequence can start, chosen for one request
     placement: Placement
+    #: token of the offer that says who answers its calls, and the offer itself if it is the request's own
+    calls: str = ""
+    offer: Offer | None = None
 
 
 class Connection:
@@ -205,10 +210,23 @@ class Connection:
     def _prepared(
         session: VocabularyRuntime, call: Call, capabilities: Capabilities, gone: Placement | None = None
     ) -> Prepared:
-        placement = session.runtime.place(
-            call.controller, call.arg, capabilities=capabilities, owner=call.owner, gone=gone
-        )
-        return Prepared(session, call.controller, capabilities, placement)
+        runtime, offer, calls = session.runtime, None, call.calls
+        if calls == OPERATOR:
+            offer = runtime.answerer.offer([], _ignore, owner=call.owner)
+            calls = offer.token
+        try:
+            placement = runtime.place(
+                call.controller, call.arg, capabilities=capabilities, owner=call.owner, gone=gone, calls=calls
+            )
+        except BaseException:
+            if offer is not None:
+                offer.close()
+            raise
+        return Prepared(session, call.controller, capabilities, placement, calls, offer)
+
+
+def _ignore(_: Offer, __: CallEvent) -> None:
+    """Handles no events: others answer."""
 
 
 class OwnerThreads:

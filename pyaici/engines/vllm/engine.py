@@ -36,6 +36,7 @@ from pyaici.engines.vllm.frontend.events import events_of, variables_of
 from pyaici.engines.vllm.scheduling.startup import engine_vocabulary
 
 if TYPE_CHECKING:
+    from pyaici.client.calls import Offer
     from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
@@ -262,6 +263,8 @@ class VllmEngine(Engine):
         self.vocabulary = engine_vocabulary(config)
         self._families = Families(self.vocabulary)
         self._numbers = itertools.count()
+        #: of requests with functions that answer calls
+        self._offers: dict[int, Offer] = {}
         #: whether `next_logits` works: vLLM must be started with max_logprobs=-1
         self.has_logits = reports_all(config)
         self._distributions: list[Distributions | PromptScores] = []
@@ -292,17 +295,36 @@ class VllmEngine(Engine):
         copies = request.n if request.module is None else 1  # those of a controller are one request of vLLM
         names = [f"{self._names}-{number}-{copy}" for copy in range(copies)]
         try:
+            request = self._with_offer(number, request)
             for copy, name in enumerate(names):
                 parameters = self._parameters(request, copy)
                 self._engine.add_request(name, {"prompt_token_ids": tokens}, parameters)
         except BaseException as error:
             self._engine.abort_request(names)  # the parts that vLLM has already accepted
+            self._withdraw(number)
             if isinstance(error, VLLMValidationError):
                 raise ValueError(str(error)) from None
             raise
         for name in names:
             self._families.add_family(name, number, request, tokens, events=request.module is not None)
         return number
+
+    def _with_offer(self, number: int, request: Request) -> Request:
+        """Offers the functions that answer a request's calls. Raises ValueError if there is no runtime."""
+        if isinstance(request.calls, str):
+            return request
+        if self.runtime is None:
+            raise ValueError(
+                "functions that answer calls need a connection to the aicirt of vLLM's engine: make the "
+                "engine with a runtime, and vLLM with AICI_SOCKET"
+            )
+        offer = self.runtime.answerer.offer_functions(request.calls, owner=request.owner)
+        self._offers[number] = offer
+        return replace(request, calls=offer.token)
+
+    def _withdraw(self, number: int) -> None:
+        if (offer := self._offers.pop(number, None)) is not None:
+            offer.close()
 
     def _parameters(self, request: Request, copy: int) -> Any:
         """Returns vLLM's parameters for a copy of a request, or for all copies that have a controller."""
@@ -315,6 +337,8 @@ class VllmEngine(Engine):
             arg = argument_bytes(request.arg).decode()
             extra = {"aici_controller": request.module, "aici_arg": arg, "aici_events": True}
             extra |= {"aici_fork": True, "aici_copies": request.n, "aici_counts": request.count_allowed}
+            if request.calls:
+                extra["aici_calls"] = request.calls
             if request.owner is not None:
                 extra["aici_owner"] = request.owner
             choices = self._max_sequences * request.n
@@ -429,7 +453,9 @@ class VllmEngine(Engine):
 
         Raises ValueError while the request is running.
         """
-        return self._families.results(request_id)
+        results = self._families.results(request_id)
+        self._withdraw(request_id)
+        return results
 
     def drain(self) -> list[Event]:
         """Returns the events that no step has returned: of requests added, cancelled or closed since."""

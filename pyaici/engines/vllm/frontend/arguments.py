@@ -90,7 +90,18 @@ class ControllerCall(Call):
             keep = _read_seconds(variable, os.environ.get(KEEP_BLOCKS, _KEEP_S))
         template = _read_object(TEMPLATE, extra_args.get(TEMPLATE, "{}"))
         return cls(
-            call.controller, call.arg, call.owner, **flags, copies=copies, keep=keep, template=template
+            call.controller,
+            call.arg,
+            call.owner,
+            call.calls,
+            flags["hold"],
+            flags["fork"],
+            copies,
+            flags["events"],
+            flags["counts"],
+            flags["after_thinking"],
+            template,
+            keep,
         )
 
 

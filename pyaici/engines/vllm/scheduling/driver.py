@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from pyaici.engines.vllm.scheduling.controlled import PAUSE, Controlled, Guess, 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
-    from pyaici.engines.connection import Connection, VocabularyRuntime
+    from pyaici.engines.connection import Connection, Prepared, VocabularyRuntime
     from pyaici.engines.vllm.frontend.arguments import ControllerCall
 
 
@@ -60,6 +60,8 @@ class ControllerDriver:
         self._steps: list[tuple[VocabularyRuntime, Step]] = []
         #: (parent, child) of forks whose children have no request yet
         self.forked: list[tuple[Controlled, Controlled]] = []
+        #: controllers that wait no longer, and have not been asked again
+        self._woken: set[int] = set()
         #: requests whose first step waits for copies of the controller
         self._copying: list[Controlled] = []
 
@@ -72,13 +74,27 @@ class ControllerDriver:
         return controlled
 
     def give_way(self) -> None:
-        """Waits briefly while controllers are prepared, to leave the processor to the preparing threads.
+        """Waits briefly while controllers are prepared, or wait themselves, to leave the processor to others.
 
         For an engine that has nothing to run.
         """
         preparing = [one.prepared for one in self.requests.values() if not one.prepared.done()]
         if preparing:
             wait(preparing, timeout=_WAY_SECONDS, return_when=FIRST_COMPLETED)
+            return
+        waiting = [one for one in self.requests.values() if one.answer is not None and one.answer.waits]
+        if waiting and len(waiting) == len(self.requests) and (session := waiting[0].session) is not None:
+            session.runtime.sleep(_WAY_SECONDS)
+
+    def hear(self, suspended: Iterable[Controlled]) -> None:
+        """Notes which of these requests wait no longer, so that they can be asked again."""
+        waiting = [one for one in suspended if one.answer is not None and one.answer.waits]
+        for session in {one.session for one in waiting if one.session is not None and not one.session.lost}:
+            self._woken.update(session.runtime.woken(), session.runtime.lost())
+        for one in waiting:
+            if one.control in self._woken:
+                self._woken.discard(one.control)
+                one.answer = MidResult(Verb.SUSPEND)
 
     def start_controller(self, controlled: Controlled, prompt: Sequence[int], seed: int | None) -> None:
         """Starts a request whose controller is prepared; `post` then asks for the first token.
@@ -101,6 +117,7 @@ class ControllerDriver:
                 within=0.0,
                 owner=controlled.call.owner,
                 placement=prepared.placement,
+                calls=prepared.calls,
             )
         except AiciError as error:
             self._fail_start(controlled, error)
@@ -175,7 +192,9 @@ class ControllerDriver:
                     if verdict.verb == Verb.FORK:
                         self._fork(session, control, verdict.children)
                     else:
-                        self._record_answer(control, MidResult(verdict.verb, error=verdict.error))
+                        self._record_answer(
+                            control, MidResult(verdict.verb, error=verdict.error, waits=verdict.waits)
+                        )
                 result = step.wait(patient=False)
             except AiciError as error:
                 step.abandon()
@@ -270,7 +289,8 @@ class ControllerDriver:
         controlled = self.requests.pop(request_id, None)
         if controlled is None:
             return None
-        controlled.prepared.cancel()
+        if not controlled.prepared.cancel():
+            controlled.prepared.add_done_callback(_withdraw)
         self._drop_guesses(controlled)
         control, session = controlled.control, controlled.session
         controlled.control = None
@@ -350,6 +370,12 @@ SECONDS = 0.02
 MAX_SLOW = 3
 #: most copies of controllers for the drafts of one pass; each copy has two rows of shared memory
 MAX_DRAFT_COPIES = 256
+
+
+def _withdraw(prepared: Future[Prepared]) -> None:
+    """Withdraws the offer of calls that was made for a request."""
+    if not prepared.cancelled() and prepared.exception() is None and (offer := prepared.result().offer):
+        offer.close()
 
 
 class Drafts:

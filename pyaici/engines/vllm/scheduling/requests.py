@@ -415,7 +415,11 @@ class ControlledRequests:
         self.suspended[request.request_id] = controlled
 
     def _ask_suspended(self, driver: ControllerDriver, outputs: Any) -> None:
-        """Asks the controllers of suspended requests again in each step, and applies their answers."""
+        """Asks the controllers of suspended requests again in each step, and applies their answers.
+
+        Those that wait for something are asked when they have been woken.
+        """
+        driver.hear(self.suspended.values())
         for controlled in list(self.suspended.values()):
             request = self._scheduler.requests[controlled.request_id]
             if controlled.control is None:  # it is being placed again
@@ -426,6 +430,8 @@ class ControlledRequests:
                 continue
             answer = controlled.answer
             if answer is None:
+                continue
+            if answer.waits:
                 continue
             if answer.verb in (Verb.SUSPEND, Verb.LATE):
                 controlled.answer = None

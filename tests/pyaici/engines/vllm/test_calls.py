@@ -1,0 +1,99 @@
+"""Calls of controllers on vLLM: functions of a client answer, others go on, and nothing is read twice."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from lab.system.waiting import PATIENCE
+from pyaici import VllmEngine
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import Request
+from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request
+from tests.pyaici.engines.vllm.requests import driver_of
+
+pytestmark = pytest.mark.slow
+PROMPT = list(range(1000, 1040))
+SOURCE = """
+from aici import *
+
+async def main():
+    await gen(max_tokens=4)
+    first = call("double", n=2)
+    await fixed(str(await call("door")) + str(await first))
+    try:
+        await call("nobody")
+    except CallError as error:
+        print(error.code)
+    await gen(max_tokens=2)
+"""
+
+
+@pytest.fixture(scope="session")
+def module(runtime: Runtime) -> str:
+    """The interpreter of scripts, at the shared daemon."""
+    return runtime.upload(interpreter_file(LANGUAGE_NAMES["python"])).id
+
+
+def request(module: str, source: str, **options: Any) -> Request:
+    arg = read_request({"language": "python", "source": source})[1]
+    return Request(PROMPT, module=module, arg=arg, max_tokens=60, **options)
+
+
+def test_functions_answer_calls_while_others_go_on(llm: Any, runtime: Runtime, module: str) -> None:
+    engine = VllmEngine(llm, runtime)
+    reached, door = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        reached.set()
+        return "open" if door.wait(PATIENCE) else "shut"
+
+    calls = {"double": lambda n: 2 * n, "door": wait}
+    waiting = engine.add(request(module, SOURCE, calls=calls))
+    while not reached.is_set():
+        engine.step()
+    mate = engine.add(Request(PROMPT, max_tokens=8))
+    while engine._families.names(mate):
+        engine.step()
+    assert len(engine.results(mate)[0].new_tokens) == 8
+    door.set()
+    while engine.busy:
+        engine.step()
+    (result,) = engine.results(waiting)
+    assert (result.error, result.log) == (None, "unknown_call\n")
+    assert "open4" in result.text
+    assert engine.stats.read_again == 0, "its blocks were kept"
+
+
+def test_a_waiting_request_is_not_asked_in_each_step(llm: Any, runtime: Runtime, module: str) -> None:
+    """Between the call and its answer, the worker gets no steps."""
+    engine = VllmEngine(llm, runtime)
+    reached, door = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        reached.set()
+        return "open" if door.wait(PATIENCE) else "shut"
+
+    source = 'from aici import *\nasync def main():\n    await fixed(await call("door"))\n'
+    number = engine.add(request(module, source, calls={"door": wait}))
+    while not reached.is_set():
+        engine.step()
+    driver = driver_of(llm)
+    while not any(one.answer is not None and one.answer.waits for one in driver.requests.values()):
+        engine.step()
+    before = runtime.health()["workers"][0]["steps"]
+    for _ in range(20):
+        engine.step()
+    assert runtime.health()["workers"][0]["steps"] == before
+    door.set()
+    while engine.busy:
+        engine.step()
+    (result,) = engine.results(number)
+    assert (result.error, result.text) == (None, "open")
+
+
+def test_functions_need_a_connection(llm: Any, module: str) -> None:
+    with pytest.raises(ValueError, match="runtime"):
+        VllmEngine(llm).add(request(module, SOURCE, calls={"door": int}))
