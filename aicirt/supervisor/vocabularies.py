@@ -230,4 +230,5 @@ def _image(spec: dict[str, Any]) -> bytes:
         pad=spec.get("pad"),
         unk=spec.get("unk"),
         vocab_size=spec["vocab_size"],
+        turns=spec.get("turns", b""),
     )

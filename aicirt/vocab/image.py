@@ -32,6 +32,8 @@ def fingerprint_of(spec: dict[str, Any]) -> str:
     roles = (spec["vocab_size"], tuple(spec["eos"]), spec.get("bos"), spec.get("pad"), spec.get("unk"))
     add(repr(roles).encode())
     add(spec["tokenizer_kind"].encode(), spec["tokenizer_data"])
+    if spec.get("turns"):
+        add(spec["turns"])
     return digest.hexdigest()
 
 
@@ -47,17 +49,21 @@ def build_image(
     pad: int | None = None,
     unk: int | None = None,
     vocab_size: int | None = None,
+    turns: bytes = b"",
 ) -> bytes:
     """Builds the image of a vocabulary.
 
     ``tokens[i]`` holds the decoded bytes of token i; for a special token (never text) it is the display
     name. ``eos`` lists the end-of-sequence tokens, ``special`` the ids of all special
     tokens; those in ``eos`` need not be repeated there. ``vocab_size`` is the number of bits in a
-    mask, if the model has more logits than the tokenizer has tokens. Raises VocabularyError.
+    mask, if the model has more logits than the tokenizer has tokens. ``turns`` is the section of that name.
+    Raises VocabularyError.
     """
     size = len(tokens) if vocab_size is None else vocab_size
     roles = {"bos": bos, "pad": pad, "unk": unk}
     specials = _check(tokens, size, special, eos, roles)
+    if len(turns) > layout.MAX_TURNS or len(turns) % 4:
+        raise VocabularyError(f"turns has {len(turns)} bytes; it takes words, at most {layout.MAX_TURNS} bytes")
     text = _with_text(tokens, specials)
     trie = build_trie(tokens, [i for i in text if len(tokens[i]) <= layout.MAX_TRIE_DEPTH])
     long_tokens = [i for i in text if len(tokens[i]) > layout.MAX_TRIE_DEPTH]
@@ -80,6 +86,7 @@ def build_image(
         "long_tokens": np.array(long_tokens, np.uint32),
         "slices": np.array(SLICES, np.uint32),
         "slice_masks": slice_masks,
+        "turns": turns,
     }
     header = {
         "magic": layout.MAGIC,
@@ -95,6 +102,7 @@ def build_image(
         "max_token_len": max(len(tokens[i]) for i in text),
         "num_classes": NUM_CLASSES,
         "num_slices": len(SLICES),
+        "num_turns": len(turns) // 4,
         **{name: layout.NONE if token is None else token for name, token in roles.items()},
     }
     return _assemble(header, sections)

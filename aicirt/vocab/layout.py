@@ -51,7 +51,12 @@ HEADER: Final = (
     "num_slices",
     "slices",
     "slice_masks",
+    "turns",
+    "num_turns",
 )
+
+#: most bytes of the section `turns`
+MAX_TURNS: Final = 1 << 16
 
 #: token flags
 SPECIAL: Final = 1

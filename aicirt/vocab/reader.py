@@ -61,6 +61,7 @@ class VocabularyImage:
             "long_tokens": 4 * header["num_long"],
             "slices": 4 * header["num_slices"],
             "slice_masks": header["num_slices"] * stride,
+            "turns": 4 * header["num_turns"],
         }
         for name, size in sizes.items():
             if header[name] + size > header["total_size"]:
@@ -143,6 +144,11 @@ class VocabularyImage:
         masks = self.section("slice_masks", count * stride).view(np.uint32).reshape(count, stride)
         kinds = self.section("slices", count).tolist()
         return [(kind, masks[i, : self.mask_words]) for i, kind in enumerate(kinds)]
+
+    @property
+    def turns(self) -> bytes:
+        """What the model's chat template writes between messages; empty if the vocabulary does not say."""
+        return self.section("turns", self.header["num_turns"]).tobytes()
 
     def tokens_of(self, mask: NDArray[np.uint32]) -> list[int]:
         """Returns the tokens that a mask, uint32 [W], allows, in order."""

@@ -28,6 +28,21 @@ FUNCTION(rewindTo) {
   return JS_UNDEFINED;
 }
 
+/* role, name of the tool, content */
+FUNCTION(turn) {
+  UNUSED;
+  uint32_t role;
+  if (!to_number(js, of[0], SCRIPT_ASSISTANT, &role)) return JS_EXCEPTION;
+  const script_text name = to_text(js, of[1]), content = to_text(js, of[2]);
+  const bool well = name.data != NULL && content.data != NULL;
+  const script_error error = well ? script_turn((script_role)role, name, content) : NULL;
+  if (name.data != NULL) JS_FreeCString(js, name.data);
+  if (content.data != NULL) JS_FreeCString(js, content.data);
+  if (!well) return JS_EXCEPTION;
+  RAISE_IF(error);
+  return JS_UNDEFINED;
+}
+
 FUNCTION(size) {
   UNUSED;
   return JS_NewUint32(js, (uint32_t)script_all_tokens().size);
@@ -337,7 +352,7 @@ FUNCTION(answerSplice) {
 #define ENTRY(name, arguments) JS_CFUNC_DEF(#name, arguments, name)
 
 static const JSCFunctionListEntry entries[] = {
-    ENTRY(force, 1), ENTRY(rewindTo, 1), ENTRY(size, 0), ENTRY(promptSize, 0), ENTRY(tokensBetween, 2),
+    ENTRY(force, 1), ENTRY(rewindTo, 1), ENTRY(turn, 3), ENTRY(size, 0), ENTRY(promptSize, 0), ENTRY(tokensBetween, 2),
     ENTRY(textBetween, 2), ENTRY(mark, 0), ENTRY(place, 1), ENTRY(pattern, 2), ENTRY(follow, 1), ENTRY(unfollow, 1),
     ENTRY(followAppend, 2), ENTRY(followEnded, 1), ENTRY(followMayEnd, 1), ENTRY(followNext, 1),
     ENTRY(beginGeneration, 9), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 3), ENTRY(sampled, 0),

@@ -36,7 +36,7 @@ Row make_row(const std::uint32_t* mask, float temperature, std::uint32_t top) {
 }
 
 constexpr const char* kNoText =
-    "the top level of a script runs before any request, so there is no text yet: call fixed() and rewind() in main";
+    "the top level of a script runs before any request, so there is no text yet: call this function in main";
 
 /// Returns the failure of the completed action, or null.
 script_error outcome() {
@@ -64,6 +64,13 @@ script_error script_rewind(size_t size) {
     return "this engine cannot backtrack: see capability(\"backtrack\")";
   session().sequence.cut(size);
   return nullptr;
+}
+
+script_error script_turn(script_role role, script_text name, script_text content) {
+  if (!session().has_begun) return kNoText;
+  return attempt([&] {
+    session().chat.append(session().sequence, static_cast<aici::Role>(role), view(name), view(content));
+  });
 }
 
 uint32_t script_label(void) { return session().sequence.mark(); }

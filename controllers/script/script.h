@@ -76,6 +76,13 @@ size_t script_prompt_size(void);
 /* Appends tokens, or removes tokens until there are `size`. Both take effect together, before anything is generated. */
 script_error script_force(script_tokens tokens);
 script_error script_rewind(size_t size);
+/* Who a message of a chat is from; `aici::Role`. */
+typedef enum script_role { SCRIPT_USER, SCRIPT_SYSTEM, SCRIPT_TOOL, SCRIPT_ASSISTANT } script_role;
+
+/* Appends a message as the model's chat template writes it, up to where an answer begins; `name` is that of a tool.
+ * SCRIPT_ASSISTANT: ends an answer and begins another one; without effect where an answer begins. */
+script_error script_turn(script_role role, script_text name, script_text content);
+
 /* Creates a label at the current end. */
 uint32_t script_label(void);
 /* Returns a label's position; an error if the sequence was backtracked to before it. */

@@ -28,6 +28,13 @@ std::span<const aici::TokenId> Sequence::note(const aici::Step& step) {
 }
 
 void Sequence::force(std::span<const aici::TokenId> tokens) {
+  if (held_end_ && settled_ == tokens_.size() && !tokens.empty() && tokens.front() == end_) {
+    // the engine has it already
+    held_end_ = false;
+    tokens_.push_back(end_);
+    settled_++;
+    tokens = tokens.subspan(1);
+  }
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
 }
 
@@ -40,7 +47,20 @@ void Sequence::cut(std::size_t size) {
     if (place > size) place = kGone;
 }
 
+bool Sequence::replace(std::size_t from, std::span<const aici::TokenId> tokens) {
+  const auto old = std::span<const aici::TokenId>(tokens_).subspan(from);
+  const auto same = static_cast<std::size_t>(
+      std::mismatch(old.begin(), old.end(), tokens.begin(), tokens.end()).first - old.begin());
+  if (same < old.size()) {
+    if (from + same < settled_ && aici::capability(aici::Capability::backtrack) == 0) return false;
+    cut(from + same);
+  }
+  force(tokens.subspan(same));
+  return true;
+}
+
 void Sequence::cut_end() {
+  end_ = tokens_.back();
   cut(tokens_.size() - 1);
   held_end_ = true;
 }

@@ -24,6 +24,9 @@ class Sequence {
   void force(std::span<const aici::TokenId> tokens);
   /// Removes all tokens from this position on.
   void cut(std::size_t size);
+  /// Replaces all tokens from this position on; those that stay the same are not removed. Returns false, and does
+  /// nothing, if the engine has tokens that it cannot remove.
+  bool replace(std::size_t from, std::span<const aici::TokenId> tokens);
   /// Removes the end token that has just been sampled. If nothing follows, the engine may keep it.
   void cut_end();
 
@@ -54,6 +57,7 @@ class Sequence {
   bool told_ = false;
   /// The engine's last token is an end token that was removed here.
   bool held_end_ = false;
+  aici::TokenId end_ = 0;
 };
 
 }  // namespace script

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aici/controller.hpp"
+#include "chat.hpp"
 #include "generation.hpp"
 #include "patterns.hpp"
 #include "row.hpp"
@@ -43,6 +44,7 @@ struct Action {
 class Session {
  public:
   Sequence sequence;
+  Chat chat;
   Patterns patterns;
   Action action;
   /// Whether there is a prompt: the script's top level has run.

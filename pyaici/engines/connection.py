@@ -24,6 +24,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.calls import OPERATOR
 from pyaici.engines.prompts import begin_token
+from pyaici.engines.turns import with_turns
 from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
@@ -37,18 +38,19 @@ if TYPE_CHECKING:
 def tokenizer_vocabulary(
     tokenizer: object, path: str | Path, width: int, eos: int | Iterable[int] | None
 ) -> Vocabulary:
-    """Returns the vocabulary of an engine's tokenizer, as wide as the logits. `path`: the tokenizer's.
+    """Returns the vocabulary of an engine's tokenizer, as wide as the logits, with what its template writes.
 
-    Raises VocabularyError if the bytes of its tokens cannot be determined.
+    `path`: the tokenizer's. Raises VocabularyError if the bytes of its tokens cannot be determined.
     """
     try:
-        return load_vocabulary(tokenizer, vocab_size=width, eos=eos)
+        vocabulary = load_vocabulary(tokenizer, vocab_size=width, eos=eos)
     except VocabularyError:
         # engines may use tokenizer classes of their own; the tokenizer's files have the vocabulary too
         path = Path(path)
         if not path.exists():
             raise
-        return load_vocabulary(path, vocab_size=width, eos=eos)
+        vocabulary = load_vocabulary(path, vocab_size=width, eos=eos)
+    return with_turns(vocabulary, tokenizer)
 
 
 Result = TypeVar("Result")

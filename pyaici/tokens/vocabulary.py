@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +13,8 @@ from aicirt.vocab.image import fingerprint_of
 
 #: ids that a file may use: the runtime accepts no more, and one wrong number must not exhaust the memory
 MAX_TOKENS = 1 << 22
+#: the member of `Vocabulary.tokenizer_json` that comes first
+_ADDED = '"added_tokens":'
 
 
 def tokens_by_id(found: Mapping[int, bytes]) -> list[bytes]:
@@ -60,6 +63,8 @@ class Vocabulary:
     vocab_size: int = 0
     name: str = ""
     tokenizer: TokenizerBlob = field(default_factory=TokenizerBlob)
+    #: what the model's chat template writes between messages: `Turns.to_bytes`; empty if it is not known
+    turns: bytes = b""
 
     def __post_init__(self) -> None:
         if not self.vocab_size:
@@ -99,6 +104,16 @@ class Vocabulary:
     def tokenizer_json(self) -> str | None:
         """The tokenizer.json that workers load; None for tokenizers of another kind."""
         return self.tokenizer.data.decode() if self.tokenizer.kind == "tokenizers" else None
+
+    @property
+    def text_marks(self) -> frozenset[int]:
+        """Added tokens that are text but no blanks, such as `<think>`: the tokenizer finds each of them first."""
+        if self.tokenizer_json is None:
+            return frozenset()
+        start = self.tokenizer_json.index(_ADDED) + len(_ADDED)  # without parsing the rest: megabytes
+        added, _ = json.JSONDecoder().raw_decode(self.tokenizer_json, start)
+        found = {token["id"] for token in added if not token["special"]} - self.special
+        return frozenset(t for t in found if t < len(self.tokens) and len(self.tokens[t].strip()) > 1)
 
     @cached_property
     def longest_token(self) -> int:
@@ -172,4 +187,5 @@ class Vocabulary:
             "vocab_size": self.vocab_size,
             "tokenizer_kind": self.tokenizer.kind,
             "tokenizer_data": self.tokenizer.data,
+            "turns": self.turns,
         }

@@ -108,6 +108,16 @@ export function rewind(label) {
   native.rewindTo(label.position);
 }
 
+// ---- messages of the chat, as the model's chat template writes them
+
+const [USER, SYSTEM, TOOL, ASSISTANT] = [0, 1, 2, 3];
+
+export const user = (text) => native.turn(USER, "", text);
+export const system = (text) => native.turn(SYSTEM, "", text);
+export const tool = (name, result) =>
+  native.turn(TOOL, name, typeof result === "string" ? result : JSON.stringify(result));
+export const assistant = () => native.turn(ASSISTANT, "", "");
+
 // ---- patterns
 
 const [REGEX, OPTIONS, SCHEMA, SUBSTRING, KBNF, LARK, GBNF, YACC] = [0, 1, 2, 3, 4, 5, 6, 7];

@@ -104,6 +104,32 @@ def rewind(label):
     return _done
 
 
+# ---- messages of the chat, as the model's chat template writes them
+
+_USER, _SYSTEM, _TOOL, _ASSISTANT = range(4)
+
+
+def _turn(role, name, content):
+    _aici.turn(role, name, content)
+    return _done
+
+
+def user(text):
+    return _turn(_USER, "", text)
+
+
+def system(text):
+    return _turn(_SYSTEM, "", text)
+
+
+def tool(name, result):
+    return _turn(_TOOL, name, result if isinstance(result, (str, bytes)) else json.dumps(result))
+
+
+def assistant():
+    return _turn(_ASSISTANT, "", "")
+
+
 # ---- patterns
 
 _REGEX, _OPTIONS, _SCHEMA, _SUBSTRING, _KBNF, _LARK, _GBNF, _YACC = range(8)

@@ -41,6 +41,14 @@ static mp_obj_t rewind_to(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(rewind_to, 1, 1);
 
+/* role, name of the tool, content */
+static mp_obj_t turn(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  raise_if(script_turn((script_role)mp_obj_get_int(of[0]), to_text(of[1]), to_text(of[2])));
+  return mp_const_none;
+}
+FUNCTION(turn, 3, 3);
+
 static mp_obj_t size(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   return mp_obj_new_int_from_uint(script_all_tokens().size);
@@ -325,7 +333,7 @@ FUNCTION(answer_splice, 2, 2);
 static const mp_rom_map_elem_t entries[] = {
     {MP_ROM_QSTR(MP_QSTR___name__), MP_ROM_QSTR(MP_QSTR__aici)},
     {MP_ROM_QSTR(MP_QSTR_Error), MP_ROM_PTR(&aici_error_type)},
-    ENTRY(force), ENTRY(rewind_to), ENTRY(size), ENTRY(prompt_size), ENTRY(tokens_between), ENTRY(text_between),
+    ENTRY(force), ENTRY(rewind_to), ENTRY(turn), ENTRY(size), ENTRY(prompt_size), ENTRY(tokens_between), ENTRY(text_between),
     ENTRY(mark), ENTRY(place), ENTRY(pattern), ENTRY(follow), ENTRY(unfollow), ENTRY(follow_append),
     ENTRY(follow_end), ENTRY(follow_next), ENTRY(begin_generation), ENTRY(generated), ENTRY(generated_text),
     ENTRY(begin_sample), ENTRY(sampled), ENTRY(begin_fork), ENTRY(forked), ENTRY(begin_wait), ENTRY(waited),

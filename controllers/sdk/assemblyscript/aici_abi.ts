@@ -152,6 +152,8 @@ export class VocabularyHeader {
   num_slices: u32;
   slices: u32;
   slice_masks: u32;
+  turns: u32;
+  num_turns: u32;
 }
 
 export const NO_TOKENS: u32 = 0xffffffff;

@@ -209,6 +209,8 @@ typedef struct aici_vocabulary_header {
     uint32_t num_slices;     /* not an offset */
     uint32_t slices;         /* uint32_t[num_slices] */
     uint32_t slice_masks;    /* num_slices masks */
+    uint32_t turns;          /* uint32_t[num_turns]: what the chat template writes between messages */
+    uint32_t num_turns;      /* not an offset; 0: the vocabulary does not say */
 } aici_vocabulary_header;
 
 /* Maps the vocabulary image (read-only, shared) into memory and returns the address of its header.

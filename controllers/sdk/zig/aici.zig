@@ -141,6 +141,8 @@ pub const VocabularyHeader = extern struct {
     num_slices: u32,
     slices: u32,
     slice_masks: u32,
+    turns: u32,
+    num_turns: u32,
 };
 
 const host = struct {

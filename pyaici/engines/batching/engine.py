@@ -43,6 +43,7 @@ from pyaici.engines.engine import (
     run_to_end,
 )
 from pyaici.engines.prompts import first_tokens
+from pyaici.engines.turns import with_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
@@ -90,7 +91,7 @@ class BatchingEngine(Engine):
         self._runner = runner
         self.tokenizer = tokenizer
         self.runtime = runtime
-        self.vocabulary = vocabulary.cut(runner.num_logits)
+        self.vocabulary = with_turns(vocabulary.cut(runner.num_logits), tokenizer)
         if runtime is not None:
             runtime.register(self.vocabulary)
         self._vocab_size = self.vocabulary.num_known

@@ -2,7 +2,7 @@
 //
 //   controller.hpp             the controller interface, and the results of its callbacks
 //   host.hpp, step.hpp         the host's services, and its reports; lines.hpp: the lines of an argument
-//   vocabulary.hpp             the tokens; token_set.hpp: sets of them
+//   vocabulary.hpp             the tokens; token_set.hpp: sets of them; turns.hpp: the messages of a chat
 //   recognizer.hpp             constraints on text as a stack of states; bias.hpp: the tokens that they allow
 //   functional.hpp             constraints as pure functions; signature.hpp: a shortcut that makes them fast
 //   string_recognizer.hpp      constraints as lists of strings; choices.hpp: one of several texts
@@ -27,6 +27,7 @@
 #include "aici/string_recognizer.hpp"
 #include "aici/token_set.hpp"
 #include "aici/tokenwise.hpp"
+#include "aici/turns.hpp"
 #include "aici/types.hpp"
 #include "aici/vocabulary.hpp"
 #include "aici/warmable.hpp"

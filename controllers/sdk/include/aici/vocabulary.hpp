@@ -109,6 +109,10 @@ class Vocabulary {
   const std::uint32_t* slice_mask(std::size_t number) const {
     return section<std::uint32_t>(header().slice_masks) + number * header().mask_stride;
   }
+  /// Returns what turns.hpp reads; empty if the vocabulary does not say.
+  std::span<const std::uint32_t> turns() const {
+    return {section<std::uint32_t>(header().turns), header().num_turns};
+  }
   ByteClasses classes() const { return {section<std::uint8_t>(header().byte_class), header().num_classes}; }
 
  private:

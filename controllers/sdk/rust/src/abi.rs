@@ -174,7 +174,7 @@ pub const FOUND: u32 = 7;
 pub const VOCABULARY_MAGIC: u32 = 0x56434941;
 pub const VOCABULARY_VERSION: u32 = 1;
 
-/// The header of the vocabulary image. From `nodes` on, the fields are offsets of sections, except `num_slices`.
+/// The header of the vocabulary image. From `nodes` on, the fields are offsets of sections, except `num_slices` and `num_turns`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct VocabularyHeader {
@@ -208,6 +208,8 @@ pub struct VocabularyHeader {
     pub num_slices: u32,
     pub slices: u32,
     pub slice_masks: u32,
+    pub turns: u32,
+    pub num_turns: u32,
 }
 
 pub const NO_TOKENS: u32 = 0xffffffff;
