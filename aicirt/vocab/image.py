@@ -63,7 +63,9 @@ def build_image(
     roles = {"bos": bos, "pad": pad, "unk": unk}
     specials = _check(tokens, size, special, eos, roles)
     if len(turns) > layout.MAX_TURNS or len(turns) % 4:
-        raise VocabularyError(f"turns has {len(turns)} bytes; it takes words, at most {layout.MAX_TURNS} bytes")
+        raise VocabularyError(
+            f"turns has {len(turns)} bytes; it takes words, at most {layout.MAX_TURNS} bytes"
+        )
     text = _with_text(tokens, specials)
     trie = build_trie(tokens, [i for i in text if len(tokens[i]) <= layout.MAX_TRIE_DEPTH])
     long_tokens = [i for i in text if len(tokens[i]) > layout.MAX_TRIE_DEPTH]

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "aici/host.hpp"
-#include "aici/vocabulary.hpp"
 
 namespace script {
 
@@ -14,8 +13,6 @@ using Tokens = std::span<const aici::TokenId>;
 namespace {
 
 constexpr const char* kMessages[] = {"a user's message", "a system message", "a tool's result", "an answer"};
-
-bool is_special(aici::TokenId token) { return aici::vocabulary().is_special(token); }
 
 bool ends_with(Tokens tokens, Tokens end) {
   return end.size() <= tokens.size() && std::equal(end.begin(), end.end(), tokens.last(end.size()).begin());
@@ -30,8 +27,8 @@ std::vector<aici::TokenId> opening() {
 /// Fails unless the tokens are a chat of this template: control tokens after which answers begin must be there.
 void check_chat(Tokens tokens) {
   const std::vector<aici::TokenId> opens = opening();
-  const auto first = std::find_if(opens.begin(), opens.end(), is_special);
-  const auto last = std::find_if(opens.rbegin(), opens.rend(), is_special).base();
+  const auto first = std::find_if(opens.begin(), opens.end(), aici::is_control);
+  const auto last = std::find_if(opens.rbegin(), opens.rend(), aici::is_control).base();
   if (first < last && std::search(tokens.begin(), tokens.end(), first, last) == tokens.end())
     aici::fail("the prompt is not a chat in the model's own template, so no message can follow: send it as a chat");
 }
@@ -65,7 +62,7 @@ Chat::End Chat::find_end(const Sequence& sequence) const {
   if (answer_begins(sequence)) return opened_.back().end;
   if (opened_.empty() && tokens.size() == sequence.prompt_size()) {
     const std::vector<aici::TokenId> opens = opening();
-    if (!opens.empty() && is_special(opens.front()) && ends_with(tokens, opens))
+    if (!opens.empty() && aici::is_control(opens.front()) && ends_with(tokens, opens))
       return {Role::user, tokens.size() - opens.size(), {}};
   }
   return {Role::assistant, tokens.size(), {}};
@@ -89,7 +86,7 @@ void Chat::append(Sequence& sequence, Role role, std::string_view name, std::str
   }
   const std::vector<aici::TokenId> tokens = text.tokens();
   // the model may have written the end of its answer itself
-  if (end.from == sequence.size() && !tokens.empty() && is_special(tokens.front())) {
+  if (end.from == sequence.size() && !tokens.empty() && aici::is_control(tokens.front())) {
     std::size_t written = std::min(tokens.size(), sequence.size());
     while (!ends_with(sequence.tokens(), Tokens(tokens).first(written))) written--;
     end.from -= written;

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 _CONTENTS = {Role.USER: "qvuser", Role.SYSTEM: "qvsystem", Role.TOOL: "qvresult", Role.ASSISTANT: "qvanswer"}
 _NAME, _VALUE, _ID, _THOUGHT = "qvname", "qvvalue", "qvidqvid9", "qvthought"
 #: what a template may strip from contents or write in another way, before and after a marker
-_EDGES = (' "', '"\\\n<a> ')
+_EDGES = (' "', '"\\\n<&> ')
 _FORMS = (Form.AS_IS, Form.STRIP_START | Form.STRIP_END, Form.STRIP_START, Form.STRIP_END, Form.JSON)
-#: chats that are compared with the template, where it has all their pieces
-_CHATS = ("UAU", "UAUAUAU", "UAUU", "UASUAU", "UATAU", "UATTAU", "UATTTUAU", "UATATU")
+#: chats that are compared with the template, where it has all their pieces: with answers, and by role
+_CHATS = ("UAU", "UAUAUAU")
+_CHATS_OF = {
+    Role.USER: ("UAUU",),
+    Role.SYSTEM: ("UASUAU",),
+    Role.TOOL: ("UATAU", "UATTTAU", "UATUAU", "UATATU"),
+}
 _LETTERS = dict(zip("USTA", Role, strict=True))
 #: how the answer before a tool's result has its call: arguments as an object or as text, or no call
 _Calls = Literal["object", "text", "none"]
@@ -36,9 +41,10 @@ class TemplateTurns:
     """The pieces of a template, and what it does to a chat that grows."""
 
     turns: Turns
-    #: The template removes reasoning from earlier answers, or begins them in another way than a new one. A
-    #: chat that grows keeps what the model has read and written.
-    rewrites_answers: bool = False
+    #: What the template would write differently once later messages follow, while a chat that grows keeps it:
+    #: "reasoning" of earlier answers, which it removes; "opening": it begins earlier answers in another way
+    #: than a new one; "system": it moves the system prompt.
+    changes: frozenset[str] = frozenset()
 
 
 class _CutError(Exception):
@@ -82,7 +88,7 @@ class _Template:
         self._marks = vocabulary.text_marks
         self._pieces: dict[tuple[Role, Role], list[Item]] = {}
         self._forms: dict[Role, Form] = {}
-        self._rewrites = False
+        self._changes: set[str] = set()
 
     def find(self) -> TemplateTurns:
         """Returns the pieces. Raises _CutError."""
@@ -94,12 +100,10 @@ class _Template:
             raise _CutError("the model's chat template does not write each message once, in order")
         for role in (Role.USER, Role.SYSTEM, Role.TOOL):
             self._find_form(role)
-        for chat in _CHATS:
-            self._verify([_LETTERS[letter] for letter in chat])
-        self._check_reasoning()
+        self._verify()
         tokens = {item for piece in self._pieces.values() for item in piece if isinstance(item, int)}
         turns = Turns(self._pieces, self._forms, sorted(tokens & self._marks))
-        return TemplateTurns(turns, self._rewrites)
+        return TemplateTurns(turns, frozenset(self._changes))
 
     def _piece(self, before: Role, after: Role) -> list[Item] | None:
         """Returns what the template writes between two messages; None if it writes no such messages."""
@@ -112,7 +116,7 @@ class _Template:
             if shown is None:
                 continue
             if calls != "none" and (before, after) == (Role.ASSISTANT, Role.TOOL):
-                rest = self._after_call(shown)
+                rest = self._after_call(shown, len(start) - 1)
             else:
                 rest = _after(shown, _content(before, len(start) - 1))
             if rest is not None and len(roles) > len(start):
@@ -121,9 +125,9 @@ class _Template:
                 return list(_with_names(rest))
         return None
 
-    def _after_call(self, shown: Sequence[Item]) -> list[Item] | None:
+    def _after_call(self, shown: Sequence[Item], number: int) -> list[Item] | None:
         """Returns what follows a call, which the model itself writes: from the token that ends it on."""
-        rest = _after(shown, _VALUE)
+        rest = _after(shown, _value(number))
         ends = {*self._vocabulary.eos, *self._pieces.get((Role.ASSISTANT, Role.USER), [])[:1]}
         for at, item in enumerate(rest or []):
             if isinstance(item, int) and item in ends:
@@ -172,36 +176,70 @@ class _Template:
 
     def _drop(self, role: Role) -> None:
         self._pieces = {pair: piece for pair, piece in self._pieces.items() if role not in pair}
+        self._forms.pop(role, None)
 
-    def _verify(self, roles: Sequence[Role]) -> None:
-        """Compares a chat, piece by piece, with what the template writes. Raises _CutError."""
-        pairs = list(zip(roles, [*roles[1:], Role.ASSISTANT], strict=True))
-        if any(pair not in self._pieces for pair in pairs):
-            return
-        chat = _chat(roles, "none")
-        rest = self._render(chat)
-        if rest is None:  # answers before tools' results need calls here
-            return
-        for number, (before, after) in enumerate(pairs):
-            rest = rest and _after(rest, chat[number]["content"])
-            last = number + 1 == len(chat)
-            shown = rest if rest is None or last else _before(rest, chat[number + 1]["content"])
-            piece = list(_filled(self._pieces[before, after]))
-            if shown == piece:
-                continue
-            opens = shown is not None and after is Role.ASSISTANT and not last
-            if not opens or shown is None or not (_begins_with(shown, piece) or _begins_with(piece, shown)):
-                raise _CutError(
-                    "the model's chat template writes earlier messages differently when later ones follow"
-                )
-            self._rewrites |= not _begins_with(shown, piece)
+    def _verify(self) -> None:
+        """Compares chats with what the template writes, and finds what it changes. Raises _CutError.
 
-    def _check_reasoning(self) -> None:
-        """Finds out whether the template removes reasoning from earlier answers."""
+        Drops the pieces of a role that the template does not write in the same way each time.
+        """
+        differently = "the model's chat template writes earlier messages differently when later ones follow"
+        if not all(map(self._agrees, _CHATS)):
+            raise _CutError(differently)
+        for role, chats in _CHATS_OF.items():
+            if not all(map(self._agrees, chats)):
+                self._drop(role)
+        if Role.USER not in self._forms:
+            raise _CutError(differently)
+        if not self._agrees("SUAUAU"):
+            self._changes.add("system")
         chat = _chat([Role.USER, Role.ASSISTANT, Role.USER], "none")
         chat[1]["content"] = f"<think>\n{_THOUGHT}\n</think>\n\n{chat[1]['content']}"
         shown = self._render(chat)
-        self._rewrites |= shown is None or not _has(shown, _THOUGHT)
+        if shown is None or not _has(shown, _THOUGHT):
+            self._changes.add("reasoning")
+
+    def _agrees(self, letters: str) -> bool:
+        """Returns whether the template writes a chat as its pieces do, up to how earlier answers begin.
+
+        True as well if there are not all pieces, or the template refuses the chat.
+        """
+        roles = [_LETTERS[letter] for letter in letters]
+        pairs = list(zip(roles, [*roles[1:], Role.ASSISTANT], strict=True))
+        first = int(roles[0] is Role.SYSTEM)
+        if any(pair not in self._pieces for pair in pairs[first:]):
+            return True
+        chats = [_chat(roles, calls) for calls in _ways(roles)]
+        shown = [(chat, items) for chat in chats if (items := self._render(chat)) is not None]
+        return not shown or any(self._equal(chat, first, items, pairs) for chat, items in shown)
+
+    def _equal(
+        self,
+        chat: Sequence[dict[str, Any]],
+        first: int,
+        shown: list[Item],
+        pairs: Sequence[tuple[Role, Role]],
+    ) -> bool:
+        for number, message in list(enumerate(chat))[first:]:
+            calls = "tool_calls" in message
+            rest = self._after_call(shown, number) if calls else _after(shown, message["content"])
+            last = number + 1 == len(chat)
+            if rest is None or not (last or self._same_piece(pairs[number], rest, chat[number + 1])):
+                return False
+            shown = rest
+        return shown == _filled(self._pieces[pairs[-1]])
+
+    def _same_piece(self, pair: tuple[Role, Role], rest: Sequence[Item], after: dict[str, Any]) -> bool:
+        """Returns whether `rest` begins with a piece before the message `after`."""
+        piece, shown = _filled(self._pieces[pair]), _before(rest, after["content"])
+        if shown == piece or "tool_calls" in after:  # its content may be left out
+            return True
+        if shown is None or pair[1] is not Role.ASSISTANT:
+            return False
+        if _begins_with(shown, piece):  # the model writes the rest itself
+            return True
+        self._changes.add("opening")
+        return _begins_with(piece, shown)
 
 
 def _ways(roles: Sequence[Role]) -> tuple[_Calls, ...]:
@@ -213,18 +251,22 @@ def _content(role: Role, number: int) -> str:
     return f"{_CONTENTS[role]}{number}q"
 
 
+def _value(number: int) -> str:
+    """Returns the marker that is the argument of the call in a chat's message."""
+    return f"{_VALUE}{number}q"
+
+
 def _chat(roles: Sequence[Role], calls: _Calls) -> list[dict[str, Any]]:
     """Returns a chat with markers as contents; the answer before a tool's result calls the tool."""
-    arguments: Any = {"qvkey": _VALUE}
-    function = {"name": _NAME, "arguments": arguments if calls == "object" else json.dumps(arguments)}
-    call = {"id": _ID, "type": "function", "function": function}
     chat: list[dict[str, Any]] = []
     for number, (role, after) in enumerate(zip(roles, [*roles[1:], None], strict=True)):
         message: dict[str, Any] = {"role": role.name.lower(), "content": _content(role, number)}
         if role is Role.TOOL:
             message |= {"name": _NAME, "tool_call_id": _ID}
         elif role is Role.ASSISTANT and after is Role.TOOL and calls != "none":
-            message["tool_calls"] = [call]
+            arguments: Any = {"qvkey": _value(number)}
+            function = {"name": _NAME, "arguments": arguments if calls == "object" else json.dumps(arguments)}
+            message["tool_calls"] = [{"id": _ID, "type": "function", "function": function}]
         chat.append(message)
     return chat
 
@@ -305,6 +347,4 @@ def _ends_with(items: Sequence[Item], end: Sequence[Item]) -> bool:
     if not end or len(items) < len(end) or list(items[len(items) - len(end) + 1 :]) != list(end[1:]):
         return False
     item = items[len(items) - len(end)]
-    return item == end[0] or (
-        isinstance(item, bytes) and isinstance(end[0], bytes) and item.endswith(end[0])
-    )
+    return item == end[0] or (isinstance(item, bytes) and isinstance(end[0], bytes) and item.endswith(end[0]))

@@ -107,7 +107,7 @@ class Vocabulary:
 
     @property
     def text_marks(self) -> frozenset[int]:
-        """Added tokens that are text but no blanks, such as `<think>`: the tokenizer finds each of them first."""
+        """Added tokens that are text but no blanks, such as `<think>`: tokenizers look for them first."""
         if self.tokenizer_json is None:
             return frozenset()
         start = self.tokenizer_json.index(_ADDED) + len(_ADDED)  # without parsing the rest: megabytes

@@ -25,6 +25,9 @@ std::string_view turns_problem();
 /// Returns whether the chat template takes a message of `after` behind one of `before`.
 bool has_turn(Role before, Role after);
 
+/// Returns whether the template writes a token as a control token. Contents have none of these.
+bool is_control(TokenId token);
+
 /// Messages and what the template writes between them. Between two control tokens, a text is tokenized as a whole, as
 /// in a prompt.
 class TurnText {

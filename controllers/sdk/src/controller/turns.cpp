@@ -52,14 +52,12 @@ void append_json(std::string* out, std::string_view text) {
 void append_tokens(std::vector<TokenId>* out, std::string_view text) {
   const std::vector<TokenId> tokens = tokenize(text);
   if (tokens.empty() && !text.empty()) fail("the model's vocabulary has no tokens for a message of the chat");
-  const std::span<const std::uint32_t> words = vocabulary().turns();
-  const auto marks = words.subspan(words[kMarks] + 1, words[words[kMarks]]);
   for (TokenId token : tokens) {
-    // a mark in a content: cut after its first character, it is text
+    // a control token of the template, in a content: cut after its first character, it is text
     const std::string_view bytes = vocabulary().token(token);
     std::size_t first = 1;
     while (first < bytes.size() && (bytes[first] & 0xc0) == 0x80) first++;
-    if (first < bytes.size() && std::find(marks.begin(), marks.end(), token) != marks.end())
+    if (first < bytes.size() && is_control(token))
       append_tokens(out, bytes.substr(0, first)), append_tokens(out, bytes.substr(first));
     else
       out->push_back(token);
@@ -77,6 +75,14 @@ std::string_view turns_problem() {
 bool has_turn(Role before, Role after) {
   const std::span<const std::uint32_t> words = vocabulary().turns();
   return !words.empty() && words[number_of(before) * kRoles + number_of(after)] != 0;
+}
+
+bool is_control(TokenId token) {
+  if (vocabulary().is_special(token)) return true;
+  const std::span<const std::uint32_t> words = vocabulary().turns();
+  if (words.empty()) return false;
+  const auto marks = words.subspan(words[kMarks] + 1, words[words[kMarks]]);
+  return std::find(marks.begin(), marks.end(), token) != marks.end();
 }
 
 void TurnText::between(Role before, Role after, std::string_view tool) {
