@@ -88,6 +88,23 @@ export async function main() {
 }
 """,
 }
+TURNS = {
+    "python": """
+from aici import gen, user
+async def main():
+    await gen(max_tokens=8)
+    await user(" And then?")
+    await gen(max_tokens=8)
+""",
+    "javascript": """
+import { gen, user } from "aici";
+export async function main() {
+  await gen({ maxTokens: 8 });
+  user(" And then?");
+  await gen({ maxTokens: 8 });
+}
+""",
+}
 FAULTS = {
     "python": (
         """
@@ -173,6 +190,21 @@ def test_a_script_goes_on_after_the_models_end_token(llm: Any, language: str) ->
     request = script(language, ENDS[language], aici_hold=True, logit_bias={end: 100.0})
     (choice,) = generate(llm, [(FRANCE, request)])
     assert (choice.text, choice.stop_reason) == (" end, 0", "controller"), choice
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_chat_grows_by_the_models_template(llm: Any, language: str) -> None:
+    tokenizer = llm.get_tokenizer()
+    chat = [{"role": "user", "content": "Count to five."}]
+    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+    request = script(language, TURNS[language], aici_hold=True)
+    (choice,) = generate(llm, [({"prompt_token_ids": prompt}, request)])
+    assert choice.stop_reason == "controller", choice
+    answer, _, _ = tokenizer.decode(choice.token_ids).partition("<|im_end|>")
+    chat += [{"role": "assistant", "content": answer}, {"role": "user", "content": " And then?"}]
+    whole = tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+    written = [*prompt, *choice.token_ids]
+    assert written[: len(whole)] == whole and len(whole) < len(written) <= len(whole) + 9
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
