@@ -54,23 +54,17 @@ def build_image(
     """Builds the image of a vocabulary.
 
     ``tokens[i]`` holds the decoded bytes of token i; for a special token (never text) it is the display
-    name. ``eos`` lists the end-of-sequence tokens, ``special`` the ids of all special
-    tokens; those in ``eos`` need not be repeated there. ``vocab_size`` is the number of bits in a
-    mask, if the model has more logits than the tokenizer has tokens. ``turns`` is the section of that name.
-    Raises VocabularyError.
+    name. ``eos`` lists the end-of-sequence tokens, ``special`` the ids of all special tokens; those in
+    ``eos`` need not be repeated there. ``vocab_size`` is the number of bits in a mask, if the model has more
+    logits than the tokenizer has tokens. ``turns`` is the section of that name. Raises VocabularyError.
     """
     size = len(tokens) if vocab_size is None else vocab_size
     roles = {"bos": bos, "pad": pad, "unk": unk}
-    specials = _check(tokens, size, special, eos, roles)
-    if len(turns) > layout.MAX_TURNS or len(turns) % 4:
-        raise VocabularyError(
-            f"turns has {len(turns)} bytes; it takes words, at most {layout.MAX_TURNS} bytes"
-        )
+    specials = _check(tokens, size, special, eos, roles, turns)
     text = _with_text(tokens, specials)
     trie = build_trie(tokens, [i for i in text if len(tokens[i]) <= layout.MAX_TRIE_DEPTH])
     long_tokens = [i for i in text if len(tokens[i]) > layout.MAX_TRIE_DEPTH]
-    offsets = _offsets(tokens, size)
-    data = b"".join(tokens)
+    offsets, data = _offsets(tokens, size), b"".join(tokens)
     mask_words, stride = -(-size // 32), -(-size // 512) * 16
     text_mask, class_masks, slice_masks = _masks(data, offsets, np.array(text), stride)
 
@@ -91,8 +85,6 @@ def build_image(
         "turns": turns,
     }
     header = {
-        "magic": layout.MAGIC,
-        "version": layout.VERSION,
         "vocab_size": size,
         "mask_words": mask_words,
         "mask_stride": stride,
@@ -140,6 +132,7 @@ def _check(
     special: Collection[int],
     eos: Sequence[int],
     named: dict[str, int | None],
+    turns: bytes,
 ) -> frozenset[int]:
     """Returns the ids of all special tokens. Raises VocabularyError if the vocabulary is invalid."""
     if size < len(tokens):
@@ -157,6 +150,8 @@ def _check(
     for name, token in named.items():
         if token is not None and not 0 <= token < size:
             raise VocabularyError(f"{name} token {token} is not in the vocabulary of {size} tokens")
+    if len(turns) > layout.MAX_TURNS or len(turns) % 4:
+        raise VocabularyError(f"turns has {len(turns)} bytes, not whole words up to {layout.MAX_TURNS} bytes")
     return frozenset(special) | frozenset(eos)
 
 
@@ -197,7 +192,7 @@ def _assemble(header: dict[str, int], sections: dict[str, NDArray[np.generic] | 
         header[name] = at
         parts.append(blob + bytes(-len(blob) % layout.ALIGNMENT))
         at += len(parts[-1])
-    header["total_size"] = at
+    header |= {"magic": layout.MAGIC, "version": layout.VERSION, "total_size": at}
     words = np.zeros(layout.HEADER_WORDS, np.uint32)
     words[: len(layout.HEADER)] = [header[name] for name in layout.HEADER]
     return words.tobytes() + b"".join(parts)

@@ -147,7 +147,7 @@ class VocabularyImage:
 
     @property
     def turns(self) -> bytes:
-        """What the model's chat template writes between messages; empty if the vocabulary does not say."""
+        """The section of what the model's chat template writes between messages; empty if there is none."""
         return self.section("turns", self.header["num_turns"]).tobytes()
 
     def tokens_of(self, mask: NDArray[np.uint32]) -> list[int]:

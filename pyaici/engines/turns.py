@@ -155,7 +155,7 @@ class _Template:
     def _find_form(self, role: Role) -> None:
         """Finds what the template does to contents; drops the role's pieces if it is something unknown."""
         if not {(Role.ASSISTANT, role), (role, Role.ASSISTANT)} <= self._pieces.keys():
-            self._drop(role)
+            self._drop_role(role)
             return
         roles = [Role.USER, Role.ASSISTANT, role]
         content = _content(role, 2).join(_EDGES)
@@ -172,9 +172,9 @@ class _Template:
                     return
         if role is Role.USER:
             raise _CutError("the model's chat template changes the contents of messages")
-        self._drop(role)
+        self._drop_role(role)
 
-    def _drop(self, role: Role) -> None:
+    def _drop_role(self, role: Role) -> None:
         self._pieces = {pair: piece for pair, piece in self._pieces.items() if role not in pair}
         self._forms.pop(role, None)
 
@@ -188,7 +188,7 @@ class _Template:
             raise _CutError(differently)
         for role, chats in _CHATS_OF.items():
             if not all(map(self._agrees, chats)):
-                self._drop(role)
+                self._drop_role(role)
         if Role.USER not in self._forms:
             raise _CutError(differently)
         if not self._agrees("SUAUAU"):

@@ -273,6 +273,7 @@ class _Tape:
             vocabulary.bos,
             {token: vocabulary.token_bytes(token) for token in sorted(used) if token not in special},
             special,
+            vocabulary.turns,
         )
         return recording
 

@@ -101,6 +101,8 @@ class RecordedVocabulary:
     tokens: dict[int, bytes] = field(default_factory=dict)
     #: names of special tokens that occur, and of those that end a text
     special: dict[int, str] = field(default_factory=dict)
+    #: `Vocabulary.turns`
+    turns: bytes = b""
 
 
 @dataclass(slots=True)
@@ -176,6 +178,7 @@ def to_json(recording: Recording) -> dict[str, Any]:
             "bos": vocabulary.bos,
             "tokens": {str(token): _text(piece) for token, piece in vocabulary.tokens.items()},
             "special": {str(token): name for token, name in vocabulary.special.items()},
+            "turns": base64.b64encode(vocabulary.turns).decode(),
         },
     }
 
@@ -260,6 +263,7 @@ def from_json(content: Any) -> Recording:
                 words["bos"],
                 {int(token): _bytes(piece) for token, piece in words["tokens"].items()},
                 {int(token): name for token, name in words["special"].items()},
+                base64.b64decode(words.get("turns", "")),
             ),
             content["controller"],
             _bytes(content["arg"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aicirt.contract.errors import VocabularyError
@@ -67,7 +67,7 @@ def replay_vocabulary(
     if recorded_only:
         return ReplayVocabulary(recorded_tokens(recording), False, _alone(recording))
     if model is not None:
-        found = load_vocabulary(model).cut(recording.vocabulary.size)
+        found = _loaded(model, recording)
         if found.fingerprint != recording.vocabulary.fingerprint:
             raise VocabularyError(
                 f"{model} has another vocabulary than the recording ({name!r}); leave --model out to replay "
@@ -78,7 +78,7 @@ def replay_vocabulary(
     if small.fingerprint == recording.vocabulary.fingerprint:
         return ReplayVocabulary(small, True, "the small vocabulary for tests")
     for path in fetched_default_models():
-        found = load_vocabulary(path).cut(recording.vocabulary.size)
+        found = _loaded(path, recording)
         if found.fingerprint == recording.vocabulary.fingerprint:
             return ReplayVocabulary(found, True, f"of the default model, {path.name}")
     return ReplayVocabulary(recorded_tokens(recording), False, _alone(recording))
@@ -110,7 +110,14 @@ def recorded_tokens(recording: Recording) -> Vocabulary:
         vocab_size=recorded.size,
         name=f"{recorded.name}, recorded tokens",
         tokenizer=TokenizerBlob("longest"),
+        turns=recorded.turns,
     )
+
+
+def _loaded(model: str | Path, recording: Recording) -> Vocabulary:
+    """Returns a model's vocabulary, with the recorded turns, which its files alone do not have."""
+    found = load_vocabulary(model).cut(recording.vocabulary.size)
+    return replace(found, turns=recording.vocabulary.turns)
 
 
 def _alone(recording: Recording) -> str:

@@ -1,4 +1,4 @@
-"""What a model's chat template writes between messages, as a section of the vocabulary image."""
+"""Describes what a chat template writes between messages, as a section of the vocabulary image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import IntEnum, IntFlag
 
 
 class Role(IntEnum):
-    """Who a message is from; the numbers are those of the image."""
+    """The sender of a message; the numbers are those of the image."""
 
     USER = 0
     SYSTEM = 1
@@ -18,7 +18,7 @@ class Role(IntEnum):
 
 
 class Form(IntFlag):
-    """What the template does to the contents of a role's messages."""
+    """Changes that a template makes to the contents of a role's messages."""
 
     AS_IS = 0
     STRIP_START = 1

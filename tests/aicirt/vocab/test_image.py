@@ -203,11 +203,19 @@ def test_mask_helpers() -> None:
         ({"tokens": [b"a"], "special": set(), "eos": [], "bos": 7}, "bos token 7"),
         ({"tokens": [b"a", b"b"], "special": set(), "eos": [], "vocab_size": 1}, "vocab_size is 1"),
         ({"tokens": [b"a"], "special": set(), "eos": [], "vocab_size": 1 << 24}, "too many"),
+        ({"tokens": [b"a"], "special": set(), "eos": [], "turns": b"abc"}, "turns has 3 bytes"),
+        ({"tokens": [b"a"], "special": set(), "eos": [], "turns": bytes(65540)}, "turns has 65540 bytes"),
     ],
 )
 def test_invalid_vocabularies_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(VocabularyError, match=message):
         build_image(**arguments)  # type: ignore[arg-type]
+
+
+def test_turns_are_a_section_of_the_image() -> None:
+    image = build_image([b"a"], special=(), eos=[], turns=b"eight by")
+    assert VocabularyImage(image).turns == b"eight by"
+    assert VocabularyImage(build_image([b"a"], special=(), eos=[])).turns == b""
 
 
 def test_invalid_images_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""What chat templates write between messages: the pieces, what templates change, and what cannot be cut."""
+"""Pieces that chat templates write between messages, what templates change, and those that cannot be cut."""
 
 from __future__ import annotations
 

@@ -118,6 +118,7 @@ def test_fingerprint_is_the_same_in_another_process() -> None:
         {"vocab_size": 9},
         {"tokenizer": TokenizerBlob("longest")},
         {"tokenizer": TokenizerBlob("greedy", b"x")},
+        {"turns": b"four"},
     ],
 )
 def test_fingerprint_depends_on_every_field_but_the_name(changes: dict[str, Any]) -> None:
