@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 336,
-    "lines of Python": 60_798,
-    "files of the SDK": 131,
+    "files of Python": 338,
+    "lines of Python": 61_304,
+    "files of the SDK": 133,
     "files of Python under 60 lines": 63,
     "circles of files": 0,
     "files in circles": 0,

@@ -32,6 +32,31 @@ declare module "aici" {
    */
   export function fixed(text: string | number[], options?: { after?: Label }): void;
 
+  /**
+   * Appends a user's message to the chat, as the model's chat template writes it. There is nothing to await.
+   *
+   * Ends the model's answer before, unless the model has ended it, and begins the next answer. A message that
+   * follows another one directly takes the place of this beginning. The text never becomes special tokens.
+   *
+   * Throws an Error if the model has no chat template, if it cannot be continued or has no such message here, and
+   * if the prompt is not a chat.
+   *
+   *     const answer = await gen({ maxTokens: 100 });
+   *     user("And tomorrow?");
+   *     await gen({ maxTokens: 100 });
+   */
+  export function user(text: string): void;
+  /** Appends a system message, as `user` does. Many templates take one only at the beginning of a chat. */
+  export function system(text: string): void;
+  /**
+   * Appends the result of a tool, as `user` does: a text, or any other value as JSON.
+   *
+   * Results of several calls follow each other: await other actions before the first of them.
+   */
+  export function tool(name: string, result: unknown): void;
+  /** Ends the model's answer and begins another one. Writes nothing where an answer has just begun. */
+  export function assistant(): void;
+
   /** A pattern that is defined where it is used: at most one of these. */
   export interface Ways {
     regex?: string | RegExp;

@@ -46,6 +46,32 @@ def fixed(text: str | bytes | list[int] | tuple[int, ...], *, after: Label | Non
         number = await gen(regex=" [0-9]+")
     """
 
+def user(text: str | bytes) -> Awaitable[None]:
+    """Appends a user's message to the chat, as the model's chat template writes it.
+
+    Ends the model's answer before, unless the model has ended it, and begins the next answer. A message that
+    follows another one directly takes the place of this beginning. The text never becomes special tokens.
+
+    Raises Error if the model has no chat template, if it cannot be continued or has no such message here, and
+    if the prompt is not a chat.
+
+        answer = await gen(max_tokens=100)
+        await user("And tomorrow?")
+        await gen(max_tokens=100)
+    """
+
+def system(text: str | bytes) -> Awaitable[None]:
+    """Appends a system message, as `user` does. Many templates take one only at the beginning of a chat."""
+
+def tool(name: str, result: Any) -> Awaitable[None]:
+    """Appends the result of a tool, as `user` does: a text, or any other value as JSON.
+
+    Results of several calls follow each other: await other actions before the first of them.
+    """
+
+def assistant() -> Awaitable[None]:
+    """Ends the model's answer and begins another one. Writes nothing where an answer has just begun."""
+
 def gen(
     pattern: Pattern | None = None,
     *,

@@ -178,6 +178,11 @@ def tool_call(played: Played) -> None:
     assert f"Tool: {call['tool']}\n" in played.text
 
 
+def chat(played: Played) -> None:
+    answer, river = played.variables["answers"].rsplit("\n", 1)
+    assert played.text == f"{answer}\nuser\n{played.sample.arg}\nassistant\n{river}"
+
+
 def quote(played: Played) -> None:
     found = re.fullmatch('The document says: "([^"]+)"', played.text)
     assert found and found[1] in played.sample.arg
@@ -219,7 +224,7 @@ PROMISES: dict[str, Callable[[Played], None]] = {
     check.__name__: check
     for check in (
         *(five_items, yes_no, record, chain, best_of, vote, retry, banned, translate, sql, tool_call, quote),
-        *(prefix, beam, couplet, no_e, sure),
+        *(prefix, beam, couplet, no_e, sure, chat),
     )
 }
 
