@@ -62,7 +62,7 @@ Chat::End Chat::find_end(const Sequence& sequence) const {
   if (answer_begins(sequence)) return opened_.back().end;
   if (opened_.empty() && tokens.size() == sequence.prompt_size()) {
     const std::vector<aici::TokenId> opens = opening();
-    if (!opens.empty() && aici::is_control(opens.front()) && ends_with(tokens, opens))
+    if (!opens.empty() && ends_with(tokens, opens))
       return {Role::user, tokens.size() - opens.size(), {}};
   }
   return {Role::assistant, tokens.size(), {}};

@@ -91,8 +91,9 @@ class BatchingEngine(Engine):
         self._runner = runner
         self.tokenizer = tokenizer
         self.runtime = runtime
-        self.vocabulary = with_turns(vocabulary.cut(runner.num_logits), tokenizer)
+        self.vocabulary = vocabulary.cut(runner.num_logits)
         if runtime is not None:
+            self.vocabulary = with_turns(self.vocabulary, tokenizer)
             runtime.register(self.vocabulary)
         self._vocab_size = self.vocabulary.num_known
         self.cache_tokens = budget.limit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace as replaced
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from pyaici.client.step import Step
 from pyaici.recording.recorder import RecordingRuntime
 from pyaici.recording.recording import Forked, Sampled, Spliced, TranscriptFileError
 from pyaici.recording.story import lines_of
+from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.testing import Playground, Recording, Transcript, read_recording, replay, write_recording
+from pyaici.tokens.turns import Role, Turns
 
 SCRIPT = """
 from aici import *
@@ -205,6 +208,23 @@ def test_replay_reports_the_same_in_each_step(
     recorded, steps[:] = steps.copy(), []
     assert replay(recording).passed
     assert steps == recorded and len(steps) == 5
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_chat_that_grows_is_replayed_with_the_recorded_template(
+    script: Path, tmp_path: Path, only: bool
+) -> None:
+    vocabulary = small_vocabulary()
+    (end,), user, answer = vocabulary.eos, Role.USER, Role.ASSISTANT
+    pieces = {(answer, user): [end, b"\nuser: "], (user, answer): [end, b"\nanswer:"]}
+    script.write_text(
+        "from aici import *\nasync def main():\n    await user('yes')\n    await gen(max_tokens=4)\n"
+    )
+    with Playground(replaced(vocabulary, turns=Turns(pieces).to_bytes())) as chats:
+        recording = chats.record(script, " the cat", prompt=[end, *chats.tokenize(b"\nanswer:")])
+    write_recording(recording, tmp_path / "r.json")
+    done = replay(read_recording(tmp_path / "r.json"), recorded_only=only)
+    assert done.passed and done.vocabulary.exact != only
 
 
 def test_capabilities_survive_serialization() -> None:
