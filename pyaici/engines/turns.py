@@ -24,13 +24,10 @@ _NAME, _VALUE, _ID, _THOUGHT = "qvname", "qvvalue", "qvidqvid9", "qvthought"
 #: what a template may strip from contents or write in another way, before and after a marker
 _EDGES = (' "', '"\\\n<&> ')
 _FORMS = (Form.AS_IS, Form.STRIP_START | Form.STRIP_END, Form.STRIP_START, Form.STRIP_END, Form.JSON)
-#: chats that are compared with the template, where it has all their pieces: with answers, and by role
+#: chats that are compared with the template, where it has all their pieces
 _CHATS = ("UAU", "UAUAUAU")
-_CHATS_OF = {
-    Role.USER: ("UAUU",),
-    Role.SYSTEM: ("UASUAU",),
-    Role.TOOL: ("UATAU", "UATTTAU", "UATUAU", "UATATU"),
-}
+_REPEATED = ("UAUUU", "UAUUAU")
+_CHATS_OF = {Role.SYSTEM: ("UASUAU",), Role.TOOL: ("UATAU", "UATTTAU", "UATUAU", "UATATU")}
 _LETTERS = dict(zip("USTA", Role, strict=True))
 #: how the answer before a tool's result has its call: arguments as an object or as text, or no call
 _Calls = Literal["object", "text", "none"]
@@ -69,8 +66,10 @@ def template_turns(tokenizer: Any, vocabulary: Vocabulary) -> TemplateTurns:
     """
     try:
         return _Template(tokenizer, vocabulary).find()
-    except (_CutError, ModuleNotFoundError) as error:
+    except _CutError as error:
         return TemplateTurns(Turns(problem=str(error)))
+    except ModuleNotFoundError as error:
+        return TemplateTurns(Turns(problem=f"the engine cannot read the model's chat template: {error}"))
 
 
 def formed(content: str, form: Form) -> str:
@@ -127,12 +126,10 @@ class _Template:
 
     def _after_call(self, shown: Sequence[Item], number: int) -> list[Item] | None:
         """Returns what follows a call, which the model itself writes: from the token that ends it on."""
-        rest = _after(shown, _value(number))
+        rest = _after(shown, _value(number)) or []
         ends = {*self._vocabulary.eos, *self._pieces.get((Role.ASSISTANT, Role.USER), [])[:1]}
-        for at, item in enumerate(rest or []):
-            if isinstance(item, int) and item in ends:
-                return list(rest or [])[at:]
-        return None
+        found = (at for at, item in enumerate(rest) if isinstance(item, int) and item in ends)
+        return None if (at := next(found, None)) is None else rest[at:]
 
     def _render(self, chat: list[dict[str, Any]]) -> list[Item] | None:
         """Returns a chat up to where a new answer begins; None if the template refuses it.
@@ -183,14 +180,15 @@ class _Template:
 
         Drops the pieces of a role that the template does not write in the same way each time.
         """
-        differently = "the model's chat template writes earlier messages differently when later ones follow"
         if not all(map(self._agrees, _CHATS)):
-            raise _CutError(differently)
+            raise _CutError(
+                "the model's chat template writes earlier messages differently when later ones follow"
+            )
+        if not all(map(self._agrees, _REPEATED)):
+            del self._pieces[Role.USER, Role.USER]
         for role, chats in _CHATS_OF.items():
             if not all(map(self._agrees, chats)):
                 self._drop_role(role)
-        if Role.USER not in self._forms:
-            raise _CutError(differently)
         if not self._agrees("SUAUAU"):
             self._changes.add("system")
         chat = _chat([Role.USER, Role.ASSISTANT, Role.USER], "none")

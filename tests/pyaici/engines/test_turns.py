@@ -91,6 +91,14 @@ def test_pieces_of_a_template() -> None:
     }
 
 
+def test_pieces_that_differ_from_time_to_time_are_left_out() -> None:
+    count = "{% for m in messages %}{% if loop.previtem and loop.previtem.role == m.role %}{{ loop.index }}"
+    template = count + "{% endif %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}<|assistant|>"
+    _, _, pieces = found(template)
+    assert (USER, USER) not in pieces and (TOOL, TOOL) not in pieces
+    assert pieces[ANSWER, USER] == "<|user|>" and pieces[USER, ANSWER] == "<|assistant|>"
+
+
 #: by template: what it would change in earlier turns, and the roles that a chat can grow by
 FAMILIES = {
     "Qwen2.5": ("", "UST"),
