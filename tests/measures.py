@@ -14,7 +14,7 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 338,
-    "lines of Python": 61_304,
+    "lines of Python": 61_303,
     "files of the SDK": 133,
     "files of Python under 60 lines": 63,
     "circles of files": 0,

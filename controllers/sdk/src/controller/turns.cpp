@@ -21,8 +21,8 @@ std::string_view text_at(const std::uint32_t* item) {
   return {reinterpret_cast<const char*>(item + 1), *item >> 2};
 }
 
-/// Returns the number of bytes of the blank at the start of a text, or, with `at_end`, at its end. Blanks are those that
-/// Python's str.strip removes.
+/// Returns the number of bytes of the blank at the start of a text, or, with `at_end`, at its end: of what Python's
+/// str.strip removes.
 std::size_t blank(std::string_view text, bool at_end) {
   static constexpr std::string_view kBlanks[] = {
       "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
