@@ -136,7 +136,7 @@ def _answers(calls: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
     def answering(answers: list[Any]) -> Callable[..., Any]:
         left = deque(answers)
 
-        def answer(*_: Any, **__: Any) -> Any:
+        def give(*_: Any, **__: Any) -> Any:
             found = left.popleft() if len(left) > 1 else left[0]  # the last one again and again
             if isinstance(found, dict) and found.keys() == {"error"}:
                 raise CallError(
@@ -144,7 +144,7 @@ def _answers(calls: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
                 )
             return found
 
-        return answer
+        return give
 
     found = {}
     for name, answer in calls.items():
