@@ -5,7 +5,7 @@ callbacks. Its top level runs once, before the prompt is known. docs/guide is th
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from typing import Any, Literal, NoReturn
 
 #: how a generated text ended: nothing can follow in its pattern (`complete`); the model ended it, or
@@ -338,14 +338,15 @@ class Call:
     def done(self) -> bool:
         """Whether the answer is there."""
 
-    def __await__(self) -> Iterator[Any]: ...
+    def __await__(self) -> Generator[Any, Any, Any]: ...
     async def wait(self, timeout: float | None = None) -> Any:
         """Waits for the answer, at most so many seconds; then raises `CallError`, and the call goes on."""
 
-def call(name: str, arguments: Any = None, **named: Any) -> Call:
-    """Asks whoever answers calls of this request. The call begins at once; await it for its answer.
+def call(*what: Any, **named: Any) -> Call:
+    """Makes a call by its name, with arguments by name, or with one value. It begins at once: await the answer.
 
         weather = await call("weather", city="Oslo")
+        total = await call("add", [1, 2])
 
     Arguments and answer are JSON values. Awaiting it raises `CallError` if it has failed. Raises `Error` if
     nobody answers calls: see `capability`.

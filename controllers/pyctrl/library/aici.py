@@ -429,8 +429,11 @@ class Call:
         return answer["value"]
 
 
-def call(name, arguments=None, **named):
-    return Call(name, named if arguments is None else arguments)
+def call(*what, **named):
+    # not with parameters of their own names, which a call could not have then
+    if not (len(what) == 1 or (len(what) == 2 and not named)):
+        raise TypeError("call takes a name, then the arguments: named ones, or one value")
+    return Call(what[0], named if len(what) == 1 else what[1])
 
 
 def next_step():

@@ -5,6 +5,7 @@ A sample begins with one line that says what it is, and names a prompt, and an a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -75,6 +76,38 @@ def playground() -> Iterator[Playground]:
         yield playground
 
 
+PASSAGES = {
+    "bridge": "The bridge over the river was built by the town, and opened on 3 May 1931.",
+    "tower": "The tower has 120 steps.",
+}
+
+
+def calculate(operation: str, a: int, b: int) -> int:
+    return a + b if operation == "add" else a * b
+
+
+def search(query: str) -> str:
+    """Looks for the words in a database, and returns the passage with most of them."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("create table passages (name, text)")
+        database.executemany("insert into passages values (?, ?)", PASSAGES.items())
+        found = [
+            text
+            for word in query.split()
+            for (text,) in database.execute("select text from passages where text like ?", [f"%{word}%"])
+        ]
+    return max(found, key=found.count, default=PASSAGES["bridge"])
+
+
+def check(name: str) -> dict[str, Any]:
+    accepted = len(name) % 2 == 0
+    return {"accepted": accepted, "reason": "" if accepted else "its number of characters is odd"}
+
+
+#: what the samples call
+TOOLS: dict[str, Callable[..., Any]] = {"calculate": calculate, "search": search, "check": check}
+
+
 def play(engine: LlamaEngine, sample: Sample) -> Played:
     endless = sample.path.stem == "no_e"  # a mask alone does not end the text
     request = Request(
@@ -82,7 +115,8 @@ def play(engine: LlamaEngine, sample: Sample) -> Played:
         module=LANGUAGES[sample.path.suffix],
         arg=sample.argument,
         sampling=Sampling(seed=1),
-        max_tokens=25 if endless else 100,
+        max_tokens=25 if endless else 250 if sample.path.stem in ("react", "skeleton") else 100,
+        calls=TOOLS if re.search(r"\bcall\(", sample.source) else "",
     )
     results = engine.run([request])
     for result in results:
@@ -220,11 +254,40 @@ def sure(played: Played) -> None:
     assert 1 / 3 <= float(played.variables["share"]) <= 1
 
 
+def react(played: Played) -> None:
+    found = re.findall(r"Action: (add|multiply) (\d+), (\d+)\nObservation: (\d+)", played.text)
+    assert len(found) == int(played.variables["steps"])
+    for operation, a, b, result in found:
+        assert calculate(operation, int(a), int(b)) == int(result)
+    assert played.text.endswith(f"Answer: {played.variables['answer']}")
+
+
+def look_up(played: Played) -> None:
+    passage, quotation = played.variables["passage"], played.variables["quotation"]
+    assert passage in PASSAGES.values() and quotation in passage
+    assert played.text.endswith(f'"{quotation}"')
+
+
+def validate(played: Played) -> None:
+    if "name" not in played.variables:
+        assert played.text == "There is no such name."
+        return
+    name = played.variables["name"]
+    assert check(name)["accepted"] and played.text == f"User name: {name}"
+
+
+def skeleton(played: Played) -> None:
+    points = played.variables["points"].split("; ")
+    lines = [line for line in played.text.splitlines() if line]
+    assert [line[3:].strip() for line in lines[:3]] == points
+    assert [re.fullmatch(r"(\d)\. [^\n.]+\.", line)[1] for line in lines[3:]] == list("123")  # type: ignore[index]
+
+
 PROMISES: dict[str, Callable[[Played], None]] = {
     check.__name__: check
     for check in (
         *(five_items, yes_no, record, chain, best_of, vote, retry, banned, translate, sql, tool_call, quote),
-        *(prefix, beam, couplet, no_e, sure, chat),
+        *(prefix, beam, couplet, no_e, sure, chat, react, look_up, validate, skeleton),
     )
 }
 
