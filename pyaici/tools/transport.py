@@ -1,0 +1,232 @@
+"""Connections to MCP servers, which are programs or URLs, with limits on what they send."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+
+from aicirt.sandbox import die_with
+from pyaici.tools.settings import MAX_MESSAGE_BYTES
+
+#: the error of a message that was too long
+TOO_LONG = "the message of the server is too long"
+#: lines that are no messages, after which a server counts as broken
+_MAX_NOISE = 100
+#: seconds that a server has to end after its input, and after SIGTERM
+_END_SECONDS = 1.0
+#: bytes of what a server writes to standard error, which are kept until it has started
+_MAX_COMPLAINT = 4096
+#: the number of the request that a message answers, at its beginning
+_ANSWERED = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
+_HEAD = 128
+
+
+class Program:
+    """An MCP server as a program of ours (`mcp.client.Client` uses it as a transport)."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._command, self._environment = command, environment
+        #: set when the program has ended, or has to be ended
+        self.ended = asyncio.Event()
+        #: why
+        self.problem = ""
+        #: the last thing that it has written to standard error
+        self.complaint = b""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> tuple[Any, Any]:
+        """Starts the program. Raises OSError."""
+        pipe = asyncio.subprocess.PIPE
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            env=self._environment,
+            start_new_session=True,  # so that what it starts ends with it
+            preexec_fn=partial(die_with, os.getpid()),
+        )
+        to_us, self._incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self._outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
+        works = (self._read(process, to_us), self._write(process, from_us), self._listen(process))
+        self._tasks = [asyncio.create_task(work) for work in works]
+        return self._incoming, self._outgoing
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the program and all that it has started."""
+        ending = asyncio.create_task(self._end())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await ending
+            raise
+
+    async def _end(self) -> None:
+        process = self._process
+        assert process is not None and process.stdin is not None
+        self._tasks[1].cancel()
+        process.stdin.close()
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                _signal_group(process.pid, number)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await process.wait()
+                    break
+        _signal_group(process.pid, signal.SIGKILL)  # what it has left behind
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        process._transport.close()  # type: ignore[attr-defined]  # else a pipe that another process holds stays open
+        self._incoming.close()
+        self._outgoing.close()
+
+    def _stop(self, problem: str) -> None:
+        self.problem = self.problem or problem
+        self.ended.set()
+
+    async def _read(self, process: asyncio.subprocess.Process, to_us: Any) -> None:
+        assert process.stdout is not None
+        noise = 0
+        async with to_us:
+            async for line, whole in _lines(process.stdout):
+                message = _message(line) if whole else _too_long(line)
+                if message is not None:
+                    try:
+                        await to_us.send(SessionMessage(message))
+                    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        return
+                elif line.strip():
+                    noise += 1 if whole else _MAX_NOISE
+                    if noise > _MAX_NOISE:
+                        self._stop("it writes to its standard output what is no message of MCP")
+                        return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+        self._stop(
+            "it has closed its standard output"
+            if process.returncode is None
+            else f"it has ended (exit status {process.returncode})"
+        )
+
+    async def _write(self, process: asyncio.subprocess.Process, from_us: Any) -> None:
+        assert process.stdin is not None
+        async with from_us:
+            async for sent in from_us:
+                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(text.encode() + b"\n")
+                try:
+                    await process.stdin.drain()
+                except OSError:
+                    return  # it has ended, which its output tells
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        while part := await process.stderr.read(1 << 16):
+            self.complaint = (self.complaint + part)[-_MAX_COMPLAINT:]
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, bool]]:
+    """Yields lines, and whether they are whole: of one that is too long, only the beginning."""
+    line, discarding = bytearray(), False
+    while part := await stream.read(1 << 16):
+        *ends, rest = part.split(b"\n")
+        for end in ends:
+            if not discarding:
+                line += end
+            yield bytes(line), not discarding
+            line, discarding = bytearray(), False
+        if not discarding:
+            line += rest
+        if len(line) > MAX_MESSAGE_BYTES:
+            line, discarding = line[:_HEAD], True
+
+
+def _message(line: bytes) -> Any:
+    """Returns the message in a line, or None."""
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return None
+
+
+def _too_long(head: bytes) -> Any:
+    """Returns an error in place of an answer that was too long; None if it is not known to be one."""
+    if (found := _ANSWERED.match(head)) is None:
+        return None
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=TOO_LONG)
+    return types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
+
+
+# -- URLs -----------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def connect(url: str, seconds: float) -> AsyncIterator[tuple[Any, Any]]:
+    """Connects to an MCP server over HTTP (`mcp.client.Client` uses it as a transport).
+
+    `seconds`: without any byte of an answer. A stream of events may be silent for as long as it likes.
+    """
+    timeout = httpx2.Timeout(seconds, read=None)
+    transport = _Bounded(httpx2.AsyncHTTPTransport(trust_env=False))
+    async with httpx2.AsyncClient(transport=transport, timeout=timeout, trust_env=False) as client:
+        async with streamable_http_client(
+            url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
+        ) as streams:
+            yield streams
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """Bounds answers other than streams of events, whose events have a bound of their own."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers["accept-encoding"] = "identity"
+        response = await self._inner.handle_async_request(request)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _BoundedStream(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for part in self._inner:
+            size += len(part)
+            if size > MAX_MESSAGE_BYTES:
+                raise httpx2.StreamError(TOO_LONG)
+            yield part
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
