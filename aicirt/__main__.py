@@ -10,8 +10,11 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from aicirt.contract.errors import AiciError, RuntimeFailure
 from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerConfig, WorkerSettings, describe
@@ -182,9 +185,18 @@ def _config(args: argparse.Namespace) -> WorkerConfig:
     return WorkerConfig.with_overrides(dict([*usual, *args.limit]), pace())
 
 
-def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
-    """Parses the arguments and serves; returns the exit status. `prog` is the command in messages."""
+def main(
+    argv: list[str] | None = None,
+    prog: str = "aicirt",
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda _: None,
+    beside: Callable[[argparse.Namespace], AbstractContextManager[Any]] = contextlib.nullcontext,
+) -> int:
+    """Parses the arguments and serves; returns the exit status. `prog` is the command in messages.
+
+    `add_options` adds options of `beside`, within which the daemon runs.
+    """
     parser = _parser(prog)
+    add_options(parser)
     args = parse_arguments(parser, argv)
     if args.workers < 1:
         parser.error("--workers must be at least 1")
@@ -196,7 +208,7 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
 
     def work() -> int:
         try:
-            with contextlib.closing(ForkServer()) as fork_server:
+            with contextlib.closing(ForkServer()) as fork_server, beside(args):
                 number = asyncio.run(_serve(args, config, fork_server))
         except AiciError as error:
             if args.log_format == "text":

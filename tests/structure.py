@@ -51,7 +51,7 @@ MATRIX = {
         "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.hf "
         "pyaici.engines.llama pyaici.engines.sglang pyaici.engines.vllm pyaici.engines.vllm.frontend "
         "pyaici.recording pyaici.rest pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing "
-        "pyaici.toolchain"
+        "pyaici.toolchain pyaici.tools"
     ),
     "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens",
     "pyaici.cpc": "aicirt.contract pyaici.tokens",
@@ -148,7 +148,7 @@ MATRIX = {
     "pyaici.server.serve": (
         "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.server.app "
         "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.settings "
-        "pyaici.toolchain"
+        "pyaici.toolchain pyaici.tools"
     ),
     "pyaici.server.scheduling": (
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.server.http pyaici.server.settings"
@@ -157,13 +157,16 @@ MATRIX = {
         "aicirt.contract aicirt.system pyaici.engines pyaici.server.calls pyaici.server.controller_store "
         "pyaici.server.http pyaici.server.models pyaici.server.scheduling pyaici.server.settings"
     ),
-    "pyaici.server.settings": "aicirt.contract",
+    "pyaici.server.settings": "aicirt.contract pyaici.tools",
     "pyaici.testing": (
         "aicirt.contract aicirt.system aicirt.vocab pyaici.bundled pyaici.client pyaici.engines "
         "pyaici.engines.batching pyaici.recording pyaici.scripting pyaici.tokens"
     ),
     "pyaici.tokens": "aicirt.contract aicirt.vocab",
     "pyaici.toolchain": "",
+    "pyaici.tools": (
+        "aicirt.contract aicirt.sandbox aicirt.settings aicirt.system pyaici.client pyaici.toolchain"
+    ),
 }
 #: which units may import packages of others
 FOREIGN = {
@@ -180,6 +183,8 @@ FOREIGN = {
         "pyaici.engines.vllm.versions pyaici.engines.vllm.workers"
     ),
     "sglang": "pyaici.engines.sglang",
+    "mcp": "pyaici.tools",
+    "httpx2": "pyaici.rest pyaici.server.apis.cpc pyaici.tools",
     "fastapi": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "
         "pyaici.server.apis.openai pyaici.server.apis.responses pyaici.server.apis.run pyaici.server.app "

@@ -40,5 +40,7 @@ def serve(arguments: argparse.Namespace) -> int:
 def runtime(arguments: argparse.Namespace) -> int:
     """Runs the daemon until a signal stops it."""
     from aicirt.__main__ import main  # wasmtime takes time to import
+    from pyaici.tools.process import beside
+    from pyaici.tools.settings import add_options
 
-    return main(arguments.rest, prog="aici runtime")
+    return main(arguments.rest, "aici runtime", add_options, beside)

@@ -33,6 +33,7 @@ from pyaici.server.controller_store import ControllerStore
 from pyaici.server.http.listening import HttpServer, bind
 from pyaici.server.settings import PREFIX, ServerSettings, read_settings
 from pyaici.toolchain.sdk import source_tree
+from pyaici.tools.process import ToolsProcess
 
 _log = logging.getLogger("aicirt.server")
 _DESCRIPTION = """\
@@ -77,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         elif typing.get_origin(kind) is Literal:
             whole.add_argument(option, dest=name, choices=typing.get_args(kind), help=text)
         elif typing.get_origin(kind) is list:
-            whole.add_argument(option, dest=name, nargs="+", metavar="TEXT", help=text)
+            whole.add_argument(option, dest=name, nargs="+", action="extend", metavar="TEXT", help=text)
         else:
             metavar = {int: "N", float: "SECONDS", Path: "PATH"}.get(kind, "TEXT")
             whole.add_argument(option, dest=name, metavar=metavar, help=text)
@@ -187,6 +188,7 @@ def serve(settings: ServerSettings) -> None:
             daemon = Daemon(workers=settings.workers, store=settings.store, options=options)
             stack.callback(daemon.close)
             socket = daemon.socket_path
+        tools = stack.enter_context(ToolsProcess(socket, settings.tools)) if settings.tools.wanted else None
         # requests such as uploads arrive while the engine is in a step: each side has its own connection
         engine_runtime = stack.enter_context(Runtime(socket))
         control_runtime = stack.enter_context(Runtime(socket))
@@ -204,6 +206,8 @@ def serve(settings: ServerSettings) -> None:
         gc.collect()
         gc.freeze()  # a full collection would scan everything imported and loaded, while all threads wait
         print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
+        if tools is not None:
+            tools.wait()
         server.run(sockets=[listening])
         if failed.is_set():
             raise AiciError("the server has stopped because the engine failed: see the log")

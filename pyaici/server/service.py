@@ -96,7 +96,7 @@ class Service:
         self.controllers = controllers
         self.calls = Calls(controllers.answerer)
         #: whether the operator allows calls to all controllers
-        self.tools = False
+        self.tools = settings.tools.wanted
         self.metrics = metrics
         self.engine = EngineThread(model.engine, asyncio.get_running_loop(), on_failure)
         self.reading = Reading(settings)

@@ -19,6 +19,7 @@ from pydantic_settings import (
 )
 
 from aicirt.contract.errors import AiciError
+from pyaici.tools.settings import CALLS_HELP, HTTP_HELP, MCP_HELP, SECONDS_HELP, ToolSettings
 
 PREFIX = "AICI_SERVE_"
 _QUOTED = re.compile('"([a-z_]+)"')
@@ -129,6 +130,12 @@ class ServerSettings(BaseSettings):
     isolate_owners: bool = Field(
         False, description="use separate worker processes for each user, if the server starts aicirt"
     )
+
+    # -- calls of controllers (docs/tools.md)
+    mcp: list[str] = Field([], description=MCP_HELP)
+    http_allow: list[str] = Field([], description=HTTP_HELP)
+    tool_calls: int = Field(8, ge=1, description=CALLS_HELP)
+    tool_seconds: float = Field(30, gt=0, description=SECONDS_HELP)
 
     # -- access
     users: Path | None = Field(None, description="file of users and tokens, written by `aici users`")
@@ -246,6 +253,18 @@ class ServerSettings(BaseSettings):
         """Returns the sources in order of precedence: flags, environment, file."""
         file = TomlConfigSettingsSource(settings_cls, _CONFIG_FILE.get("path"))
         return init_settings, env_settings, file
+
+    @property
+    def tools(self) -> ToolSettings:
+        """Which calls of controllers the operator answers."""
+        return ToolSettings(
+            tuple(self.mcp),
+            tuple(self.http_allow),
+            self.tool_calls,
+            self.tool_seconds,
+            self.log_format,
+            self.log_level,
+        )
 
     @property
     def port_to_listen_on(self) -> int:

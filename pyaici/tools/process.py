@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import json
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +126,10 @@ class ToolsProcess(Closing):
             except subprocess.TimeoutExpired:
                 process.kill()
         self._thread.join(_END_SECONDS)
+
+
+def beside(args: argparse.Namespace) -> AbstractContextManager[Any]:
+    """Runs the tools that the options of `aici runtime` name, if any."""
+    limits = args.tool_calls, args.tool_seconds
+    settings = ToolSettings(tuple(args.mcp), tuple(args.http_allow), *limits, args.log_format, args.log_level)
+    return ToolsProcess(args.socket, settings) if settings.wanted else contextlib.nullcontext()

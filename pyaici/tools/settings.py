@@ -39,7 +39,7 @@ SECONDS_HELP = "time that a call of a tool may take, less than aicirt's limit ca
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _URL = re.compile("https?://", re.IGNORECASE)
 #: variables that MCP servers do not get: settings of ours, and tokens for models and servers
-_OURS = re.compile("AICI_.*|HF_.*TOKEN|HUGGING_FACE_HUB_TOKEN|HUGGINGFACE_TOKEN|VLLM_.*|.*_SERVE_TOKEN")
+_OURS = re.compile("AICI_.*|HF_.*TOKEN|HUGGING_FACE_HUB_TOKEN|HUGGINGFACE_TOKEN")
 
 
 @dataclass(frozen=True, slots=True)

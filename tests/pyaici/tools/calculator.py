@@ -1,6 +1,6 @@
 """An MCP server for tests: a calculator, a database, a clock; and tools that misbehave.
 
-`python calculator.py [stdio | URL_FILE] [FOLDER]`: over HTTP it writes its port to the file.
+`python calculator.py [PORT]`: at this port of loopback, or else over standard input and output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 from mcp.server.mcpserver import Context, Image, MCPServer
 
 server = MCPServer("calculator")
@@ -116,8 +115,8 @@ async def grow(ctx: Context) -> str:
         return "grown"
 
     server.add_tool(grown, structured_output=False)
-    if (change := getattr(ctx.session, "send_tool_list_changed", None)) is not None:
-        await change()
+    await ctx.notify_tools_changed()  # to subscribers
+    await ctx.session.send_tool_list_changed()  # to clients of earlier versions
     return "done"
 
 
@@ -127,7 +126,6 @@ def _note(text: str) -> None:
 
 
 def main() -> None:
-    assert types
     _note(f"pid {os.getpid()}")
     if len(sys.argv) > 1:
         server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
