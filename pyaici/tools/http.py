@@ -160,7 +160,7 @@ def _read(arguments: Any) -> _Request:
     method = arguments.get("method", "GET")
     if method not in ("GET", "POST"):
         raise CallError("arguments", "method is GET or POST")
-    headers = _headers(arguments.get("headers") or {})
+    headers = _headers(arguments.get("headers", {}))
     body: bytes | None = None
     if "json" in arguments:
         body = json.dumps(arguments["json"], ensure_ascii=False).encode("utf-8", "replace")

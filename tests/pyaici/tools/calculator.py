@@ -22,6 +22,9 @@ database.execute("create table towns (name text, people integer)")
 database.executemany("insert into towns values (?, ?)", [("Ulm", 129_000), ("Bonn", 336_000)])
 #: where tools leave notes for the tests
 NOTES = Path(os.environ.get("NOTES", "/dev/null"))
+#: standard output, which the package gives to nobody else while it serves
+OUTPUT = os.dup(1)
+present = 0
 
 
 @server.tool()
@@ -86,6 +89,18 @@ async def hang() -> str:
 
 
 @server.tool(structured_output=False)
+async def crowd() -> int:
+    """Tells how many calls of it there are at the moment, after a while."""
+    global present
+    present += 1
+    try:
+        await asyncio.sleep(0.1)
+        return present
+    finally:
+        present -= 1
+
+
+@server.tool(structured_output=False)
 def die() -> str:
     """Ends the server in the middle of a call."""
     os._exit(3)
@@ -95,7 +110,7 @@ def die() -> str:
 def flood() -> str:
     """Writes lines that are no messages."""
     for _ in range(1000):
-        os.write(1, b"no message\n")
+        os.write(OUTPUT, b"no message\n")
     time.sleep(3600)
     return ""
 
@@ -103,7 +118,7 @@ def flood() -> str:
 @server.tool(structured_output=False)
 def say() -> str:
     """Writes one line that is no message."""
-    os.write(1, b"hello from a careless library\n")
+    os.write(OUTPUT, b"hello from a careless library\n")
     return "said"
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab.system.waiting import PATIENCE
+from lab.system.waiting import PATIENCE, wait_until
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import GenerationResult, Request
 from pyaici.tools.process import ToolsProcess
@@ -65,3 +67,18 @@ class Caller:
 def server(name: str, program: Path = CALCULATOR, *arguments: str) -> str:
     """Returns the setting of an MCP server of ours."""
     return f"{name}={shlex.join([sys.executable, str(program), *arguments])}"
+
+
+@contextmanager
+def over_http() -> Iterator[str]:
+    """Runs the calculator over HTTP; yields its setting."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(CALCULATOR), str(port)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+            yield f"calc=http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()

@@ -1,0 +1,68 @@
+"""Tools beside the programs of the operator: `aici serve --mcp`, and `aici runtime --mcp`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.system.waiting import wait_until
+from pyaici.client.runtime import Runtime
+from tests.pyaici.engines.batching.support import byte_vocabulary, make_engine, make_model
+from tests.pyaici.server.serving import Serving
+from tests.pyaici.tools.support import Caller, server
+
+_SCRIPT = """
+from aici import *
+async def main():
+    await fixed(str(await call("calc.add", {"a": 1, "b": 2})))
+"""
+
+
+def test_aici_serve_lets_scripts_use_tools(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('the database is locked')")
+    arguments = ["--mcp", server("calc"), "--mcp", server("bad", broken)]
+    with Serving(tmp_path / "log", *arguments) as serving:
+        controller = {"controller": "pyctrl", "controller_arg": {"script": _SCRIPT, "name": "script.py"}}
+        *_, end = serving.events(prompt="1 + 2 =", **controller)
+        (fork,) = end["forks"]
+        assert fork["text"] == "{'result': 3}", end
+    log = serving.text()
+    assert "the MCP server calc offers" in log
+    assert "the MCP server bad does not run" in log and "the database is locked" in log
+
+
+def test_aici_runtime_runs_tools_beside_the_daemon(tmp_path: Path) -> None:
+    path = tmp_path / "aici.sock"
+    command = [sys.executable, "-m", "pyaici.cli", "runtime", "--socket", str(path), "--workers", "1"]
+    command += ["--mcp", server("calc")]
+    notes = tmp_path / "notes"
+    environment = {**os.environ, "AICI_STORE": str(tmp_path / "store"), "NOTES": str(notes)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as daemon:
+        wait_until(path.exists)
+        with Runtime(path) as runtime:
+            with make_engine(make_model(), runtime=runtime, vocabulary=byte_vocabulary()) as engine:
+                caller = Caller(engine, path)
+                wait_until(lambda: "code" not in caller(("calc.add", {"a": 1, "b": 2}))[0])
+                assert caller(("calc.add", {"a": 1, "b": 2})) == [{"value": {"result": 3}}]
+        daemon.send_signal(signal.SIGTERM)
+        _, log = daemon.communicate()
+    assert b"the MCP server calc offers" in log
+    pid = int(notes.read_text().split()[1])
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_the_help_of_both_lists_the_options() -> None:
+    for name in ("serve", "runtime"):
+        command = [sys.executable, "-m", "pyaici.cli", name, "--help"]
+        text = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        assert all(option in text for option in ("--mcp", "--http-allow", "--tool-calls", "--tool-seconds"))
+
+
+def test_invalid_settings_are_explained() -> None:
+    command = [sys.executable, "-m", "pyaici.cli", "runtime", "--mcp", "calc"]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 1 and "write NAME=COMMAND or NAME=URL" in done.stderr
