@@ -256,7 +256,7 @@ class ServerSettings(BaseSettings):
 
     @property
     def tools(self) -> ToolSettings:
-        """Which calls of controllers the operator answers."""
+        """The calls of controllers that the operator answers."""
         return ToolSettings(
             tuple(self.mcp),
             tuple(self.http_allow),

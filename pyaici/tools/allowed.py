@@ -1,4 +1,4 @@
-"""Which URLs the operator allows, and which addresses their names may have."""
+"""The URLs that the operator allows, and the addresses that their names may have."""
 
 from __future__ import annotations
 

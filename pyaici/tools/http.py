@@ -92,7 +92,7 @@ class Http:
             answer = await self._send(request, place)
             if isinstance(answer, dict):
                 return answer
-            request = _follow(request, answer)
+            request = _redirected(request, answer)
         raise CallError("refused", f"the request has been redirected more than {MAX_REDIRECTS} times")
 
     def _check(self, url: httpx2.URL) -> Place:
@@ -208,7 +208,7 @@ def _headers(given: Any) -> dict[str, str]:
     return headers
 
 
-def _follow(request: _Request, response: httpx2.Response) -> _Request:
+def _redirected(request: _Request, response: httpx2.Response) -> _Request:
     """Returns the request that a redirect asks for."""
     try:
         url = request.url.join(response.headers["location"])

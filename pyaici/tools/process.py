@@ -102,10 +102,10 @@ class ToolsProcess(Closing):
                 process.stdin.write(json.dumps(self._wire).encode())
         with process.stdout:
             for line in process.stdout:
-                self._take(line)
+                self._note(line)
         return f"status {process.wait()}"
 
-    def _take(self, line: bytes) -> None:
+    def _note(self, line: bytes) -> None:
         try:
             state: dict[str, Any] = json.loads(line)
         except ValueError:

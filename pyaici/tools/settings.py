@@ -1,4 +1,4 @@
-"""What the tools process answers: the operator's servers and addresses, and limits."""
+"""Settings of the tools process: the operator's servers and addresses, and limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_TOOLS_BYTES = 512 << 10
 #: characters of the message of an error
 MAX_ERROR = 2000
 #: seconds in which a server must answer when it starts
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 MCP_HELP = (
     "offer the tools of an MCP server to controllers, as calls NAME.tool: NAME=COMMAND starts a program, "
@@ -44,7 +44,7 @@ _OURS = re.compile("AICI_.*|HF_.*TOKEN|HUGGING_FACE_HUB_TOKEN|HUGGINGFACE_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class McpPlace:
-    """Where an MCP server is: a command to start, or a URL."""
+    """An MCP server of the operator: a command to start, or a URL."""
 
     name: str
     command: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from lab.system.waiting import PATIENCE
 from pyaici.client.calls import CallError
 from pyaici.tools.allowed import AllowList
 from pyaici.tools.http import MAX_REQUEST_BYTES, Http, Resolver
@@ -44,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         elif step == "long":
             self._answer(200, b"x" * int(query))
         elif step == "hang":
-            threading.Event().wait(60)
+            threading.Event().wait(PATIENCE)
         elif step == "latin":
             self._answer(200, "Köln".encode("latin-1"), kind="text/plain; charset=latin-1")
         elif step == "zip":

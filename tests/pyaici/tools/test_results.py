@@ -15,7 +15,7 @@ from tests.pyaici.tools.support import Caller, over_http, server
 def calc(request: pytest.FixtureRequest, caller: Caller) -> Iterator[Caller]:
     """A caller whose calls `calc.*` are answered by the calculator."""
     with over_http() if request.param == "HTTP" else nullcontext(server("calc")) as setting:
-        with caller.tools(setting, seconds=20) as process:
+        with caller.tools(setting) as process:
             assert process.tools > 10
             yield caller
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lab.system.waiting import wait_until
+from lab.system.waiting import PATIENCE, wait_until
 from pyaici.tools.process import ToolsProcess
 from tests.pyaici.tools.support import CALCULATOR, Caller, over_http, server
 
@@ -205,7 +205,7 @@ def test_it_ends_with_aicirt_restarting(
     with caplog.at_level(logging.WARNING, "aicirt.tools"):
         with Daemon(workers=1) as daemon:
             process = ToolsProcess(daemon.socket_path, ToolSettings((server("calc"),)))
-            assert process.wait(60)
+            assert process.wait(PATIENCE)
         wait_until(lambda: process.tools == 0)
         process.close()
     assert "the tools process has ended" in caplog.text
