@@ -38,7 +38,7 @@ class Place:
         path = tuple(unquote(segment) for segment in raw.split("/")[1:])
         if any(part in (".", "..") or "/" in part or "\\" in part or not part.isprintable() for part in path):
             raise ValueError("its path has segments such as .. or an escaped /")
-        return cls(url.scheme, url.host.lower(), url.port or _PORTS[url.scheme], path)
+        return cls(url.scheme, url.raw_host.decode("ascii").lower(), url.port or _PORTS[url.scheme], path)
 
 
 class AllowList:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.subscriptions import SubscriptionLost
@@ -240,6 +241,9 @@ class McpServer:
             raise self._failed(error) from None
         except RuntimeError as error:  # a result that does not match the tool's own schema
             raise CallError("mcp", f"the MCP server {self.name}: {error}") from None
+        except (ValueError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            problem = f"the MCP server {self.name} has broken the protocol: {type(error).__name__}"
+            raise CallError("mcp", problem) from None
         return value_of(result)
 
     def _failed(self, error: MCPError) -> CallError:

@@ -66,6 +66,11 @@ def test_urls_that_programs_read_in_different_ways(url: str) -> None:
         Place.of(httpx2.URL(url))
 
 
+def test_names_are_compared_and_resolved_as_they_are_on_the_wire() -> None:
+    """The resolver of Python would write ß as ss, which is another host."""
+    assert Place.of(httpx2.URL("https://faß.example/")).host == "xn--fa-hia.example"
+
+
 def test_dots_are_resolved_before_the_comparison() -> None:
     for url in ("https://example.org/api/v1/../admin", "https://example.org/api/v1/./../../api/v2"):
         try:
