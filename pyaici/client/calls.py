@@ -92,6 +92,10 @@ class Offer(Closing):
         """Answers a call with an error."""
         return self._answerer.answer(id, message.encode("utf-8", "replace"), code)
 
+    def replace(self) -> None:
+        """Withdraws a public offer for a new one: its calls under way are handled until `close`."""
+        self._answerer.withdraw(self.token, forget=False)
+
     def close(self) -> None:
         """Withdraws the offer: calls under way and later ones get the error `gone`."""
         self._answerer.withdraw(self.token)
@@ -168,9 +172,10 @@ class Answerer(Closing):
         except RuntimeFailure:  # the connection has ended, and the call with it
             return False
 
-    def withdraw(self, token: str) -> None:
-        """Withdraws an offer. Idempotent."""
-        if self._handlers.pop(token, None) is not None and not self._closed:
+    def withdraw(self, token: str, *, forget: bool = True) -> None:
+        """Withdraws an offer. Idempotent. `forget`: its events are not handled any more."""
+        handler = self._handlers.pop(token, None) if forget else self._handlers.get(token)
+        if handler is not None and not self._closed:
             try:
                 self._control.drop_answer(self._control.post("withdraw", token=token))
             except RuntimeFailure:

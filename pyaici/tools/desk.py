@@ -40,6 +40,11 @@ class Desk:
         told = partial(self._told, handler, turns)
         return await asyncio.to_thread(partial(self._answerer.offer, calls, told, for_all=True))
 
+    def replace(self, offer: Offer) -> None:
+        """Withdraws an offer; its calls under way go on."""
+        offer.replace()
+        self._loop.call_later(2 * self._seconds, offer.close)  # when they have ended
+
     def _told(self, handler: Handler, turns: asyncio.Semaphore, offer: Offer, event: CallEvent) -> None:
         """Passes an event on to the event loop; called in a thread."""
         with contextlib.suppress(RuntimeError):  # the event loop has been closed

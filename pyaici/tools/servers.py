@@ -183,8 +183,7 @@ class McpServer:
         if calls == self._calls and self._offer is not None:
             return
         if self._offer is not None:
-            # calls under way keep their answers
-            self._offer.close()
+            self._desk.replace(self._offer)
             self._offer, self._calls = None, []
         self._schemas = {call["name"]: call["schema"] for call in calls}
         if calls:

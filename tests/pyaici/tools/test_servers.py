@@ -121,6 +121,21 @@ def test_tools_that_come_and_go(caller: Caller, notes: Path) -> None:
         assert last_of(caller, "calc.grown")["code"] == "unknown_call"
 
 
+def test_calls_of_an_earlier_offer_are_still_cancelled(caller: Caller, notes: Path) -> None:
+    source = """
+from aici import *
+async def main():
+    call("calc.hang", {})
+    await call("calc.grow", {})
+    while not any(each["name"] == "calc.grown" for each in await call("aici.calls")):
+        await sleep(0.05)
+"""
+    with caller.tools(server("calc"), seconds=PATIENCE):
+        result = caller.play(source)
+        assert result.error is None and "hanging" in notes.read_text()
+        wait_until(lambda: "cancelled" in notes.read_text())
+
+
 def test_a_server_that_does_not_start_is_a_warning(
     caller: Caller, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
