@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 338,
-    "lines of Python": 61_303,
+    "files of Python": 348,
+    "lines of Python": 62_920,
     "files of the SDK": 133,
     "files of Python under 60 lines": 63,
     "circles of files": 0,

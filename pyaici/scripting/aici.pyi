@@ -343,7 +343,7 @@ class Call:
         """Waits for the answer, at most so many seconds; then raises `CallError`, and the call goes on."""
 
 def call(*what: Any, **named: Any) -> Call:
-    """Makes a call by its name, with arguments by name, or with one value. It begins at once: await the answer.
+    """Makes a call by its name, with named arguments or one value. It begins at once: await the answer.
 
         weather = await call("weather", city="Oslo")
         total = await call("add", [1, 2])

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from aicirt.contract import errors
+from pyaici.rest import RestClient
 from pyaici.scripting.script import InterpreterMissingError
 from pyaici.server.answers.known_formats import FORMATS
 from pyaici.server.apis.cpc.requests import CertificateFields, CpcRequest, CpcResponse
@@ -302,6 +303,13 @@ def seen(events: Iterable[dict[str, Any]], kind: str) -> set[str]:
     return {path for event in events if event["object"] == kind for path in places(event)}
 
 
+ASKING = """
+from aici import *
+async def main():
+    await fixed(str(await call("add", a=1, b=2)))
+"""
+
+
 @pytest.mark.slow
 def test_tables_of_event_fields_are_complete(server: Serving, folder: Path) -> None:
     """The fields in events of various runs are those of the tables."""
@@ -314,6 +322,9 @@ def test_tables_of_event_fields_are_complete(server: Serving, folder: Path) -> N
         {"controller": module, "controller_arg": "mid_trap", "prompt": "x", "max_tokens": 5},
     ]
     events = [event for body in runs for event in server.events(**body)]
+    asking = {"language": "python", "source": ASKING}
+    with RestClient(server.url) as asker:
+        events += asker.run(script=asking, prompt="x", calls={"add": lambda a, b: a + b})
     results = [server.run(**body) for body in runs]
     for heading, found in (
         ("`initial-run`", seen(events, "initial-run")),
