@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import OfferError, SpaceError
-from aicirt.settings import MAX_CALL_NAME, MAX_OFFER_BYTES, MAX_OFFERED, MAX_OFFERS, DaemonSettings
+from aicirt.settings import (
+    MAX_CALL_EVENTS,
+    MAX_CALL_NAME,
+    MAX_OFFER_BYTES,
+    MAX_OFFERED,
+    MAX_OFFERS,
+    DaemonSettings,
+)
 
 if TYPE_CHECKING:
     from aicirt.supervisor.workers import WorkerProcess
@@ -78,10 +85,16 @@ class Desk:
         self._events: deque[dict[str, Any]] = deque()
         self._arrived = asyncio.Event()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the connection does not take its events."""
+        return len(self._events) >= MAX_CALL_EVENTS
+
     def tell(self, event: dict[str, Any]) -> None:
-        """Adds an event for `take`."""
-        self._events.append(event)
-        self._arrived.set()
+        """Adds an event for `take`; drops it if the connection does not take any."""
+        if not self.is_full:
+            self._events.append(event)
+            self._arrived.set()
 
     async def take(self) -> list[dict[str, Any]]:
         """Waits for events and returns them, oldest first.
@@ -187,6 +200,9 @@ class Exchange:
         if answering is None:
             known = ", ".join(sorted(entry["name"] for entry in self._list(offer))) or "none"
             self._refuse(where, "unknown_call", f"nobody answers the call {name!r}; there are: {known}")
+            return
+        if answering.desk.is_full:
+            self._refuse(where, "gone", f"the program that answers {name!r} does not take its calls")
             return
         limit = self._settings.owner_calls
         if self._by_owner[offer.owner] >= limit:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aicirt.contract.errors import AiciError, ProtocolError, worker_error_from_wire
-from aicirt.settings import MAX_FOUND_BYTES, MAX_PROFILES
+from aicirt.settings import MAX_FOUND_BYTES, MAX_NEWS, MAX_PROFILES
 
 _Check = Callable[[Any], bool]
 #: calls that cannot fail
@@ -154,7 +154,7 @@ _VALUES: dict[str, _Check] = {
         found=_count,
     ),
     "found": _list(_items(_count, _found), MAX_PROFILES),
-    "calls": _list(_items(_count, _count, _text, _text, _bytes)),
+    "calls": _list(_items(_count, _count, _text, _text, _bytes), MAX_NEWS),
     "build": lambda value: _built(value) or _refused(value),
     "warm": _described(_fields(**_DESCRIPTION, more=_bool)),
     "adopt": _count,

@@ -272,6 +272,7 @@ class ClientSession:
             "pid": os.getpid(),
             "protocol": PROTOCOL_VERSION,
             "workers": len(self._services.pool.workers),
+            "answer_bytes": self._services.config.daemon.answer_bytes,
         }
 
     async def _vocabulary(self, args: dict[str, Any]) -> dict[str, Any] | None:

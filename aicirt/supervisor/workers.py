@@ -251,9 +251,11 @@ class WorkerProcess:
     def notify(self, name: str, args: dict[str, Any]) -> None:
         """Sends a call without waiting for the answer; does nothing if the process has ended."""
         if self.alive:
-            with contextlib.suppress(OSError):  # the next call notices it
+            try:
                 self._send(Call(next(self._numbers), name, args))
                 self.bell.ring()
+            except OSError:  # it is gone, or has not read for so long that its socket is full
+                self.kill()
 
     def _send(self, call: Call, fds: list[int] | None = None) -> None:
         """Sends a call. Raises OSError if the process is gone, or reads nothing for `SEND_SECONDS`."""

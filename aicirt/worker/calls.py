@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.abi import CALL_RESULT
 from aicirt.contract.errors import CallLimitError
-from aicirt.settings import MAX_CALLS_BYTES
+from aicirt.settings import MAX_CALLS_BYTES, MAX_NEWS
 
 if TYPE_CHECKING:
     from aicirt.settings import RequestLimits
@@ -26,6 +26,7 @@ class RequestCalls:
     """The calls of one request. They have numbers from 1 in the order in which its sequences make them."""
 
     __slots__ = (
+        "_charge",
         "_deliver",
         "_desk",
         "_limits",
@@ -38,11 +39,20 @@ class RequestCalls:
     )
 
     def __init__(
-        self, desk: CallDesk, token: str, limits: RequestLimits, deliver: Callable[[bytes, bytes], None]
+        self,
+        desk: CallDesk,
+        token: str,
+        limits: RequestLimits,
+        deliver: Callable[[bytes, bytes], None],
+        charge: Callable[[int], None],
     ) -> None:
-        """`token`: of the offer that says who answers. `deliver`: writes an answer to a variable."""
+        """`token`: of the offer that says who answers. `deliver`: writes an answer to a variable.
+
+        `charge`: counts bytes of waiting arguments for the owner; raises OwnerLimitError.
+        """
         self._desk = desk
         self._deliver = deliver
+        self._charge = charge
         self._limits = limits
         self._made = 0
         self._queue: deque[tuple[int, str, bytes]] = deque()
@@ -58,7 +68,7 @@ class RequestCalls:
         return bool(self.under_way or self._queue)
 
     def make(self, name: str, arguments: bytes) -> int:
-        """Makes a call and returns its number. Raises CallLimitError.
+        """Makes a call and returns its number. Raises CallLimitError or OwnerLimitError.
 
         Beyond `calls_under_way` it waits for the end of another one.
         """
@@ -75,6 +85,7 @@ class RequestCalls:
                 f"is {limits.max_queued_call_bytes} (max_queued_call_bytes): await some before making more",
                 limit=limits.max_queued_call_bytes,
             )
+        self._charge(len(arguments))
         self._made += 1
         self._queue.append((self._made, name, arguments))
         self._queued_bytes = waiting
@@ -85,6 +96,7 @@ class RequestCalls:
         while self._queue and len(self.under_way) < self._limits.calls_under_way:
             number, name, arguments = self._queue.popleft()
             self._queued_bytes -= len(arguments)
+            self._charge(-len(arguments))
             self.under_way.add(number)
             self._desk.add([self.number, number, self.token, name, arguments])
 
@@ -98,6 +110,7 @@ class RequestCalls:
     def close(self) -> None:
         """Cancels all calls when the request has ended."""
         self._queue.clear()
+        self._charge(-self._queued_bytes)
         self._desk.leave(self)
 
 
@@ -133,7 +146,7 @@ class CallDesk:
             self.listener = None
             told: list[News] = []
             size = 0
-            while self.news and size <= MAX_CALLS_BYTES:
+            while self.news and size <= MAX_CALLS_BYTES and len(told) < MAX_NEWS:
                 told.append(self.news.popleft())
                 size += len(told[-1][-1])
             listener(told)

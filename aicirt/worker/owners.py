@@ -311,6 +311,10 @@ def _all(count: int) -> str:
     return "the only sequence" if count == 1 else f"all {count} sequences"
 
 
+def _nobody(_: int) -> None:
+    """Charges nobody: the request has no owner."""
+
+
 class RequestState:
     """Variables and counts of a sequence and all its forks."""
 
@@ -370,7 +374,8 @@ class RequestState:
 
     def allow_calls(self, desk: CallDesk, token: str) -> None:
         """Lets the controller make calls, which those answer who have made this offer."""
-        self.calls = RequestCalls(desk, token, self.limits, self._deliver)
+        charge = _nobody if self.owner is None else self.owner.keep_variables
+        self.calls = RequestCalls(desk, token, self.limits, self._deliver, charge)
 
     def _deliver(self, name: bytes, result: bytes) -> None:
         self.variables.deliver(name, result)

@@ -71,15 +71,15 @@ class Waiter(Protocol):
 
 
 #: a sequence that waits until a time (`time.monotonic`); the number keeps them in order
-_Timer = tuple[float, int, Waiter]
+_Timer = tuple[float, int, Waiter, Waiting]
 #: timers of waits that have ended, beyond as many as are needed
 _SPARE = 64
 
 
 def _is_due(timer: _Timer) -> bool:
-    """Returns whether the sequence still waits for this time."""
-    until, _, seq = timer
-    return seq.waiting is not None and seq.waiting.until == until
+    """Returns whether the wait that the timer belongs to goes on."""
+    _, _, seq, waiting = timer
+    return seq.waiting is waiting
 
 
 class Waits:
@@ -110,7 +110,7 @@ class Waits:
             if len(self.timers) > 2 * self._timed + _SPARE:  # most are of waits that have ended
                 self.timers = [entry for entry in self.timers if _is_due(entry)]
                 heapq.heapify(self.timers)
-            heapq.heappush(self.timers, (waiting.until, next(self._order), seq))
+            heapq.heappush(self.timers, (waiting.until, next(self._order), seq, waiting))
             self._timed += 1
         self.suspect(seq.request)
         return True

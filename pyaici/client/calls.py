@@ -166,7 +166,14 @@ class Answerer(Closing):
         return self.offer(described, handle, owner=owner, for_all=for_all, watched=told is not None)
 
     def answer(self, id: str, result: bytes, code: str = "") -> bool:
-        """Answers a call with JSON, or with the message of an error with this code."""
+        """Answers a call with JSON, or with the message of an error with this code.
+
+        An answer that aicirt would refuse for its length is not sent.
+        """
+        limit = self._control.hello.get("answer_bytes", len(result))
+        if len(result) > limit:
+            problem = f"the answer has {len(result)} bytes; the limit is {limit} (answer_bytes)"
+            result, code = problem.encode(), "too_long"
         try:
             return bool(self._control.call("answer", call=id, result=result, code=code))
         except RuntimeFailure:  # the connection has ended, and the call with it

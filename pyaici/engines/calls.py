@@ -22,7 +22,7 @@ PREFIX = "aici_"
 #: `Call.calls` of a request that may make the calls that the operator offers to all
 OPERATOR = "operator"
 #: the keys that every engine reads
-KEYS = ("aici_controller", "aici_arg", "aici_script", "aici_owner", "aici_calls")
+KEYS = ("aici_controller", "aici_arg", "aici_script", "aici_owner")
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,7 @@ std::uint32_t aici_var_get(const char*, std::uint32_t, std::uint32_t*) { return 
 std::uint32_t aici_var_write(const char*, std::uint32_t, const void*, std::uint32_t, std::uint32_t, std::uint32_t) {
   return 0;
 }
+std::uint32_t aici_call(const char*, std::uint32_t, const char*, std::uint32_t) { return 1; }
 std::uint32_t aici_capability(std::uint32_t which) {
   if (which == AICI_CAP_TOKENIZER) return exact_tokenizer;
   if (which == AICI_CAP_FF_TOKENS) return takes_tokens;

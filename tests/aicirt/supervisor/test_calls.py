@@ -222,3 +222,18 @@ def test_public_names_are_unique_and_offers_bounded(monkeypatch: pytest.MonkeyPa
         scene.offer(desk, "more")
     scene.exchange.withdraw(desk, token)
     scene.offer(desk, "tool", for_all=True)
+
+
+@in_loop
+async def test_a_program_that_takes_no_events_gets_no_more_calls() -> None:
+    scene = Scene(owner_calls=1 << 20)
+    desk = Desk(scene.exchange)
+    token = scene.offer(desk, "add")
+    for number in range(1, calls.MAX_CALL_EVENTS + 2):
+        scene.ask(token, "add", number=number)
+    assert list(scene.worker.answers) == [(1, calls.MAX_CALL_EVENTS + 1)]
+    assert scene.worker.code(1, calls.MAX_CALL_EVENTS + 1) == "gone"
+    await desk.take()
+    scene.ask(token, "add", number=calls.MAX_CALL_EVENTS + 2)
+    assert len(scene.worker.answers) == 1, "there is room again"
+    desk.close()

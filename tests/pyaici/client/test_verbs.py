@@ -142,8 +142,9 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { %s retur
         ('aici_var_get("a", 1, 0); aici_fail("no", 2);', True),
         ('aici_var_write("a", 1, "b", 1, AICI_SET, AICI_ANY_VERSION);', False),
         ("static char seed; getentropy(&seed, 1);", False),
+        ('aici_call("a", 1, "1", 1);', False),
     ],
-    ids=["pure", "reads", "writes", "random"],
+    ids=["pure", "reads", "writes", "random", "calls"],
 )
 def test_a_controller_without_side_effects_is_repeatable(
     player: Player, tmp_path: Path, what: str, repeatable: bool

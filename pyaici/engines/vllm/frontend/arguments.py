@@ -27,7 +27,7 @@ PLUGIN = "aici"
 #: most sequences with which one request can begin
 MAX_COPIES = 1024
 _FLAGS = ("hold", "fork", "events", "counts", "after_thinking")
-_KEYS = (*KEYS, *(f"{PREFIX}{name}" for name in _FLAGS), "aici_copies", "aici_keep", TEMPLATE)
+_KEYS = (*KEYS, *(f"{PREFIX}{name}" for name in _FLAGS), "aici_copies", "aici_keep", "aici_calls", TEMPLATE)
 
 #: the reason why the plugin has left this vLLM unchanged; None if there is none
 problem: str | None = None
