@@ -326,7 +326,7 @@ def call(instance: Instance, name: int, name_len: int, arguments: int, arguments
             limit=limit,
         )
     try:
-        what = _name(instance, name, name_len).decode()
+        what = _name(instance, name, name_len, "call").decode()
     except UnicodeDecodeError:
         raise ResultError("aici_call: the name is not UTF-8") from None
     return calls.make(what, instance.read(arguments, arguments_len))
@@ -360,10 +360,10 @@ def warn(instance: Instance) -> None:
         instance.view[address + _FLAGS] |= ARG_HURRY
 
 
-def _name(instance: Instance, name: int, length: int) -> bytes:
+def _name(instance: Instance, name: int, length: int, of: str = "variable") -> bytes:
     limit = _asking(instance).limits.max_variable_name
     if length > limit:
-        raise ResultError(f"a name of {length} bytes is over the limit of {limit}")
+        raise ResultError(f"a {of} name of {length} bytes is over the limit of {limit}")
     return instance.read(name, length)
 
 

@@ -286,7 +286,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         n=arguments.n,
         beams=getattr(arguments, "beams", 1),
         max_tokens=arguments.max_tokens,
-        calls=load_functions(arguments.calls) if arguments.calls else "",
+        calls=load_functions(file) if (file := getattr(arguments, "calls", None)) else "",
     )
 
 
