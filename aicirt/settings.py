@@ -230,11 +230,11 @@ class DaemonSettings:
     #: bytes of modules and of new arguments that wait in memory: 16 of the largest modules
     owner_queue_bytes: int = limit(256 << 20, "bytes", "further calls are refused: owner_limit")
     #: how long a call of a controller may take
-    call_seconds: float = limit(60.0, "s", "the call is answered with the error timeout, and cancelled")
+    call_seconds: float = limit(60.0, "s", "the call fails (timeout), and is cancelled")
     #: bytes of the answer to a call
-    answer_bytes: int = limit(256 << 10, "bytes", "the answer is replaced by the error too_long")
+    answer_bytes: int = limit(256 << 10, "bytes", "the call fails (its answer is too long)")
     #: calls of all of an owner's requests that are answered at the same time
-    owner_calls: int = limit(256, "calls at a time", "further calls are answered with the error owner_limit")
+    owner_calls: int = limit(256, "calls at a time", "further calls fail: owner_limit")
     #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens: 10 MB and a tokenizer
     max_vocabularies: int = limit(64, "vocabularies", "an unused one is dropped; if all are in use: space")
     vocabulary_bytes: int = limit(1 << 30, "bytes", "an unused one is dropped; if all are in use: space")

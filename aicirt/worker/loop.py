@@ -175,8 +175,8 @@ class Worker:
 
     def _timeout(self) -> float:
         deadlines = [step.deadline for client in self.clients.values() for step in client.steps]
-        if (next_time := self.waits.next_time) is not None:
-            deadlines.append(next_time)
+        if timers := self.waits.timers:
+            deadlines.append(timers[0][0])
         if not deadlines:
             return IDLE_WAIT_SECONDS
         return min(max(0.0, min(deadlines) - time.monotonic()), IDLE_WAIT_SECONDS)

@@ -86,6 +86,7 @@ class Waits:
     """The waiting sequences of a worker."""
 
     def __init__(self) -> None:
+        #: the next one first; some may be of waits that have ended
         self.timers: list[_Timer] = []
         #: whether clients have to be told of sequences that wait no longer
         self.woken = False
@@ -135,11 +136,6 @@ class Waits:
             self.end(seq)
             seq.request.woken.append(seq.id)
             self.woken = True
-
-    @property
-    def next_time(self) -> float | None:
-        """When the next wait may end by its time (`time.monotonic`)."""
-        return self.timers[0][0] if self.timers else None
 
     def pass_time(self) -> None:
         """Wakes the sequences whose time has come."""

@@ -504,6 +504,7 @@ class Runtime(Closing):
             self.answerer.close()
         self._control.close()
         self._close_links("the runtime has been closed")
+        self._alarm.close()
         if self._daemon is not None:
             self._daemon.close()
 

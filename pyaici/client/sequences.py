@@ -265,19 +265,26 @@ class Alarm:
     def __init__(self) -> None:
         """Raises RuntimeFailure if no descriptor is left."""
         try:
-            self._file = Descriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+            self._file: Descriptor | None = Descriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         except OSError as error:
             raise RuntimeFailure(f"cannot create an eventfd: {describe(error)}") from error
 
     @property
     def fd(self) -> int:
-        """The descriptor, which others get."""
-        return self._file.fd
+        """The descriptor, which others get. Raises ClosedError after `close`."""
+        if (file := self._file) is None:
+            raise ClosedError
+        return file.fd
 
     def ring(self) -> None:
-        """Ends the present `sleep`, or the next one. May be called from any thread."""
-        with contextlib.suppress(BlockingIOError):  # it has been rung very often
-            os.eventfd_write(self.fd, 1)
+        """Ends the present `sleep`, or the next one. May be called from any thread, also after `close`."""
+        if (file := self._file) is not None:
+            with contextlib.suppress(BlockingIOError):  # it has been rung very often
+                os.eventfd_write(file.fd, 1)
+
+    def close(self) -> None:
+        """Gives the descriptor back, as soon as no thread rings."""
+        self._file = None
 
     def sleep(self, seconds: float, others: Iterable[int] = ()) -> None:
         """Sleeps until somebody rings, until one of the `others` is readable, or for so long."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +15,9 @@ from pyaici.server.scheduling.streams import CallEnded, CallMade
 from pyaici.server.scheduling.threads import in_own_thread
 
 if TYPE_CHECKING:
-    from pyaici.client.calls import Answerer, CallEvent, Offer
+    from pyaici.client.calls import CallEvent, Offer
     from pyaici.engines.engine import Event
+    from pyaici.server.controller_store import ControllerStore
     from pyaici.server.http.users import User
     from pyaici.server.scheduling.streams import EngineStream
 
@@ -55,9 +55,9 @@ class RequestCalls:
 class Calls:
     """All calls under way of the server's requests."""
 
-    def __init__(self, answerer: Answerer) -> None:
+    def __init__(self, controllers: ControllerStore) -> None:
         """Call it in the event loop that serves."""
-        self._answerer = answerer
+        self._controllers = controllers
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, _Open] = {}
 
@@ -75,7 +75,7 @@ class Calls:
         handle = partial(self._handle, calls, user)
         try:
             offer = await in_own_thread(
-                partial(self._answerer.offer, described, handle, owner=user.owner, watched=True)
+                partial(self._controllers.answerer.offer, described, handle, owner=user.owner, watched=True)
             )
         except AiciError as error:
             raise from_aici(error, "calls") from None
@@ -114,12 +114,12 @@ class Calls:
                 "run has ended",
                 code="unknown_call",
             )
+        answering = partial(entry.offer.answer, id, value)
         if error is not None:
             answering = partial(entry.offer.refuse, id, *error)
-        else:
-            try:
-                answering = partial(self._answerer.answer, id, json.dumps(value, allow_nan=False).encode())
-            except ValueError:
-                raise bad_request("the value has a number that JSON does not have", "value") from None
-        if not await in_own_thread(answering):
+        try:
+            answered = await in_own_thread(answering)
+        except ValueError:
+            raise bad_request("the value has a number that JSON does not have", "value") from None
+        if not answered:
             raise ApiError(404, "the call has been answered or cancelled meanwhile", code="unknown_call")

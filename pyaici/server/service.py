@@ -94,7 +94,7 @@ class Service:
         self.settings = settings
         self.model = model
         self.controllers = controllers
-        self.calls = Calls(controllers.answerer)
+        self.calls = Calls(controllers)
         #: whether the operator allows calls to all controllers
         self.tools = settings.tools.wanted
         self.metrics = metrics

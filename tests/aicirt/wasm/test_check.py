@@ -204,5 +204,5 @@ def test_every_known_import_is_accepted() -> None:
         f'(import "{module}" "{name}" (func {text(kind.params, "param")} {text(kind.results, "result")}))'
         for (module, name), kind in known_imports().items()
     ]
-    assert len(imports) == 54
+    assert len(imports) == 55
     assert _reasons(*imports, MARKER, MEMORY, ARG, MID) == []

@@ -112,7 +112,7 @@ def test_help_groups_the_options(capsys: pytest.CaptureFixture[str]) -> None:
         if option:
             groups.setdefault(title, []).append(option)
     assert groups == {
-        "request": ["--arg", "--prompt", "--chat", "--record"],
+        "request": ["--arg", "--prompt", "--chat", "--calls", "--record"],
         "model": ["--model", "--engine", "--threads", "--llama-library", "--device", "--trust-remote-code"],
         "daemon or server": ["--socket", "--store", "--server", "--token"],
         "sampling": ["--beams", "--n", "--temperature", "--top-p", "--top-k", "--seed", "--max-tokens"],

@@ -100,7 +100,8 @@ def test_arguments_other_than_text_are_encoded_as_json() -> None:
         (
             {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
             "the keys are aici_controller, aici_arg, aici_script, aici_owner, aici_hold, aici_fork, "
-            "aici_events, aici_counts, aici_after_thinking, aici_copies, aici_keep, aici_template",
+            "aici_events, aici_counts, aici_after_thinking, aici_copies, aici_keep, aici_calls, "
+            "aici_template",
         ),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),
         ({"aici_controller": "regex", "aici_hold": 1, "aici_events": 1}, "exclude each other"),

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -54,6 +55,7 @@ class PreResult {
   static PreResult suspend_until(std::span<const Wait> waits, std::uint32_t milliseconds = 0) {
     static_assert(sizeof(Wait) == sizeof(aici_wait));
     PreResult result{AICI_SUSPEND, 0};
+    result.raw_.size = sizeof(aici_pre_result);
     result.raw_.waits = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(waits.data()));
     result.raw_.num_waits = static_cast<std::uint32_t>(waits.size());
     result.raw_.wait_ms = milliseconds;
@@ -67,8 +69,12 @@ class PreResult {
   aici_pre_result raw() const { return raw_; }
 
  private:
-  PreResult(std::uint32_t verb, std::uint32_t forks)
-      : raw_{.size = sizeof(aici_pre_result), .verb = verb, .num_forks = forks} {}
+  /// The host reads the fields behind only if the size includes them.
+  PreResult(std::uint32_t verb, std::uint32_t forks) {
+    raw_.size = offsetof(aici_pre_result, waits);
+    raw_.verb = verb;
+    raw_.num_forks = forks;
+  }
   aici_pre_result raw_;
 };
 
