@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: the call that everybody may make: what other calls there are
 LIST_CALLS = "aici.calls"
+#: names that an error lists
+_MAX_NAMED = 32
 #: events that one answer to `take` has
 _MAX_EVENTS = 64
 
@@ -48,6 +50,8 @@ class Offer:
     watched: bool
     #: workers that have had requests with this offer: others cannot know the token
     placed: set[WorkerProcess] = field(default_factory=set)
+    #: the answer to `LIST_CALLS`, once it was needed
+    listing: bytes = b""
     #: calls under way, by request (worker, its number there) and number
     pending: dict[tuple[WorkerProcess, int, int], Pending] = field(default_factory=dict)
 
@@ -156,8 +160,14 @@ class Exchange:
         offer = Offer(token, desk, owner, described, public, watched)
         desk.offers[token] = self._offers[token] = offer
         if for_all:
-            self._public.update(dict.fromkeys(described, offer))
+            self._publish({**self._public, **dict.fromkeys(described, offer)})
         return token
+
+    def _publish(self, public: dict[str, Offer]) -> None:
+        """Replaces the public offers."""
+        self._public = public
+        for offer in self._offers.values():
+            offer.listing = b""
 
     def withdraw(self, desk: Desk, token: str) -> None:
         """Ends an offer. Calls of its requests are cancelled, and later ones get an error."""
@@ -165,7 +175,8 @@ class Exchange:
         if offer is None:
             return
         del self._offers[token]
-        self._public = {name: other for name, other in self._public.items() if other is not offer}
+        if any(other is offer for other in self._public.values()):
+            self._publish({name: other for name, other in self._public.items() if other is not offer})
         for pending in list(offer.pending.values()):
             self.end(pending, error("gone", _WITHDRAWN), "gone")
 
@@ -187,10 +198,12 @@ class Exchange:
                     self._cancel(worker, request, offer)
                 continue
             self._counters["calls"] += 1
+            if offer is not None and where in offer.pending:
+                continue  # no worker of ours asks twice
             if offer is None or worker not in offer.placed:
                 self._refuse(where, "gone", _WITHDRAWN)
             elif name == LIST_CALLS:
-                self._answer(where, b'{"value": %s}' % json.dumps(self._list(offer)).encode())
+                self._answer(where, self._listing(offer))
             else:
                 self._ask(where, offer, name, arguments)
 
@@ -198,8 +211,10 @@ class Exchange:
         worker, request, number = where
         answering = offer if name in offer.calls else self._public.get(name) if offer.public else None
         if answering is None:
-            known = ", ".join(sorted(entry["name"] for entry in self._list(offer))) or "none"
-            self._refuse(where, "unknown_call", f"nobody answers the call {name!r}; there are: {known}")
+            known = sorted(entry["name"] for entry in self._list(offer))
+            more = ["..."] if len(known) > _MAX_NAMED else []
+            there = ", ".join(known[:_MAX_NAMED] + more) or "none"
+            self._refuse(where, "unknown_call", f"nobody answers the call {name!r}; there are: {there}")
             return
         if answering.desk.is_full:
             self._refuse(where, "gone", f"the program that answers {name!r} does not take its calls")
@@ -231,6 +246,16 @@ class Exchange:
         public = self._public if offer.public else {}
         shared = {name: other.calls[name] for name, other in public.items()}
         return list({**shared, **offer.calls}.values())
+
+    def _listing(self, offer: Offer) -> bytes:
+        """Returns the answer to `LIST_CALLS`: without schemas if it were too long with them."""
+        if not offer.listing:
+            calls = self._list(offer)
+            text = json.dumps(calls).encode()
+            if len(text) > self._settings.answer_bytes:
+                text = json.dumps([{"name": call["name"]} for call in calls]).encode()
+            offer.listing = b'{"value": %s}' % text
+        return offer.listing
 
     def answer(self, desk: Desk, id: str, result: bytes, code: str = "") -> bool:
         """Passes on an answer: its value as JSON, or the message of an error with this code.

@@ -237,3 +237,24 @@ async def test_a_program_that_takes_no_events_gets_no_more_calls() -> None:
     scene.ask(token, "add", number=calls.MAX_CALL_EVENTS + 2)
     assert len(scene.worker.answers) == 1, "there is room again"
     desk.close()
+
+
+@in_loop
+async def test_lists_of_calls_are_bounded_and_nobody_asks_twice() -> None:
+    scene = Scene(answer_bytes=4000)
+    desk = Desk(scene.exchange)
+    token = scene.offer(desk, *(f"call{number}" for number in range(40)))
+    scene.ask(token, calls.LIST_CALLS)
+    assert scene.worker.answers[1, 1]["value"][0]["schema"] is None
+    scene.ask(token, "other", number=2)
+    assert scene.worker.answers[1, 2]["error"]["message"].endswith("call37, ...")
+    tools = Desk(scene.exchange)
+    scene.offer(tools, *(f"tool{number}" for number in range(40)), for_all=True)
+    scene.ask(token, calls.LIST_CALLS, number=3)
+    assert scene.worker.answers[1, 3]["value"][79] == {"name": "call39"}, "too long with descriptions"
+    tools.close()
+    scene.ask(token, calls.LIST_CALLS, number=4)
+    assert scene.worker.answers[1, 4] == scene.worker.answers[1, 1]
+    scene.ask(token, "call1", number=5)
+    scene.ask(token, "call1", number=5)
+    assert len(desk.asked) == 1, "a worker that asks twice is broken"
