@@ -58,7 +58,7 @@ class Room:
         return self.request.calls
 
     def take_woken(self) -> set[int]:
-        """What a worker does at the end of a round; returns the sequences that the client hears of."""
+        """Does what a worker does at the end of a round; returns the sequences that the client hears of."""
         self.waits.pass_time()
         self.waits.settle()
         found = set(self.woken)
