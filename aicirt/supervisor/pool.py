@@ -139,13 +139,10 @@ class WorkerPool:
         self._generation += 1
         worker = WorkerProcess(index, self._generation, self._config, self._start, self._died, self._found)
         self._places[index] = worker
-        watcher = self._loop.create_task(worker.watch())
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
-        if index >= 0:
-            listener = self._loop.create_task(worker.listen(self._called))
-            self._watchers.add(listener)
-            listener.add_done_callback(self._watchers.discard)
+        for watching in (worker.watch(), *([worker.listen(self._called)] if index >= 0 else [])):
+            watcher = self._loop.create_task(watching)
+            self._watchers.add(watcher)
+            watcher.add_done_callback(self._watchers.discard)
 
     def _found(self, worker: WorkerProcess, found: Any) -> None:
         if self.on_found is not None:

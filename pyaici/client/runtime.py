@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -88,6 +87,8 @@ class Runtime(Closing):
             if self._daemon is not None:
                 self._daemon.close()
             raise
+        #: offers to answer the calls of controllers, for `instantiate` of this runtime or of others
+        self.answerer = Answerer(self._control)
         #: ids of the bundled controllers that this client has uploaded, by name
         self.bundled: dict[str, str] = {}
         self._vocabulary: tuple[int, int] | None = None  # (number at the supervisor, size)
@@ -331,11 +332,6 @@ class Runtime(Closing):
         link.start(message, within)
         return link, seq
 
-    @cached_property
-    def answerer(self) -> Answerer:
-        """Offers to answer the calls of controllers, for `instantiate` of this runtime or of others."""
-        return Answerer(self._control)
-
     def woken(self) -> builtins.list[int]:
         """Returns the live sequences that wait no longer, since the last call.
 
@@ -500,8 +496,7 @@ class Runtime(Closing):
             return
         self._closed = True
         self._live.close()
-        if "answerer" in vars(self):
-            self.answerer.close()
+        self.answerer.close()
         self._control.close()
         self._close_links("the runtime has been closed")
         self._alarm.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lab.system.waiting import PATIENCE
+from lab.system.waiting import PATIENCE, Door
 from pyaici.client.calls import CallEvent
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
@@ -57,22 +57,6 @@ def play(engine: BatchingEngine, body: str, calls: dict[str, Callable[..., Any]]
     engine.run()
     (result,) = engine.results(number)
     return result
-
-
-class Door:
-    """A call that is answered once the test opens the door."""
-
-    def __init__(self) -> None:
-        self._open = threading.Event()
-        self.reached = threading.Event()
-
-    def __call__(self) -> str:
-        self.reached.set()
-        assert self._open.wait(PATIENCE)
-        return "through"
-
-    def open(self) -> None:
-        self._open.set()
 
 
 def test_waiting_takes_no_pass_and_nothing_is_read_twice(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 
-from lab.system.waiting import PATIENCE
+from lab.system.waiting import Door
 from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request
@@ -44,41 +43,31 @@ def request(module: str, source: str, **options: Any) -> Request:
 
 def test_functions_answer_calls_while_others_go_on(llm: Any, runtime: Runtime, module: str) -> None:
     engine = VllmEngine(llm, runtime)
-    reached, door = threading.Event(), threading.Event()
-
-    def wait() -> str:
-        reached.set()
-        return "open" if door.wait(PATIENCE) else "shut"
-
-    calls = {"double": lambda n: 2 * n, "door": wait}
+    door = Door()
+    calls = {"double": lambda n: 2 * n, "door": door}
     waiting = engine.add(request(module, SOURCE, calls=calls))
-    while not reached.is_set():
+    while not door.reached.is_set():
         engine.step()
     mate = engine.add(Request(PROMPT, max_tokens=8))
     while engine._families.names(mate):
         engine.step()
     assert len(engine.results(mate)[0].new_tokens) == 8
-    door.set()
+    door.open()
     while engine.busy:
         engine.step()
     (result,) = engine.results(waiting)
     assert (result.error, result.log) == (None, "unknown_call\n")
-    assert "open4" in result.text
+    assert "through4" in result.text
     assert engine.stats.read_again == 0, "its blocks were kept"
 
 
 def test_a_waiting_request_is_not_asked_in_each_step(llm: Any, runtime: Runtime, module: str) -> None:
     """Between the call and its answer, the worker gets no steps."""
     engine = VllmEngine(llm, runtime)
-    reached, door = threading.Event(), threading.Event()
-
-    def wait() -> str:
-        reached.set()
-        return "open" if door.wait(PATIENCE) else "shut"
-
+    door = Door()
     source = 'from aici import *\nasync def main():\n    await fixed(await call("door"))\n'
-    number = engine.add(request(module, source, calls={"door": wait}))
-    while not reached.is_set():
+    number = engine.add(request(module, source, calls={"door": door}))
+    while not door.reached.is_set():
         engine.step()
     driver = driver_of(llm)
     while not any(one.answer is not None and one.answer.waits for one in driver.requests.values()):
@@ -90,11 +79,11 @@ def test_a_waiting_request_is_not_asked_in_each_step(llm: Any, runtime: Runtime,
     for _ in range(20):
         engine.step()
     assert runtime.health()["workers"][0]["steps"] == before
-    door.set()
+    door.open()
     while engine.busy:
         engine.step()
     (result,) = engine.results(number)
-    assert (result.error, result.text) == (None, "open")
+    assert (result.error, result.text) == (None, "through")
 
 
 def test_functions_need_a_connection(llm: Any, module: str) -> None:
