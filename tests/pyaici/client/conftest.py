@@ -122,6 +122,17 @@ class Player:
         """Runs a step of one sequence and returns its result."""
         return self.step(StepInput(seq, tokens=list(tokens), **fields)).mid[seq]  # type: ignore[arg-type]
 
+    def answers(self, *inputs: StepInput | int) -> dict[int, MidResult]:
+        """Runs a step, and further ones of the sequences that are late, until every sequence has answered.
+
+        For steps of several sequences where time is real: on a busy machine any of them may be late, since
+        the others do not wait for it.
+        """
+        answers = self.step(*inputs).mid
+        while late := [seq for seq, answer in answers.items() if answer.verb == Verb.LATE]:
+            answers |= self.step(*late).mid
+        return answers
+
     def close(self) -> None:
         self.runtime.free(self.seqs)
         self.seqs.clear()

@@ -76,7 +76,7 @@ def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime, monkeypatch:
         runtime.begin_step([StepInput(lost)])
     # a new process replaces the worker and takes new sequences
     new = [player.start("ok") for _ in range(4)]
-    assert all(m.verb == Verb.SAMPLE for m in player.step(*new).mid.values())
+    assert all(m.verb == Verb.SAMPLE for m in player.answers(*new).values())
     health = runtime.health()
     assert health["restarts"] == 1 and victim["pid"] not in [w["pid"] for w in health["workers"]]
 
@@ -108,7 +108,7 @@ def test_others_do_not_wait_for_a_stopped_worker(
         module, arg = runtime.upload(find_controller("regex").read_bytes()).id, "a[bc]*|d[ef]*"
     seqs = [runtime.instantiate(module, arg, [1, 2, 3], seed=7) for _ in range(4)]
     player = Player(runtime)
-    assert {answer.verb for answer in player.step(*seqs).mid.values()} == {Verb.SAMPLE}
+    assert {answer.verb for answer in player.answers(*seqs).values()} == {Verb.SAMPLE}
     stopped = runtime._live.link(seqs[0])
     slow = [seq for seq in seqs if runtime._live.link(seq) is stopped]
     fast = [seq for seq in seqs if seq not in slow]

@@ -21,7 +21,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 
-from .conftest import VOCABULARY, also_real, real
+from .conftest import VOCABULARY, Player, also_real, real
 
 Join = Callable[[str], Runtime]
 
@@ -85,8 +85,7 @@ def test_a_client_that_acts_for_many_owners_uses_the_workers_of_each(join: Join,
     module = server.upload(guest_wasm, owner="a").id
     of_a, of_b = (server.instantiate(module, "ok", owner=owner) for owner in ("a", "b"))
     assert [(w["owner"], w["sequences"]) for w in server.health()["workers"]] == [("a", 1), ("b", 1)]
-    step = server.begin_step([StepInput(of_a), StepInput(of_b)]).wait()
-    assert {answer.verb for answer in step.mid.values()} == {Verb.SAMPLE}
+    assert {answer.verb for answer in Player(server).answers(of_a, of_b).values()} == {Verb.SAMPLE}
     with pytest.raises(SpaceError, match="all 2 workers serve other owners"):
         server.instantiate(module, "ok")
     assert works(server, of_a) and works(server, of_b)

@@ -22,10 +22,10 @@ from .conftest import VOCABULARY, Player, also_real, guest_runtime
 @also_real
 def test_an_invalid_token_ends_only_its_own_sequence(player: Player) -> None:
     good, bad = player.start("ok"), player.start("ok")
-    player.step(good, bad)
-    result = player.step(StepInput(good, tokens=[1]), StepInput(bad, tokens=[-1]))
-    assert result.mid[good].verb == Verb.SAMPLE
-    assert result.mid[bad].verb == Verb.ERROR and isinstance(result.mid[bad].error, ProtocolError)
+    player.answers(good, bad)
+    answers = player.answers(StepInput(good, tokens=[1]), StepInput(bad, tokens=[-1]))
+    assert answers[good].verb == Verb.SAMPLE
+    assert answers[bad].verb == Verb.ERROR and isinstance(answers[bad].error, ProtocolError)
     assert player.mid(good, 1).verb == Verb.SAMPLE
 
 

@@ -34,7 +34,7 @@ def test_starts_and_clones_beyond_the_limit_are_refused(small: Player) -> None:
         small.start("ok")
     with pytest.raises(SpaceError, match="4 sequences; the limit is 4"):
         small.runtime.clone(seqs[0])
-    assert all(mid.verb == Verb.SAMPLE for mid in small.step(*seqs).mid.values())
+    assert all(mid.verb == Verb.SAMPLE for mid in small.answers(*seqs).values())
     assert sequences(small) == 4
     small.runtime.free(seqs[:1])
     assert small.mid(small.runtime.clone(seqs[1])).verb == Verb.SAMPLE
@@ -81,4 +81,4 @@ def test_a_fork_beyond_the_limit_ends_its_sequence(small: Player) -> None:
     assert verdicts[second].verb == Verb.ERROR and isinstance(verdicts[second].error, SpaceError)
     assert set(step.wait().mid) == {first, *children}
     assert sequences(small) == 3
-    assert all(mid.verb == Verb.SAMPLE for mid in small.step(first, *children).mid.values())
+    assert all(mid.verb == Verb.SAMPLE for mid in small.answers(first, *children).values())

@@ -53,7 +53,7 @@ def test_a_stopped_worker_does_not_delay_starts(
             assert {verdicts[seq].verb for seq in seqs} == {Verb.SUSPEND} and not step.wait(patient=False).mid
             runtime.free(seqs[:1])
             assert Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-        answers = player.step(*seqs[1:]).mid
+        answers = player.answers(*seqs[1:])  # of prompts that take a while
         assert {answers[seq].verb for seq in seqs[1:]} == {Verb.SAMPLE}
 
 
@@ -67,7 +67,7 @@ def test_an_error_of_a_start_is_the_first_result(player: Player, copies: int) ->
     for child in copied:
         with pytest.raises(TemplateGoneError):
             runtime.cloned(child, None)
-    result = player.step(good, bad).mid
+    result = player.answers(good, bad)
     assert isinstance(result[bad].error, TemplateGoneError) and result[good].verb == Verb.SAMPLE
     assert not runtime.is_live(bad)
 

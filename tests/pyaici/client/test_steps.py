@@ -120,8 +120,8 @@ def test_unfetched_forks_of_an_abandoned_step_are_undone(own: Player, fetched: b
     step.abandon()
     assert own.mid(seq).verb == Verb.SAMPLE
     wait_for_sequences(runtime, 4 if fetched else 1)
-    result = own.step(seq, *children)
-    assert [result.mid[s].verb for s in (seq, *children)] == [Verb.SAMPLE] * (1 + len(children))
+    answers = own.answers(seq, *children)
+    assert [answers[s].verb for s in (seq, *children)] == [Verb.SAMPLE] * (1 + len(children))
 
 
 def test_an_abandoned_step_has_no_results(player: Player) -> None:
@@ -179,7 +179,7 @@ def test_a_sequence_in_a_step_cannot_be_cloned(player: Player) -> None:
     second.wait()
     clones.append(runtime.clone(other))
     player.seqs += clones
-    assert all(mid.verb == Verb.SAMPLE for mid in player.step(*clones).mid.values())
+    assert all(mid.verb == Verb.SAMPLE for mid in player.answers(*clones).values())
 
 
 def test_a_sequence_of_an_abandoned_step_can_be_cloned(player: Player) -> None:
