@@ -235,6 +235,10 @@ class DaemonSettings:
     answer_bytes: int = limit(256 << 10, "bytes", "the call fails (its answer is too long)")
     #: calls of all of an owner's requests that are answered at the same time
     owner_calls: int = limit(256, "calls at a time", "further calls fail: owner_limit")
+    #: how long a run waits for a message
+    receive_seconds: float = limit(3600.0, "s", "the wait for a message fails (timeout)")
+    #: messages to an owner's runs that these have not received yet; each counts 128 bytes more
+    owner_message_bytes: int = limit(16 << 20, "bytes", "further messages are refused: owner_limit")
     #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens: 10 MB and a tokenizer
     max_vocabularies: int = limit(64, "vocabularies", "an unused one is dropped; if all are in use: space")
     vocabulary_bytes: int = limit(1 << 30, "bytes", "an unused one is dropped; if all are in use: space")
@@ -291,8 +295,8 @@ MAX_OFFERED, MAX_OFFER_BYTES, MAX_OFFERS = 256, 1 << 20, 1 << 14
 MAX_CALL_EVENTS = 1 << 12
 #: calls that one message of a worker reports
 MAX_NEWS = 1 << 10
-#: characters of a call's name
-MAX_CALL_NAME = 128
+#: characters of a call's name, and of a run's
+MAX_CALL_NAME, MAX_RUN_NAME = 128, 64
 #: bytes of variables that one answer reports: a millisecond of copying, for which the whole step waits. The
 #: rest follows with the next step. A sequence that has ended has no next step: its limit, the second, is
 #: larger, and the rest is not reported. A message of more than 64 MiB could not be read

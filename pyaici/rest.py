@@ -122,6 +122,10 @@ class RestClient(Closing):
         answer = {"value": value} if error is None else {"error": {"code": error[0], "message": error[1]}}
         self._call("POST", f"/v1/run/calls/{_quote(id)}", json=answer)
 
+    def send_message(self, run: str, value: Any) -> None:
+        """Sends a message to the run of this user that has this `name`, for its controller's `receive`."""
+        self._call("POST", f"/v1/run/messages/{_quote(run)}", json={"value": value})
+
     def _answer(self, call: dict[str, Any], function: Function) -> None:
         value, error = call_function(function, call["arguments"])
         try:

@@ -226,6 +226,12 @@ class OfferError(AiciError):
     code = "offer"
 
 
+class UnknownRunError(AiciError):
+    """No run of this owner has the name to which a message is sent."""
+
+    code = "unknown_run"
+
+
 class UnknownSequenceError(AiciError):
     """No live sequence has this id."""
 

@@ -1,7 +1,8 @@
 """Calls of controllers on their way: from workers to the programs that answer them, and back.
 
 A program offers to answer calls: for the requests that name its offer, or in public for all requests that may
-make calls. A connection takes its calls in a standing request (`take`), like a worker reports them.
+make calls. A connection takes its calls in a standing request (`take`), like a worker reports them. Calls
+whose names begin with `aici.` are answered here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import OfferError, SpaceError
+from aicirt.contract.errors import AiciError, OfferError, OwnerLimitError, SpaceError
 from aicirt.settings import (
     MAX_CALL_EVENTS,
     MAX_CALL_NAME,
@@ -23,12 +24,16 @@ from aicirt.settings import (
     MAX_OFFERS,
     DaemonSettings,
 )
+from aicirt.supervisor.mailboxes import Mailbox, Mailboxes
 
 if TYPE_CHECKING:
     from aicirt.supervisor.workers import WorkerProcess
 
-#: the call that everybody may make: what other calls there are
-LIST_CALLS = "aici.calls"
+#: calls that everybody may make: what other calls there are; the name of the own run; a message to another
+#: run of the same owner; the next message to the own run
+LIST_CALLS, OWN_NAME, SEND, RECEIVE = "aici.calls", "aici.run", "aici.send", "aici.receive"
+#: a call: the worker, the number of the request there, and that of the call
+Where = tuple["WorkerProcess", int, int]
 #: names that an error lists
 _MAX_NAMED = 32
 #: events that one answer to `take` has
@@ -48,15 +53,17 @@ class Offer:
     public: bool
     #: whether the connection hears of all calls of these requests, also those that others answer
     watched: bool
+    #: messages to the requests with this offer, usually one
+    mailbox: Mailbox[Pending]
     #: workers that have had requests with this offer: others cannot know the token
     placed: set[WorkerProcess] = field(default_factory=set)
     #: the answer to `LIST_CALLS`, once it was needed
     listing: bytes = b""
-    #: calls under way, by request (worker, its number there) and number
-    pending: dict[tuple[WorkerProcess, int, int], Pending] = field(default_factory=dict)
+    #: calls under way
+    pending: dict[Where, Pending] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pending:
     """A call under way."""
 
@@ -64,16 +71,17 @@ class Pending:
     name: str
     #: of the request
     offer: Offer
-    #: the offer that answers: the same, or a public one
-    answering: Offer
+    #: the offer that answers: the same, or a public one; None: the call waits for a message
+    answering: Offer | None
     since: float
     timer: asyncio.TimerHandle
-    where: tuple[WorkerProcess, int, int]
+    where: Where
 
     def tell(self, event: dict[str, Any]) -> None:
         """Tells the offer that answers, and that of the request if it is watched."""
         event["token"] = self.offer.token
-        self.answering.desk.tell({**event, "offer": self.answering.token})
+        if self.answering is not None:
+            self.answering.desk.tell({**event, "offer": self.answering.token})
         if self.offer.watched and self.offer is not self.answering:
             self.offer.desk.tell({**event, "offer": self.offer.token})
 
@@ -134,6 +142,7 @@ class Exchange:
         #: public offers by the names of their calls
         self._public: dict[str, Offer] = {}
         self._by_owner: Counter[str] = Counter()
+        self._mailboxes = Mailboxes[Pending](settings.owner_message_bytes)
 
     # -- offers ------------------------------------------------------------------------------------
 
@@ -146,10 +155,12 @@ class Exchange:
         for_all: bool,
         public: bool,
         watched: bool,
+        name: str = "",
     ) -> str:
         """Adds an offer and returns its token, which requests name.
 
-        `for_all`: the calls are public. Raises OfferError, or SpaceError beyond a limit.
+        `for_all`: the calls are public. `name`: under which other runs of the owner send messages to requests
+        with this offer. Raises OfferError, or SpaceError beyond a limit.
         """
         if len(desk.offers) >= MAX_OFFERS:
             raise SpaceError(f"this connection has {MAX_OFFERS} offers of calls, which is the limit")
@@ -157,7 +168,7 @@ class Exchange:
         if for_all and (taken := sorted(described.keys() & self._public.keys())):
             raise OfferError(f"the call {taken[0]!r} is already offered to all requests: choose another name")
         token = secrets.token_hex(16)
-        offer = Offer(token, desk, owner, described, public, watched)
+        offer = Offer(token, desk, owner, described, public, watched, self._mailboxes.open(owner, name))
         desk.offers[token] = self._offers[token] = offer
         if for_all:
             self._publish({**self._public, **dict.fromkeys(described, offer)})
@@ -175,6 +186,7 @@ class Exchange:
         if offer is None:
             return
         del self._offers[token]
+        self._mailboxes.close(offer.mailbox)
         if any(other is offer for other in self._public.values()):
             self._publish({name: other for name, other in self._public.items() if other is not offer})
         for pending in list(offer.pending.values()):
@@ -204,11 +216,16 @@ class Exchange:
                 self._refuse(where, "gone", _WITHDRAWN)
             elif name == LIST_CALLS:
                 self._answer(where, self._listing(offer))
+            elif name == OWN_NAME:
+                self._answer(where, _result(json.dumps(offer.mailbox.name).encode()))
+            elif name == SEND:
+                self._send_for(where, offer, arguments)
+            elif name == RECEIVE:
+                self._receive(where, offer)
             else:
                 self._ask(where, offer, name, arguments)
 
-    def _ask(self, where: tuple[WorkerProcess, int, int], offer: Offer, name: str, arguments: bytes) -> None:
-        worker, request, number = where
+    def _ask(self, where: Where, offer: Offer, name: str, arguments: bytes) -> None:
         answering = offer if name in offer.calls else self._public.get(name) if offer.public else None
         if answering is None:
             known = sorted(entry["name"] for entry in self._list(offer))
@@ -224,22 +241,61 @@ class Exchange:
             problem = f"the owner has {limit} calls under way, which is the limit (owner_calls)"
             self._refuse(where, "owner_limit", problem)
             return
-        seconds = self._settings.call_seconds
-        pending = Pending(
-            f"{offer.token}-{worker.index}-{worker.generation}-{request}-{number}",
-            name,
-            offer,
-            answering,
-            time.monotonic(),
-            asyncio.get_running_loop().call_later(seconds, self._too_late, where, offer),
-            where,
-        )
-        offer.pending[where] = answering.desk.asked[pending.id] = pending
+        pending = self._add_pending(where, offer, name, answering, self._settings.call_seconds)
+        answering.desk.asked[pending.id] = pending
         self._by_owner[offer.owner] += 1
-        by = answering.token
-        pending.tell(
-            {"call": pending.id, "name": name, "arguments": arguments, "owner": offer.owner, "by": by}
-        )
+        pending.tell(_made(pending, arguments))
+
+    def _add_pending(
+        self, where: Where, offer: Offer, name: str, answering: Offer | None, seconds: float
+    ) -> Pending:
+        worker, request, number = where
+        id = f"{offer.token}-{worker.index}-{worker.generation}-{request}-{number}"
+        timer = asyncio.get_running_loop().call_later(seconds, self._too_late, where, offer, seconds)
+        pending = Pending(id, name, offer, answering, time.monotonic(), timer, where)
+        offer.pending[where] = pending
+        return pending
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def deliver(self, owner: str, name: str, value: bytes) -> None:
+        """Sends a value, as JSON, to the owner's run of this name.
+
+        Raises UnknownRunError, and OwnerLimitError if it is too long, or if too many messages wait.
+        """
+        limit = self._settings.answer_bytes
+        if len(value) > limit:
+            raise OwnerLimitError(f"the message has {len(value)} bytes; the limit is {limit} (answer_bytes)")
+        if (receiver := self._mailboxes.put(owner, name, value)) is not None:
+            self.end(receiver, _result(value))
+
+    def _send_for(self, where: Where, offer: Offer, arguments: bytes) -> None:
+        """Sends a message for a run to another one."""
+        try:
+            given = json.loads(arguments)
+            name, value = given["run"], json.dumps(given["value"]).encode()
+            if not isinstance(name, str):
+                raise TypeError
+        except (KeyError, TypeError, ValueError, RecursionError):
+            self._refuse(where, "arguments", "a message has the name of a run, and a value")
+            return
+        try:
+            self.deliver(offer.owner, name, value)
+        except AiciError as problem:
+            self._refuse(where, problem.code, problem.message)
+        else:
+            self._answer(where, _result(b"null"))
+
+    def _receive(self, where: Where, offer: Offer) -> None:
+        """Answers with the next message, as soon as there is one."""
+        if offer.mailbox.messages:
+            self._answer(where, _result(self._mailboxes.take(offer.mailbox)))
+            return
+        pending = self._add_pending(where, offer, RECEIVE, None, self._settings.receive_seconds)
+        offer.mailbox.receivers.append(pending)
+        pending.tell(_made(pending, b"{}"))
+
+    # -- answers -----------------------------------------------------------------------------------
 
     def _list(self, offer: Offer) -> list[dict[str, Any]]:
         """Returns the descriptions of all calls that a request with this offer may make."""
@@ -254,7 +310,7 @@ class Exchange:
             text = json.dumps(calls).encode()
             if len(text) > self._settings.answer_bytes:
                 text = json.dumps([{"name": call["name"]} for call in calls]).encode()
-            offer.listing = b'{"value": %s}' % text
+            offer.listing = _result(text)
         return offer.listing
 
     def answer(self, desk: Desk, id: str, result: bytes, code: str = "") -> bool:
@@ -271,7 +327,7 @@ class Exchange:
         elif code:
             self.end(pending, error(code, result.decode("utf-8", "replace")), code)
         else:
-            self.end(pending, b'{"value": %s}' % result)
+            self.end(pending, _result(result))
         return True
 
     def end(self, pending: Pending, result: bytes, code: str = "") -> None:
@@ -282,10 +338,11 @@ class Exchange:
         seconds = time.monotonic() - pending.since
         pending.tell({"ended": pending.id, "code": code, "seconds": seconds, "result": len(result)})
 
-    def _too_late(self, where: tuple[WorkerProcess, int, int], offer: Offer) -> None:
+    def _too_late(self, where: Where, offer: Offer, seconds: float) -> None:
         if (pending := offer.pending.get(where)) is not None:
-            seconds = self._settings.call_seconds
             problem = f"nobody answered the call {pending.name!r} within {seconds:g} s (call_seconds)"
+            if pending.answering is None:
+                problem = f"no message came within {seconds:g} s (receive_seconds)"
             self.end(pending, error("timeout", problem), "timeout")
 
     def _cancel(self, worker: WorkerProcess, request: int, offer: Offer) -> None:
@@ -310,18 +367,21 @@ class Exchange:
     def _take_out(self, pending: Pending) -> None:
         pending.timer.cancel()
         del pending.offer.pending[pending.where]
+        if pending.answering is None:
+            pending.offer.mailbox.receivers.remove(pending)
+            return
         del pending.answering.desk.asked[pending.id]
         self._by_owner[pending.offer.owner] -= 1
         if not self._by_owner[pending.offer.owner]:
             del self._by_owner[pending.offer.owner]
 
-    def _refuse(self, where: tuple[WorkerProcess, int, int], code: str, message: str) -> None:
+    def _refuse(self, where: Where, code: str, message: str) -> None:
         """Answers a call at once, with an error."""
         self._counters["calls_failed"] += 1
         self._answer(where, error(code, message))
 
     @staticmethod
-    def _answer(where: tuple[WorkerProcess, int, int], result: bytes) -> None:
+    def _answer(where: Where, result: bytes) -> None:
         worker, request, number = where
         worker.notify("answer", {"request": request, "number": number, "result": result})
 
@@ -329,6 +389,18 @@ class Exchange:
 def error(code: str, message: str) -> bytes:
     """Returns the result of a call that has failed."""
     return json.dumps({"error": {"code": code, "message": message}}).encode()
+
+
+def _result(value: bytes) -> bytes:
+    """Returns the result of a call that has this value, as JSON."""
+    return b'{"value": %s}' % value
+
+
+def _made(pending: Pending, arguments: bytes) -> dict[str, Any]:
+    """Returns the event of a call that was made."""
+    by = "" if pending.answering is None else pending.answering.token
+    owner = pending.offer.owner
+    return {"call": pending.id, "name": pending.name, "arguments": arguments, "owner": owner, "by": by}
 
 
 _WITHDRAWN = "the offer of this call has been withdrawn"

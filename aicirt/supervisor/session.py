@@ -115,6 +115,7 @@ class ClientSession:
             "withdraw": self._withdraw,
             "take": self._take_events,
             "answer": self._answer,
+            "send": self._send_message,
             "health": self._health,
             "shutdown": self._shutdown,
             **modules.calls,
@@ -340,6 +341,7 @@ class ClientSession:
             for_all=bool(args.get("for_all")),
             public=bool(args.get("public", True)),
             watched=bool(args.get("watched")),
+            name=str(args.get("run") or ""),
         )
 
     async def _withdraw(self, args: dict[str, Any]) -> None:
@@ -355,6 +357,13 @@ class ClientSession:
         if not (isinstance(result, bytes) and isinstance(code, str) and isinstance(args["call"], str)):
             raise TypeError("an answer has a call, a result in bytes, and perhaps a code")
         return self._services.exchange.answer(self._desk, args["call"], result, code[:MAX_CALL_NAME])
+
+    async def _send_message(self, args: dict[str, Any]) -> None:
+        """Sends a message to a run of the owner."""
+        run, value = args["run"], args["value"]
+        if not (isinstance(run, str) and isinstance(value, bytes)):
+            raise TypeError("a message has the name of a run, and a value in bytes")
+        self._services.exchange.deliver(owner_of(args, self.caller.owner), run, value)
 
     async def _build(self, args: dict[str, Any]) -> Built:
         services = self._services

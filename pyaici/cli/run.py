@@ -6,10 +6,11 @@ import argparse
 import contextlib
 import time
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import AiciError, OwnerLimitError
 from pyaici.bundled import find_controller, language_of
 from pyaici.cli.command import add_command
 from pyaici.cli.server import add_server, open_server, server_of
@@ -30,6 +31,7 @@ from pyaici.engines.options import (
     given_argument,
     option_group,
     read_request,
+    send_lines,
 )
 from pyaici.engines.vllm import program as vllm
 
@@ -169,12 +171,26 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
         body["seed"] = request.sampling.seed
     if request.calls:
         body["calls"] = request.calls
+    if request.name:
+        body["name"] = request.name
     if (argument := given_argument(arguments, request)) is not None:
         body["controller_arg"] = argument
     with open_server(url, arguments, "rich") as client:
         body["controller"] = _controller(client, arguments.controller)
         with contextlib.closing(_start(client, body, str(request.prompt), arguments.chat)) as stream:
+            if request.name:
+                send_lines(partial(_send_line, client, request.name))
             return _show(stream)
+
+
+def _send_line(client: RestClient, run: str, message: Any) -> None:
+    """Sends a message. Raises OwnerLimitError if too many wait, and AiciError if the run has ended."""
+    from pyaici.rest import ServerError
+
+    try:
+        client.send_message(run, message)
+    except ServerError as error:
+        raise (OwnerLimitError if error.status == 429 else AiciError)(error.message) from None
 
 
 def _controller(client: RestClient, name: str) -> str:

@@ -121,19 +121,27 @@ class Answerer(Closing):
         for_all: bool = False,
         public: bool = True,
         watched: bool = False,
+        name: str = "",
     ) -> Offer:
         """Offers calls, each with `name`, `description` and `schema` (of the arguments; both may be missing).
 
         `handle` gets the events, in a thread of its own that it must not hold up; the offer's `answer` and
         `refuse` may be called at any time, from any thread. `for_all`: all requests that may make calls may
         make these; else those that name the offer. `public`: such requests may also make the calls that
-        others offer for all; `watched`: `handle` gets the events of these, too.
+        others offer for all; `watched`: `handle` gets the events of these, too. `name`: under which others
+        of the owner `send` messages to the controllers of these requests.
 
         Raises OfferError for an invalid description, and SpaceError beyond a limit.
         """
         with self._lock:  # so that no event is read before its handler is known
             token = self._control.call(
-                "offer", calls=list(calls), owner=owner, for_all=for_all, public=public, watched=watched
+                "offer",
+                calls=list(calls),
+                owner=owner,
+                for_all=for_all,
+                public=public,
+                watched=watched,
+                run=name,
             )
             offer = Offer(self, token)
             self._handlers[token] = lambda event: handle(offer, event)
@@ -149,11 +157,12 @@ class Answerer(Closing):
         owner: str | None = None,
         for_all: bool = False,
         told: Callable[[CallEvent], None] | None = None,
+        name: str = "",
     ) -> Offer:
         """Offers functions by the names of the calls, and runs them in threads.
 
         An exception becomes an error with the code `failed`, or with its own (`CallError`). `told`: gets all
-        events of the calls as `handle` in `offer`.
+        events of the calls as `handle` in `offer`. `name`: see `offer`.
         """
 
         def handle(offer: Offer, event: CallEvent) -> None:
@@ -163,7 +172,16 @@ class Answerer(Closing):
                 in_thread(partial(_run, offer, event, functions[event.name]))
 
         described = [describe(name, function) for name, function in functions.items()]
-        return self.offer(described, handle, owner=owner, for_all=for_all, watched=told is not None)
+        watched = told is not None
+        return self.offer(described, handle, owner=owner, for_all=for_all, watched=watched, name=name)
+
+    def send(self, run: str, value: Any, owner: str | None = None) -> None:
+        """Sends a value that JSON can express to the owner's run of this name, for its `receive`.
+
+        Raises UnknownRunError, OwnerLimitError if the run does not receive its messages, and TypeError or
+        ValueError if JSON cannot express the value.
+        """
+        self._control.call("send", run=run, value=json.dumps(value, allow_nan=False).encode(), owner=owner)
 
     def answer(self, id: str, result: bytes, code: str = "") -> bool:
         """Answers a call with JSON, or with the message of an error with this code.

@@ -37,6 +37,8 @@ class Call:
     owner: str = ANONYMOUS
     #: who answers the controller's calls: the token of an offer, `OPERATOR` for the operator's tools, or ""
     calls: str = ""
+    #: under which other runs of the owner send it messages
+    name: str = ""
 
 
 def read_call(args: Mapping[str, Any], ours: Collection[str], keys: Collection[str] = KEYS) -> Call:
@@ -64,7 +66,12 @@ def read_call(args: Mapping[str, Any], ours: Collection[str], keys: Collection[s
         calls = OPERATOR
     if not isinstance(calls, str):
         raise ValueError(f"aici_calls is {calls!r}; it must be true, or the token of an offer of calls")
-    return Call(controller, arg, owner or ANONYMOUS, calls)
+    name = args.get("aici_name", "")
+    if not isinstance(name, str) or (name and calls not in ("", OPERATOR)):
+        raise ValueError(
+            f"aici_name is {name!r}; it must be the name of a run whose aici_calls is true or missing"
+        )
+    return Call(controller, arg, owner or ANONYMOUS, calls, name)
 
 
 def _controlled(args: Mapping[str, Any], first: str) -> tuple[str, str]:

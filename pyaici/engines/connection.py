@@ -213,8 +213,10 @@ class Connection:
         session: VocabularyRuntime, call: Call, capabilities: Capabilities, gone: Placement | None = None
     ) -> Prepared:
         runtime, offer, calls = session.runtime, None, call.calls
-        if calls == OPERATOR:
-            offer = runtime.answerer.offer([], _ignore, owner=call.owner)
+        if calls == OPERATOR or call.name:
+            offer = runtime.answerer.offer(
+                [], _ignore, owner=call.owner, name=call.name, public=calls == OPERATOR
+            )
             calls = offer.token
         try:
             placement = runtime.place(

@@ -125,6 +125,8 @@ class Request:
     #: who answers the calls of its controller: functions by the names of calls, which run in threads, or the
     #: token of an offer (`Runtime.answerer`); "" = nobody
     calls: Mapping[str, Callable[..., Any]] | str = ""
+    #: under which other runs of the owner, and `Runtime.answerer.send`, reach its controller's `receive`
+    name: str = ""
 
     def __post_init__(self) -> None:
         for name in ("n", "beams", "max_tokens"):
@@ -134,6 +136,8 @@ class Request:
             raise ValueError(f"top_logprobs is {self.top_logprobs}; it must be 0 to {MAX_TOP_LOGPROBS}")
         if self.beams > 1 and self.n > self.beams:
             raise ValueError(f"n is {self.n}; with {self.beams} beams it must be at most {self.beams}")
+        if self.name and self.calls and isinstance(self.calls, str):
+            raise ValueError("the token of an offer of calls has its own name: name the request in the offer")
         if self.beams > 1 and self.sampling.changes_logits:
             raise ValueError("beam search takes neither penalties, biases, min_tokens nor bad_words")
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from aicirt.contract.errors import AiciError, ArgumentError, UnknownModuleError, VocabularyError
+from aicirt.contract.errors import (
+    AiciError,
+    ArgumentError,
+    OwnerLimitError,
+    UnknownModuleError,
+    VocabularyError,
+)
 from aicirt.contract.modules import script_value, unread_json
 from aicirt.system.terminal import parse_arguments, run_command, show
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
@@ -40,6 +49,8 @@ def generate(engine: Engine, request: Request, *more: Callable[[], RenderableTyp
     from pyaici.engines.terminal import Terminal
 
     number = engine.add(request)
+    if request.name and engine.runtime is not None:
+        send_lines(partial(engine.runtime.answerer.send, request.name))
     start = time.perf_counter()
     terminal = Terminal()
     try:
@@ -50,6 +61,28 @@ def generate(engine: Engine, request: Request, *more: Callable[[], RenderableTyp
     return int(any(result.error is not None for result in engine.results(number)))
 
 
+def send_lines(send: Callable[[Any], None]) -> None:
+    """Sends each line of standard input as a message, and last null, in a thread, while the run lives."""
+
+    def patient(message: str | None) -> None:
+        while True:
+            try:
+                return send(message)
+            except OwnerLimitError:  # the run reads more slowly than lines come
+                time.sleep(_RETRY_SECONDS)
+
+    def work() -> None:
+        # not sys.stdin, whose lock a thread that waits for a line would hold at the end of the program
+        with open(0, "rb", buffering=0, closefd=False) as lines, contextlib.suppress(AiciError):
+            for line in lines:
+                patient(line.decode("utf-8", "replace").rstrip("\r\n"))
+            patient(None)
+
+    threading.Thread(target=work, name="messages", daemon=True).start()
+
+
+#: how long a line waits for the run to receive some of those before it
+_RETRY_SECONDS = 0.1
 #: shown to users who gave no argument: they may not know that the option exists
 HINT = "give one with --arg TEXT or --arg @FILE"
 
@@ -184,6 +217,11 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         metavar="FILE",
         help="a file of Python whose functions answer the controller's calls, by name",
     )
+    request.add_argument(
+        "--messages",
+        action="store_true",
+        help="send each line of standard input to the script as a message (receive), and null at the end",
+    )
     option_group(parser, MODEL).add_argument(
         "--model", metavar="PATH", help=f"{models} (default: SmolLM2-135M-Instruct)"
     )
@@ -287,6 +325,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         beams=getattr(arguments, "beams", 1),
         max_tokens=arguments.max_tokens,
         calls=load_functions(file) if (file := getattr(arguments, "calls", None)) else "",
+        name=f"run-{secrets.token_hex(8)}" if getattr(arguments, "messages", False) else "",
     )
 
 

@@ -62,11 +62,13 @@ class Calls:
         self._open: dict[str, _Open] = {}
 
     @contextlib.asynccontextmanager
-    async def of(self, described: Sequence[dict[str, Any]] | None, user: User) -> AsyncIterator[RequestCalls]:
+    async def of(
+        self, described: Sequence[dict[str, Any]] | None, user: User, name: str = ""
+    ) -> AsyncIterator[RequestCalls]:
         """Lets the controller of a request make calls inside the block, unless `described` is None.
 
         `described`: the calls that its client answers; in addition, it may make those that the operator has
-        allowed. Raises ApiError for an invalid description.
+        allowed. `name`: of the run, for messages. Raises ApiError for an invalid description or name.
         """
         calls = RequestCalls()
         if described is None:
@@ -75,7 +77,14 @@ class Calls:
         handle = partial(self._handle, calls, user)
         try:
             offer = await in_own_thread(
-                partial(self._controllers.answerer.offer, described, handle, owner=user.owner, watched=True)
+                partial(
+                    self._controllers.answerer.offer,
+                    described,
+                    handle,
+                    owner=user.owner,
+                    watched=True,
+                    name=name,
+                )
             )
         except AiciError as error:
             raise from_aici(error, "calls") from None
@@ -123,3 +132,12 @@ class Calls:
             raise bad_request("the value has a number that JSON does not have", "value") from None
         if not answered:
             raise ApiError(404, "the call has been answered or cancelled meanwhile", code="unknown_call")
+
+    async def send_message(self, name: str, user: User, value: Any) -> None:
+        """Sends a message to the user's run of this name. Raises ApiError if there is none."""
+        try:
+            await in_own_thread(partial(self._controllers.answerer.send, name, value, user.owner))
+        except AiciError as error:
+            raise from_aici(error, "value") from None
+        except ValueError:
+            raise bad_request("the value has a number that JSON does not have", "value") from None

@@ -72,6 +72,8 @@ class Job:
     #: descriptions of calls that the client answers; None: the controller may make no calls, unless the
     #: operator allows some
     calls: Sequence[dict[str, Any]] | None = None
+    #: under which the user's other runs send messages to the controller; it may make calls then
+    name: str = ""
     #: unread bytes of the request: copies of a job share the object
     backlog: Backlog = field(default_factory=Backlog)
 
@@ -114,9 +116,11 @@ class Service:
         async with self._start():
             request = await self._prepare(job)
         wanted = job.calls if job.controller is not None else None
+        if wanted is None and (self.tools or job.name):
+            wanted = ()
         async with (
             contextlib.nullcontext() if in_turn else self.turn(job.user),
-            self.calls.of(() if wanted is None and self.tools else wanted, job.user) as calls,
+            self.calls.of(wanted, job.user, job.name) as calls,
         ):
             request = replace(request, calls=calls.token)
             try:

@@ -30,6 +30,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "model": (str, list),
     "arg": (object,),
     "calls": (dict,),
+    "messages": (list,),
     "expect": (dict,),
     **_NUMBERS,
 }
@@ -165,6 +166,7 @@ def run_case(playground: Playground, controller: str | Path, case: Case) -> Case
             prompt=content.get("prompt", ""),
             arg=content.get("arg", b""),
             calls=_answers(content["calls"]) if "calls" in content else None,
+            messages=content.get("messages"),
             **options,
         )
     except ControllerError as error:  # the controller refuses to start

@@ -83,7 +83,12 @@ class Transcript:
 
 #: limits with which results do not depend on how busy the machine is: no sequence is late because its worker
 #: got no CPU, and a single call may take longer, since a virtual machine charges for what its host takes away
-PATIENT: Final = {"step_deadline_ms": 60_000, "step_grace_ms": 60_000, "critical_saved_ms": 50}
+PATIENT: Final = {
+    "step_deadline_ms": 60_000,
+    "step_grace_ms": 60_000,
+    "critical_saved_ms": 50,
+    "receive_seconds": 10,  # all messages are there
+}
 
 
 class Playground(Closing):
@@ -122,13 +127,15 @@ class Playground(Closing):
         seed: int = 1,
         capabilities: Capabilities = ALL,
         calls: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
     ) -> Transcript:
         """Plays one request from its prompt to its end; the model wants to write `wish`.
 
         `controller`: a .wasm file or the name of a bundled controller, whose `arg` is text or bytes, or a
         script (.py, .js, .mjs), whose `arg` is any JSON value. Forks are in `Transcript.forks`. An error that
         ends a sequence is in its `Transcript.error`. `calls`: who answers calls, by name: a function,
-        or any other value, which is the answer. Raises the errors of `find_call`, `Runtime.upload` and
+        or any other value, which is the answer. `messages`: what the script receives, and None after that.
+        Raises the errors of `find_call`, `Runtime.upload` and
         `Runtime.instantiate` if a module or an argument is refused, and ValueError for options that no engine
         takes.
         """
@@ -141,10 +148,13 @@ class Playground(Closing):
             max_tokens=max_tokens,
             announced=capabilities,
             calls="" if calls is None else {name: _answering(answer) for name, answer in calls.items()},
+            name="" if messages is None else "played",
         )
         self._model.wish = Wish(wish, self.vocabulary)
         scribe = self.runtime.scribe = _Scribe()
         number = self._engine.add(request)
+        for message in () if messages is None else (*messages, None):
+            self.runtime.answerer.send(request.name, message)
         try:
             while self._engine.busy:
                 scribe.add_events(self._engine.step())

@@ -4,9 +4,9 @@
     ```text played            the input and the result of the preceding scripts
 
 The lines of a `played` block begin with a name and a colon. Input: `prompt`, `arg` (a text, or JSON),
-`wish`, the text that the simulated model prefers, and `calls`, a JSON object of answers. Result: `text`,
-`log` (one or more lines) and `error`, where "..." stands for any text. A text with line breaks is in JSON's
-quotation marks.
+`wish`, the text that the simulated model prefers, `calls`, a JSON object of answers, and `messages`, a JSON
+list. Result: `text`, `log` (one or more lines) and `error`, where "..." stands for any text. A text with line
+breaks is in JSON's quotation marks.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def play(playground: Playground, scripts: Sequence[Block], played: Block) -> Non
                 arg=json.dumps(argument),
                 prompt=fields.get("prompt", ""),
                 calls=fields.get("calls"),
+                messages=fields.get("messages"),
             )
             found |= {"text": transcript.text, "log": transcript.log, "error": str(transcript.error or "")}
         except AiciError as error:
@@ -59,7 +60,7 @@ def _fields(block: Block) -> dict[str, Any]:
     name = ""
     for line in block.text.splitlines():
         start, colon, rest = line.partition(":")
-        if colon and start in {"prompt", "arg", "wish", "calls", "text", "log", "error"}:
+        if colon and start in {"prompt", "arg", "wish", "calls", "messages", "text", "log", "error"}:
             name = start
             fields[name] = rest.strip()
         else:
@@ -71,6 +72,6 @@ def _fields(block: Block) -> dict[str, Any]:
 def _value(name: str, value: str) -> Any:
     return (
         json.loads(value)
-        if value.startswith('"') or (name in ("arg", "calls") and value[0] in "[{")
+        if value.startswith('"') or (name in ("arg", "calls", "messages") and value[0] in "[{")
         else value
     )

@@ -78,6 +78,7 @@ AICI_EXPORT(aici_init_prompt) int aici_init_prompt(uint32_t n) {
     }
     if (is("keep")) aici_var_write("v", 1, dense, (uint32_t)number, AICI_SET, AICI_ANY_VERSION);
     for (int n = 0; is("calls") && n < number; n++) aici_call("echo", 4, "1", 1);
+    if (is("receive")) aici_call("aici.receive", 12, "{}", 2);
     if (is("call_bytes") || is("call_thrice")) { /* a JSON text of so many bytes */
         char *text = memset(dense, 'x', (size_t)number);
         text[0] = text[number - 1] = '"';

@@ -351,6 +351,9 @@ export class CallError extends Error {
 export class Call {
   #result;
 
+  /** Whether somebody has got the answer. */
+  taken = false;
+
   constructor(name, args) {
     this.name = name;
     this.#result = host.call(name, JSON.stringify(args ?? {}));
@@ -371,6 +374,7 @@ export class Call {
     if (!this.done && !(await new Action("call", wait, native.waited)))
       throw new CallError("timeout", `${this.name} has not answered within ${seconds} s`);
     const { value, error } = JSON.parse(host.getVariable(this.#result).value);
+    this.taken = true;
     if (error !== undefined) throw new CallError(error.code, error.message);
     return value;
   }
@@ -379,6 +383,19 @@ export class Call {
 /** Makes a call, which begins at once. */
 export function call(name, args) {
   return new Call(name, args);
+}
+
+let receiving = null;
+
+/** The next message to this run. After a timeout it goes on waiting for the same one. */
+export function receive() {
+  if (receiving === null || receiving.taken) receiving = new Call("aici.receive");
+  return receiving;
+}
+
+/** Sends a message to another run of the same user. */
+export function send(run, value) {
+  return new Call("aici.send", { run, value });
 }
 
 export function nextStep() {

@@ -407,6 +407,7 @@ class Call:
     # A call under way: await it for its answer.
     def __init__(self, name, arguments):
         self.name = name
+        self.taken = False  # whether somebody has got the answer
         self._result = _host.call(name, json.dumps(arguments))
 
     @property
@@ -424,6 +425,7 @@ class Call:
             if not await _Action("call", lambda: _aici.begin_wait(most, self._result), _aici.waited):
                 raise CallError("timeout", self.name + " has not answered within " + str(timeout) + " s")
         answer = json.loads(_host.get_variable(self._result)[0])
+        self.taken = True
         if "error" in answer:
             raise CallError(answer["error"]["code"], answer["error"]["message"])
         return answer["value"]
@@ -434,6 +436,22 @@ def call(*what, **named):
     if not (len(what) == 1 or (len(what) == 2 and not named)):
         raise TypeError("call takes a name, then the arguments: named ones, or one value")
     return Call(what[0], named if len(what) == 1 else what[1])
+
+
+_receiving = None
+
+
+def receive():
+    # The next message to this run. After a timeout it goes on waiting for the same one.
+    global _receiving
+    if _receiving is None or _receiving.taken:
+        _receiving = Call("aici.receive", {})
+    return _receiving
+
+
+def send(run, value):
+    # Sends a message to another run of the same user.
+    return Call("aici.send", {"run": run, "value": value})
 
 
 def next_step():

@@ -118,8 +118,10 @@ class BatchingEngine(Engine):
         """See `Engine.place`."""
         if request.module is None or self.runtime is None:
             return None
-        if not isinstance(request.calls, str):
-            raise ValueError("a request that is placed ahead names an offer of calls, not functions")
+        if not isinstance(request.calls, str) or request.name:
+            raise ValueError(
+                "a request that is placed ahead names an offer of calls, not functions or a name"
+            )
         return self.runtime.place(
             *(request.module, request.arg),
             capabilities=request.capabilities,
@@ -149,8 +151,12 @@ class BatchingEngine(Engine):
         if request.module is not None:
             if self.runtime is None:
                 raise ValueError("a request with a controller needs an engine with a runtime")
-            if isinstance(calls := request.calls, Mapping):
-                offer = self.runtime.answerer.offer_functions(calls, owner=request.owner)
+            calls = request.calls
+            if isinstance(calls, Mapping) or request.name:
+                functions = {} if isinstance(calls, str) else calls
+                offer = self.runtime.answerer.offer_functions(
+                    functions, owner=request.owner, name=request.name
+                )
                 calls = offer.token
             try:
                 control = self.runtime.instantiate(

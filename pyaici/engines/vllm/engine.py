@@ -311,16 +311,17 @@ class VllmEngine(Engine):
 
     def _with_offer(self, number: int, request: Request) -> Request:
         """Offers the functions that answer a request's calls. Raises ValueError if there is no runtime."""
-        if isinstance(request.calls, str):
+        if isinstance(request.calls, str) and not request.name:
             return request
         if self.runtime is None:
             raise ValueError(
-                "functions that answer calls need a connection to the aicirt of vLLM's engine: make the "
-                "engine with a runtime, and vLLM with AICI_SOCKET"
+                "functions that answer calls, and names of requests, need a connection to the aicirt of "
+                "vLLM's engine: make the engine with a runtime, and vLLM with AICI_SOCKET"
             )
-        offer = self.runtime.answerer.offer_functions(request.calls, owner=request.owner)
+        functions = {} if isinstance(request.calls, str) else request.calls
+        offer = self.runtime.answerer.offer_functions(functions, owner=request.owner, name=request.name)
         self._offers[number] = offer
-        return replace(request, calls=offer.token)
+        return replace(request, calls=offer.token, name="")
 
     def _withdraw(self, number: int) -> None:
         if (offer := self._offers.pop(number, None)) is not None:

@@ -41,6 +41,7 @@ from pyaici.engines.vllm.frontend.arguments import plugin_installed, plugin_refu
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
+    from pyaici.client.runtime import Runtime
     from pyaici.engines.engine import Request
     from pyaici.recording.recorder import RecordingRuntime
 
@@ -74,17 +75,18 @@ def run_controller(arguments: argparse.Namespace) -> int:
     folder = None if arguments.model is None else check_folder(arguments.model)
     check_packages()
     with contextlib.ExitStack() as stack:
+        runtime = None
         if arguments.controller != "none":
             from pyaici.client.runtime import Runtime
 
             check_plugin()
             socket = Path(arguments.socket or _shared_daemon(arguments) or _own_daemon(arguments, stack))
             folder = folder or default_model_path()
-            with Runtime(socket) as runtime:
-                request = replace(request, module=find_module(runtime, arguments.controller))
-                try_argument(runtime, request, arguments, folder)
+            runtime = stack.enter_context(Runtime(socket))
+            request = replace(request, module=find_module(runtime, arguments.controller))
+            try_argument(runtime, request, arguments, folder)
             os.environ["AICI_SOCKET"] = str(socket)  # where the AICI plugin in vLLM finds the module
-        return _generate(folder or default_model_path(), request, arguments)
+        return _generate(folder or default_model_path(), request, arguments, runtime)
 
 
 def check_packages() -> None:
@@ -122,12 +124,12 @@ def _own_daemon(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> P
     return daemon.socket_path
 
 
-def _generate(folder: Path, request: Request, arguments: argparse.Namespace) -> int:
+def _generate(folder: Path, request: Request, arguments: argparse.Namespace, runtime: Runtime | None) -> int:
     llm = load_llm(folder, trust_remote_code=arguments.trust_remote_code)
     from pyaici.engines.vllm.engine import VllmEngine
 
     request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, llm.get_tokenizer()))
-    engine = VllmEngine(llm)
+    engine = VllmEngine(llm, runtime)
     if arguments.record is None:
         return generate(engine, request)
     runtimes = _recording(llm, arguments.controller, request.max_tokens)

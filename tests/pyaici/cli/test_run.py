@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +104,22 @@ def test_run_of_an_unknown_name_suggests_others(
     assert "no file, no upload and no bundled controller is called 'rejex': did you mean regex?" in error
 
 
+def test_lines_of_the_input_are_messages(tmp_path: Path, model: list[str], daemon: Daemon) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from aici import *\nasync def main():\n"
+        "    while (line := await receive()) is not None:\n        print(repr(line))\n"
+    )
+    socket = ["--socket", str(daemon.socket_path)]
+    command = ["run", str(script), "--prompt", "x", "--messages", *model, *socket]
+    lines = "one\ntwö\r\n\nlast".encode()
+    done = subprocess.run(
+        [sys.executable, "-m", "pyaici.cli", *command], input=lines, capture_output=True, check=True
+    )
+    for word in ("'one'", "'tw\\xf6'", "''", "'last'"):
+        assert word in done.stdout.decode()
+
+
 def test_help_groups_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--help"])
@@ -112,7 +130,7 @@ def test_help_groups_the_options(capsys: pytest.CaptureFixture[str]) -> None:
         if option:
             groups.setdefault(title, []).append(option)
     assert groups == {
-        "request": ["--arg", "--prompt", "--chat", "--calls", "--record"],
+        "request": ["--arg", "--prompt", "--chat", "--calls", "--messages", "--record"],
         "model": ["--model", "--engine", "--threads", "--llama-library", "--device", "--trust-remote-code"],
         "daemon or server": ["--socket", "--store", "--server", "--token"],
         "sampling": ["--beams", "--n", "--temperature", "--top-p", "--top-k", "--seed", "--max-tokens"],

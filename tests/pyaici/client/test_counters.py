@@ -17,7 +17,7 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import AiciError, OwnerLimitError
 from aicirt.contract.messages import StepInput
 from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerSettings
 from lab.system.waiting import wait_until
@@ -119,6 +119,13 @@ def call(arg: str, *, answers: bool = True) -> Callable[[Case], None]:
             case.runtime.instantiate(case.upload(), arg, (1, 2, 3), calls=offer.token)
 
     return act
+
+
+def send_much(case: Case) -> None:
+    answerer = case.runtime.answerer
+    answerer.offer([], lambda *_: None, name="run")
+    with pytest.raises(OwnerLimitError):
+        answerer.send("run", "x" * 1000)
 
 
 def step_beside_another_owner(case: Case) -> None:
@@ -339,6 +346,8 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "answer_bytes": ("guests", call("call_bytes 600")),
     "call_seconds": ({"call_seconds": 0.01}, call("calls 1", answers=False)),
     "owner_calls": ({"owner_calls": 2}, call("calls 3", answers=False)),
+    "receive_seconds": ({"receive_seconds": 0.01}, call("receive")),
+    "owner_message_bytes": ({"owner_message_bytes": 1000}, send_much),
     "max_result_bytes": ({"max_result_bytes": 1000}, call("call_thrice 600")),
     "max_variables": ("guests", play("variable_flood")),
     "max_variable_name": ("guests", play("long_name")),
@@ -405,6 +414,8 @@ REAL = {
     "answer_bytes",
     "call_seconds",
     "owner_calls",
+    "receive_seconds",
+    "owner_message_bytes",
     "max_result_bytes",
 }
 

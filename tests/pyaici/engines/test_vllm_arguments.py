@@ -101,11 +101,13 @@ def test_arguments_other_than_text_are_encoded_as_json() -> None:
             {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
             "the keys are aici_controller, aici_arg, aici_script, aici_owner, aici_hold, aici_fork, "
             "aici_events, aici_counts, aici_after_thinking, aici_copies, aici_keep, aici_calls, "
-            "aici_template",
+            "aici_name, aici_template",
         ),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),
         ({"aici_controller": "regex", "aici_hold": 1, "aici_events": 1}, "exclude each other"),
         ({"aici_controller": "regex", "aici_counts": 1}, "aici_counts needs aici_events"),
+        ({"aici_controller": "regex", "aici_calls": "some token", "aici_name": "me"}, "aici_name is 'me'"),
+        ({"aici_controller": "regex", "aici_name": 3}, "aici_name is 3"),
         ({"aici_controller": "regex", "aici_arg": {1, 2}}, "a text or a JSON value"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,54 @@ def test_calls_need_a_stream(server: Serving) -> None:
         body = {"script": _script(WAITING), "prompt": "x", "calls": [{"name": "ask"}], "stream": False}
         answer = client.post("/v1/run", json=body)
     assert answer.status_code == 400 and "stream" in answer.text
+
+
+CHAT = """
+from aici import *
+async def main():
+    while (message := await receive()) is not None:
+        await fixed(message.upper())
+        if message == "b":
+            print(await send("other", 1))
+"""
+
+
+def test_a_run_gets_messages_of_its_user(server: Serving, tokens: dict[str, str]) -> None:
+    with _client(server, tokens["ada"]) as ada, _client(server, tokens["eve"]) as eve:
+        for name, who in (("chat", ada), ("nobody", eve)):
+            with pytest.raises(ServerError) as unknown:
+                who.send_message(name, "hello")
+            assert (unknown.value.status, unknown.value.reason) == (404, "unknown_run")
+        run = ada.run(script=_script(CHAT), prompt="x", name="chat")
+        events = [next(run)]
+        with pytest.raises(ServerError) as again:
+            list(ada.run(script=_script(CHAT), prompt="x", name="chat"))
+        assert (again.value.status, again.value.reason) == (400, "offer")
+        with pytest.raises(ServerError) as stolen:
+            eve.send_message("chat", "stop")
+        assert stolen.value.status == 404
+        for message in ("a", "bc", None):
+            ada.send_message("chat", message)
+        events += run
+        assert events[-1]["forks"][0]["text"] == "ABC"
+        received = [call for event in events for call in event.get("calls", ()) if call.get("name")]
+        assert {call["name"] for call in received} <= {"aici.receive"}, "those that had to wait are shown"
+        with pytest.raises(ServerError) as over:
+            ada.send_message("chat", "too late")
+        assert over.value.status == 404
+        with pytest.raises(ServerError) as several:
+            list(ada.run(script=_script(CHAT), prompt="x", name="chat", n=2))
+        assert "n must be 1" in several.value.message
+
+
+def test_the_command_line_sends_messages(server: Serving, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CHAT)
+    command = ["run", str(script), "--server", server.url, "--prompt", "x", "--messages"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pyaici.cli", *command], input=b"a\nbc\n", capture_output=True, check=True
+    )
+    assert "ABC" in done.stdout.decode().replace("«", "").replace("»", "")
 
 
 def test_the_command_line_answers_calls(

@@ -137,7 +137,7 @@ def test_every_route_with_a_json_body_parses_large_ones_in_a_thread() -> None:
         for route in part.router.routes
         if isinstance(route, APIRoute) and route.body_field is not None
     ]
-    assert len(found) == 8
+    assert len(found) == 9
     assert all(isinstance(route, JsonRoute) for route in found)
 
 

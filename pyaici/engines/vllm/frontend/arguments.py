@@ -27,7 +27,8 @@ PLUGIN = "aici"
 #: most sequences with which one request can begin
 MAX_COPIES = 1024
 _FLAGS = ("hold", "fork", "events", "counts", "after_thinking")
-_KEYS = (*KEYS, *(f"{PREFIX}{name}" for name in _FLAGS), "aici_copies", "aici_keep", "aici_calls", TEMPLATE)
+_OTHERS = ("copies", "keep", "calls", "name")
+_KEYS = (*KEYS, *(f"{PREFIX}{name}" for name in (*_FLAGS, *_OTHERS)), TEMPLATE)
 
 #: the reason why the plugin has left this vLLM unchanged; None if there is none
 problem: str | None = None
@@ -46,14 +47,14 @@ class ControllerCall(Call):
     hold: bool = False
     #: the request's `n` sequences belong to one controller: one runs, the others are for forks
     fork: bool = False
-    #: with `fork`: so many sequences begin, as copies of the controller after it has processed the prompt
-    copies: int = 1
     #: outputs include events of each sequence (see the module `events`), so that the controller may backtrack
     events: bool = False
     #: events of sampled tokens include how many tokens the controller allowed
     counts: bool = False
     #: the controller begins when the model has finished its thinking
     after_thinking: bool = False
+    #: with `fork`: so many sequences begin, as copies of the controller after it has processed the prompt
+    copies: int = 1
     #: with `after_thinking`: variables of the chat's template, which reasoning parsers know, as JSON
     template: str = "{}"
     #: seconds for which its suspended sequences keep their blocks of the cache, if nobody else needs them
@@ -89,20 +90,8 @@ class ControllerCall(Call):
             variable = f"the environment variable {KEEP_BLOCKS} of vLLM's engine"
             keep = _read_seconds(variable, os.environ.get(KEEP_BLOCKS, _KEEP_S))
         template = _read_object(TEMPLATE, extra_args.get(TEMPLATE, "{}"))
-        return cls(
-            call.controller,
-            call.arg,
-            call.owner,
-            call.calls,
-            flags["hold"],
-            flags["fork"],
-            copies,
-            flags["events"],
-            flags["counts"],
-            flags["after_thinking"],
-            template,
-            keep,
-        )
+        own: dict[str, Any] = {**flags, "copies": copies, "template": template, "keep": keep}
+        return cls(call.controller, call.arg, call.owner, call.calls, call.name, **own)
 
 
 def _read_flag(key: str, value: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from aicirt.settings import MAX_RUN_NAME
 from pyaici.engines.engine import MAX_LOG_BYTES
 from pyaici.server.apis.controllers import ARG_WITHOUT_CONTROLLER, ScriptBody, script_call
 from pyaici.server.apis.fields import (
@@ -78,6 +79,12 @@ class CallAnswer(StrictBody):
     error: CallFailure | None = Field(None, description="instead of a value")
 
 
+class Message(StrictBody):
+    """A message to the controller of a run."""
+
+    value: Any = Field(description="any JSON")
+
+
 class RunRequest(StrictBody, SamplingFields):
     """A prompt, and the controller that steers what the model generates."""
 
@@ -98,6 +105,10 @@ class RunRequest(StrictBody, SamplingFields):
     calls: Annotated[list[CallDescription], Field(max_length=MAX_CALLS)] | None = Field(
         None, description="calls that the client answers, by POST /v1/run/calls/{id}; needs stream"
     )
+    name: Annotated[str, Field(max_length=MAX_RUN_NAME)] = Field(
+        "",
+        description="under which the user's other runs, and POST /v1/run/messages/{name}, send it messages",
+    )
     details: bool = Field(False, description="report allowed tokens of masks, and times of steps")
     stream: bool = Field(True, description="false = return a single answer when everything has ended")
 
@@ -110,6 +121,8 @@ async def run(request: Request, body: RunRequest, user: Runner) -> Response:
     `stream` is false.
     """
     service: Service = request.app.state.service
+    if body.name and body.n > 1:
+        raise bad_request("a name is that of one run: n must be 1", "name")
     check_choices(body.n, service.settings.max_streams)
     read = service.reading.read(user, partial(_job, service, body, user))
     jobs = copies(await while_connected(request, read), body.n)
@@ -130,6 +143,14 @@ async def answer_call(request: Request, id: str, body: CallAnswer, user: Runner)
     error = None if body.error is None else (body.error.code, body.error.message)
     await service.calls.answer(id, user, body.value, error)
     return {"id": id, "object": "run.call"}
+
+
+@router.post("/v1/run/messages/{name}")
+async def send_message(request: Request, name: str, body: Message, user: Runner) -> dict[str, str]:
+    """Sends a message to the user's run of this name, for its controller's next `receive`."""
+    service: Service = request.app.state.service
+    await service.calls.send_message(name, user, body.value)
+    return {"name": name, "object": "run.message"}
 
 
 def _job(service: Service, body: RunRequest, user: User) -> Job:
@@ -153,6 +174,7 @@ def _job(service: Service, body: RunRequest, user: User) -> Job:
         count_allowed=body.details,
         max_log_bytes=MAX_LOG_BYTES,
         calls=_calls(body),
+        name=body.name,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,6 +48,16 @@ def make_model(config_class: str = "LlamaConfig", **settings: Any) -> Any:
     torch.manual_seed(7)
     config = getattr(transformers, config_class)(**(SIZES | settings))
     return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def script(body: str, language: str = "python") -> dict[str, Any]:
+    """Returns the controller of a request: a script whose `main` has these lines."""
+    if language == "javascript":
+        source = f'import {{ receive, send }} from "aici";\nexport async function main() {{{body}}}'
+        return {"module": "jsctrl", "arg": json.dumps({"script": source, "name": "script.js"})}
+    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    source = f"from aici import *\nasync def main():\n{lines}"
+    return {"module": "pyctrl", "arg": json.dumps({"script": source, "name": "script.py"})}
 
 
 class CountingCalls:

@@ -17,7 +17,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import FinishReason, GenerationResult, Request
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.batching.support import BOS, CountingPasses, make_engine
+from tests.pyaici.engines.batching.support import BOS, CountingPasses, make_engine, script
 
 PROMPT = [BOS, 72, 101, 108]
 MATE = [BOS, 1, 2, 3, 4, 5, 6]
@@ -42,13 +42,6 @@ def runtime() -> Iterator[Runtime]:
 def engine(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> Iterator[BatchingEngine]:
     with make_engine(model, runtime=runtime, vocabulary=vocabulary) as engine:
         yield engine
-
-
-def script(body: str) -> dict[str, Any]:
-    """Returns the controller of a request: a script whose `main` has these lines."""
-    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
-    source = f"from aici import *\nasync def main():\n{lines}"
-    return {"module": "pyctrl", "arg": json.dumps({"script": source, "name": "script.py"})}
 
 
 def play(engine: BatchingEngine, body: str, calls: dict[str, Callable[..., Any]]) -> GenerationResult:

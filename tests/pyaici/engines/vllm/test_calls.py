@@ -41,6 +41,11 @@ def request(module: str, source: str, **options: Any) -> Request:
     return Request(PROMPT, module=module, arg=arg, max_tokens=60, **options)
 
 
+def main(line: str) -> str:
+    """Returns a script with this line."""
+    return f"from aici import *\nasync def main():\n    {line}\n"
+
+
 def test_functions_answer_calls_while_others_go_on(llm: Any, runtime: Runtime, module: str) -> None:
     engine = VllmEngine(llm, runtime)
     door = Door()
@@ -65,8 +70,7 @@ def test_a_waiting_request_is_not_asked_in_each_step(llm: Any, runtime: Runtime,
     """Between the call and its answer, the worker gets no steps."""
     engine = VllmEngine(llm, runtime)
     door = Door()
-    source = 'from aici import *\nasync def main():\n    await fixed(await call("door"))\n'
-    number = engine.add(request(module, source, calls={"door": door}))
+    number = engine.add(request(module, main('await fixed(await call("door"))'), calls={"door": door}))
     while not door.reached.is_set():
         engine.step()
     driver = driver_of(llm)
@@ -84,6 +88,44 @@ def test_a_waiting_request_is_not_asked_in_each_step(llm: Any, runtime: Runtime,
         engine.step()
     (result,) = engine.results(number)
     assert (result.error, result.text) == (None, "through")
+
+
+def test_runs_get_messages(llm: Any, runtime: Runtime, module: str) -> None:
+    """Sends from one run to another, and from the program."""
+    engine = VllmEngine(llm, runtime)
+    chat = "while (message := await receive()) is not None:\n        await fixed(message)"
+    first = engine.add(request(module, main(chat), name="first"))
+    second = engine.add(request(module, main('await send("first", "hello")'), calls={}))
+    while engine._families.names(second):
+        engine.step()
+    runtime.answerer.send("first", ", you")
+    runtime.answerer.send("first", None)
+    while engine.busy:
+        engine.step()
+    (result,), (other,) = engine.results(first), engine.results(second)
+    assert (result.error, result.text, other.error) == (None, "hello, you", None)
+
+
+def test_requests_of_vllms_own_users_get_messages(llm: Any) -> None:
+    from vllm import SamplingParams
+
+    chat = "message = await receive()\n    await fixed(message)"
+    send = """
+    while True:
+        try:
+            return await send("first", "hello")
+        except CallError:  # that run has not begun
+            await sleep(0.01)
+    """
+    parameters = [
+        SamplingParams(
+            max_tokens=20,
+            extra_args={"aici_script": {"language": "python", "source": main(lines)}, "aici_name": name},
+        )
+        for name, lines in (("first", chat), ("second", send))
+    ]
+    first, _ = llm.generate([{"prompt_token_ids": PROMPT}] * 2, parameters, use_tqdm=False)
+    assert first.outputs[0].text == "hello"
 
 
 def test_functions_need_a_connection(llm: Any, module: str) -> None:
