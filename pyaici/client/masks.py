@@ -207,7 +207,7 @@ def _apply_batched(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
         lines = host[masks_end:biases_end].view(np.float32).reshape(len(biased), num_logits)
         _write_biases(lines, [rows[i] for i in biased])
         host[biases_end:] = biased
-    sent = staging.send(end)
+    sent = staging.copy_to_device(end)
     if masks_end:
         forbid_packed(logits, sent[:masks_end].view(count, words))
     if biased:
@@ -287,7 +287,7 @@ class _Staging:
         view: NDArray[np.uint32] = self._buffer[:words].numpy().view(np.uint32)
         return view
 
-    def send(self, words: int) -> torch.Tensor:
+    def copy_to_device(self, words: int) -> torch.Tensor:
         """Returns the first `words` words as int32 on the device; on CUDA the copy is asynchronous."""
         import torch
 
