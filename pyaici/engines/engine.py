@@ -381,6 +381,13 @@ class Engine(Closing):
     def wake(self) -> None:
         """Ends a `step` that sleeps because all controllers wait. May be called from any thread."""
 
+    def parked_requests(self) -> set[int]:
+        """Returns the numbers of the requests all of whose sequences wait; empty if the engine does not know.
+
+        Such a request takes part in no step, and the engine may have given its room in the cache to others.
+        """
+        return set()
+
     @abstractmethod
     def results(self, request_id: int) -> list[GenerationResult]:
         """Returns the results of a request that has ended. They can be fetched once.

@@ -292,7 +292,7 @@ class BatchingEngine(Engine):
         stats = self._stats
         stats.begin_step()
         self._end_lost()
-        self._unpark()
+        self._admit()
         ready, filling = self._scheduler.schedule()
         with stats.phase(Phase.POST):
             actions = StepActions(self._pool, self.runtime, ready, self._runner.num_tokens)
@@ -318,19 +318,18 @@ class BatchingEngine(Engine):
             raise
         return self._pool.recorder.drain()
 
-    def _unpark(self) -> None:
-        """Lets sequences go on that wait no longer; sleeps while all of them wait."""
-        runtime = self.runtime
-        parked = {seq.control: seq for seq in self._pool.live.values() if seq.parked}
-        if not parked or runtime is None:
-            return
-        woken = runtime.woken()
-        if not woken and len(parked) == len(self._pool.live) and not self._pool.closing:
-            runtime.sleep(_SLEEP_SECONDS)
-            woken = runtime.woken()
-        for control in woken:
-            if control in parked:
-                parked[control].parked = False
+    def _admit(self) -> None:
+        """Lets sequences go on that wait no longer, and new ones begin; sleeps while none can."""
+        self._pool.resume()
+        self._pool.admit()
+        if self._pool.idle and self.runtime is not None:
+            self.runtime.sleep(_SLEEP_SECONDS)
+            self._pool.resume()
+            self._pool.admit()
+
+    def parked_requests(self) -> set[int]:
+        """See `Engine.parked_requests`."""
+        return self._pool.parked_requests()
 
     def wake(self) -> None:
         """See `Engine.wake`."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyaici.engines.batching.prefixes import PrefixCache
     from pyaici.tokens import Vocabulary
 
+#: how long a parked sequence keeps its room at least, if another request waits for room
+KEEP_SECONDS = 1.0
 #: ends by the engine: the controller gets a report of the last tokens before it is freed
 _TOLD = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
 
@@ -56,6 +58,8 @@ class SequencePool:
         self.live: dict[int, Sequence] = {}
         #: live sequences without slots, in the order in which they get them
         self._waiting: deque[Sequence] = deque()
+        #: live sequences whose controllers wait, by the controllers' numbers, the longest wait first
+        self._parked: dict[int, Sequence] = {}
         #: ended sequences whose controllers have not received the report of the last tokens
         self.closing: list[Sequence] = []
         self._stats = stats
@@ -92,13 +96,15 @@ class SequencePool:
     def admit(self) -> None:
         """Gives slots to waiting sequences, in order, until the cache has no room for the next one.
 
-        A slot already holds as much of the sequence's beginning as the cache has.
+        A slot already holds as much of the sequence's beginning as the cache has. If there is no room,
+        sequences that have been parked for a while give theirs back.
         """
         while self._waiting:
             seq = self._waiting[0]
             family = self._families[seq.request_id]
-            if not family.admit():
-                return
+            while not family.admit(again=seq.given_back is not None):
+                if not self._give_back(time.monotonic() - KEEP_SECONDS):
+                    return
             self._waiting.popleft()
             try:
                 seq.slot = self._prefixes.start(seq.tokens, self.cached())
@@ -106,9 +112,54 @@ class SequencePool:
                 self.finish(seq, FinishReason.ERROR, error)
                 continue
             family.placed += 1
-            seq.started = time.perf_counter()
-            self._stats.reused += seq.slot.length
-            self.recorder.reuse(seq, seq.slot.length)
+            if seq.given_back is None:
+                seq.started = time.perf_counter()
+                self._stats.reused += seq.slot.length
+                self.recorder.reuse(seq, seq.slot.length)
+            else:
+                self._stats.read_again += max(0, seq.given_back - seq.slot.length)
+                seq.given_back = None
+
+    def _give_back(self, since: float) -> bool:
+        """Lets the sequence that has been parked longest give its room back, if it was parked by then.
+
+        It gets room again when it is woken, and finds its text in the cache unless others needed the place.
+        """
+        seq = next((seq for seq in self._parked.values() if seq.slot.placed), None)
+        if seq is None or seq.parked is None or seq.parked > since:
+            return False
+        seq.given_back, slot, seq.slot = seq.slot.length, seq.slot, Slot()
+        seq.logits, seq.twins = None, object()
+        self._prefixes.end(seq.tokens, slot, seq.request.owner)
+        family = self._families[seq.request_id]
+        family.placed -= 1
+        family.shrink()
+        return True
+
+    def park(self, seq: Sequence) -> None:
+        """Leaves a sequence out of steps, whose controller waits for something."""
+        seq.parked = time.monotonic()
+        assert seq.control is not None
+        self._parked[seq.control] = seq
+
+    def resume(self) -> None:
+        """Lets sequences take part in steps again that wait no longer, once they have room if it is gone."""
+        for control in self._runtime.woken() if self._parked and self._runtime is not None else ():
+            if (seq := self._parked.pop(control, None)) is not None:
+                seq.parked = None
+                if not seq.slot.placed:
+                    self._waiting.append(seq)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no sequence can take part in a step until one is woken."""
+        parked = len(self._parked)
+        return parked > 0 and not self.closing and len(self.live) == parked + len(self._waiting)
+
+    def parked_requests(self) -> set[int]:
+        """Returns the numbers of the requests all of whose sequences are parked."""
+        going = {seq.request_id for seq in self.live.values() if seq.parked is None}
+        return {seq.request_id for seq in self._parked.values()} - going
 
     def fork(self, seq: Sequence, controls: list[int | None], by_engine: bool) -> list[Sequence]:
         """Forks a sequence: returns a copy for each controller number.
@@ -167,7 +218,7 @@ class SequencePool:
         """Returns a copy of the sequence's slot, or an unallocated slot and the error if there is no room."""
         family = self._families[seq.request_id]
         try:
-            family.widen()
+            family.widen(self._give_back)
             slot = self._prefixes.fork(seq.slot)
         except SpaceError as error:
             return Slot(), error
@@ -250,6 +301,8 @@ class SequencePool:
         seq.reason, seq.error = reason, error
         seq.logits = None
         del self.live[seq.id]
+        if seq.parked is not None and seq.control is not None:
+            del self._parked[seq.control]
         self._leave(seq)
 
     def _leave(self, seq: Sequence) -> None:

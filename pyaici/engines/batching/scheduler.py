@@ -56,10 +56,9 @@ class Scheduler:
         Prompts are cut so that they do not stop the other sequences, see `prompt_tokens`. Reserves room in
         the cache for all fed tokens.
         """
-        self._pool.admit()
         owners: dict[str | None, list[Sequence]] = {}
         for seq in self._pool.live.values():
-            if seq.slot.placed and not seq.parked:
+            if seq.slot.placed and seq.parked is None:
                 owners.setdefault(seq.request.owner, []).append(seq)
         wanted = {owner: sum(seq.cost for seq in seqs) for owner, seqs in owners.items()}
         shares = fair_shares(wanted, self._runner.pass_cost)

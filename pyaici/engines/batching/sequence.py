@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pyaici.engines.record import NAN, Record
 from pyaici.engines.sampling import MAX_BAD_WORD, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from collections.abc import Sequence as Seq
 
     from pyaici.client.results import Row
@@ -72,8 +73,11 @@ class Sequence(Record):
     sampling: float = 0.0
     #: counts of its tokens, from the first choice on that needs them
     tally: Tally | None = None
-    #: its controller waits for something: it takes no part in steps until the runtime wakes it
-    parked: bool = False
+    #: since when (`time.monotonic`) its controller has waited for something: it takes no part in steps until
+    #: the runtime wakes it. None: it does not wait
+    parked: float | None = None
+    #: tokens that its slot had when it gave back its room while it was parked
+    given_back: int | None = None
     _generator: random.Random | None = None
     #: its options change the logits
     _changing: bool = field(init=False)
@@ -260,18 +264,24 @@ class Family:
     placed: int = 0
     unfinished: int = 0
 
-    def admit(self) -> bool:
-        """Claims the room that the request needs. Returns whether there was room."""
-        self.claim = self.budget.claim(width(self.request), self.tokens)
+    def admit(self, *, again: bool) -> bool:
+        """Claims the room for all sequences with which the request begins. Returns whether there was room.
+
+        `again`: for one sequence that has given its room back.
+        """
+        if self.claim is not None:
+            return self.budget.widen(self.claim, self.placed + 1)
+        self.claim = self.budget.claim(1 if again else width(self.request), self.tokens)
         return self.claim is not None
 
-    def widen(self) -> None:
-        """Claims room for one more sequence. Raises SpaceError if there is none."""
-        if self.claim is None or not self.budget.widen(self.claim, self.placed + 1):
-            raise SpaceError(
-                f"the key-value cache, which is limited to {self.budget.limit} tokens, has no room now for "
-                f"another sequence of up to {self.tokens} tokens"
-            )
+    def widen(self, give_back: Callable[[float], bool]) -> None:
+        """Claims room for one more sequence; parked ones give theirs back for it. Raises SpaceError."""
+        while self.claim is None or not self.budget.widen(self.claim, self.placed + 1):
+            if self.claim is None or not give_back(math.inf):
+                raise SpaceError(
+                    f"the key-value cache, which is limited to {self.budget.limit} tokens, has no room now "
+                    f"for another sequence of up to {self.tokens} tokens"
+                )
 
     def shrink(self) -> None:
         """Gives up the room that is no longer needed after a sequence has ended."""

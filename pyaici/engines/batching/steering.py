@@ -71,7 +71,8 @@ class StepActions:
                 continue
             if answer.verb == Verb.SUSPEND:
                 del active[seq.id]
-                seq.parked = answer.waits
+                if answer.waits:
+                    self._pool.park(seq)
                 if not seq.suspended:
                     seq.suspended = True
                     self._pool.recorder.suspend(seq)

@@ -59,7 +59,7 @@ def test_waiting_takes_no_pass_and_nothing_is_read_twice(
     body = 'await fixed("a")\nawait fixed(await call("door"))\nprint(await gen(max_tokens=1))'
     with CountingPasses(engine) as counting:
         waiting = engine.add(Request(PROMPT, **script(body), calls={"door": door}))
-        while not any(seq.parked for seq in engine._pool.live.values()):
+        while not any(seq.parked is not None for seq in engine._pool.live.values()):
             engine.step()
         before = len(counting.passes)
         mate = engine.add(Request(MATE, max_tokens=12))

@@ -90,7 +90,7 @@ def test_a_waiting_run_goes_on_with_a_message(engine: BatchingEngine, runtime: R
     """Takes no step meanwhile, and keeps the text."""
     body = 'await fixed("a")\nawait fixed(await receive())\nprint(await gen(max_tokens=1))'
     number = engine.add(Request(PROMPT, **script(body), name="me"))
-    while not any(seq.parked for seq in engine._pool.live.values()):
+    while not any(seq.parked is not None for seq in engine._pool.live.values()):
         engine.step()
     threading.Timer(0.1, partial(runtime.answerer.send, "me", "bc")).start()
     before = engine.stats.steps
