@@ -48,7 +48,7 @@ class Turns:
     async def enter(self, owner: str, nbytes: int = 0) -> None:
         """Takes a place, or waits for one; `leave` gives it back. `nbytes`: memory held meanwhile."""
         if self.free_for(owner):
-            self._hold_place(owner)
+            self.enter_anyway(owner)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append((turn, nbytes))
@@ -75,7 +75,7 @@ class Turns:
             if not turns:
                 del self._waiting[chosen]
             if not turn.done():
-                self._hold_place(chosen)
+                self.enter_anyway(chosen)
                 turn.set_result(None)
 
     def refuse_all(self, why: Callable[[], Exception]) -> None:
@@ -86,7 +86,8 @@ class Turns:
                 if not turn.done():
                     turn.set_exception(why())
 
-    def _hold_place(self, owner: str) -> None:
+    def enter_anyway(self, owner: str) -> None:
+        """Takes a place, even if none is free: others then wait until more have left."""
         self._free -= 1
         self.held[owner] += 1
 

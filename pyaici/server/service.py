@@ -22,7 +22,7 @@ from pyaici.engines.engine import Request, Sampling
 from pyaici.server.calls import Calls
 from pyaici.server.http.errors import bad_request, from_aici
 from pyaici.server.scheduling.engine_thread import EngineThread
-from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
+from pyaici.server.scheduling.queues import FairTurns, Parking, WaitingLimits
 from pyaici.server.scheduling.reading import Reading
 from pyaici.server.scheduling.streams import Backlog
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyaici.server.http.middleware import Metrics
     from pyaici.server.http.users import User
     from pyaici.server.models import ServedModel
+    from pyaici.server.scheduling.queues import Turn
     from pyaici.server.scheduling.streams import EngineStream
     from pyaici.server.settings import ServerSettings
 
@@ -103,7 +104,8 @@ class Service:
         self.engine = EngineThread(model.engine, asyncio.get_running_loop(), on_failure)
         self.reading = Reading(settings)
         self.waiting_room = WaitingLimits.for_streams(settings)
-        self._turns = FairTurns(settings.max_streams, self.waiting_room)
+        parking = Parking(settings.max_parked, settings.max_parked_each)
+        self._turns = FairTurns(settings.max_streams, self.waiting_room, parking=parking)
         #: of requests that have no stream yet
         self._starting: set[asyncio.Timeout] = set()
 
@@ -119,7 +121,7 @@ class Service:
         if wanted is None and (self.tools or job.name):
             wanted = ()
         async with (
-            contextlib.nullcontext() if in_turn else self.turn(job.user),
+            contextlib.nullcontext() if in_turn else self.turn(job.user) as turn,
             self.calls.of(wanted, job.user, job.name) as calls,
         ):
             request = replace(request, calls=calls.token)
@@ -140,6 +142,7 @@ class Service:
                 raise bad_request(str(error)) from None
             calls.show_in(stream)
             stream.on_gap = self.metrics.gap.observe
+            stream.on_parked = None if turn is None else turn.step_aside
             controlled = job.controller is not None
             self.metrics.started(controlled)
             try:
@@ -205,14 +208,14 @@ class Service:
         return job.max_tokens
 
     @contextlib.asynccontextmanager
-    async def turn(self, user: User) -> AsyncIterator[None]:
+    async def turn(self, user: User) -> AsyncIterator[Turn]:
         """Holds a place for a running request inside the block; callers take turns. Raises ApiError."""
         if not self.engine.alive:
             raise self.engine.gone()
         start = time.perf_counter()
-        async with self._turns.turn(user.caller):
+        async with self._turns.turn(user.caller) as turn:
             self.metrics.queue.observe(time.perf_counter() - start)
-            yield
+            yield turn
 
     def end_requests(self) -> None:
         """Cancels running requests and refuses waiting ones, before the server ends."""

@@ -178,6 +178,13 @@ class ServerSettings(BaseSettings):
         description="waiting requests of each user, or of each address without a token; further ones get "
         "status 429",
     )
+    max_parked: int = Field(
+        512,
+        ge=0,
+        description="requests whose controllers wait for messages or calls, and that do not count as "
+        "generating meanwhile; further ones count",
+    )
+    max_parked_each: int = Field(64, ge=0, description="such requests of each user or address")
     max_body_bytes: int = Field(
         4 << 20, ge=1024, description="largest body of a request that is not an upload"
     )

@@ -136,7 +136,7 @@ class SequencePool:
         family.shrink()
         return True
 
-    def park(self, seq: Sequence) -> None:
+    def set_aside(self, seq: Sequence) -> None:
         """Leaves a sequence out of steps, whose controller waits for something."""
         seq.parked = time.monotonic()
         assert seq.control is not None

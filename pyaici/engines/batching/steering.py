@@ -72,7 +72,7 @@ class StepActions:
             if answer.verb == Verb.SUSPEND:
                 del active[seq.id]
                 if answer.waits:
-                    self._pool.park(seq)
+                    self._pool.set_aside(seq)
                 if not seq.suspended:
                     seq.suspended = True
                     self._pool.recorder.suspend(seq)

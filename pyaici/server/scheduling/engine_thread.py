@@ -125,6 +125,8 @@ MAX_FAILURES = 3
 _TURN_SECONDS = 300e-6
 #: seconds for tasks between two steps, if the last step was shorter
 _TASK_SECONDS = 0.05
+#: how often to look which requests wait
+_LOOK_SECONDS = 0.5
 _FAILED = "the engine has failed: restart the server"
 
 
@@ -163,6 +165,9 @@ class EngineThread:
         self._failures = 0
         #: duration of the last step
         self._step_seconds = 0.0
+        #: requests all of whose sequences wait, as of a moment ago, and when to look again
+        self._parked: set[int] = set()
+        self._look_at = 0.0
         #: whether the events that are published next are those of a step
         self._stepped = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -339,6 +344,7 @@ class EngineThread:
                 self._run_tasks(wait=not self.engine.busy and not self._pieces)
                 self._do_piece()
                 self._publish(self._step())
+                self._look_at_parked()
         except BaseException as error:
             self._fail(error)
         finally:
@@ -435,6 +441,22 @@ class EngineThread:
                 if results is not None:
                     del self._streams[number]
         self._notify(callbacks)
+
+    def _look_at_parked(self) -> None:
+        """Tells the streams of requests that wait, or no longer wait, now and then."""
+        if (now := time.monotonic()) < self._look_at:
+            return
+        self._look_at = now + _LOOK_SECONDS
+        parked = self.engine.parked_requests()
+        changed = [(number, number in parked) for number in parked ^ self._parked]
+        self._parked = parked
+        self._notify(
+            [
+                partial(self._streams[number].tell_parked, now)
+                for number, now in changed
+                if number in self._streams
+            ]
+        )
 
     def _results(self, number: int) -> list[GenerationResult] | None:
         """Returns the results of a request; None while it goes on."""

@@ -71,6 +71,50 @@ class WaitingLimits:
                 del self._waiting[caller]
 
 
+class Parking:
+    """The requests that have given their places to others while their controllers wait for something."""
+
+    def __init__(self, most: int = 0, each: int = 0) -> None:
+        """Has room for `most` requests, and for `each` of one caller."""
+        self._most = most
+        self._each = each
+        self._parked: Counter[str] = Counter()
+
+    def enter(self, caller: str) -> bool:
+        """Adds a request, if there is room."""
+        room = self._parked[caller] < self._each and self._parked.total() < self._most
+        self._parked[caller] += room
+        return room
+
+    def leave(self, caller: str) -> None:
+        """Removes a request."""
+        self._parked[caller] -= 1
+        if not self._parked[caller]:
+            del self._parked[caller]
+
+
+class Turn:
+    """The place of a running request."""
+
+    def __init__(self, turns: Turns, parking: Parking, caller: str) -> None:
+        self._turns, self._parking, self._caller = turns, parking, caller
+        self._held = True
+
+    def step_aside(self, parked: bool) -> None:
+        """Gives the place to others, if there is room to wait; or takes it again, without waiting."""
+        if parked and self._held and self._parking.enter(self._caller):
+            self._held = False
+            self._turns.leave(self._caller)
+        elif not parked and not self._held:
+            self._held = True
+            self._parking.leave(self._caller)
+            self._turns.enter_anyway(self._caller)
+
+    def end(self) -> None:
+        """Gives the place back when the request has ended."""
+        (self._turns if self._held else self._parking).leave(self._caller)
+
+
 Result = TypeVar("Result")
 #: One place in `_RESERVE` is kept for callers that hold none; with fewer places than `_FEW`, none.
 _RESERVE, _FEW = 8, 4
@@ -79,23 +123,28 @@ _RESERVE, _FEW = 8, 4
 class FairTurns:
     """Shares places among callers, see `Turns`, within limits of how many requests wait."""
 
-    def __init__(self, places: int, room: WaitingLimits, each: int | None = None) -> None:
+    def __init__(
+        self, places: int, room: WaitingLimits, each: int | None = None, parking: Parking | None = None
+    ) -> None:
         """Shares out `places`; `room` limits the waiting requests.
 
-        `each`: places that one caller may hold at the same time; None = all.
+        `each`: places that one caller may hold at the same time; None = all. `parking`: where requests wait
+        that have begun, without a place; None = nowhere.
         """
+        self._parking = parking or Parking()
         self._turns = Turns(places, each, reserved=max(1, places // _RESERVE) if places >= _FEW else 0)
         self._room = room
         self._why_closed: Callable[[], ApiError] | None = None
 
     @asynccontextmanager
-    async def turn(self, caller: str) -> AsyncIterator[None]:
+    async def turn(self, caller: str) -> AsyncIterator[Turn]:
         """Holds a place inside the block. Raises ApiError if no place is free and too many wait already."""
         await self._enter(caller)
+        turn = Turn(self._turns, self._parking, caller)
         try:
-            yield
+            yield turn
         finally:
-            self._turns.leave(caller)
+            turn.end()
 
     async def run(self, caller: str, threads: Executor, work: Callable[[], Result]) -> Result:
         """Takes a place and calls `work` in a thread. Raises what `work` raises, and ApiError as `turn` does.

@@ -123,6 +123,8 @@ class EngineStream:
         #: called with the seconds between two steps that have tokens; when the last of these came
         self.on_gap: Callable[[float], None] | None = None
         self._last_tokens = 0.0
+        #: called when all its sequences wait for something outside (True), and when one goes on (False)
+        self.on_parked: Callable[[bool], None] | None = None
         #: whether the reader wants the times of steps
         self.timed = False
 
@@ -182,6 +184,11 @@ class EngineStream:
             self._count(-self._bytes)
             self.fail(ApiError(408, "the client read the answer too slowly", code="slow_reader"))
         self._arrived.set()
+
+    def tell_parked(self, parked: bool) -> None:
+        """Says that all sequences of the request wait, or no longer; call it in the event loop."""
+        if self.on_parked is not None and self.open:
+            self.on_parked(parked)
 
     def _measure(self, events: list[Event]) -> None:
         if self.on_gap is not None and any(isinstance(event, TokensAppended) for event in events):

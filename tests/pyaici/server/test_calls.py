@@ -168,6 +168,22 @@ def test_a_run_gets_messages_of_its_user(server: Serving, tokens: dict[str, str]
         assert "n must be 1" in several.value.message
 
 
+def test_runs_that_wait_hold_no_turn(tmp_path: Path) -> None:
+    """On a server that generates for one request at a time."""
+    options = "--max-streams", "1", "--max-parked", "3"
+    with Serving(tmp_path / "log", *options) as server, _client(server) as client:
+        names = ["one", "two", "three"]
+        runs = [client.run(script=_script(CHAT), prompt="x", name=name) for name in names]
+        firsts = [next(run) for run in runs]
+        answer = list(client.run(prompt="x", max_tokens=2))
+        assert answer[-1]["forks"][0]["finish_reason"] == "length" and len(firsts) == 3
+        for name in reversed(names):
+            for message in (name, None):
+                client.send_message(name, message)
+        for name, run in zip(names, runs, strict=True):
+            assert list(run)[-1]["forks"][0]["text"] == name.upper()
+
+
 def test_the_command_line_sends_messages(server: Serving, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(CHAT)

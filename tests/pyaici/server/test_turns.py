@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pyaici.server.http.errors import ApiError
-from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
+from pyaici.server.scheduling.queues import FairTurns, Parking, WaitingLimits
 
 ROOM = WaitingLimits(1000, 1000)
 
@@ -168,6 +169,34 @@ def test_places_of_each_caller_are_bounded() -> None:
         assert requests.begun[4:] == ["a2"]
 
     _with(FairTurns(4, ROOM, each=2), work)
+
+
+def test_requests_that_wait_outside_give_their_places_to_others() -> None:
+    async def main() -> None:
+        turns = FairTurns(2, ROOM, parking=Parking(3, 2))
+        async with contextlib.AsyncExitStack() as stack:
+            own = [await stack.enter_async_context(turns.turn("a")) for _ in range(2)]
+            for turn in (*own, *own):  # twice is once
+                turn.step_aside(True)
+            assert not turns._turns.held
+            third = await stack.enter_async_context(turns.turn("a"))
+            third.step_aside(True)
+            assert turns._turns.held["a"] == 1, "a caller may have two outside"
+            async with turns.turn("b") as other:
+                other.step_aside(True)
+                own[0].step_aside(False)
+                assert turns._turns.held == {"a": 2}
+                own[1].step_aside(False)
+                assert turns._turns.held == {"a": 3}, "whoever has begun does not wait again"
+                third.step_aside(True)
+                late = asyncio.create_task(turns._turns.enter("c"))
+                await _settle()
+                assert not late.done() and turns._turns.held == {"a": 2}
+            assert not late.done()
+        await late
+        assert turns._turns.held == {"c": 1} and not turns._parking._parked
+
+    asyncio.run(main())
 
 
 def test_cancelled_waiting_requests_are_forgotten() -> None:
