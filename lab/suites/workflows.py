@@ -2,23 +2,29 @@
 
 The client does it as well as can be done today: the official `openai` client with a kept connection, prefix
 caching, guided decoding, one request for each turn, and all tools of a turn at the same time. Both write the
-same decisions, which a pattern forces; the thoughts between them are the model's.
+same decisions, which a pattern forces; the thoughts between them are the model's. Some workflows are made up,
+others are conversations of the Berkeley Function-Calling Leaderboard with its tools.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-import threading
+import re
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import openai
+from prometheus_client.parser import text_string_to_metric_families
 
+from lab.inputs.bfcl import Conversation, conversations
 from lab.measurement.timing import alternate, summarise
 from lab.report import Report
 from lab.servers.server_process import serving
@@ -33,11 +39,42 @@ _TOOLS, _QUICK_TOOLS = (0, 50, 500), (0,)
 _USERS, _QUICK_USERS = (1, 8), (1,)
 _ROUNDS, _QUICK_ROUNDS = 5, 1
 _ECHOES, _QUICK_ECHOES = 500, 20
+_DIALOGUES = 5
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A part of an agent's work: it writes, then everything that it has called is there."""
+
+    #: what it is asked first, "" if nothing
+    question: str
+    #: patterns of a thought and a call, and what each call is about
+    patterns: list[str]
+    items: list[str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole work of one or several agents with the same prompt."""
+
+    prompt: str
+    turns: list[Turn]
+    #: that work side by side
+    agents: int
+    #: answers a call about an item
+    tool: Callable[[str], str]
+
+
+class Work(Protocol):
+    """Makes plans: each work has tools of its own."""
+
+    def plan(self, customer: int, milliseconds: float) -> Plan:
+        """Returns the plan of the work for a customer, whose tools take so long."""
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """An agent's work: turns of a thought and calls, then an answer."""
+    """Turns of a thought and calls, then an answer; a tool looks up prices."""
 
     turns: int
     #: calls in each turn
@@ -52,9 +89,49 @@ class Workflow:
         """The same with fewer turns and agents."""
         return replace(self, turns=min(self.turns, 2), agents=min(self.agents, 8), thought=5)
 
-    def pattern(self, turn: int, call: int) -> str:
-        """Returns the pattern of a thought and the call after it."""
-        return f" [a-z ]{{{self.thought},{self.thought + 20}}}\\nLook up: {key(turn, call)}\\n"
+    def plan(self, customer: int, milliseconds: float) -> Plan:
+        """See `Work.plan`."""
+        turns = []
+        for number in range(self.turns):
+            items = [str(100 + 10 * number + call) for call in range(self.calls)]
+            turns.append(Turn("", [_pattern(self.thought, item) for item in items], items))
+        return Plan(
+            f"You serve customer {customer}. {_PROMPT}", turns, self.agents, partial(_price, milliseconds)
+        )
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """A conversation of the leaderboard: questions, each with a thought and a call after another."""
+
+    conversation: Conversation
+
+    def plan(self, customer: int, milliseconds: float) -> Plan:
+        """See `Work.plan`."""
+        call = self.conversation.start()
+
+        def tool(item: str) -> str:
+            time.sleep(milliseconds / 1000)
+            return call(item)
+
+        turns = []
+        for question, calls in self.conversation.turns:
+            asked = [f"User: {question}\n", *[""] * (len(calls) - 1)]
+            turns += [
+                Turn(asked, [_pattern(20, item)], [item]) for asked, item in zip(asked, calls, strict=True)
+            ]
+        prompt = f"You serve customer {customer} with these tools:\n{self.conversation.tools}"
+        return Plan(prompt, turns, 1, tool)
+
+
+def _pattern(thought: int, item: str) -> str:
+    """Returns the pattern of a thought of some characters, and of the call after it."""
+    return f" [a-z ]{{{thought},{thought + 20}}}\\nCall: {re.escape(item)}\\n"
+
+
+def _price(milliseconds: float, item: str) -> str:
+    time.sleep(milliseconds / 1000)
+    return f"item {item} costs {int(item) * 7 % 1000}"
 
 
 #: ReAct, code-act and the swarm have the sizes with which Pie (SOSP 2025) was measured
@@ -69,124 +146,154 @@ _PROMPT = "You look up items of a shop until you know the answer. Write what you
 SCRIPT = """
 from aici import *
 
+for turn in argument["turns"]:
+    turn["patterns"] = [regex(pattern) for pattern in turn["patterns"]]
+
 async def work(agent):
-    for turn, patterns in enumerate(argument["patterns"]):
+    found = ""
+    for turn in argument["turns"]:
+        if found + turn["question"]:
+            await fixed(found + turn["question"])
         calls = []
-        for number, pattern in enumerate(patterns):
+        for pattern, item in zip(turn["patterns"], turn["items"]):
             await gen(pattern)
-            asked = call("look_up", item=argument["keys"][turn][number])
+            asked = call("tool", item)
             if argument["late"]:
                 await asked
             calls.append(asked)
+        found = ""
         for asked in calls:
-            await fixed("Found: " + await asked + "\\n")
-
-patterns = [[regex(pattern) for pattern in patterns] for patterns in argument["patterns"]]
-argument["patterns"] = patterns
+            found += "Found: " + await asked + "\\n"
+    return found
 
 async def main():
     if argument["agents"] > 1:
+        found = ""
         for first in range(0, argument["agents"], 8):
             await gather(*[lambda i=i: work(i) for i in range(first, first + 8)])
     else:
-        await work(0)
-    await fixed("Answer: ")
+        found = await work(0)
+    await fixed(found + "Answer: ")
     await gen(regex="[0-9]{3}")
 """
 
 
-def key(turn: int, call: int) -> str:
-    """Returns the item that a call looks up."""
-    return str(100 + 10 * turn + call)
+@dataclass
+class Counts:
+    """The requests of the work of all users."""
+
+    requests: int = 0
+    #: tokens of the prompts of all requests
+    prompt_tokens: int = 0
 
 
-class Tool:
-    """Looks up an item, which takes so many milliseconds."""
-
-    def __init__(self, milliseconds: float) -> None:
-        self._seconds = milliseconds / 1000
-
-    def __call__(self, item: str) -> str:
-        if self._seconds:
-            time.sleep(self._seconds)
-        return f"item {item} costs {int(item) * 7 % 1000}"
+#: each work is that of another customer, so that the cache has no text of an earlier one
+_CUSTOMERS = itertools.count(1000)
+#: does the work of a user with the server at this address, and adds what it took
+Way = Callable[[str, Plan, Counts], None]
 
 
 def run(report: Report) -> None:
     """Runs each workflow both ways, alternated, on llama.cpp with prefix caching."""
-    rounds = _QUICK_ROUNDS if report.quick else _ROUNDS
-    path = str(default_gguf_path())
+    works: dict[str, Work] = {**WORKFLOWS}
+    for dialogue in conversations(1 if report.quick else _DIALOGUES):
+        works[dialogue.name.removeprefix("multi_turn_")] = Dialogue(dialogue)
     ratios: list[float] = []
     throughputs: list[float] = []
-    with serving("--model", path) as url:
-        for name, workflow in WORKFLOWS.items():
-            if report.quick:
-                workflow = workflow.short
+    with serving("--model", str(default_gguf_path())) as url:
+        for name, work in works.items():
+            if report.quick and isinstance(work, Workflow):
+                work = work.short
             for milliseconds in _QUICK_TOOLS if report.quick else _TOOLS:
-                tool = Tool(milliseconds)
                 for users in _QUICK_USERS if report.quick else _USERS:
-                    both = {
-                        "controller": partial(_by_controller, url, workflow, tool),
-                        "client": partial(_by_client, url, workflow, tool),
-                    }
-                    found = alternate(
-                        {who: partial(_times, work, users) for who, work in both.items()}, rounds
-                    )
-                    pairs = zip(found["controller"], found["client"], strict=True)
-                    ratio = summarise([ours / theirs for ours, theirs in pairs]).median
                     place = f"workflows.{name}.t{milliseconds}.u{users}"
-                    for who, seconds in found.items():
-                        report.figure(f"{place}.{who}_s", summarise(seconds).median, "s")
-                    report.figure(f"{place}.ratio", ratio, "ratio")
+                    ratio = _compare(report, place, url, work, milliseconds, users)
                     (ratios if users == 1 else throughputs).append(ratio)
         parallel = WORKFLOWS["parallel"]
-        _overlap(report, url, rounds, parallel.short if report.quick else parallel)
+        _overlap(report, url, parallel.short if report.quick else parallel)
     report.figure("workflows.latency_ratio", _geometric(ratios), "ratio", target=0.6)
     if throughputs:
         report.figure("workflows.throughput_ratio", 1 / _geometric(throughputs), "ratio", target=1.5)
     _roundtrip(report)
 
 
+def _compare(report: Report, place: str, url: str, work: Work, milliseconds: float, users: int) -> float:
+    """Does the work both ways; returns the time of the controller relative to the client."""
+    ways: dict[str, Way] = {"controller": _by_controller, "client": _by_client}
+    counts = {who: Counts() for who in ways}
+    tokens = {who: Counter[str]() for who in ways}
+
+    def timed(who: str) -> float:
+        counts[who] = Counts()
+        plans = [work.plan(next(_CUSTOMERS), milliseconds) for _ in range(users)]
+        before = _metrics(url)
+        with ThreadPoolExecutor(users) as threads:
+            start = time.perf_counter()
+            for done in [threads.submit(ways[who], url, plan, counts[who]) for plan in plans]:
+                done.result()
+            seconds = time.perf_counter() - start
+        tokens[who] = _metrics(url)
+        tokens[who].subtract(before)
+        return seconds
+
+    found = alternate({who: partial(timed, who) for who in ways}, _rounds(report))
+    for who, seconds in found.items():
+        report.figure(f"{place}.{who}_s", summarise(seconds).median, "s")
+        report.figure(f"{place}.{who}.round_trips", counts[who].requests / users, "requests")
+        cached, written = tokens[who]["reused"], tokens[who]["sampled"] + tokens[who]["forced"]
+        again = tokens[who]["read_again"]
+        report.figure(f"{place}.{who}.tokens", counts[who].prompt_tokens - cached + written + again, "tokens")
+        report.figure(f"{place}.{who}.tokens_from_cache", cached, "tokens")
+    report.figure(f"{place}.tokens_reread", tokens["controller"]["read_again"], "tokens", target=0)
+    ratio = summarise(
+        [ours / theirs for ours, theirs in zip(found["controller"], found["client"], strict=True)]
+    ).median
+    report.figure(f"{place}.ratio", ratio, "ratio")
+    return ratio
+
+
+def _rounds(report: Report) -> int:
+    return _QUICK_ROUNDS if report.quick else _ROUNDS
+
+
+def _metrics(url: str) -> Counter[str]:
+    """Returns the engine's counts of tokens."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    found = {
+        sample.name: int(sample.value)
+        for family in families
+        for sample in family.samples
+        if not sample.labels
+    }
+    names = ("sampled", "forced", "reused", "read_again")
+    return Counter({name: found[f"aici_engine_{name}_tokens_total"] for name in names})
+
+
 def _geometric(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def _times(work: Callable[[int], None], users: int) -> float:
-    """Returns the seconds until the work of so many users is done."""
-    start = time.perf_counter()
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(users)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - start
-
-
-def _by_controller(url: str, workflow: Workflow, tool: Tool, user: int, late: bool = False) -> None:
-    argument = {
-        "patterns": [
-            [workflow.pattern(turn, call) for call in range(workflow.calls)] for turn in range(workflow.turns)
-        ],
-        "keys": [[key(turn, call) for call in range(workflow.calls)] for turn in range(workflow.turns)],
-        "agents": workflow.agents,
-        "late": late,
-    }
+def _by_controller(url: str, plan: Plan, counts: Counts, late: bool = False) -> None:
+    argument = {"turns": [asdict(turn) for turn in plan.turns], "agents": plan.agents, "late": late}
     script = {"language": "python", "source": SCRIPT, "arg": argument}
     with RestClient(url) as client:
         for event in client.run(
-            calls={"look_up": tool},
+            calls={"tool": plan.tool},
             script=script,
-            prompt=_prompt(user),
-            max_tokens=2000 // max(1, workflow.agents // 8),
+            prompt=plan.prompt,
+            max_tokens=2000 // max(1, plan.agents // 8),
         ):
             end: Mapping[str, Any] = event
     problem = end["forks"][0]["error"]
     if problem is not None:
         raise RuntimeError(problem["message"])
-    _check(str(end["forks"][0]["text"]), workflow)
+    counts.requests += 1
+    counts.prompt_tokens += end["usage"]["prompt_tokens"]
+    _check(str(end["forks"][0]["text"]), plan)
 
 
-def _by_client(url: str, workflow: Workflow, tool: Tool, user: int) -> None:
+def _by_client(url: str, plan: Plan, counts: Counts) -> None:
     with (
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
         ThreadPoolExecutor(16) as threads,
@@ -197,48 +304,48 @@ def _by_client(url: str, workflow: Workflow, tool: Tool, user: int) -> None:
             answer = client.completions.create(
                 model="default", prompt=prompt, max_tokens=500, temperature=0, extra_body=body
             )
+            assert answer.usage is not None
+            counts.requests += 1
+            counts.prompt_tokens += answer.usage.prompt_tokens
             return answer.choices[0].text
 
         def work(prompt: str) -> str:
-            for turn in range(workflow.turns):
-                calls = range(workflow.calls)
-                prompt += complete(prompt, "".join(workflow.pattern(turn, call) for call in calls))
-                for found in threads.map(tool, [key(turn, call) for call in calls]):
+            for turn in plan.turns:
+                prompt += turn.question
+                prompt += complete(prompt, "".join(turn.patterns))
+                for found in threads.map(plan.tool, turn.items):
                     prompt += f"Found: {found}\n"
             return prompt
 
-        prompt = _prompt(user)
-        if workflow.agents > 1:
+        if plan.agents > 1:
             with ThreadPoolExecutor(8) as agents:  # each in a request of its own; the cache has the prompt
-                list(agents.map(lambda _: work(prompt), range(workflow.agents)))
+                list(agents.map(lambda _: work(plan.prompt), range(plan.agents)))
             text = ""
         else:
-            text = work(prompt)[len(prompt) :]
-        answer = complete(f"{prompt}{text}Answer: ", "[0-9]{3}")
-    _check(f"{text}Answer: {answer}", workflow)
+            text = work(plan.prompt)[len(plan.prompt) :]
+        answer = complete(f"{plan.prompt}{text}Answer: ", "[0-9]{3}")
+    _check(f"{text}Answer: {answer}", plan)
 
 
-def _prompt(user: int) -> str:
-    return f"You serve customer {user}. {_PROMPT}"
-
-
-def _check(text: str, workflow: Workflow) -> None:
+def _check(text: str, plan: Plan) -> None:
     """Raises RuntimeError if a decision or an answer of a tool is missing from a text."""
-    for turn in range(workflow.turns if workflow.agents == 1 else 0):
-        for call in range(workflow.calls):
-            if f"Look up: {key(turn, call)}\n" not in text or f"Found: item {key(turn, call)} " not in text:
-                raise RuntimeError(f"the text lacks item {key(turn, call)}:\n{text}")
+    for turn in plan.turns if plan.agents == 1 else ():
+        for item in turn.items:
+            if f"Call: {item}\nFound: " not in text and len(turn.items) == 1:
+                raise RuntimeError(f"the text lacks {item}:\n{text}")
+    if not re.search(r"Answer: [0-9]{3}$", text):
+        raise RuntimeError(f"the text has no answer:\n{text}")
 
 
-def _overlap(report: Report, url: str, rounds: int, workflow: Workflow) -> None:
+def _overlap(report: Report, url: str, workflow: Workflow) -> None:
     """Compares calls that begin when they are written with calls that are awaited one by one."""
-    tool = Tool(50 if report.quick else 200)
+    plan = workflow.plan(0, 50 if report.quick else 200)
     found = alternate(
         {
-            "early": lambda: _by_controller(url, workflow, tool, 0),
-            "late": lambda: _by_controller(url, workflow, tool, 0, late=True),
+            "early": lambda: _by_controller(url, plan, Counts()),
+            "late": lambda: _by_controller(url, plan, Counts(), late=True),
         },
-        rounds,
+        _rounds(report),
     )
     gains = [late / early for late, early in zip(found["late"], found["early"], strict=True)]
     report.figure("workflows.overlap_gain", summarise(gains).median, "ratio", target=1.25)

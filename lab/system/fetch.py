@@ -50,6 +50,7 @@ NPM = {
 
 #: PyPI package -> (version, SHA-256 of the wheel)
 PYPI = {
+    "bfcl-eval": ("2026.3.23", "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a"),
     "cfn-lint": ("1.58.0", "9d9f06043160756a6158f5c3f92a44ce38254b1c578127461608305bc8262987"),
     "check-jsonschema": ("0.39.0", "14ce5c94871c551268ea948ffe21e9f1464dc48fb20bf9a4c13deeaaf756cf9b"),
     "genai-prices": ("0.2.3", "56976ce2b04ec206117f7d0e53f4849211a6724ab3a12119afec304eba63ee25"),

@@ -11,11 +11,16 @@ from tests.lab.suites.figures import Figures
 @pytest.mark.slow
 def test_workflows_report_all_figures(figures: Figures) -> None:
     found = figures("workflows")
-    each = {
-        f"workflows.{name}.t0.u1.{what}"
-        for name in workflows.WORKFLOWS
-        for what in ("controller_s", "client_s", "ratio")
-    }
+    names = {*workflows.WORKFLOWS, "base_0"}
+    counted = ("round_trips", "tokens", "tokens_from_cache")
+    each: set[str] = set()
+    for name in names:
+        place = f"workflows.{name}.t0.u1"
+        each |= {f"{place}.ratio", f"{place}.tokens_reread"}
+        each |= {f"{place}.{who}_s" for who in ("controller", "client")}
+        each |= {f"{place}.{who}.{what}" for who in ("controller", "client") for what in counted}
+        assert found[f"{place}.tokens_reread"] == 0
+        assert found[f"{place}.controller.round_trips"] == 1 < found[f"{place}.client.round_trips"]
     whole = {"workflows.latency_ratio", "workflows.overlap_gain", "call.roundtrip_us"}
     assert set(found) == each | whole
-    assert min(found.values()) > 0
+    assert min(found[name] for name in found if name.endswith(("_s", "ratio", "tokens", "_us"))) > 0
