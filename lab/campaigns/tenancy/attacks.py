@@ -35,6 +35,32 @@ async def main():
             print("x" * 50)
             return
 """
+#: makes calls without awaiting any
+_CALLING = """\
+from aici import call, next_step
+async def main():
+    while True:
+        for i in range(20):
+            call("ask", "x" * 60000)
+        await next_step()
+"""
+#: sends messages to itself, which it does not receive, and to runs of others
+_SENDING = """\
+from aici import CallError, send
+async def main():
+    for i in range(1000):
+        try:
+            await send(("ann", "bob", argument)[i % 3], "x" * 60000)
+        except CallError as error:
+            print(error.code)
+"""
+#: waits for a message that nobody sends
+_WAITING = """\
+from aici import fork, receive
+async def main():
+    await fork(4)
+    await receive()
+"""
 _BODY_BYTES = 4 << 20
 #: concurrent half-sent requests of one address, and how long they are held
 _CONNECTIONS, _HELD_SECONDS = 250, 8.0
@@ -187,6 +213,45 @@ def fork_for_ever(attacker: Attacker) -> Counter[str]:
     return attacker.run(script=script, prompt="the " * 2000, max_tokens=1000)
 
 
+def leave_calls_unanswered(attacker: Attacker) -> Counter[str]:
+    """Offers to answer the calls of a script that makes as many as it can, and answers none."""
+    body = {"script": {"language": "python", "source": _CALLING}, "calls": [{"name": "ask"}]}
+    return hold(attacker, attacker.client, [body] * 4)
+
+
+def send_much(attacker: Attacker) -> Counter[str]:
+    """Sends messages to runs of others, and to a run that does not receive them."""
+    name = f"run-{attacker.number()}"
+    script = {"language": "python", "source": _SENDING, "arg": name}
+    found = attacker.run(script=script, name=name)
+    for run in ("ann", "bob", name):
+        found += outcomes(*attacker.client.ask("POST", f"/v1/run/messages/{run}", {"value": "x"}))
+    return found
+
+
+def wait_for_ever(attacker: Attacker) -> Counter[str]:
+    """Holds more runs that wait for messages than may wait, each with forks and a long prompt."""
+    script = {"language": "python", "source": _WAITING}
+    bodies = [{"script": script, "name": f"run-{number}"} for number in range(100)]
+    return hold(attacker, attacker.client, bodies)
+
+
+def hold(attacker: Attacker, client: Client, bodies: list[dict[str, object]]) -> Counter[str]:
+    """Requests streams of runs with a long prompt, reads none of them, and leaves after a while."""
+    found: Counter[str] = Counter()
+    with ExitStack() as stack:
+        for body in bodies:
+            content = json.dumps({"prompt": "the " * 1000, "max_tokens": 500, **body}).encode()
+            try:
+                connection = stack.enter_context(client.connect(5))
+                connection.sendall(client.head("/v1/run", len(content)) + content)
+                found["held"] += 1
+            except OSError as error:
+                found[type(error).__name__] += 1
+        attacker.stop.wait(_HELD_SECONDS)
+    return found
+
+
 def convert_texts(attacker: Attacker) -> Counter[str]:
     """Has long texts turned into tokens, and many tokens into texts."""
     text = "".join(f"W{number} u{number * 7919};" for number in range(2000))
@@ -224,6 +289,9 @@ ATTACKS = (
     Attack("evaluations", evaluate_much, threads=2),
     Attack("prompts", read_long_prompts, threads=2),
     Attack("forks", fork_for_ever, threads=2),
+    Attack("calls", leave_calls_unanswered, threads=2),
+    Attack("messages", send_much, threads=2),
+    Attack("waiting", wait_for_ever),
     Attack("texts", convert_texts, threads=2, pause=0.1),
     Attack("pages", read_pages, threads=2, pause=0.1),
 )
