@@ -46,7 +46,7 @@ async def main():
 """
 #: sends messages to itself, which it does not receive, and to runs of others
 _SENDING = """\
-from aici import CallError, send
+from aici import CallError, argument, send
 async def main():
     for i in range(1000):
         try:
