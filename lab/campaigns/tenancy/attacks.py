@@ -48,7 +48,7 @@ async def main():
 _SENDING = """\
 from aici import CallError, argument, send
 async def main():
-    for i in range(1000):
+    for i in range(200):
         try:
             await send(("ann", "bob", argument)[i % 3], "x" * 60000)
         except CallError as error:
