@@ -100,6 +100,16 @@ class Families:
         """The numbers of unfinished requests."""
         return sorted({family.number for family in self._families.values()})
 
+    @property
+    def suspended(self) -> set[int]:
+        """The numbers of requests all of whose sequences are suspended."""
+        going = {
+            family.number
+            for family in self._families.values()
+            if not all(record.suspended for record in family.sequences.values())
+        }
+        return {family.number for family in self._families.values()} - going
+
     def names(self, number: int) -> list[str]:
         """Returns vLLM's names of the unfinished parts of a request."""
         return [name for name, family in self._families.items() if family.number == number]
@@ -165,6 +175,8 @@ class Families:
             del self._families[family.name]
 
     def _follow(self, family: Family, index: int, record: Record, word: str, what: list[Any]) -> None:
+        if word not in ("log", "variables"):
+            record.suspended = word == "suspended"
         if word in ("sampled", "forced"):
             self._append(family, index, record, Origin(word), *what)
         elif word == "back":
@@ -367,6 +379,10 @@ class VllmEngine(Engine):
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
         )
+
+    def parked_requests(self) -> set[int]:
+        """See `Engine.parked_requests`."""
+        return self._families.suspended
 
     def cancel(self, request_id: int) -> None:
         """Ends all live sequences of a request."""

@@ -57,6 +57,7 @@ def test_functions_answer_calls_while_others_go_on(llm: Any, runtime: Runtime, m
     while engine._families.names(mate):
         engine.step()
     assert len(engine.results(mate)[0].new_tokens) == 8
+    assert engine.parked_requests() == {waiting}
     door.open()
     while engine.busy:
         engine.step()
