@@ -181,7 +181,7 @@ class Channel:
         #: variables that came with discarded answers, by a sequence of the request
         self.discarded_variables: dict[int, dict[bytes, bytes]] = {}
         #: sequences that wait no longer, since `take_woken`
-        self._awake: set[int] = set()
+        self.awake: set[int] = set()
         self.rows = SegmentRows(self.segment)
         #: why no more messages of the worker are read; empty while they are
         self._refusal = ""
@@ -299,7 +299,7 @@ class Channel:
         """Returns the sequences that wait no longer, of which the worker has told since the last call."""
         with contextlib.suppress(RuntimeFailure):  # the next step reports it
             self.take(WOKEN, _NO_SUBJECT)
-        woken, self._awake = self._awake, set()
+        woken, self.awake = self.awake, set()
         return woken
 
     def _read_until(self, kind: int, number: int) -> list[Any] | None:
@@ -322,7 +322,7 @@ class Channel:
                     continue
             unasked += 1
             if message[OPERATION] == WOKEN:
-                self._awake.update(check_woken(message[WOKEN_SEQS]))
+                self.awake.update(check_woken(message[WOKEN_SEQS]))
             elif message[OPERATION] == STARTED:
                 self._note_start(message)
             else:

@@ -400,6 +400,8 @@ class Runtime(Closing):
             raise RuntimeFailure(
                 f"sequence {seq} is in a step under way; clone it after Step.wait has returned"
             )
+        if link.is_late(seq):
+            raise RuntimeFailure(f"sequence {seq} is late: it can be cloned after its next result")
         child = self._live.fresh_number()
         link.send_clone(seq, child)
         return child
@@ -455,18 +457,18 @@ class Runtime(Closing):
         number = next(self._steps)
         parts: list[StepPart] = []
         for link, items in self._by_link(inputs):
-            if link.outstanding is not None:
-                link.hold(items)
-                parts.append(StepPart(link, items, link.outstanding.pre, link.outstanding.step))
-                continue
-            if link.held:
-                items = link.release(items)
+            if link.outstanding or link.unread or link.held:
+                late, items = link.set_aside(items)
+                if late:
+                    parts.append(StepPart(link, late, late=True))
+                if not items:
+                    continue
             critical = not link.calls.critical.isdisjoint(map(SEQ, items))
             if link.calls.spared:
                 link.calls.restore(map(SEQ, items))
             if critical and link.asleep:
                 link.wake()
-            part = StepPart(link, items, critical, number)
+            part = StepPart(link, items, critical)
             parts.append(part)
             link.last_step = number
             released = link.rows.take_released()

@@ -12,23 +12,25 @@ import itertools
 import os
 import select
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
+from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE, Verb
 from aicirt.contract.errors import (
     ClosedError,
+    ProtocolError,
     RuntimeFailure,
     UnknownSequenceError,
     WorkerDiedError,
     counted,
 )
-from aicirt.contract.messages import FREE, LINK_NUMBERS, Free, StepInput
+from aicirt.contract.messages import FREE, LINK_NUMBERS, MID, MID_RESULTS, PRE, RESULT_SEQ, Free, StepInput
 from aicirt.ipc.segment import Layout
 from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 from pyaici.client.channel import Channel, Copy, Patience
+from pyaici.client.results import MALFORMED, check_children
 
 if TYPE_CHECKING:
     from pyaici.client.control import Control, WorkerAddress
@@ -103,12 +105,21 @@ class Calls:
 class Outstanding(NamedTuple):
     """A step that a worker has not answered in time."""
 
-    step: int
-    seqs: frozenset[int]
+    #: the sequences whose results it brings
+    seqs: Collection[int]
     #: the wait for the answer
     patience: Patience
     #: whether the verdicts of pre_process are missing too
     pre: bool
+
+
+class Unread(NamedTuple):
+    """Results of a late step for a sequence and its new children."""
+
+    #: of `Pre`
+    verdicts: list[list[Any]]
+    #: of `Mid`: results, logs, variables and flags
+    answer: tuple[list[Any], list[Any], list[Any], list[Any]]
 
 
 class WorkerLink(Channel):
@@ -122,21 +133,103 @@ class WorkerLink(Channel):
         self.calls = Calls()
         #: number of the last step that was posted here
         self.last_step = 0
-        #: the step that the worker has yet to answer; it gets no other one before
-        self.outstanding: Outstanding | None = None
-        #: inputs of sequences that are not in that step, which are sent after it
+        #: the steps that the worker has yet to answer; it gets no other one before
+        self.outstanding: dict[int, Outstanding] = {}
+        #: answers to late steps, by sequence, until a step lists the sequence
+        self.unread: dict[int, Unread] = {}
+        #: inputs of sequences that are not in these steps, which are sent after them
         self.held: dict[int, StepInput] = {}
 
-    def hold(self, inputs: Iterable[StepInput]) -> None:
-        """Keeps inputs that the outstanding step does not have, for `release`."""
-        assert self.outstanding is not None
-        for item in inputs:
-            if item.seq not in self.outstanding.seqs and not item.final:
-                self.held.setdefault(item.seq, item)
+    def set_aside(self, inputs: Sequence[StepInput]) -> tuple[Sequence[StepInput], Sequence[StepInput]]:
+        """Splits the inputs of a step: those that are not sent now, and those that are.
 
-    def release(self, inputs: Iterable[StepInput]) -> list[StepInput]:
-        """Returns the inputs of a step, with the tokens of those that were held."""
-        return [self.held.pop(item.seq, item) for item in inputs]
+        While the worker owes an answer, none is sent. Those of sequences that the answer does not concern are
+        held, and sent with the next input.
+        """
+        if not self.outstanding:
+            late = [item for item in inputs if item.seq in self.unread]
+            return late, [self.held.pop(item.seq, item) for item in inputs if item.seq not in self.unread]
+        for item in inputs:
+            if not self.is_late(item.seq) and not item.final:
+                self.held.setdefault(item.seq, item)
+        return inputs, ()
+
+    def is_late(self, seq: int) -> bool:
+        """Returns whether a late step brings results of the sequence, or has brought some."""
+        if not self.outstanding:
+            return seq in self.unread
+        return seq in self.unread or any(seq in late.seqs for late in self.outstanding.values())
+
+    def receive(self, live: Sequences, seconds: float = 0.0) -> None:
+        """Waits at most so long for the answer to each outstanding step, and sorts it by sequence.
+
+        Raises as `expect_within` does, and ProtocolError if an answer is invalid.
+        """
+        for step, late in list(self.outstanding.items()):
+            answer = self.expect_within(MID, step, late.patience, seconds)
+            if answer is None:
+                continue
+            del self.outstanding[step]
+            try:
+                _, _, verdicts = (late.pre and self.take(PRE, step)) or (PRE, step, ())
+                self._sort(late, verdicts, answer[MID_RESULTS : MID_RESULTS + 4], live)
+            except (ProtocolError, *MALFORMED) as error:
+                raise self.distrust(error) from error
+
+    def _sort(self, late: Outstanding, verdicts: Iterable[Any], answer: list[Any], live: Sequences) -> None:
+        owners = {seq: seq for seq in late.seqs if live.get(seq) is self}
+        self.unread |= {seq: Unread([], ([], [], [], [])) for seq in owners}
+        for seq, verb, payload in verdicts:
+            children = check_children(payload, self.number, live) if verb == Verb.FORK else []
+            if seq in owners:
+                self.unread[seq].verdicts.append([seq, verb, payload])
+                owners |= dict.fromkeys(children, seq)
+            elif children:  # the sequence was freed meanwhile: they are unknown here
+                self.send(Free(FREE, children))
+        for kind, entries in enumerate(answer):
+            for entry in entries:
+                if (owner := owners.get(entry[RESULT_SEQ])) is not None:
+                    self.unread[owner].answer[kind].append(entry)
+                elif kind == 0:
+                    self.rows.decline(entry)
+
+    def take_verdicts(self, seqs: Iterable[int]) -> list[list[Any]]:
+        """Takes the unread verdicts of these sequences."""
+        taken: list[list[Any]] = []
+        for seq in seqs:
+            if (found := self.unread.get(seq)) is not None:
+                taken += found.verdicts
+                found.verdicts.clear()
+        return taken
+
+    def take_answer(self, seqs: Iterable[int]) -> list[Any]:
+        """Takes the other results of these sequences, as a `Mid` message, if the verdicts have been taken."""
+        taken: list[list[Any]] = [[], [], [], []]
+        for seq in seqs:
+            if (found := self.unread.get(seq)) is not None and not found.verdicts:
+                for some, more in zip(taken, self.unread.pop(seq).answer, strict=True):
+                    some += more
+        return [MID, 0, *taken]
+
+    def discard(self, seq: int) -> list[int]:
+        """Discards what is unread of a sequence; returns its new children, which nobody knows."""
+        if (found := self.unread.pop(seq, None)) is None:
+            return []
+        for entry in found.answer[0]:
+            self.rows.decline(entry)
+        return [child for _, verb, payload in found.verdicts if verb == Verb.FORK for child in payload]
+
+    def take_woken(self) -> set[int]:
+        """See `Channel.take_woken`. Keeps those that are late: the client has yet to learn that they wait."""
+        woken = super().take_woken()
+        self.awake |= {seq for seq in woken if self.is_late(seq)}
+        return woken - self.awake
+
+    def give_up(self) -> None:
+        """Forgets what the worker owes: it has ended, or is not trusted."""
+        self.outstanding.clear()
+        self.unread.clear()
+        self.held.clear()
 
     def begin(self, seq: int, exported: int) -> None:
         """Adds a sequence whose controller exports these callbacks, given as the flags that skip them."""
@@ -228,6 +321,8 @@ class Sequences(dict[int, WorkerLink]):
                 self.repeatable.discard(seq)
                 link.forget(seq)
                 by_link.setdefault(link, []).append(seq)
+                if link.unread:
+                    by_link[link] += link.discard(seq)
         for channel, numbers in by_link.items():
             if not channel.dead:
                 try:

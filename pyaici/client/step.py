@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -58,25 +58,42 @@ class StepPart:
     link: WorkerLink
     inputs: Sequence[StepInput]
     #: whether some controller in it runs pre_process or post_process in this step
-    critical: bool
-    #: the step whose answer is awaited: an earlier one, if the worker has not answered that one yet
-    number: int
+    critical: bool = False
+    #: the inputs are not sent: the worker has yet to answer earlier steps, or the answers to those are unread
+    late: bool = False
     #: set if the worker has ended or does not answer
     failure: RuntimeFailure | None = None
     #: the results of mid_process, if they came before they were asked for
     answer: list[Any] | None = None
-    #: the verdicts of pre_process are late: the sequences sit this step out
-    suspended: bool = False
+    #: sequences whose verdicts of pre_process are late: they sit this step out
+    suspended: Sequence[int] = ()
+    _patience: Patience | None = None
 
     @property
     def seqs(self) -> list[int]:
         """The sequences of this part."""
         return [item.seq for item in self.inputs]
 
+    @property
+    def patience(self) -> Patience:
+        """The wait for the worker's answer, from the first use on."""
+        self._patience = self._patience or Patience(self.link, STEP_TIMEOUT)
+        return self._patience
+
+    @property
+    def sits_out(self) -> bool:
+        """Whether all its sequences sit this step out."""
+        return len(self.suspended) == len(self.inputs)
+
+    @property
+    def behind(self) -> bool:
+        """Whether all its sequences wait for the answer to an earlier step."""
+        link = self.link
+        return self.late and bool(link.outstanding) and link.unread.keys().isdisjoint(self.seqs)
+
     def failed(self, error: Exception) -> None:
         """Records why answers are missing; after an invalid answer the worker is read no further."""
-        self.link.outstanding = None
-        self.link.held.clear()
+        self.link.give_up()
         if isinstance(error, RuntimeFailure) and not isinstance(error, ProtocolError):
             self.failure = error
         else:
@@ -108,15 +125,12 @@ class Step:
         self._check_under_way()
         results: dict[int, PreResult] = {}
         for part in self._parts:
-            if not part.critical:
+            if not part.critical and not part.late:
                 continue
             if part.failure is None:
                 try:
-                    if (message := self._verdicts(part, ready, patient)) is not None:
-                        self._read_verdicts(part, message[PRE_VERDICTS], results)
-                    else:
-                        part.suspended = True
-                        results.update((seq, PreResult(Verb.SUSPEND)) for seq in part.seqs)
+                    self._read_verdicts(part, self._verdicts(part, ready, patient), results)
+                    results.update((seq, PreResult(Verb.SUSPEND)) for seq in part.suspended)
                     continue
                 except (RuntimeFailure, *MALFORMED) as error:
                     part.failed(error)
@@ -128,27 +142,27 @@ class Step:
         self._pre = results
         return results
 
-    def _verdicts(self, part: StepPart, ready: bool, patient: bool) -> list[Any] | None:
-        """Waits for the verdicts of a part; returns None if others should not wait for them any longer."""
+    def _verdicts(self, part: StepPart, ready: bool, patient: bool) -> Iterable[list[Any]]:
+        """Waits for the verdicts of a part; suspends it if others should not wait for them any longer."""
         link = part.link
-        if not self._takes(part):
-            return None
+        if part.late:
+            if any(late.pre for late in link.outstanding.values()):
+                # it has had its time, unless all others have had theirs too
+                all_late = not ready and all(other.behind for other in self._parts)
+                link.receive(self._live, PEER_CHECK_SECONDS if all_late else 0.0)
+                if any(late.pre for late in link.outstanding.values()):
+                    part.suspended = [seq for seq in part.seqs if seq not in link.unread]
+            return link.take_verdicts(part.seqs)
         if patient and len(self._parts) == 1:
-            message: list[Any] | None = link.expect(PRE, part.number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
+            message: list[Any] | None = link.expect(PRE, self._number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
         else:
-            patience, seconds, look = self._patience(part), LATE_SECONDS, CRITICAL_SECONDS
-            if part.number != self._number:  # it has had its time, unless all others have had theirs too
-                all_late = not ready and all(other.number != self._number for other in self._parts)
-                seconds, look = PEER_CHECK_SECONDS if all_late else 0.0, 0.0
-            message = link.expect_within(PRE, part.number, patience, seconds, look=look)
-            if message is None:
-                link.outstanding = link.outstanding or Outstanding(
-                    part.number, frozenset(part.seqs), patience, pre=True
-                )
-                return None
-        if link.outstanding is not None:
-            link.outstanding = link.outstanding._replace(pre=False)
-        return message
+            patience, look = part.patience, CRITICAL_SECONDS
+            message = link.expect_within(PRE, self._number, patience, LATE_SECONDS, look=look)
+        if message is None:
+            part.suspended = part.seqs
+            link.outstanding[self._number] = Outstanding(part.seqs, part.patience, pre=True)
+        verdicts: Iterable[list[Any]] = () if message is None else message[PRE_VERDICTS]
+        return verdicts
 
     def wait(self, *, ready: bool = False, patient: bool = True) -> StepResult:
         """Returns the results of mid_process for every sequence that goes on; usually without waiting.
@@ -162,9 +176,9 @@ class Step:
         pre = self.wait_pre(ready=ready, patient=patient)
         result = StepResult({})
         waiting = self._not_there(self._parts)
-        ready = ready or len(waiting) < sum(not part.suspended for part in self._parts)
+        ready = ready or len(waiting) < sum(not part.sits_out for part in self._parts)
         for part in self._parts:
-            if part.failure is None and part.number == self._number and not part.suspended:
+            if part.failure is None and not part.late and not part.suspended:
                 # the next step is near: the worker gets ready while the engine samples
                 self._wake(part, Due(DUE, self._number, ready) if part.answer is None else None)
         if waiting and not ready:
@@ -174,9 +188,12 @@ class Step:
         for part in self._parts:
             if part.failure is None:
                 try:
+                    if part.late:
+                        seqs = [seq for seq in part.seqs if seq not in part.suspended]
+                        part.answer = part.link.take_answer(seqs)
                     if part.answer is not None:
                         self._read_answer(part, pre, part.answer, result)
-                    if part.answer is None or part.number != self._number:
+                    if part.late or part.answer is None:
                         self._postpone(part, pre, result)
                     continue
                 except (RuntimeFailure, *MALFORMED) as error:
@@ -191,29 +208,25 @@ class Step:
         A worker that has not answered an earlier step delays nobody again.
         """
         end = time.monotonic() + LATE_SECONDS
-        patience = {part.link: self._patience(part) for part in waiting}
         for part in waiting:
-            fresh = part.number == self._number
-            self._wait_for(part, patience[part.link], max(0.0, end - time.monotonic()) if fresh else 0.0)
+            self._wait_for(part, 0.0 if part.late else max(0.0, end - time.monotonic()))
         while (left := self._not_there(waiting)) and not ready and len(left) == len(waiting):
             for part in left:
-                self._wait_for(part, patience[part.link], PEER_CHECK_SECONDS)
+                self._wait_for(part, PEER_CHECK_SECONDS)
             if not patient:
                 left = self._not_there(left)
                 break
         for part in left:
-            if part.link.outstanding is None:
-                part.link.outstanding = Outstanding(
-                    part.number, frozenset(part.seqs), patience[part.link], pre=False
-                )
+            if not part.late:
+                going = self._lost(part, self._pre or {})
+                part.link.outstanding[self._number] = Outstanding(going, part.patience, pre=False)
 
-    def _patience(self, part: StepPart) -> Patience:
-        outstanding = part.link.outstanding
-        return Patience(part.link, STEP_TIMEOUT) if outstanding is None else outstanding.patience
-
-    def _wait_for(self, part: StepPart, patience: Patience, seconds: float) -> None:
+    def _wait_for(self, part: StepPart, seconds: float) -> None:
         try:
-            part.answer = part.link.expect_within(MID, part.number, patience, seconds)
+            if part.late:
+                part.link.receive(self._live, seconds)
+            else:
+                part.answer = part.link.expect_within(MID, self._number, part.patience, seconds)
         except RuntimeFailure as error:
             part.failed(error)
 
@@ -241,24 +254,17 @@ class Step:
         """Returns the parts whose answers are still to come; takes the answers that are there."""
         left = []
         for part in parts:
-            if part.failure is None and part.answer is None and not part.suspended and self._takes(part):
+            if part.failure is None and part.answer is None and not part.suspended:
                 try:
-                    part.answer = part.link.take(MID, part.number)
+                    if part.late:
+                        part.link.receive(self._live)
+                    else:
+                        part.answer = part.link.take(MID, self._number)
                 except RuntimeFailure as error:
                     part.failed(error)
                 else:
-                    left += [part] if part.answer is None else []
+                    left += [part] if part.behind or (part.answer is None and not part.late) else []
         return left
-
-    def _takes(self, part: StepPart) -> bool:
-        """Returns whether a part may read the answer that it awaits.
-
-        That of an earlier step would be lost for the sequences of that step if none of them is listed here.
-        """
-        earlier = part.link.outstanding
-        if earlier is None or part.number == self._number or self._live.keys().isdisjoint(earlier.seqs):
-            return True
-        return any(item.seq in earlier.seqs and not item.final for item in part.inputs)
 
     def _wake(self, part: StepPart, message: Due | None) -> None:
         try:
@@ -284,7 +290,6 @@ class Step:
         link, live = part.link, self._live
         _, _, entries, logs, *more = answer
         mid, sample = result.mid, link.rows.sample
-        link.outstanding = None
         ours = set(map(_SEQ, part.inputs))
         if pre:
             ours.update([child for seq in ours if seq in pre for child in pre[seq].children])
@@ -292,8 +297,6 @@ class Step:
             seq = entry[RESULT_SEQ]
             if seq in ours and seq in live:
                 mid[seq] = sample(entry) if entry[RESULT_VERB] == _SAMPLE else self._result(link, entry)
-                if link.held:
-                    link.held.pop(seq, None)  # it was in that step after all, as a fork's child
             else:  # freed while the step was under way
                 link.rows.decline(entry)
         for seq, text in logs:
@@ -310,7 +313,7 @@ class Step:
         for seq, flags in more[1] if len(more) > 1 else ():
             if seq in ours and (found := mid.get(seq)) is not None:
                 found.hold_end, found.skip_post = bool(flags & MID_HOLD_END), bool(flags & MID_SKIP_POST)
-                if part.number == link.last_step:  # else they would have been for the step after it
+                if part.late or self._number == link.last_step:  # else they were for the next step
                     link.calls.spare(seq, flags)
 
     def abandon(self) -> None:
@@ -322,9 +325,10 @@ class Step:
         if self._over:
             return
         for part in self._parts:
-            if part.failure is None and part.answer is None:
-                if part.number != self._number:
-                    continue  # its answer is for a later step
+            if part.late:  # its answers are for later steps, except of sequences that `wait_pre` has ended
+                for seq in [seq for seq in part.seqs if seq not in self._live]:
+                    part.link.discard(seq)
+            elif part.failure is None and part.answer is None and self._number not in part.link.outstanding:
                 with contextlib.suppress(RuntimeFailure):  # a worker that has ended needs no cleanup
                     part.link.abandon(self._number)
         self._over = "the step was abandoned"
@@ -371,7 +375,7 @@ class Step:
             raise ProtocolError("a result of pre_process has an unknown verb")
         if verb == Verb.STOP:
             self._live.ended(seq)
-        return PreResult(Verb(verb), waits=verb == Verb.SUSPEND and bool(payload))
+        return PreResult(Verb(verb), waits=verb == Verb.SUSPEND and bool(payload) and seq not in link.awake)
 
     def _result(self, link: WorkerLink, entry: list[Any]) -> MidResult:
         seq, verb, *fields = entry

@@ -6,7 +6,7 @@ The rings, rows and doorbells are real; the test writes the worker's side of the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,7 +25,7 @@ from pyaici.client import step as steps
 from pyaici.client.control import WorkerAddress
 from pyaici.client.masks import apply_row, count_allowed
 from pyaici.client.results import StepResult
-from pyaici.client.sequences import Sequences, WorkerLink
+from pyaici.client.sequences import Outstanding, Sequences, WorkerLink
 from pyaici.client.step import Step, StepPart
 
 VOCAB = 300
@@ -58,11 +58,15 @@ class Bench:
                 return
         self.links[index].bell.ring()
 
-    def step(self) -> Step:
+    def step(self, late: bool = False) -> Step:
+        """`late`: the compromised worker answers an earlier step."""
         parts = [
-            StepPart(link, [StepInput(seq) for seq in seqs], True, NUMBER)
+            StepPart(link, [StepInput(seq) for seq in seqs], critical=True)
             for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True)
         ]
+        if late:
+            parts[0].late = True
+            self.links[0].outstanding[NUMBER] = Outstanding(BROKEN, parts[0].patience, pre=True)
         return Step(self.live, NUMBER, parts)
 
     def answer_well(self) -> None:
@@ -95,12 +99,17 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 def play(*messages: bytes) -> None:
     """Runs a step in which the compromised worker sends these messages. Nothing may be raised."""
+    play_step(messages, late=False)
+    play_step(messages, late=True)
+
+
+def play_step(messages: Sequence[bytes], late: bool) -> None:
     with ExitStack() as stack:
         bench = Bench(stack)
         bench.answer_well()
         for message in messages:
             bench.write(0, message)
-        step = bench.step()
+        step = bench.step(late)
         verdicts = step.wait_pre()
         for seq, verdict in verdicts.items():
             assert seq in BROKEN and verdict.verb in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND, Verb.FORK, 7)

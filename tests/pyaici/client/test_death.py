@@ -152,8 +152,8 @@ def test_a_worker_that_stays_stopped_times_out_beside_others(
     for _ in range(3):
         answers = player.step(*fast, *slow).mid
         assert {answers[seq].verb for seq in slow} == {Verb.SUSPEND}
-    assert stopped.outstanding is not None
-    monkeypatch.setattr(stopped.outstanding.patience, "_timeout", 0.1)  # nearly all of the time has passed
+    (late,) = stopped.outstanding.values()
+    monkeypatch.setattr(late.patience, "_timeout", 0.1)  # nearly all of the time has passed
     while (answers := player.step(*fast, *slow).mid)[slow[0]].verb == Verb.SUSPEND:
         time.sleep(0.01)
     errors = [answers[seq].error for seq in slow]

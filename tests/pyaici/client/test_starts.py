@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import ControllerFailed, RuntimeTimeoutError, TemplateGoneError, WorkerDiedError
+from aicirt.contract.errors import (
+    ControllerFailed,
+    RuntimeFailure,
+    RuntimeTimeoutError,
+    TemplateGoneError,
+    WorkerDiedError,
+)
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import PATIENCE
 from pyaici.client import channel
@@ -127,3 +133,64 @@ def test_an_answer_waits_for_a_step_of_its_sequences(
             if final:
                 break
         assert [player.mid(seq).verb, player.mid(seq, 1).verb] == [Verb.SAMPLE, Verb.STOP]
+
+
+@contextmanager
+def hurried(guest_wasm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
+    """Yields a player whose steps wait for a stopped worker only briefly."""
+    monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.1)
+    with guest_runtime(guest_wasm, silence_seconds=600) as runtime:
+        yield Player(runtime)
+
+
+def late_step(player: Player, *seqs: int) -> None:
+    """Runs a step of sequences whose worker is stopped."""
+    step = player.runtime.begin_step([StepInput(seq) for seq in seqs])
+    step.wait_pre(patient=False)
+    step.wait(patient=False)
+
+
+@real
+@pytest.mark.parametrize("arg", ["mid_return_stop", "fork 3"])
+def test_an_answer_is_kept_for_each_sequence_until_a_step_lists_it(
+    world: None, guest_wasm: Path, arg: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late step brings the answers of all its sequences, whichever of them the next step lists."""
+    with hurried(guest_wasm, monkeypatch) as player:
+        seqs = [player.start(arg) for _ in range(3)]
+        if arg == "fork 3":
+            player.answers(*seqs)  # it forks in the second step
+        with stopped(player.runtime):
+            late_step(player, *seqs)
+        for seq in seqs:
+            answers = player.answers(seq)
+            while (got := answers[seq]).verb == Verb.SUSPEND:  # the worker has not answered yet
+                answers = player.answers(seq)
+            assert got.verb == Verb.SAMPLE and got.row is not None
+            assert len(answers) == (3 if arg == "fork 3" else 1)
+        if arg != "fork 3":
+            assert {player.mid(seq, 1).verb for seq in seqs} == {Verb.STOP}
+        link = player.runtime._links.values()[0]
+        assert not link.unread and not link.outstanding and not link.held
+
+
+@real
+def test_unread_answers_of_freed_sequences_are_dropped(
+    world: None, guest_wasm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the children that they announce, and with their rows."""
+    with hurried(guest_wasm, monkeypatch) as player:
+        runtime = player.runtime
+        seqs = [player.start(arg) for arg in ("ok", "fork 3", "ok")]
+        player.answers(*seqs)
+        with stopped(runtime):
+            late_step(player, *seqs)
+        (link,) = runtime._links.values()
+        while seqs[1] not in link.unread:
+            player.step(seqs[0])
+        with pytest.raises(RuntimeFailure, match="late"):
+            runtime.begin_clone(seqs[2])
+        runtime.free(seqs[1:])
+        assert not link.unread
+        assert player.answers(seqs[0])[seqs[0]].verb == Verb.SAMPLE
+        assert [worker["sequences"] for worker in runtime.health()["workers"]] == [1]
