@@ -15,6 +15,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE, Verb
 from aicirt.contract.errors import (
@@ -22,6 +23,7 @@ from aicirt.contract.errors import (
     ProtocolError,
     RuntimeFailure,
     UnknownSequenceError,
+    VocabularyError,
     WorkerDiedError,
     counted,
 )
@@ -406,7 +408,11 @@ class Links:
         self._live = live
         self._rows = num_rows, num_dense
         self._links: dict[tuple[int, int], WorkerLink] = {}
-        self._attaching = threading.Lock()
+        #: links whose workers have not answered yet
+        self._attaching: set[WorkerLink] = set()
+        #: one for each worker that some thread attaches to: a worker that hangs delays no others
+        self._locks: WeakValueDictionary[tuple[int, int], threading.Lock] = WeakValueDictionary()
+        self._changing = threading.Lock()
         self.numbers: Iterator[int] = itertools.cycle(range(LINK_NUMBERS))
 
     def values(self) -> list[WorkerLink]:
@@ -424,7 +430,9 @@ class Links:
         key = address.worker, address.generation
         if (found := self._links.get(key)) is not None:
             return found
-        with self._attaching:
+        with self._changing:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
             return self._links.get(key) or self._attach(key, address, vocabulary, vocab_size, owner)
 
     def find(self, address: WorkerAddress) -> WorkerLink:
@@ -444,7 +452,9 @@ class Links:
     ) -> WorkerLink:
         num_rows, num_dense = self._rows
         layout = Layout(vocab_size, num_rows=num_rows, num_dense=num_dense)
-        link = WorkerLink(self._number(), address, layout, self._live.copying)
+        with self._changing:
+            link = WorkerLink(self._number(), address, layout, self._live.copying)
+            self._attaching.add(link)
         try:
             assert link.segment.file is not None
             self._control.call(
@@ -459,19 +469,25 @@ class Links:
                 owner=owner,
             )
             link.attached()
-            self._live.check_open()
+            with self._changing:
+                self._live.check_open()
+                if link not in self._attaching:
+                    raise VocabularyError("another vocabulary has been registered meanwhile")
+                self._links[key] = link
         except BaseException:  # Ctrl-C as well, else the names would remain
             link.close()
             raise
-        self._links[key] = link
+        finally:
+            self._attaching.discard(link)
         return link
 
     def close(self) -> None:
         """Closes all links."""
-        with self._attaching:
+        with self._changing:
             for link in self._links.values():
                 link.close()
             self._links.clear()
+            self._attaching.clear()
 
     def let_go(self) -> None:
         """Closes links to workers that have ended, if no live sequence is there."""
@@ -482,7 +498,7 @@ class Links:
 
     def _number(self) -> int:
         """Returns a number that no live link has; it is part of the numbers of children forked there."""
-        used = {link.number for link in self.values()}
+        used = {link.number for link in (*self._links.values(), *self._attaching)}
         for number in itertools.islice(self.numbers, LINK_NUMBERS):
             if number not in used:
                 return number

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import PATIENCE
 from pyaici.client import channel
+from pyaici.client.capabilities import ALL
 from pyaici.client.control import Placement
 from pyaici.client.runtime import Runtime
 
@@ -194,3 +197,26 @@ def test_unread_answers_of_freed_sequences_are_dropped(
         assert not link.unread
         assert player.answers(seqs[0])[seqs[0]].verb == Verb.SAMPLE
         assert [worker["sequences"] for worker in runtime.health()["workers"]] == [1]
+
+
+@real
+def test_a_worker_that_hangs_does_not_delay_attaching_to_others(world: None, guest_wasm: Path) -> None:
+    with guest_runtime(guest_wasm, workers=2, silence_seconds=600) as runtime, ThreadPoolExecutor(2) as pool:
+        found: dict[int, Placement] = {}
+        while len(found) < 2:  # the supervisor chooses, and nothing is attached yet
+            where = Placement.from_wire(
+                runtime._call("instantiate", "guest", **runtime._template("ok", ALL, None))
+            )
+            found[where.address.pid] = where
+        attach = [
+            partial(runtime._links.attach, where.address, *runtime._require_vocabulary())
+            for where in found.values()
+        ]
+        os.kill(min(found), signal.SIGSTOP)
+        try:
+            hung, other = (pool.submit(attach[list(found).index(pid)]) for pid in sorted(found))
+            assert other.result(PATIENCE).pid == max(found) and not hung.done()
+        finally:
+            os.kill(min(found), signal.SIGCONT)
+        assert hung.result(PATIENCE).pid == min(found)
+        assert Player(runtime).mid(runtime.instantiate("guest", "ok")).verb == Verb.SAMPLE
