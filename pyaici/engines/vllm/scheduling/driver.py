@@ -181,21 +181,21 @@ class ControllerDriver:
             except AiciError as error:
                 self._fail(session, error)
 
-    def collect_answers(self) -> None:
-        """Waits for all pending answers and records them."""
+    def collect_answers(self, *, ready: bool = False) -> None:
+        """Waits for all pending answers and records them. `ready`: see `Step.wait`."""
         if self._copying:
             self._take_copies()
         steps, self._steps = self._steps, []
         for session, step in steps:
             try:
-                for control, verdict in step.wait_pre(patient=False).items():
+                for control, verdict in step.wait_pre(ready=ready, patient=False).items():
                     if verdict.verb == Verb.FORK:
                         self._fork(session, control, verdict.children)
                     else:
                         self._record_answer(
                             control, MidResult(verdict.verb, error=verdict.error, waits=verdict.waits)
                         )
-                result = step.wait(patient=False)
+                result = step.wait(ready=ready, patient=False)
             except AiciError as error:
                 step.abandon()
                 self._fail(session, error)

@@ -7,7 +7,7 @@ import functools
 import itertools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from vllm.v1.request import RequestStatus
@@ -249,8 +249,11 @@ class ControlledRequests:
             if masses is None and controlled is not None and any(row.changes for row in rows):
                 controlled.fail(ArgumentError(_NOT_APPLIED))
 
-    def collect_answers(self) -> None:
-        """Waits for the controllers' answers, and gives requests to the children of forks."""
+    def collect_answers(self, scheduled: Iterable[str] = ()) -> None:
+        """Waits for the controllers' answers, and gives requests to the children of forks.
+
+        `scheduled`: the requests of the pass. Those without controllers do not wait for a worker that hangs.
+        """
         driver = self.driver
         assert driver is not None
 
@@ -262,7 +265,7 @@ class ControlledRequests:
             for request_id in request_ids:
                 driver.requests[request_id].fail(error)
 
-        driver.collect_answers()
+        driver.collect_answers(ready=any(name not in driver.requests for name in scheduled))
         forked, driver.forked = driver.forked, []
         for parent, child in forked:
             self.groups.expect(parent, child)

@@ -62,7 +62,7 @@ class SchedulerMixin:
         if self._aici.driver is not None and self._aici.driver.requests:
             if scheduler_output.has_structured_output_requests or self._aici.suspended:
                 try:
-                    self._aici.collect_answers()
+                    self._aici.collect_answers(scheduler_output.num_scheduled_tokens)
                     self._aici.follow_drafts(scheduler_output)
                 except Exception:
                     log.exception("reading the controllers' results has failed")

@@ -14,6 +14,7 @@ import pytest
 from lab.system.waiting import wait_until
 from pyaici.client import step
 from pyaici.client.runtime import Runtime
+from pyaici.client.sequences import Sequences, WorkerLink
 from pyaici.engines.vllm.scheduling import controlled
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.vllm.configurations import thorough
@@ -54,8 +55,19 @@ def run_until(llm: Any, name: str) -> dict[str, Any]:
 def test_a_worker_that_is_stopped_during_a_start_delays_only_its_request(
     llm: Any, change_daemon: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request waits for longer than a controller may be late, and others end while it does."""
+    """The request waits for longer than a controller may be late, and others end while it does.
+
+    Once it is late, no pass with another request waits for it.
+    """
     monkeypatch.setattr(controlled, "MAX_IDLE", 10)
+    waits: list[float] = []
+    receive = WorkerLink.receive
+
+    def count(link: WorkerLink, live: Sequences, seconds: float = 0.0) -> None:
+        waits.append(seconds)
+        receive(link, live, seconds)
+
+    monkeypatch.setattr(WorkerLink, "receive", count)
     runtime = change_daemon(limits={"silence_seconds": 600})
     free, year = texts(llm, [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", YEAR))])
     (worker,) = (each["pid"] for each in runtime.health()["workers"])
@@ -66,7 +78,7 @@ def test_a_worker_that_is_stopped_during_a_start_delays_only_its_request(
         llm.llm_engine.add_request("free", FRANCE, parameters(max_tokens=30))
         found = run_until(llm, "free")
         assert found["free"].text == free and list(found) == ["free"]
-        assert state_of(worker) == "T"
+        assert state_of(worker) == "T" and waits and not any(waits)
     finally:
         os.kill(worker, signal.SIGCONT)
     while llm.llm_engine.has_unfinished_requests():
