@@ -12,7 +12,7 @@ import time
 from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import SpaceError, counted
@@ -38,6 +38,8 @@ from pyaici.engines.engine import (
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
+    from pyaici.client.calls import Offer
+    from pyaici.client.runtime import Runtime
 
 
 def shared_length(a: Sequence[Any], b: Sequence[Any]) -> int:
@@ -338,6 +340,36 @@ def _too_large(whose: str, most: int) -> SpaceError:
         f"the ended forks of {whose} have more than {most >> 20} MiB of text and tokens: fork less often, or "
         "lower max_tokens"
     )
+
+
+class Offers:
+    """Offers of the functions and names of requests, each until its request has ended."""
+
+    def __init__(self, runtime: Runtime | None) -> None:
+        self._runtime = runtime
+        self._open: dict[int, Offer] = {}
+
+    def begin(self, number: int, request: Request) -> Request:
+        """Returns a request with the token of an offer in the place of its functions and its name, if any.
+
+        Raises ValueError if there is no runtime, and as `Answerer.offer`.
+        """
+        if isinstance(request.calls, str) and not request.name:
+            return request
+        if self._runtime is None:
+            raise ValueError(
+                "functions that answer calls, and names of requests, need a runtime: make the engine with one "
+                "(on vLLM: with a connection to the aicirt of vLLM's engine, which AICI_SOCKET names)"
+            )
+        functions = {} if isinstance(request.calls, str) else request.calls
+        offer = self._runtime.answerer.offer_functions(functions, owner=request.owner, name=request.name)
+        self._open[number] = offer
+        return replace(request, calls=offer.token, name="")
+
+    def end(self, number: int) -> None:
+        """Withdraws the offer of a request that has ended. Idempotent."""
+        if (offer := self._open.pop(number, None)) is not None:
+            offer.close()
 
 
 class EventRecorder:

@@ -11,7 +11,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.table import Table
 
-    from pyaici.client.calls import Offer
     from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
@@ -107,8 +106,6 @@ class BatchingEngine(Engine):
         )
         self._histories = Histories(runner, self._prefixes, budget, self._stats, self.max_context)
         self._request_ids = itertools.count()
-        #: of requests with functions that answer calls
-        self._offers: dict[int, Offer] = {}
         self._searches: dict[int, BeamSearch] = {}
         self._scheduler = Scheduler(self._pool, self._prefixes, runner)
 
@@ -147,17 +144,12 @@ class BatchingEngine(Engine):
         )
         self._budget.check(width(request), most_tokens(request, tokens, self.max_context))
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed & (2**63 - 1)
-        control = offer = None
+        control, request_id = None, next(self._request_ids)
         if request.module is not None:
             if self.runtime is None:
                 raise ValueError("a request with a controller needs an engine with a runtime")
-            calls = request.calls
-            if isinstance(calls, Mapping) or request.name:
-                functions = {} if isinstance(calls, str) else calls
-                offer = self.runtime.answerer.offer_functions(
-                    functions, owner=request.owner, name=request.name
-                )
-                calls = offer.token
+            request = self._pool.offers.begin(request_id, request)
+            assert request.module is not None and isinstance(request.calls, str)
             try:
                 control = self.runtime.instantiate(
                     request.module,
@@ -168,15 +160,11 @@ class BatchingEngine(Engine):
                     wait=False,
                     owner=request.owner,
                     placement=placement,
-                    calls=calls,
+                    calls=request.calls,
                 )
             except BaseException:
-                if offer is not None:
-                    offer.close()
+                self._pool.offers.end(request_id)
                 raise
-        request_id = next(self._request_ids)
-        if offer is not None:
-            self._offers[request_id] = offer
         seq = self._pool.start_sequence(request_id, request, tokens, seed, control)
         if request.beams > 1:
             self._searches[request_id] = BeamSearch(request_id, request)
@@ -216,8 +204,6 @@ class BatchingEngine(Engine):
         if (left := self._pool.unfinished(request_id)) > 0:
             raise ValueError(f"request {request_id} still has {left} sequences to finish")
         self._searches.pop(request_id, None)
-        if (offer := self._offers.pop(request_id, None)) is not None:
-            offer.close()
         return self._pool.take_results(request_id)
 
     def drain(self) -> list[Event]:

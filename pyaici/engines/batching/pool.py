@@ -14,7 +14,7 @@ from pyaici.engines.batching.prefixes import Cached
 from pyaici.engines.batching.sequence import Copies, Family, Sequence, most_tokens
 from pyaici.engines.engine import Counts, FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.prompts import begin_token
-from pyaici.engines.record import NAN, EventRecorder, TextTrail
+from pyaici.engines.record import NAN, EventRecorder, Offers, TextTrail
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
@@ -54,6 +54,7 @@ class SequencePool:
         self._numbers = itertools.count()
         self._families: dict[int, Family] = {}
         self.recorder = EventRecorder(stats)
+        self.offers = Offers(runtime)
         #: by number, oldest first
         self.live: dict[int, Sequence] = {}
         #: live sequences without slots, in the order in which they get them
@@ -322,8 +323,11 @@ class SequencePool:
         """Completes the end of retired sequences: frees their controllers and keeps their results."""
         self.free_controls([seq.control for seq in seqs if seq.control is not None])
         for seq in seqs:
-            self._families[seq.request_id].unfinished -= 1
             self.recorder.end_sequence(seq)
+            family = self._families[seq.request_id]
+            family.unfinished -= 1
+            if not family.unfinished:
+                self.offers.end(seq.request_id)
 
     def free_controls(self, controls: list[int]) -> None:
         """Frees controllers at the runtime."""

@@ -30,13 +30,12 @@ from pyaici.engines.engine import (
     run_to_end,
 )
 from pyaici.engines.prompts import first_tokens
-from pyaici.engines.record import NAN, EventRecorder, Record, TextTrail
+from pyaici.engines.record import NAN, EventRecorder, Offers, Record, TextTrail
 from pyaici.engines.vllm.distributions import Distributions, PromptScores, most_likely, reports_all
 from pyaici.engines.vllm.frontend.events import events_of, variables_of
 from pyaici.engines.vllm.scheduling.startup import engine_vocabulary
 
 if TYPE_CHECKING:
-    from pyaici.client.calls import Offer
     from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
@@ -72,7 +71,8 @@ class Family:
 class Families:
     """All unfinished families, and results that have not been fetched."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, runtime: Runtime | None) -> None:
+        self.offers = Offers(runtime)
         self._vocabulary = vocabulary
         self._families: dict[str, Family] = {}
         self._numbers = itertools.count()
@@ -117,9 +117,15 @@ class Families:
     def end_request(self, number: int, reason: FinishReason, error: AiciError | None = None) -> None:
         """Ends all sequences of an aborted request."""
         for name in self.names(number):
-            family = self._families.pop(name)
-            for record in family.sequences.values():
+            for record in self._families[name].sequences.values():
                 self._finish(record, reason, error)
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Removes a family whose sequences have ended."""
+        number = self._families.pop(name).number
+        if not self.names(number):
+            self.offers.end(number)
 
     def results(self, number: int) -> list[GenerationResult]:
         """Returns the results of an ended request and forgets it. Raises ValueError while it is running."""
@@ -172,7 +178,7 @@ class Families:
             lost = family.error or AiciError("vLLM had no request left for this fork")
             for left in family.sequences.values():
                 self._finish(left, FinishReason.ERROR, lost)
-            del self._families[family.name]
+            self._remove(family.name)
 
     def _follow(self, family: Family, index: int, record: Record, word: str, what: list[Any]) -> None:
         if word not in ("log", "variables"):
@@ -273,10 +279,8 @@ class VllmEngine(Engine):
         self.max_context = config.model_config.max_model_len
         self._max_sequences = max_sequences
         self.vocabulary = engine_vocabulary(config)
-        self._families = Families(self.vocabulary)
+        self._families = Families(self.vocabulary, runtime)
         self._numbers = itertools.count()
-        #: of requests with functions that answer calls
-        self._offers: dict[int, Offer] = {}
         #: whether `next_logits` works: vLLM must be started with max_logprobs=-1
         self.has_logits = reports_all(config)
         self._distributions: list[Distributions | PromptScores] = []
@@ -307,37 +311,19 @@ class VllmEngine(Engine):
         copies = request.n if request.module is None else 1  # those of a controller are one request of vLLM
         names = [f"{self._names}-{number}-{copy}" for copy in range(copies)]
         try:
-            request = self._with_offer(number, request)
+            request = self._families.offers.begin(number, request)
             for copy, name in enumerate(names):
                 parameters = self._parameters(request, copy)
                 self._engine.add_request(name, {"prompt_token_ids": tokens}, parameters)
         except BaseException as error:
             self._engine.abort_request(names)  # the parts that vLLM has already accepted
-            self._withdraw(number)
+            self._families.offers.end(number)
             if isinstance(error, VLLMValidationError):
                 raise ValueError(str(error)) from None
             raise
         for name in names:
             self._families.add_family(name, number, request, tokens, events=request.module is not None)
         return number
-
-    def _with_offer(self, number: int, request: Request) -> Request:
-        """Offers the functions that answer a request's calls. Raises ValueError if there is no runtime."""
-        if isinstance(request.calls, str) and not request.name:
-            return request
-        if self.runtime is None:
-            raise ValueError(
-                "functions that answer calls, and names of requests, need a connection to the aicirt of "
-                "vLLM's engine: make the engine with a runtime, and vLLM with AICI_SOCKET"
-            )
-        functions = {} if isinstance(request.calls, str) else request.calls
-        offer = self.runtime.answerer.offer_functions(functions, owner=request.owner, name=request.name)
-        self._offers[number] = offer
-        return replace(request, calls=offer.token, name="")
-
-    def _withdraw(self, number: int) -> None:
-        if (offer := self._offers.pop(number, None)) is not None:
-            offer.close()
 
     def _parameters(self, request: Request, copy: int) -> Any:
         """Returns vLLM's parameters for a copy of a request, or for all copies that have a controller."""
@@ -470,9 +456,7 @@ class VllmEngine(Engine):
 
         Raises ValueError while the request is running.
         """
-        results = self._families.results(request_id)
-        self._withdraw(request_id)
-        return results
+        return self._families.results(request_id)
 
     def drain(self) -> list[Event]:
         """Returns the events that no step has returned: of requests added, cancelled or closed since."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from aicirt.contract.errors import AiciError
 from lab.system.waiting import PATIENCE, Door
 from pyaici.client.calls import CallEvent
 from pyaici.client.runtime import Runtime
@@ -135,6 +136,19 @@ def test_a_dead_worker_ends_waiting_sequences(model: Any, vocabulary: Vocabulary
         door.open()
         (result,) = engine.results(number)
         assert result.error is not None and result.error.code == "worker_died"
+
+
+def test_the_offer_of_a_request_ends_with_it(engine: BatchingEngine, runtime: Runtime) -> None:
+    """Also if nobody fetches its results, and if its controller cannot be placed."""
+    known = dict(runtime.answerer._handlers)
+    with pytest.raises(AiciError):
+        engine.add(Request(PROMPT, module="nobody", calls={"two": lambda: 2}))
+    assert runtime.answerer._handlers == known
+    number = engine.add(Request(PROMPT, **script('print(await call("two"))'), calls={"two": lambda: 2}))
+    assert len(runtime.answerer._handlers) == len(known) + 1
+    engine.run()
+    assert runtime.answerer._handlers == known
+    assert engine.results(number)[0].log == "2\n"
 
 
 def test_a_withdrawn_offer_answers_with_an_error(engine: BatchingEngine, runtime: Runtime) -> None:
