@@ -57,6 +57,8 @@ class PreResult:
     #: SUSPEND: the sequence waits for something, and would only be suspended again in a step before
     #: `Runtime.woken` names it
     waits: bool = False
+    #: SUSPEND: the worker has not answered in time
+    late: bool = False
 
 
 @dataclass(slots=True)

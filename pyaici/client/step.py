@@ -130,7 +130,7 @@ class Step:
             if part.failure is None:
                 try:
                     self._read_verdicts(part, self._verdicts(part, ready, patient), results)
-                    results.update((seq, PreResult(Verb.SUSPEND)) for seq in part.suspended)
+                    results.update((seq, PreResult(Verb.SUSPEND, late=True)) for seq in part.suspended)
                     continue
                 except (RuntimeFailure, *MALFORMED) as error:
                     part.failed(error)

@@ -349,7 +349,7 @@ class Offers:
         self._runtime = runtime
         self._open: dict[int, Offer] = {}
 
-    def begin(self, number: int, request: Request) -> Request:
+    def open_for(self, number: int, request: Request) -> Request:
         """Returns a request with the token of an offer in the place of its functions and its name, if any.
 
         Raises ValueError if there is no runtime, and as `Answerer.offer`.
@@ -358,15 +358,15 @@ class Offers:
             return request
         if self._runtime is None:
             raise ValueError(
-                "functions that answer calls, and names of requests, need a runtime: make the engine with one "
-                "(on vLLM: with a connection to the aicirt of vLLM's engine, which AICI_SOCKET names)"
+                "functions that answer calls, and names of requests, need a runtime: make the engine with "
+                "one (on vLLM: with a connection to the aicirt of vLLM's engine, which AICI_SOCKET names)"
             )
         functions = {} if isinstance(request.calls, str) else request.calls
         offer = self._runtime.answerer.offer_functions(functions, owner=request.owner, name=request.name)
         self._open[number] = offer
         return replace(request, calls=offer.token, name="")
 
-    def end(self, number: int) -> None:
+    def withdraw(self, number: int) -> None:
         """Withdraws the offer of a request that has ended. Idempotent."""
         if (offer := self._open.pop(number, None)) is not None:
             offer.close()

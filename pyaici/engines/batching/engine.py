@@ -119,13 +119,7 @@ class BatchingEngine(Engine):
             raise ValueError(
                 "a request that is placed ahead names an offer of calls, not functions or a name"
             )
-        return self.runtime.place(
-            *(request.module, request.arg),
-            capabilities=request.capabilities,
-            owner=request.owner,
-            gone=gone,
-            calls=request.calls,
-        )
+        return self._pool.place(request, gone)
 
     def add(self, request: Request, placement: Placement | None = None) -> int:
         """Adds a request and returns its number. Generation begins with the next step that has room for it.
@@ -148,24 +142,14 @@ class BatchingEngine(Engine):
         if request.module is not None:
             if self.runtime is None:
                 raise ValueError("a request with a controller needs an engine with a runtime")
-            request = self._pool.offers.begin(request_id, request)
-            assert request.module is not None and isinstance(request.calls, str)
+            request = self._pool.offers.open_for(request_id, request)
             try:
-                control = self.runtime.instantiate(
-                    request.module,
-                    request.arg,
-                    tokens,
-                    capabilities=request.capabilities,
-                    seed=seed,
-                    wait=False,
-                    owner=request.owner,
-                    placement=placement,
-                    calls=request.calls,
-                )
+                control, placement = self._pool.start_controller(request, tokens, seed, placement)
             except BaseException:
-                self._pool.offers.end(request_id)
+                self._pool.offers.withdraw(request_id)
                 raise
         seq = self._pool.start_sequence(request_id, request, tokens, seed, control)
+        seq.placement = placement
         if request.beams > 1:
             self._searches[request_id] = BeamSearch(request_id, request)
         elif request.n > 1:
@@ -328,9 +312,10 @@ class BatchingEngine(Engine):
             for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
                 self._pool.finish(seq, FinishReason.ERROR, error)
         lost = self.runtime.lost() if self.runtime is not None else {}
-        for seq in [seq for seq in self._pool.live.values() if seq.control in lost]:
+        for seq in [seq for seq in self._pool.live.values() if seq.control in lost] if lost else ():
             assert seq.control is not None
-            self._pool.finish(seq, FinishReason.ERROR, lost[seq.control])
+            if not self._pool.place_again(seq, lost[seq.control]):
+                self._pool.finish(seq, FinishReason.ERROR, lost[seq.control])
 
     def _forward(self, active: list[Sequence], filling: list[Feed]) -> None:
         """Computes the logits of every active sequence that has none; twins share one row of the batch."""

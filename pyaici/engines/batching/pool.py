@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import AiciError, SpaceError
+from aicirt.contract.errors import AiciError, SpaceError, TemplateGoneError, WorkerDiedError
+from pyaici.client.step import LATE_SECONDS
 from pyaici.engines.batching.model import Slot
 from pyaici.engines.batching.prefixes import Cached
 from pyaici.engines.batching.sequence import Copies, Family, Sequence, most_tokens
+from pyaici.engines.connection import OwnerThreads
 from pyaici.engines.engine import Counts, FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.prompts import begin_token
 from pyaici.engines.record import NAN, EventRecorder, Offers, TextTrail
 
 if TYPE_CHECKING:
+    from pyaici.client.control import Placement
     from pyaici.client.runtime import Runtime
     from pyaici.engines.batching.budget import Budget
     from pyaici.engines.batching.model import Runner
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 
 #: how long a parked sequence keeps its room at least, if another request waits for room
 KEEP_SECONDS = 1.0
+#: threads of one owner that place controllers again
+_THREADS = 4
 #: ends by the engine: the controller gets a report of the last tokens before it is freed
 _TOLD = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
 
@@ -63,6 +70,9 @@ class SequencePool:
         self._parked: dict[int, Sequence] = {}
         #: ended sequences whose controllers have not received the report of the last tokens
         self.closing: list[Sequence] = []
+        #: sequences whose controllers are being placed again
+        self._placing: list[Sequence] = []
+        self._threads = OwnerThreads(_THREADS)
         self._stats = stats
 
     @property
@@ -145,6 +155,8 @@ class SequencePool:
 
     def resume(self) -> None:
         """Lets sequences take part in steps again that wait no longer, once they have room if it is gone."""
+        if self._placing:
+            self._take_placed()
         for control in self._runtime.woken() if self._parked and self._runtime is not None else ():
             if (seq := self._parked.pop(control, None)) is not None:
                 seq.parked = None
@@ -154,7 +166,7 @@ class SequencePool:
     @property
     def idle(self) -> bool:
         """Whether no sequence can take part in a step until one is woken."""
-        parked = len(self._parked)
+        parked = len(self._parked) + sum(seq.slot.placed for seq in self._placing)
         return parked > 0 and not self.closing and len(self.live) == parked + len(self._waiting)
 
     def parked_requests(self) -> set[int]:
@@ -203,7 +215,10 @@ class SequencePool:
                 if not self._require_runtime().cloned(copies.asked[0], left):
                     return None
                 copies.made.append(copies.asked.popleft())
+                seq.placement = None
             except AiciError as error:
+                if self.place_again(seq, error):
+                    return None
                 copies.asked.popleft()
                 copies.refused.append(error)
         seq.copying = None
@@ -233,6 +248,69 @@ class SequencePool:
     def cached(self) -> list[Cached]:
         """Returns the tokens and slots of live sequences in the cache."""
         return [Cached(seq.tokens, seq.slot) for seq in self.live.values()]
+
+    # -- controllers ------------------------------------------------------------------------------
+
+    def start_controller(
+        self,
+        request: Request,
+        tokens: list[int],
+        seed: int,
+        where: Placement | None,
+        within: float = LATE_SECONDS,
+    ) -> tuple[int, Placement]:
+        """Starts the controller of a request; returns its number, and where it starts.
+
+        `where`: the result of `place`. Without it, places the controller, and raises TemplateGoneError only
+        if that was in vain twice. `within` and other errors: see `Runtime.instantiate`.
+        """
+        if where is None:
+            where = self.place(request)
+            with contextlib.suppress(TemplateGoneError):
+                return self.start_controller(request, tokens, seed, where, within)
+            where = self.place(request, where)
+        begin = partial(self._require_runtime().instantiate, **_options(request))
+        return begin(prompt=tokens, seed=seed, wait=False, within=within, placement=where), where
+
+    def place(self, request: Request, gone: Placement | None = None) -> Placement:
+        """Chooses where a request's controller starts; see `Engine.place`. May be called from any thread."""
+        return self._require_runtime().place(gone=gone, **_options(request))
+
+    def place_again(self, seq: Sequence, error: AiciError | None) -> bool:
+        """Has a controller placed again, in another thread, if `error` says that it could not start.
+
+        That happens once for a sequence, which is parked meanwhile. Returns False if the error ends it.
+        """
+        gone = isinstance(error, TemplateGoneError)
+        if seq.placement is None or not (gone or isinstance(error, WorkerDiedError)):
+            return False
+        runtime = self._require_runtime()
+        if seq.control is not None:
+            runtime.free([seq.control])
+        place = partial(self.place, seq.request, seq.placement if gone else None)
+        seq.control = seq.copying = seq.report = seq.placement = None
+        seq.logits = None if seq.logits is None else self.sampler.keep(seq.logits)
+        seq.parked = time.monotonic()
+        seq.placing = self._threads.submit(seq.request.owner or "", place)
+        seq.placing.add_done_callback(lambda _: runtime.ring())
+        self._placing.append(seq)
+        return True
+
+    def _take_placed(self) -> None:
+        """Starts the controllers that have been placed again."""
+        for seq in self._placing:
+            if seq.placing is not None and seq.placing.done() and seq.reason is None:
+                try:
+                    where = seq.placing.result()
+                    seq.control, _ = self.start_controller(
+                        seq.request, seq.tokens, seq.seed, where, within=0.0
+                    )
+                    if seq.request.n > 1 and seq.request.beams == 1:
+                        self.begin_clones(seq, seq.request.n - 1)
+                except AiciError as error:
+                    self.finish(seq, FinishReason.ERROR, error)
+                seq.parked = seq.placing = None
+        self._placing = [seq for seq in self._placing if seq.placing is not None and seq.reason is None]
 
     # -- growing ----------------------------------------------------------------------------------
 
@@ -327,7 +405,7 @@ class SequencePool:
             family = self._families[seq.request_id]
             family.unfinished -= 1
             if not family.unfinished:
-                self.offers.end(seq.request_id)
+                self.offers.withdraw(seq.request_id)
 
     def free_controls(self, controls: list[int]) -> None:
         """Frees controllers at the runtime."""
@@ -354,3 +432,9 @@ class SequencePool:
     def _require_runtime(self) -> Runtime:
         assert self._runtime is not None
         return self._runtime
+
+
+def _options(request: Request) -> dict[str, Any]:
+    """Returns the options with which a request's controller is placed and started."""
+    names = ("module", "arg", "capabilities", "owner", "calls")
+    return {name: getattr(request, name) for name in names}

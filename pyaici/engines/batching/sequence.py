@@ -20,7 +20,9 @@ from pyaici.engines.sampling import MAX_BAD_WORD, Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from collections.abc import Sequence as Seq
+    from concurrent.futures import Future
 
+    from pyaici.client.control import Placement
     from pyaici.client.results import Row
     from pyaici.engines.batching.budget import Budget, Claim
     from pyaici.engines.batching.model import LogitsRow, Slot
@@ -78,6 +80,10 @@ class Sequence(Record):
     parked: float | None = None
     #: tokens that its slot had when it gave back its room while it was parked
     given_back: int | None = None
+    #: where its controller starts, until that has answered for the first time, or has been placed again
+    placement: Placement | None = None
+    #: its controller is being placed again; it is parked meanwhile
+    placing: Future[Placement] | None = None
     _generator: random.Random | None = None
     #: its options change the logits
     _changing: bool = field(init=False)

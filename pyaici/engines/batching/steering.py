@@ -69,6 +69,8 @@ class StepActions:
             seq = self._by_control[control]
             if seq.reason is not None:  # the sequence has already ended, and its worker too
                 continue
+            if answer.verb != Verb.ERROR and not answer.late:
+                seq.placement = None
             if answer.verb == Verb.SUSPEND:
                 del active[seq.id]
                 if answer.waits:
@@ -87,6 +89,8 @@ class StepActions:
                         self._closing.append(child)
             elif answer.verb in (Verb.STOP, Verb.ERROR):
                 del active[seq.id]
+                if self._pool.place_again(seq, answer.error):
+                    continue
                 reason = FinishReason.STOP if answer.verb == Verb.STOP else FinishReason.ERROR
                 self._pool.retire(seq, reason, answer.error)
                 self._closing.append(seq)  # its output arrives with the step's other answers
@@ -122,7 +126,7 @@ class StepActions:
         """Carries out splices and ends. Returns the sequences that sample a token, with their rows."""
         sampling: list[tuple[Sequence, Row | None]] = []
         for seq in active:
-            if seq.reason is not None:
+            if seq.reason is not None or seq.placing is not None:
                 continue
             if seq.control is None:
                 sampling.append((seq, None))
@@ -135,6 +139,8 @@ class StepActions:
 
     def _act(self, seq: Sequence, answer: MidResult, sampling: list[tuple[Sequence, Row | None]]) -> None:
         seq.holds_end, seq.skips_post = answer.hold_end, answer.skip_post
+        if answer.verb in (Verb.SAMPLE, Verb.SPLICE):
+            seq.placement = None
         if answer.verb == Verb.SAMPLE:
             sampling.append((seq, answer.row))
         elif answer.verb == Verb.SPLICE:
@@ -147,7 +153,7 @@ class StepActions:
             seq.logits = None if seq.logits is None else self._pool.sampler.keep(seq.logits)
         elif answer.verb == Verb.STOP:
             self._pool.finish(seq, FinishReason.STOP)
-        else:
+        elif not self._pool.place_again(seq, answer.error):
             self._pool.finish(seq, FinishReason.ERROR, answer.error)
 
     def _problem(self, seq: Sequence, answer: MidResult) -> str | None:

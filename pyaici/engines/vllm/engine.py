@@ -125,7 +125,7 @@ class Families:
         """Removes a family whose sequences have ended."""
         number = self._families.pop(name).number
         if not self.names(number):
-            self.offers.end(number)
+            self.offers.withdraw(number)
 
     def results(self, number: int) -> list[GenerationResult]:
         """Returns the results of an ended request and forgets it. Raises ValueError while it is running."""
@@ -311,13 +311,13 @@ class VllmEngine(Engine):
         copies = request.n if request.module is None else 1  # those of a controller are one request of vLLM
         names = [f"{self._names}-{number}-{copy}" for copy in range(copies)]
         try:
-            request = self._families.offers.begin(number, request)
+            request = self._families.offers.open_for(number, request)
             for copy, name in enumerate(names):
                 parameters = self._parameters(request, copy)
                 self._engine.add_request(name, {"prompt_token_ids": tokens}, parameters)
         except BaseException as error:
             self._engine.abort_request(names)  # the parts that vLLM has already accepted
-            self._families.offers.end(number)
+            self._families.offers.withdraw(number)
             if isinstance(error, VLLMValidationError):
                 raise ValueError(str(error)) from None
             raise

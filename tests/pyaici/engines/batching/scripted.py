@@ -16,6 +16,7 @@ from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
+from pyaici.client.control import Placement, WorkerAddress
 from pyaici.client.results import MidResult, PreResult, Row, StepResult
 
 WORDS = 9  # mask words for 288 logits
@@ -96,6 +97,9 @@ class ScriptedRuntime:
     def register(self, vocabulary: Any) -> None:
         self.vocabulary = vocabulary
 
+    def place(self, module: str, arg: str | bytes = b"", **options: Any) -> Placement:
+        return Placement(WorkerAddress(0, 0, 0, ""), 0, True, self.post, False)
+
     def instantiate(
         self,
         module: str,
@@ -105,6 +109,7 @@ class ScriptedRuntime:
         capabilities: Capabilities,
         seed: int | None = None,
         wait: bool = True,
+        within: float = 0.0,
         owner: str | None = None,
         placement: Any = None,
         calls: str = "",

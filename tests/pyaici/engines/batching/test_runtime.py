@@ -6,6 +6,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +147,69 @@ def test_variables_are_reported_in_events_and_results(
         if isinstance(event, VariablesChanged):
             reported.setdefault(event.request, {}).update(event.values)
     assert reported == {result.request: result.variables for result in results if result.variables}
+
+
+@contextmanager
+def stopped(runtime: Runtime) -> Iterator[int]:
+    """Stops the only worker of a runtime; yields its process id."""
+    (worker,) = (each["pid"] for each in runtime.health()["workers"])
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield worker
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("how", ["evicted", "killed", "killed after the prompt"])
+def test_a_controller_that_has_not_started_is_placed_again(
+    model: Any, vocabulary: Vocabulary, guest: Path, generate: Generate, how: str, n: int
+) -> None:
+    with Runtime(workers=1) as runtime:
+        runtime.tag(runtime.upload(guest).id, "guest")
+        engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
+        request = Request(PROMPT, module="guest", arg="ok", max_tokens=6, n=n)
+        where = engine.place(request)
+        assert where is not None
+        if how == "evicted":
+            where = replace(where, template=where.template + 1000)
+        with stopped(runtime) as worker:
+            number = engine.add(request, where)
+            mate = engine.add(Request(MATE, max_tokens=12))
+            if how == "killed after the prompt":
+                engine.step()
+                assert engine.stats.sampled == 1, "only the mate's"
+            if how != "evicted":
+                os.kill(worker, signal.SIGKILL)
+        engine.run()
+        for result in engine.results(number):
+            assert result.error is None
+            assert [token in masks(step) for step, token in enumerate(result.new_tokens)] == [True] * 6
+        assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
+        assert not runtime._live and not engine._pool._placing
+
+
+def test_a_controller_is_placed_again_only_once(model: Any, vocabulary: Vocabulary, guest: Path) -> None:
+    with Runtime(workers=1) as runtime:
+        runtime.tag(runtime.upload(guest).id, "guest")
+        engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
+        number = engine.add(Request(PROMPT, module="guest", arg="ok"))
+        cancelled = engine.add(Request(PROMPT, module="guest", arg="ok"))
+        with stopped(runtime) as worker:
+            os.kill(worker, signal.SIGKILL)
+        while not engine._pool._placing:
+            engine.step()
+        first, second = engine._pool._placing
+        assert first.placing is not None and second.placing is not None
+        engine.cancel(cancelled)
+        wait([first.placing, second.placing])
+        with stopped(runtime) as worker:
+            while first.control is None:
+                engine.step()
+            os.kill(worker, signal.SIGKILL)
+        engine.run()
+        assert isinstance(engine.results(number)[0].error, WorkerDiedError)
+        assert engine.results(cancelled)[0].reason is FinishReason.CANCELLED
 
 
 def test_the_owner_of_a_request_is_passed_to_the_runtime(
@@ -291,9 +357,9 @@ def test_the_rest_of_a_prompt_is_not_fed_after_the_death_of_its_worker(
                 time.sleep(0.001)
         with CountingPasses(engine) as fed:
             engine.step()
-        (result,) = engine.results(lost)
-        assert isinstance(result.error, WorkerDiedError)
-        assert fed.passes == [] and not engine.busy
+        assert fed.passes == [] and engine.busy, "its controller is being placed again"
+        engine.run()
+        assert engine.results(lost)[0].error is None
 
 
 def test_each_step_runs_one_forward_pass(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
