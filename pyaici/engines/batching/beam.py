@@ -75,7 +75,7 @@ class BeamSearch:
         self._stop(pool)
 
     def _beams(self, pool: SequencePool) -> list[Sequence]:
-        return [seq for seq in pool.live.values() if seq.request_id == self.request_id]
+        return [seq for seq in pool.going.values() if seq.request_id == self.request_id]
 
     def _expand(
         self, pool: SequencePool, sampling: list[tuple[Sequence, Row | None]], vocab_size: int

@@ -64,6 +64,8 @@ class SequencePool:
         self.offers = Offers(runtime)
         #: by number, oldest first
         self.live: dict[int, Sequence] = {}
+        #: those that are not parked: work in each step is only for them
+        self.going: dict[int, Sequence] = {}
         #: live sequences without slots, in the order in which they get them
         self._waiting: deque[Sequence] = deque()
         #: live sequences whose controllers wait, by the controllers' numbers, the longest wait first
@@ -150,6 +152,7 @@ class SequencePool:
     def set_aside(self, seq: Sequence) -> None:
         """Leaves a sequence out of steps, whose controller waits for something."""
         seq.parked = time.monotonic()
+        del self.going[seq.id]
         assert seq.control is not None
         self._parked[seq.control] = seq
 
@@ -160,6 +163,7 @@ class SequencePool:
         for control in self._runtime.woken() if self._parked and self._runtime is not None else ():
             if (seq := self._parked.pop(control, None)) is not None:
                 seq.parked = None
+                self.going[seq.id] = seq
                 if not seq.slot.placed:
                     self._waiting.append(seq)
 
@@ -171,7 +175,7 @@ class SequencePool:
 
     def parked_requests(self) -> set[int]:
         """Returns the numbers of the requests all of whose sequences are parked."""
-        going = {seq.request_id for seq in self.live.values() if seq.parked is None}
+        going = {seq.request_id for seq in self.going.values()}
         return {seq.request_id for seq in self._parked.values()} - going
 
     def fork(self, seq: Sequence, controls: list[int | None], by_engine: bool) -> list[Sequence]:
@@ -242,7 +246,7 @@ class SequencePool:
         return slot, None
 
     def _enter(self, seq: Sequence) -> None:
-        self.live[seq.id] = seq
+        self.live[seq.id] = self.going[seq.id] = seq
         self._families[seq.request_id].unfinished += 1
 
     def cached(self) -> list[Cached]:
@@ -291,6 +295,7 @@ class SequencePool:
         seq.control = seq.copying = seq.report = seq.placement = None
         seq.logits = None if seq.logits is None else self.sampler.keep(seq.logits)
         seq.parked = time.monotonic()
+        self.going.pop(seq.id, None)
         seq.placing = self._threads.submit(seq.request.owner or "", place)
         seq.placing.add_done_callback(lambda _: runtime.ring())
         self._placing.append(seq)
@@ -300,6 +305,7 @@ class SequencePool:
         """Starts the controllers that have been placed again."""
         for seq in self._placing:
             if seq.placing is not None and seq.placing.done() and seq.reason is None:
+                self.going[seq.id] = seq
                 try:
                     where = seq.placing.result()
                     seq.control, _ = self.start_controller(
@@ -380,6 +386,7 @@ class SequencePool:
         seq.reason, seq.error = reason, error
         seq.logits = None
         del self.live[seq.id]
+        self.going.pop(seq.id, None)
         if seq.parked is not None and seq.control is not None:
             del self._parked[seq.control]
         self._leave(seq)

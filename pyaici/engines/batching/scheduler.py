@@ -57,8 +57,8 @@ class Scheduler:
         the cache for all fed tokens.
         """
         owners: dict[str | None, list[Sequence]] = {}
-        for seq in self._pool.live.values():
-            if seq.slot.placed and seq.parked is None:
+        for seq in self._pool.going.values():
+            if seq.slot.placed:
                 owners.setdefault(seq.request.owner, []).append(seq)
         wanted = {owner: sum(seq.cost for seq in seqs) for owner, seqs in owners.items()}
         shares = fair_shares(wanted, self._runner.pass_cost)
@@ -92,7 +92,7 @@ class Scheduler:
         most = max(PROMPT_TOKENS, cost)  # a GPU reads as many in the time of a pass
         while most > 1 and most * seconds > PROMPT_SECONDS:
             most //= 2
-        placed = [seq.missing for seq in self._pool.live.values() if seq.slot.placed]
+        placed = [seq.missing for seq in self._pool.going.values() if seq.slot.placed]
         if others := sum(max(1, missing) for missing in placed if missing <= self._short):
             # the prompts may need a pass of their own
             most = min(most, (_MAX_TIMES_BESIDE_PROMPTS - 1) * (cost + others) - cost)

@@ -122,6 +122,9 @@ class ScriptedRuntime:
     def lost(self) -> dict[int, AiciError]:
         return {}
 
+    def woken(self) -> list[int]:
+        return []
+
     def wants_logprobs(self, seq: int) -> bool:
         assert seq in self.live
         return self.post

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aicirt.contract.abi import Verb
+from pyaici.client.results import PreResult
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.batching.sampler import Choice
 from pyaici.engines.batching.scheduler import fair_shares
@@ -202,3 +206,45 @@ def test_logits_are_computed_in_small_pieces_while_requests_run(model: Any, voca
             engine.step()
     assert max(map(sum, fed.passes)) <= engine._scheduler.prompt_tokens()
     pieces.close()
+
+
+def bytecodes_of_a_step(engine: BatchingEngine) -> int:
+    """Returns how many bytecodes of this package a step runs."""
+    found = 0
+
+    def count(_frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal found
+        found += event == "opcode"
+        return count
+
+    def trace(frame: FrameType, _event: str, _arg: object) -> Any:
+        if "/pyaici/engines/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return count
+
+    sys.settrace(trace)
+    try:
+        engine.step()
+    finally:
+        sys.settrace(None)
+    return found
+
+
+def test_sequences_that_wait_add_no_work_to_the_steps_of_others(model: Any, vocabulary: Vocabulary) -> None:
+    waits = PreResult(Verb.SUSPEND, waits=True)
+    runtime = ScriptedRuntime(
+        waiting=lambda arg, prompt: Script(anything(), pres=[waits]),
+        going=lambda arg, prompt: Script(anything()),
+    )
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary, cache_tokens=8192)
+    engine.add(Request(PROMPT, module="going", max_tokens=200))
+    counts = []
+    for more in (2, 60):
+        for _ in range(more):
+            engine.add(Request(PROMPT, module="waiting", max_tokens=1))
+        while sum(seq.parked is not None for seq in engine._pool.live.values()) < len(engine._pool.live) - 1:
+            engine.step()
+        engine.step()
+        counts.append(bytecodes_of_a_step(engine))
+    assert counts[0] == counts[1], counts
