@@ -237,7 +237,7 @@ def test_sequences_that_wait_add_no_work_to_the_steps_of_others(model: Any, voca
         waiting=lambda arg, prompt: Script(anything(), pres=[waits]),
         going=lambda arg, prompt: Script(anything()),
     )
-    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary, cache_tokens=8192)
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary, cache_tokens=16384)
     engine.add(Request(PROMPT, module="going", max_tokens=200))
     counts = []
     for more in (2, 60):
