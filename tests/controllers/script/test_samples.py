@@ -283,6 +283,7 @@ def skeleton(played: Played) -> None:
     assert [re.fullmatch(r"(\d)\. [^\n.]+\.", line)[1] for line in lines[3:]] == list("123")  # type: ignore[index]
 
 
+#: of the samples that do without tools of an MCP server; test_workflows.py has the others
 PROMISES: dict[str, Callable[[Played], None]] = {
     check.__name__: check
     for check in (
@@ -293,16 +294,11 @@ PROMISES: dict[str, Callable[[Played], None]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in SAMPLES if path.stem in PROMISES], ids=lambda path: path.name
+)
 def test_a_sample_does_what_it_promises(engine: LlamaEngine, path: Path) -> None:
     PROMISES[path.stem](play(engine, Sample.read(path)))
-
-
-def test_the_manual_counts_the_samples_and_each_has_a_promise() -> None:
-    stems = {language: [p.stem for p in SAMPLES if p.suffix == language] for language in LANGUAGES}
-    assert sorted(PROMISES) == stems[".py"]
-    assert len(stems[".py"]) >= 15 and len(stems[".js"]) >= 6
-    assert set(stems[".js"]) <= set(stems[".py"])
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
@@ -310,7 +306,7 @@ def test_samples_are_short_and_begin_with_a_description(path: Path) -> None:
     sample = Sample.read(path)
     first, *rest = sample.source.splitlines()
     assert re.fullmatch(r'(""|/\*)[*"] ?[A-Z].{10,100}\.', first), first
-    assert 10 <= len([line for line in rest if line.strip()]) <= 45
+    assert 10 <= len([line for line in rest if line.strip()]) <= 70
     assert max(len(line) for line in sample.source.splitlines()) <= 110
 
 

@@ -1,4 +1,4 @@
-"""An MCP server for tests: a calculator, a database, a clock; and tools that misbehave.
+"""An MCP server for tests: a calculator, a database, an interpreter, a clock; and tools that misbehave.
 
 `python calculator.py [PORT]`: at this port of loopback, or else over standard input and output.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -15,15 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 
 server = MCPServer("calculator")
 database = sqlite3.connect(":memory:", check_same_thread=False)
 database.execute("create table towns (name text, people integer)")
 database.executemany("insert into towns values (?, ?)", [("Ulm", 129_000), ("Bonn", 336_000)])
+database.execute("create table passages (text text)")
+PASSAGES = (
+    "The bridge over the river was built by the town, and opened on 3 May 1931.",
+    "The tower of the town is 52 metres high, and has 120 steps.",
+)
+database.executemany("insert into passages values (?)", [(text,) for text in PASSAGES])
+database.commit()
+database.execute("pragma query_only = on")
 #: where tools leave notes for the tests
 NOTES = Path(os.environ.get("NOTES", "/dev/null"))
 #: standard output, which the package gives to nobody else while it serves
 OUTPUT = os.dup(1)
+#: runs its argument for two seconds of CPU time at most
+LIMITED = "import resource, sys; resource.setrlimit(resource.RLIMIT_CPU, (2, 2)); exec(sys.argv[1])"
 present = 0
 
 
@@ -31,6 +43,12 @@ present = 0
 def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
+
+
+@server.tool()
+def multiply(a: int, b: int) -> int:
+    """Multiplies two numbers."""
+    return a * b
 
 
 @server.tool(structured_output=False)
@@ -44,6 +62,34 @@ def towns(least: int) -> list[dict[str, Any]]:
     """Lists towns with at least so many people."""
     rows = database.execute("select name, people from towns where people >= ?", (least,))
     return [{"name": name, "people": people} for name, people in rows]
+
+
+@server.tool()
+def query(sql: str) -> list[list[Any]]:
+    """Runs an SQL query, which may not change anything; returns its rows."""
+    try:
+        return [list(row) for row in database.execute(sql)]
+    except sqlite3.Error as error:
+        raise ToolError(str(error)) from error
+
+
+@server.tool()
+def passages(words: str) -> list[dict[str, Any]]:
+    """Searches for passages that contain one of these words; if none does, returns all of them."""
+    rows = database.execute("select rowid, text from passages").fetchall()
+    found = [row for row in rows if any(word in row[1].lower() for word in words.split())]
+    return [{"id": number, "text": text} for number, text in found or rows]
+
+
+@server.tool(structured_output=False)
+def run(code: str) -> str:
+    """Runs a Python program; returns what it prints. Fails with the last line of its traceback."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", LIMITED, code], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ToolError(done.stderr.strip().rpartition("\n")[2] or "it takes too long")
+    return done.stdout
 
 
 @server.tool(structured_output=False)

@@ -1,0 +1,49 @@
+"""Retrieval that quotes: each claim ends with a source and a part of it, word for word.
+
+The pattern of a quotation is made from what the database has returned, so no quotation is invented.
+Published methods (GopherCite, arXiv 2203.11147) also train the model to quote what supports the claim;
+nothing here checks that.
+
+Prompt: When was the bridge opened, and how high is the tower?
+"""
+
+import json
+
+from aici import call, fixed, gen, label, rewind, set_var, substring, text
+
+CLAIMS = 2
+
+
+async def main():
+    start = label()
+    await fixed("Search for:")
+    words = (await gen(regex=" [a-z]{3,12}( [a-z]{3,12})?")).strip()
+    rows = (await call("tools.passages", words=words))["result"]
+    passages = {str(row["id"]): row["text"] for row in rows}
+    if not passages:
+        await fixed("I have found nothing.", after=start)
+        return
+    await fixed("\n" + "".join([f"[{name}] {text}\n" for name, text in passages.items()]))
+
+    sources, answer = list(passages), ""
+    quotes: list[list[str]] = []
+    while sources and len(quotes) < CLAIMS:
+        await fixed("[")
+        name = await gen(options=sources)
+        sources.remove(name)
+        await fixed('] "')
+        # the model chooses one passage, and then can copy from this passage only
+        quote = (await gen(substring(passages[name], end='"'), max_bytes=80)).rstrip('"')
+        await fixed('"' if not text().endswith('"') else "")
+        # the claim comes last, so the model reads what it says it has read
+        await fixed("\nSo")
+        claim = await gen(regex=" [a-z][^\n.]{10,60}")
+        await fixed(".\n")
+        answer += f'So{claim} [{name}: "{quote}"].\n'
+        quotes.append([name, quote])
+
+    # the user does not see the search and the passages
+    await rewind(start)
+    await fixed(answer.rstrip())
+    set_var("quotes", json.dumps(quotes))
+    set_var("passages", json.dumps(passages))
