@@ -1,4 +1,6 @@
 /* The module _aici: sequence, patterns, actions and callbacks of script.h. Scripts use library/aici.js. */
+#include <math.h>
+
 #include "context.h"
 #include "convert.h"
 #include "script.h"
@@ -233,14 +235,26 @@ FUNCTION(generatedText) {
   return from_text(js, result.text);
 }
 
-/* mask or null, temperature, top */
+/* mask or null, temperature, top, favoured mask or null, bias */
+static bool to_row(JSContext *js, JSValueConst *of, script_row *row) {
+  uint32_t *mask, *favoured;
+  double bias;
+  if (!to_mask(js, of[0], &mask) || !to_temperature(js, of[1], &row->temperature) ||
+      !to_number(js, of[2], UINT32_MAX, &row->top) || !to_mask(js, of[3], &favoured) ||
+      JS_ToFloat64(js, &bias, of[4]) != 0)
+    return false;
+  row->mask = mask;
+  row->favoured = favoured;
+  row->bias = (float)bias;
+  if (isfinite(row->bias)) return true;
+  JS_ThrowRangeError(js, "a bias is a finite number");
+  return false;
+}
+
 FUNCTION(beginSample) {
   UNUSED;
-  uint32_t *mask, top;
-  float temperature;
-  if (!to_mask(js, of[0], &mask) || !to_temperature(js, of[1], &temperature) || !to_number(js, of[2], UINT32_MAX, &top))
-    return JS_EXCEPTION;
-  return awaited(js, script_begin_sample(mask, temperature, top));
+  script_row row;
+  return to_row(js, of, &row) ? awaited(js, script_begin_sample(&row)) : JS_EXCEPTION;
 }
 
 FUNCTION(sampled) {
@@ -328,14 +342,11 @@ FUNCTION(answerFork) {
   return JS_UNDEFINED;
 }
 
-/* mask or null, temperature, top */
 FUNCTION(answerSample) {
   UNUSED;
-  uint32_t *mask, top;
-  float temperature;
-  if (!to_mask(js, of[0], &mask) || !to_temperature(js, of[1], &temperature) || !to_number(js, of[2], UINT32_MAX, &top))
-    return JS_EXCEPTION;
-  RAISE_IF(script_answer_sample(mask, temperature, top));
+  script_row row;
+  if (!to_row(js, of, &row)) return JS_EXCEPTION;
+  RAISE_IF(script_answer_sample(&row));
   return JS_UNDEFINED;
 }
 
@@ -355,10 +366,10 @@ static const JSCFunctionListEntry entries[] = {
     ENTRY(force, 1), ENTRY(rewindTo, 1), ENTRY(turn, 3), ENTRY(size, 0), ENTRY(promptSize, 0), ENTRY(tokensBetween, 2),
     ENTRY(textBetween, 2), ENTRY(mark, 0), ENTRY(place, 1), ENTRY(pattern, 2), ENTRY(follow, 1), ENTRY(unfollow, 1),
     ENTRY(followAppend, 2), ENTRY(followEnded, 1), ENTRY(followMayEnd, 1), ENTRY(followNext, 1),
-    ENTRY(beginGeneration, 9), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 3), ENTRY(sampled, 0),
+    ENTRY(beginGeneration, 9), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 5), ENTRY(sampled, 0),
     ENTRY(beginFork, 1), ENTRY(forked, 0), ENTRY(beginWait, 2), ENTRY(waited, 0), ENTRY(beginStep, 0),
     ENTRY(presentStep, 0), ENTRY(answerStop, 0), ENTRY(answerSuspend, 0), ENTRY(answerFork, 1),
-    ENTRY(answerSample, 3), ENTRY(answerSplice, 2),
+    ENTRY(answerSample, 5), ENTRY(answerSplice, 2),
 };
 #define COUNT ((int)(sizeof entries / sizeof *entries))
 

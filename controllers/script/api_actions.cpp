@@ -22,16 +22,28 @@ std::string_view view(script_text text) { return {text.data, text.size}; }
 std::span<const aici::TokenId> view(script_tokens tokens) { return {tokens.data, tokens.size}; }
 script_tokens raw(std::span<const aici::TokenId> tokens) { return {tokens.data(), tokens.size()}; }
 
-script_error check_mask(const std::uint32_t* mask) {
-  if (mask == nullptr) return nullptr;
+script_error check_row(const script_row& row) {
+  if (row.favoured != nullptr && aici::capability(aici::Capability::dense) == 0)
+    return "this engine supports no biases (capability dense): favour no tokens";
+  if (row.mask == nullptr) return nullptr;
   for (std::uint32_t word = 0; word < aici::vocabulary().mask_words(); word++)
-    if (mask[word] != 0) return nullptr;
+    if (row.mask[word] != 0) return nullptr;
   return "the set of allowed tokens is empty: allow at least one token";
 }
 
-Row make_row(const std::uint32_t* mask, float temperature, std::uint32_t top) {
-  Row row{.mask = {}, .temperature = temperature, .top = top};
-  if (mask != nullptr) row.mask.assign(mask, mask + aici::vocabulary().mask_words());
+bool has(const std::uint32_t* mask, aici::TokenId token) { return (mask[token / 32] >> token % 32 & 1) != 0; }
+
+Row make_row(const script_row& from) {
+  Row row{.mask = {}, .biases = {}, .temperature = from.temperature, .top = from.top};
+  if (from.favoured != nullptr) {
+    row.biases.resize(aici::vocabulary().size());
+    for (std::uint32_t token = 0; token < row.biases.size(); token++)
+      row.biases[token] = from.mask != nullptr && !has(from.mask, token) ? aici::kForbidden
+                          : has(from.favoured, token)                    ? from.bias
+                                                                         : 0;
+  } else if (from.mask != nullptr) {
+    row.mask.assign(from.mask, from.mask + aici::vocabulary().mask_words());
+  }
   return row;
 }
 
@@ -129,9 +141,9 @@ script_error script_begin_generation(const script_generation* what) {
   });
 }
 
-script_error script_begin_sample(const uint32_t* mask, float temperature, uint32_t top) {
-  if (script_error error = check_mask(mask)) return error;
-  session().begin(Action::Kind::sample).row = make_row(mask, temperature, top);
+script_error script_begin_sample(const script_row* row) {
+  if (script_error error = check_row(*row)) return error;
+  session().begin(Action::Kind::sample).row = make_row(*row);
   return nullptr;
 }
 
@@ -213,9 +225,9 @@ void script_answer_stop(void) { script::answer().stop = true; }
 void script_answer_suspend(void) { script::answer().suspend = true; }
 void script_answer_fork(uint32_t count) { script::answer().forks = count; }
 
-script_error script_answer_sample(const uint32_t* mask, float temperature, uint32_t top) {
-  if (script_error error = check_mask(mask)) return error;
-  script::answer().row = make_row(mask, temperature, top);
+script_error script_answer_sample(const script_row* row) {
+  if (script_error error = check_row(*row)) return error;
+  script::answer().row = make_row(*row);
   return nullptr;
 }
 

@@ -164,8 +164,16 @@ typedef struct script_generated {
 
 /* Each function begins an action, which is complete when interpreter_resume is called. */
 script_error script_begin_generation(const script_generation *what);
-/* Samples one token under a mask, which is copied (NULL: any token). */
-script_error script_begin_sample(const uint32_t *mask, float temperature, uint32_t top);
+/* The row of one sampled token. The masks are copied. */
+typedef struct script_row {
+  const uint32_t *mask; /* NULL: any token */
+  float temperature;    /* 0: the request's temperature */
+  uint32_t top;         /* number of most likely tokens to report */
+  const uint32_t *favoured; /* the tokens whose logits get the bias; NULL: none */
+  float bias;
+} script_row;
+
+script_error script_begin_sample(const script_row *row);
 script_error script_begin_fork(uint32_t count);
 /* Waits until all of these variables exist, or for so many milliseconds (0: without a limit). */
 void script_begin_wait(const script_text *names, size_t count, uint32_t milliseconds);
@@ -197,7 +205,7 @@ script_step script_present_step(void);
 void script_answer_stop(void);
 void script_answer_suspend(void);
 void script_answer_fork(uint32_t count);
-script_error script_answer_sample(const uint32_t *mask, float temperature, uint32_t top);
+script_error script_answer_sample(const script_row *row);
 void script_answer_splice(uint32_t backtrack, script_tokens tokens);
 
 /* ---- the host ---- */

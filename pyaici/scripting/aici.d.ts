@@ -127,11 +127,19 @@ declare module "aici" {
    *
    * `temperature`: 0 selects the most likely token. Default: the request's temperature.
    * `top`: number of most likely tokens to list. With 1 or more, the token's probability is known, too.
+   * `favoured`, `bias`: adds `bias` to the logits of these tokens; +0.7 doubles their odds against others.
+   * Throws if `capability("dense")` is 0. Without `Runtime(num_dense=...)`, a runtime has room for the
+   * biases of two sequences at a time, and a further one ends with an error.
    */
-  export function sample(
-    allowed?: TokenSet,
-    options?: { temperature?: number; top?: number },
-  ): PromiseLike<Token>;
+  export function sample(allowed?: TokenSet, options?: Sampling): PromiseLike<Token>;
+
+  /** Options of `sample` and `Sample`. */
+  export interface Sampling {
+    temperature?: number;
+    top?: number;
+    favoured?: TokenSet;
+    bias?: number;
+  }
 
   /** A token with its log-probability. */
   export interface Likely {
@@ -480,7 +488,7 @@ declare module "aici" {
   }
 
   /** Answer of `mid_process`: samples one token, from a set or from all tokens. */
-  export const Sample: (allowed?: TokenSet, options?: { temperature?: number; top?: number }) => Answer;
+  export const Sample: (allowed?: TokenSet, options?: Sampling) => Answer;
   /** Answer of `mid_process`: removes tokens at the end, then appends tokens or a text. */
   export const Splice: (tokens?: string | number[], options?: { backtrack?: number }) => Answer;
   /** Answer of any callback except `init_prompt`: ends the sequence. */

@@ -271,9 +271,18 @@ export function generate(pattern, options) {
   return generation("generate", pattern, options, () => new Generated(native.generated()), true);
 }
 
+const rowOf = (allowed, { temperature, top = 0, favoured, bias = 0 } = {}) => [
+  allowed?._bits,
+  temperature,
+  top,
+  favoured?._bits,
+  bias,
+];
+
 /** Samples one token, from a set or from all tokens. */
-export function sample(allowed, { temperature, top = 0 } = {}) {
-  return new Action("sample", () => native.beginSample(allowed?._bits, temperature, top), native.sampled);
+export function sample(allowed, options) {
+  const row = rowOf(allowed, options);
+  return new Action("sample", () => native.beginSample(...row), native.sampled);
 }
 
 // ---- forks
@@ -533,8 +542,8 @@ class Answer {
 export const Stop = () => new Answer("Stop", null, native.answerStop);
 export const Suspend = () => new Answer("Suspend", "pre_process", native.answerSuspend);
 export const Fork = (count) => new Answer("Fork", "pre_process", () => native.answerFork(count));
-export const Sample = (allowed, { temperature, top = 0 } = {}) =>
-  new Answer("Sample", "mid_process", () => native.answerSample(allowed?._bits, temperature, top));
+export const Sample = (allowed, options) =>
+  new Answer("Sample", "mid_process", () => native.answerSample(...rowOf(allowed, options)));
 export const Splice = (tokens = [], { backtrack = 0 } = {}) =>
   new Answer("Splice", "mid_process", () => native.answerSplice(backtrack, tokens));
 

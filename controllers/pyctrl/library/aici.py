@@ -323,11 +323,13 @@ def generate(pattern=None, **how):
     return _generation("generate", pattern, how, lambda: Generated(*_aici.generated()), True)
 
 
-def sample(allowed=None, *, temperature=None, top=0):
-    bits = None if allowed is None else allowed._bits
-    return _Action(
-        "sample", lambda: _aici.begin_sample(bits, temperature, top), lambda: Token(*_aici.sampled())
-    )
+def _bits(tokens):
+    return None if tokens is None else tokens._bits
+
+
+def sample(allowed=None, *, temperature=None, top=0, favoured=None, bias=0):
+    row = (_bits(allowed), temperature, top, _bits(favoured), bias)
+    return _Action("sample", lambda: _aici.begin_sample(*row), lambda: Token(*_aici.sampled()))
 
 
 # ---- forks
@@ -638,15 +640,16 @@ class Fork:
 
 
 class Sample:
-    def __init__(self, allowed=None, *, temperature=None, top=0):
+    def __init__(self, allowed=None, *, temperature=None, top=0, favoured=None, bias=0):
         self.allowed = allowed
         self.temperature = temperature
         self.top = top
+        self.favoured = favoured
+        self.bias = bias
 
     def _answer(self, callback):
         _only(callback, "mid_process", self)
-        bits = None if self.allowed is None else self.allowed._bits
-        _aici.answer_sample(bits, self.temperature, self.top)
+        _aici.answer_sample(_bits(self.allowed), self.temperature, self.top, _bits(self.favoured), self.bias)
 
 
 class Splice:

@@ -1,4 +1,6 @@
 /* The module _aici: sequence, patterns, actions and callbacks of script.h. Scripts use library/aici.py. */
+#include <math.h>
+
 #include "../convert.h"
 #include "py/objlist.h"
 #include "py/runtime.h"
@@ -209,13 +211,24 @@ static mp_obj_t generated_text(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(generated_text, 0, 0);
 
-/* mask or None, temperature, top */
+/* mask or None, temperature, top, favoured mask or None, bias */
+static script_row to_row(const mp_obj_t *of) {
+  const float bias = (float)mp_obj_get_float(of[4]);
+  if (!isfinite(bias)) mp_raise_ValueError(MP_ERROR_TEXT("a bias is a finite number"));
+  return (script_row){.mask = to_mask(of[0]),
+                      .temperature = to_temperature(of[1]),
+                      .top = (uint32_t)mp_obj_get_int(of[2]),
+                      .favoured = to_mask(of[3]),
+                      .bias = bias};
+}
+
 static mp_obj_t begin_sample(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  raise_if(script_begin_sample(to_mask(of[0]), to_temperature(of[1]), (uint32_t)mp_obj_get_int(of[2])));
+  const script_row row = to_row(of);
+  raise_if(script_begin_sample(&row));
   return mp_const_none;
 }
-FUNCTION(begin_sample, 3, 3);
+FUNCTION(begin_sample, 5, 5);
 
 /* token, logprob, allowed mass, top */
 static mp_obj_t sampled(size_t n, const mp_obj_t *of) {
@@ -315,13 +328,13 @@ static mp_obj_t answer_fork(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(answer_fork, 1, 1);
 
-/* mask or None, temperature, top */
 static mp_obj_t answer_sample(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  raise_if(script_answer_sample(to_mask(of[0]), to_temperature(of[1]), (uint32_t)mp_obj_get_int(of[2])));
+  const script_row row = to_row(of);
+  raise_if(script_answer_sample(&row));
   return mp_const_none;
 }
-FUNCTION(answer_sample, 3, 3);
+FUNCTION(answer_sample, 5, 5);
 
 static mp_obj_t answer_splice(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from aicirt.contract.errors import ControllerError
+from aicirt.contract.errors import ControllerError, ControllerFailed
 from pyaici.client.capabilities import ALL
 from tests.controllers.script.conftest import Pair, Play, Scripts, check
 
@@ -367,3 +367,30 @@ def test_a_forgotten_await_is_reported(play: Play) -> None:
     transcript = check(play(FORGOTTEN, "abc"))
     assert transcript.text == "x"
     assert transcript.log == "warning: gen(...) was never awaited: write await gen(...)\n"
+
+
+BIASES: Pair = (
+    "from aici import *\n"
+    "async def main():\n"
+    "    some = TokenSet(tokenize('bc'))\n"
+    "    await sample(favoured=TokenSet(tokenize('c')), bias=99)\n"
+    "    await sample(some, favoured=TokenSet(tokenize('ac')), bias=99)\n"
+    "    await sample(some, favoured=TokenSet(tokenize('c')), bias=-99)\n"
+    "    await fixed('.')\n",
+    'import { TokenSet, fixed, sample, tokenize } from "aici";\n'
+    "const set = (letters) => new TokenSet(tokenize(letters));\n"
+    "export async function main() {\n"
+    "  await sample(undefined, { favoured: set('c'), bias: 99 });\n"
+    "  await sample(set('bc'), { favoured: set('ac'), bias: 99 });\n"
+    "  await sample(set('bc'), { favoured: set('c'), bias: -99 });\n"
+    "  fixed('.');\n}\n",
+)
+
+
+def test_a_bias_makes_tokens_more_or_less_likely(play: Play) -> None:
+    assert check(play(BIASES, "bcaccb")).text == "ccb."
+
+
+def test_biases_need_an_engine_that_supports_them(play: Play) -> None:
+    with pytest.raises(ControllerFailed, match=r"this engine supports no biases \(capability dense\)"):
+        play(BIASES, "bc", capabilities=replace(ALL, dense=False))
