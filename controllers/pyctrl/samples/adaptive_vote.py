@@ -9,7 +9,7 @@ Prompt: Anna has 3 apples and buys 4 more. How many apples has she?
 
 from aici import fixed, gather, gen, regex, set_var
 
-VOTES = 7
+VOTES = 5
 NUMBER = regex(" [0-9]{1,3}")
 
 

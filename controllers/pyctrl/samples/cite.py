@@ -9,7 +9,7 @@ Prompt: When was the bridge opened, and how high is the tower?
 
 import json
 
-from aici import call, fixed, gen, label, rewind, set_var, substring, text
+from aici import call, fixed, gen, label, rewind, set_var, substring
 
 CLAIMS = 2
 
@@ -33,14 +33,13 @@ async def main():
         sources.remove(name)
         await fixed('] "')
         # the model chooses one passage, and then can copy from this passage only
-        quote = (await gen(substring(passages[name], end='"'), max_bytes=80)).rstrip('"')
-        await fixed('"' if not text().endswith('"') else "")
-        # the claim comes last, so the model reads what it says it has read
-        await fixed("\nSo")
+        quote = await gen(substring(passages[name], end='"'), max_bytes=80)
+        # the claim comes last, so that it can follow from the quotation
+        await fixed("\nSo" if quote.endswith('"') else '"\nSo')
         claim = await gen(regex=" [a-z][^\n.]{10,60}")
         await fixed(".\n")
-        answer += f'So{claim} [{name}: "{quote}"].\n'
-        quotes.append([name, quote])
+        quotes.append([name, quote.rstrip('"')])
+        answer += f'So{claim} [{name}: "{quotes[-1][1]}"].\n'
 
     # the user does not see the search and the passages
     await rewind(start)

@@ -5,7 +5,7 @@ Published methods (LLMxMapReduce, arXiv 2410.09342) also pass on reasons and con
 contradictions between texts.
 
 Prompt: What did the town decide?
-Argument: ["The council met on Monday.", "The bridge is old.", "A new one costs too much.", "They repair it."]
+Argument: ["The council met on Monday.", "The bridge is old.", "A new one is costly.", "They repair it."]
 """
 
 from aici import argument, fixed, gather, gen, regex, set_var
