@@ -27,7 +27,7 @@ from pyaici.testing import Playground
 from pyaici.testing.playground import Transcript
 from pyaici.tools.process import ToolsProcess
 from pyaici.tools.settings import ToolSettings
-from tests.controllers.script import test_samples
+from tests.controllers.script import test_samples, test_turns
 from tests.controllers.script.test_samples import CONTROLLERS, LANGUAGES, SAMPLES, Played, Sample
 from tests.pyaici.tools import calculator
 from tests.pyaici.tools.support import server
@@ -315,6 +315,23 @@ def test_only_the_lesson_of_a_failed_attempt_stays(playground: Playground) -> No
     assert transcript.log == "SELECT town FROM towns WHERE people > 9: ToolError: no such column: town\n"
     assert transcript.text == "SELECT name FROM towns WHERE people > 200000\nBonn"
     assert "{Lesson: The column is name.\nSELECT}" in transcript.history
+
+
+@pytest.mark.parametrize(
+    ("wish", "asked"),
+    [
+        ("to the cashierAnswer: I take it off the bill.", b"waiter cashier"),
+        ("to the cookto the cashierAnswer: I take it off the bill.", b"waiter cook cashier"),
+    ],
+)
+def test_an_agent_answers_or_hands_over(wish: str, asked: bytes) -> None:
+    tokenizer, vocabulary = test_turns.model("SmolLM2")
+    sample = read("hand_over.py")
+    prompt = test_turns.rendered(tokenizer, [{"role": "user", "content": sample.prompt}])
+    with Playground(vocabulary) as playground:
+        transcript = playground.play(sample.path, wish, prompt=prompt, max_tokens=600)
+    assert transcript.error is None and transcript.variables == {"asked": asked}
+    assert transcript.text.endswith("Answer: I take it off the bill.")
 
 
 def test_the_detector_counts_green_tokens(playground: Playground) -> None:
