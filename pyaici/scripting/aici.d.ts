@@ -128,8 +128,8 @@ declare module "aici" {
    * `temperature`: 0 selects the most likely token. Default: the request's temperature.
    * `top`: number of most likely tokens to list. With 1 or more, the token's probability is known, too.
    * `favoured`, `bias`: adds `bias` to the logits of these tokens; +0.7 doubles their odds against others.
-   * Throws if `capability("dense")` is 0. Without `Runtime(num_dense=...)`, a runtime has room for the
-   * biases of two sequences at a time, and a further one ends with an error.
+   * Throws if `capability("dense")` is 0. Without `Runtime(num_dense=...)`, a worker of the runtime has room
+   * for the biases of two sequences at a time, and a further one ends with an error.
    */
   export function sample(allowed?: TokenSet, options?: Sampling): PromiseLike<Token>;
 

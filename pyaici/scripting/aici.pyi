@@ -157,8 +157,8 @@ def sample(
     `temperature`: 0 selects the most likely token. None is the request's temperature.
     `top`: number of most likely tokens to list. With 1 or more, the token's probability is known, too.
     `favoured`, `bias`: adds `bias` to the logits of these tokens; +0.7 doubles their odds against others.
-    Raises `Error` if `capability("dense")` is 0. Without `Runtime(num_dense=...)`, a runtime has room for the
-    biases of two sequences at a time, and a further one ends with an error.
+    Raises `Error` if `capability("dense")` is 0. Without `Runtime(num_dense=...)`, a worker of the runtime
+    has room for the biases of two sequences at a time, and a further one ends with an error.
     """
 
 class Generated:
