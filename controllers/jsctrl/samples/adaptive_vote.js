@@ -25,7 +25,7 @@ function winner(votes) {
 }
 
 async function vote() {
-  await gen({ stop: "\n", maxTokens: 16, temperature: 0.7 });
+  await gen({ stop: "\n", maxTokens: 10, temperature: 0.7 });
   fixed("\nThe answer is");
   return (await gen(NUMBER)).trim();
 }

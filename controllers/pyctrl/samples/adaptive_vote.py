@@ -20,7 +20,7 @@ def decided(votes, left):
 
 
 async def vote():
-    await gen(stop="\n", max_tokens=16, temperature=0.7)
+    await gen(stop="\n", max_tokens=10, temperature=0.7)
     await fixed("\nThe answer is")
     return (await gen(NUMBER)).strip()
 
