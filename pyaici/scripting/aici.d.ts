@@ -348,6 +348,23 @@ declare module "aici" {
   }
 
   /**
+   * Waits for the next message to this run, which its name or `await call("aici.run")` identifies.
+   *
+   *     while ((question = await receive()) !== null) { ... }
+   *
+   * After a timeout of `receive().wait(2)`, `receive()` goes on waiting for the same message.
+   */
+  export function receive(): Call;
+
+  /**
+   * Sends a message, a JSON value, to the run of the same user that has this name. Awaiting it throws a CallError
+   * if there is no such run, or if too much waits.
+   *
+   *     await send("planner", { done: true });
+   */
+  export function send(run: string, value: unknown): Call;
+
+  /**
    * Asks whoever answers calls of this request. The call begins at once; await it for its answer.
    *
    *     const weather = await call("weather", { city: "Oslo" });

@@ -350,6 +350,23 @@ class Call:
     async def wait(self, timeout: float | None = None) -> Any:
         """Waits for the answer, at most so many seconds; then raises `CallError`, and the call goes on."""
 
+def receive() -> Call:
+    """Waits for the next message to this run, which its `name` or `await call("aici.run")` identifies.
+
+        while (question := await receive()) is not None: ...
+
+    After a timeout of `receive().wait(2)`, `receive()` goes on waiting for the same message. Raises `Error`
+    if the run has no name and may not make calls.
+    """
+
+def send(run: str, value: Any) -> Call:
+    """Sends a message, a JSON value, to the run of the same user that has this name.
+
+        await send("planner", {"done": True})
+
+    Awaiting it raises `CallError`: `unknown_run` if there is no such run, `owner_limit` if too much waits.
+    """
+
 def call(*what: Any, **named: Any) -> Call:
     """Makes a call by its name, with named arguments or one value. It begins at once: await the answer.
 

@@ -409,7 +409,7 @@ class Call:
     # A call under way: await it for its answer.
     def __init__(self, name, arguments):
         self.name = name
-        self.taken = False  # whether somebody has got the answer
+        self._taken = False  # whether somebody has got the answer
         self._result = _host.call(name, json.dumps(arguments))
 
     @property
@@ -427,7 +427,7 @@ class Call:
             if not await _Action("call", lambda: _aici.begin_wait(most, self._result), _aici.waited):
                 raise CallError("timeout", self.name + " has not answered within " + str(timeout) + " s")
         answer = json.loads(_host.get_variable(self._result)[0])
-        self.taken = True
+        self._taken = True
         if "error" in answer:
             raise CallError(answer["error"]["code"], answer["error"]["message"])
         return answer["value"]
@@ -446,7 +446,7 @@ _receiving = None
 def receive():
     # The next message to this run. After a timeout it goes on waiting for the same one.
     global _receiving
-    if _receiving is None or _receiving.taken:
+    if _receiving is None or _receiving._taken:
         _receiving = Call("aici.receive", {})
     return _receiving
 

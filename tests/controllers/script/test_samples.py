@@ -107,6 +107,9 @@ def check(name: str) -> dict[str, Any]:
 #: what the samples call
 TOOLS: dict[str, Callable[..., Any]] = {"calculate": calculate, "search": search, "check": check}
 
+#: what a sample that is a conversation receives
+MESSAGES = ("remember My name is Zoe.", "What is my name?", "remember I like tea.", "What do I like?", None)
+
 
 def play(engine: LlamaEngine, sample: Sample) -> Played:
     endless = sample.path.stem == "no_e"  # a mask alone does not end the text
@@ -117,8 +120,13 @@ def play(engine: LlamaEngine, sample: Sample) -> Played:
         sampling=Sampling(seed=1),
         max_tokens=25 if endless else 250 if sample.path.stem in ("react", "skeleton") else 100,
         calls=TOOLS if re.search(r"\bcall\(", sample.source) else "",
+        name="sample" if "receive(" in sample.source else "",
     )
-    results = engine.run([request])
+    number = engine.add(request)
+    for message in MESSAGES if request.name and engine.runtime is not None else ():
+        engine.runtime.answerer.send(request.name, message)
+    engine.run()
+    results = engine.results(number)
     for result in results:
         assert result.error is None, result.error
         assert endless or result.reason is FinishReason.STOP, result.text
@@ -284,11 +292,18 @@ def skeleton(played: Played) -> None:
 
 
 #: of the samples that do without tools of an MCP server; test_workflows.py has the others
+def conversation(played: Played) -> None:
+    assert "My name is Zoe.\nWhat is my name?" in played.text
+    assert "My name is Zoe.\nI like tea.\nWhat do I like?" in played.text
+    assert played.variables["facts"] == "My name is Zoe.\nI like tea."
+    assert played.text.endswith(played.variables["answer"])
+
+
 PROMISES: dict[str, Callable[[Played], None]] = {
     check.__name__: check
     for check in (
         *(five_items, yes_no, record, chain, best_of, vote, retry, banned, translate, sql, tool_call, quote),
-        *(prefix, beam, couplet, no_e, sure, chat, react, look_up, validate, skeleton),
+        *(prefix, beam, couplet, no_e, sure, chat, react, look_up, validate, skeleton, conversation),
     )
 }
 
