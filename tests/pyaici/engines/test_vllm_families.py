@@ -29,7 +29,7 @@ from pyaici.tokens import Vocabulary
 @pytest.fixture
 def families() -> Families:
     vocabulary = Vocabulary([b"", *(bytes([byte]) for byte in range(1, 128))], {0: "<end>"}, eos=(0,))
-    families = Families(vocabulary)
+    families = Families(vocabulary, None)
     families.add_family("r", 7, Request("ab", module="m", logprobs=True), [97, 98], events=True)
     return families
 
