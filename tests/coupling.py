@@ -102,8 +102,15 @@ USES = [
         "`ModelRunnerOutput` that it may fill",
     ),
     Use(
+        "Sleep while all requests wait",
+        "vllm.v1.engine.core",
+        "An engine whose requests all wait for calls sleeps until a controller is woken. A message to its "
+        "process ends the sleep, too.",
+        "a method of the scheduler that vLLM calls when its input queue gets a message",
+    ),
+    Use(
         "A recording",
-        "vllm.v1.engine.core vllm.v1.engine.core_client",
+        "vllm.v1.engine.core_client",
         "`aici run --engine vllm --record` replaces the runtime of an engine in its own process.",
         "none is needed: this is for tests",
     ),

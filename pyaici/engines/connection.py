@@ -156,6 +156,12 @@ class Connection:
         if session.daemon is not None:
             session.daemon.close()
 
+    def ring(self) -> None:
+        """Ends the present `Runtime.sleep` of the engine's thread, or the next one. For any thread."""
+        for session in (*self._failed, self._session):
+            if session is not None:
+                session.runtime.ring()
+
     def close(self) -> None:
         """Ends the threads and all sessions, and the runtime if it is private."""
         self._threads.close()

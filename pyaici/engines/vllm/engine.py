@@ -281,6 +281,11 @@ class VllmEngine(Engine):
         self.vocabulary = engine_vocabulary(config)
         self._families = Families(self.vocabulary, runtime)
         self._numbers = itertools.count()
+        core = getattr(self._engine.engine_core, "engine_core", None)
+        #: the controlled requests of an engine in this process
+        self._controlled: Any = getattr(getattr(core, "scheduler", None), "_aici", None)
+        if self._controlled is not None:
+            self._controlled.can_be_woken = True
         #: whether `next_logits` works: vLLM must be started with max_logprobs=-1
         self.has_logits = reports_all(config)
         self._distributions: list[Distributions | PromptScores] = []
@@ -389,6 +394,11 @@ class VllmEngine(Engine):
     def stats(self) -> Counts:
         """Counts since the engine was created."""
         return self._families.counts
+
+    def wake(self) -> None:
+        """See `Engine.wake`. An engine in other processes cannot be woken."""
+        if self._controlled is not None:
+            self._controlled.end_sleep()
 
     def step(self) -> list[Event]:
         """Runs a step of vLLM's engine. Returns the events, oldest first."""

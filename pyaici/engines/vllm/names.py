@@ -135,8 +135,12 @@ vllm.v1.engine.async_llm
         generate(prompt, sampling_params, *, reasoning_parser_kwargs, ...)
 
 vllm.v1.engine.core
+    DPEngineCoreProc
     EngineCore
         scheduler
+    EngineCoreProc
+        _process_input_queue()
+        input_queue
 
 vllm.v1.engine.core_client
     InprocClient

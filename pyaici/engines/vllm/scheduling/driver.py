@@ -35,6 +35,8 @@ CAPABILITIES = Capabilities(
 _COPY_SECONDS = 0.003
 #: seconds after which an engine without other work checks for new requests again
 _WAY_SECONDS = 0.002
+#: the longest sleep while all requests wait, if whatever ends the wait also wakes the engine
+_SLEEP_SECONDS = 1.0
 
 
 class ControllerDriver:
@@ -73,10 +75,11 @@ class ControllerDriver:
         self.requests[request_id] = controlled
         return controlled
 
-    def give_way(self) -> None:
+    def give_way(self, *, long: bool) -> None:
         """Waits briefly while controllers are prepared, or wait themselves, to leave the processor to others.
 
-        For an engine that has nothing to run.
+        For an engine that has nothing to run. `long`: it has no other requests, and new ones call
+        `end_sleep`, so that it can sleep until a controller is woken.
         """
         preparing = [one.prepared for one in self.requests.values() if not one.prepared.done()]
         if preparing:
@@ -84,7 +87,12 @@ class ControllerDriver:
             return
         waiting = [one for one in self.requests.values() if one.answer is not None and one.answer.waits]
         if waiting and len(waiting) == len(self.requests) and (session := waiting[0].session) is not None:
-            session.runtime.sleep(_WAY_SECONDS)
+            alone = all(one.session is session for one in waiting)
+            session.runtime.sleep(_SLEEP_SECONDS if long and alone else _WAY_SECONDS)
+
+    def end_sleep(self) -> None:
+        """Ends the sleep in `give_way`. May be called from any thread."""
+        self._connection.ring()
 
     def hear(self, suspended: Iterable[Controlled]) -> None:
         """Notes which of these requests wait no longer, so that they can be asked again."""

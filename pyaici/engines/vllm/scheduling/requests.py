@@ -97,6 +97,19 @@ class ControlledRequests:
         self._masses: dict[str, NDArray[np.float32]] = {}
         self._logprobs: dict[str, Logprobs] = {}
         self.groups = Groups(scheduler)
+        #: whoever adds or ends requests does it between two steps in the same thread, or calls `end_sleep`
+        self.can_be_woken = False
+
+    def end_sleep(self) -> None:
+        """Ends the sleep of a scheduler whose requests all wait, or its next one. For any thread."""
+        if (driver := self.driver) is not None:
+            driver.end_sleep()
+
+    def _has_only_suspended(self) -> bool:
+        """Returns whether no request is running, or waits for anything but its controller."""
+        scheduler = self._scheduler
+        queued = (*scheduler.waiting, *scheduler.deferred_waiting)
+        return not scheduler.running and all(one.request_id in self.suspended for one in queued)
 
     @property
     def idle(self) -> bool:
@@ -160,7 +173,7 @@ class ControlledRequests:
         driver, started = self.driver, False
         assert driver is not None
         if output.total_num_scheduled_tokens == 0:
-            driver.give_way()
+            driver.give_way(long=self.can_be_woken and self._has_only_suspended())
         for new in output.scheduled_new_reqs:
             controlled = driver.requests.get(new.req_id)
             if controlled is None:

@@ -36,10 +36,39 @@ def engine_vocabulary(vllm_config: Any) -> Vocabulary:
     return tokenizer_vocabulary(tokenizer, model.tokenizer, model.get_vocab_size(), eos)
 
 
+def let_processes_sleep() -> None:
+    """Has vLLM's engine processes wake a scheduler that sleeps when a message comes to them. Idempotent.
+
+    Not those of ranks that run each step together, which must not sleep.
+    """
+    from vllm.v1.engine.core import DPEngineCoreProc, EngineCoreProc
+
+    process = EngineCoreProc._process_input_queue
+    if hasattr(process, "__wrapped__"):
+        return
+
+    @functools.wraps(process)
+    def process_input_queue(core: Any) -> None:
+        requests = getattr(core.scheduler, "_aici", None)
+        if requests is not None and not requests.can_be_woken and not isinstance(core, DPEngineCoreProc):
+            put = core.input_queue.put
+
+            def put_and_wake(*args: Any, **keywords: Any) -> None:
+                put(*args, **keywords)
+                requests.end_sleep()
+
+            core.input_queue.put = put_and_wake  # `put_nowait` calls it, too
+            requests.can_be_woken = True
+        process(core)
+
+    EngineCoreProc._process_input_queue = process_input_queue
+
+
 def make_driver(
     scheduler: Any, socket: str | None, make_runtime: Callable[..., Runtime], *, rows: bool
 ) -> ControllerDriver:
     """Returns the driver of a scheduler's controllers. `rows`: workers can apply biases and temperatures."""
+    let_processes_sleep()
     config, manager = scheduler.vllm_config, scheduler.structured_output_manager
     running = config.scheduler_config.max_num_seqs
     if manager._grammar_bitmask is None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
-from lab.system.waiting import Door
+from lab.system.waiting import PATIENCE, Door
 from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request
+from pyaici.engines.vllm.scheduling import driver
 from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request
 from tests.pyaici.engines.vllm.requests import driver_of
 
@@ -68,15 +70,18 @@ def test_functions_answer_calls_while_others_go_on(llm: Any, runtime: Runtime, m
     assert engine.stats.read_again == 0, "its blocks were kept"
 
 
-def test_a_waiting_request_is_not_asked_in_each_step(llm: Any, runtime: Runtime, module: str) -> None:
+def test_a_waiting_request_is_not_asked_in_each_step(
+    llm: Any, runtime: Runtime, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the call and its answer, the worker gets no steps."""
+    monkeypatch.setattr(driver, "_SLEEP_SECONDS", 0.01)
     engine = VllmEngine(llm, runtime)
     door = Door()
     number = engine.add(request(module, main('await fixed(await call("door"))'), calls={"door": door}))
     while not door.reached.is_set():
         engine.step()
-    driver = driver_of(llm)
-    while not any(one.answer is not None and one.answer.waits for one in driver.requests.values()):
+    requests = driver_of(llm).requests
+    while not any(one.answer is not None and one.answer.waits for one in requests.values()):
         engine.step()
     before = -1
     while before != (before := runtime.health()["workers"][0]["steps"]):  # those that were posted before
@@ -128,6 +133,29 @@ def test_requests_of_vllms_own_users_get_messages(llm: Any) -> None:
     ]
     first, _ = llm.generate([{"prompt_token_ids": PROMPT}] * 2, parameters, use_tqdm=False)
     assert first.outputs[0].text == "hello"
+
+
+def test_an_engine_sleeps_until_a_controller_or_a_thread_wakes_it(
+    llm: Any, runtime: Runtime, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_SLEEP_SECONDS", PATIENCE)  # nothing else ends a sleep
+    sleeps: list[float] = []
+    sleep = Runtime.sleep
+
+    def count(runtime: Runtime, seconds: float) -> None:
+        sleeps.append(seconds)
+        if len(sleeps) == 1:
+            threading.Timer(0.1, engine.wake).start()
+        elif len(sleeps) == 2:
+            threading.Timer(0.1, door.open).start()
+        sleep(runtime, seconds)
+
+    monkeypatch.setattr(Runtime, "sleep", count)
+    engine, door = VllmEngine(llm, runtime), Door()
+    source = 'from aici import *\nasync def main():\n    await fixed(await call("door"))\n'
+    (result,) = engine.run([request(module, source, calls={"door": door})])
+    assert (result.error, result.text) == (None, "through")
+    assert set(sleeps) == {PATIENCE} and len(sleeps) < 10, sleeps
 
 
 def test_functions_need_a_connection(llm: Any, module: str) -> None:
