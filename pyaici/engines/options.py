@@ -87,21 +87,26 @@ _RETRY_SECONDS = 0.1
 HINT = "give one with --arg TEXT or --arg @FILE"
 
 
-def try_argument(
-    runtime: Runtime, request: Request, arguments: argparse.Namespace, folder: Path
-) -> Vocabulary | None:
-    """Checks the controller's argument before the model is loaded; needs only the tokenizer in `folder`.
-
-    `request`: has the id of an uploaded module. Returns the vocabulary, or None if it cannot be read without
-    the model. Raises ArgumentError if the controller refuses the argument, and any other error that its
-    constructor ends with.
-    """
+def read_vocabulary(folder: Path) -> Vocabulary:
+    """Returns the vocabulary of a model's folder, without what its chat template writes."""
     from pyaici.tokens import load_vocabulary
 
+    return load_vocabulary(folder)
+
+
+def try_argument(
+    runtime: Runtime, request: Request, arguments: argparse.Namespace, read: Callable[[], Vocabulary]
+) -> Vocabulary | None:
+    """Checks the controller's argument before the model is loaded.
+
+    `request`: has the id of an uploaded module. `read`: returns the vocabulary that the engine will register,
+    without the model. Returns it, or None if it cannot be read. Raises ArgumentError if the controller
+    refuses the argument, and any other error that its constructor ends with.
+    """
     assert request.module is not None
     arg = given_argument(arguments, request)
     try:
-        vocabulary = load_vocabulary(folder)
+        vocabulary = read()
     except VocabularyError:
         return None  # the library may still be able to load this folder; if not, the engine raises an error
     runtime.register(vocabulary)

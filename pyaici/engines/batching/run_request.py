@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -24,6 +25,7 @@ def run_request(
     arguments: argparse.Namespace,
     check: Callable[[], Path | None],
     default_model: Callable[[], Path],
+    read_vocabulary: Callable[[Path], Vocabulary],
     make_engine: Callable[[Path, Runtime | None, Vocabulary | None, contextlib.ExitStack], BatchingEngine],
 ) -> int:
     """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
@@ -32,7 +34,8 @@ def run_request(
     With neither controller, argument nor prompt, runs a demonstration.
 
     `check`: checks what the engine needs, and returns the path of the model that the user named, or None.
-    `default_model`: returns the path of the default model. `make_engine`: loads a model; what it opens it
+    `default_model`: returns the path of the default model. `read_vocabulary`: returns the vocabulary of a
+    model's files, quickly. `make_engine`: loads a model; what it opens it
     enters into the stack. It gets the vocabulary of the model's files if it is known by then. The quickest
     checks come first, the model last.
 
@@ -50,7 +53,7 @@ def run_request(
             request = replace(request, module=find_module(runtime, arguments.controller))
         path = path or default_model()
         if runtime is not None:
-            vocabulary = try_argument(runtime, request, arguments, path)
+            vocabulary = try_argument(runtime, request, arguments, partial(read_vocabulary, path))
         engine = make_engine(path, runtime, vocabulary, stack)
         request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, engine.tokenizer))
         if arguments.record is None:

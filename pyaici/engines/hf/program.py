@@ -20,6 +20,7 @@ from pyaici.engines.options import (
     check_folder,
     naming_trust_option,
     option_group,
+    read_vocabulary,
     run_main,
 )
 from pyaici.models import default_model_path
@@ -121,7 +122,7 @@ def run_controller(arguments: argparse.Namespace) -> int:
 
         return HfEngine(model, tokenizer, runtime)
 
-    return run_request(arguments, check, default_model_path, make_engine)
+    return run_request(arguments, check, default_model_path, read_vocabulary, make_engine)
 
 
 def main(argv: list[str] | None = None) -> int:

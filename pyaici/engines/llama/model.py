@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,12 @@ _MOST = {"block_count": 512, "context_length": (1 << 31) - 1, "embedding_length"
 class LlamaModel(Closing):
     """A model of llama.cpp. Close it after all engines that use it."""
 
-    def __init__(self, library: Library, path: Path, *, gpu_layers: int = -1) -> None:
+    def __init__(
+        self, library: Library, path: Path, *, gpu_layers: int = -1, vocab_only: bool = False
+    ) -> None:
         """`gpu_layers`: how many layers to compute on a GPU if the library supports one; -1 = all.
+
+        `vocab_only`: leaves the weights out, so that the model only has its tokenizer.
 
         Raises ValueError for a file that is no complete GGUF model, and for kinds of models that the engine
         cannot run; OSError if the file cannot be read.
@@ -44,7 +48,7 @@ class LlamaModel(Closing):
         self.path = path
         self.header = _read_header(path)
         params = library.model_default_params()
-        params.n_gpu_layers = gpu_layers
+        params.n_gpu_layers, params.vocab_only = gpu_layers, vocab_only
         with library.explained() as reasons:
             pointer = library.model_load_from_file(os.fsencode(path), params)
         if not pointer:
@@ -128,6 +132,10 @@ class LlamaModel(Closing):
             self._tokenizing.shutdown()
             self.library.model_free(self.pointer)
             self.pointer = 0
+
+
+#: loads the tokenizer of a model without its weights
+load_tokenizer = partial(LlamaModel, vocab_only=True)
 
 
 class LlamaTokenizer:

@@ -89,7 +89,17 @@ def run_controller(arguments: argparse.Namespace) -> int:
         known = None if vocabulary is None else vocabulary.cut(model.num_tokens)
         return stack.enter_context(LlamaEngine(model, runtime, vocabulary=known, threads=arguments.threads))
 
-    return run_request(arguments, check, default_gguf_path, make_engine)
+    def read_vocabulary(path: Path) -> Vocabulary:
+        """Returns the vocabulary that the engine registers, with what the chat template writes."""
+        from pyaici.engines.llama.model import load_tokenizer
+        from pyaici.engines.turns import with_turns
+        from pyaici.tokens import load_vocabulary
+
+        vocabulary = load_vocabulary(path)
+        with load_tokenizer(load_library(arguments.llama_library), path) as model:
+            return with_turns(vocabulary.cut(model.num_tokens), model.tokenizer)
+
+    return run_request(arguments, check, default_gguf_path, read_vocabulary, make_engine)
 
 
 def check_file(path: str | Path) -> Path:

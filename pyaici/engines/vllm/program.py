@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from pyaici.engines.options import (
     keep_recording,
     naming_trust_option,
     read_options,
+    read_vocabulary,
     run_main,
     try_argument,
 )
@@ -84,7 +86,7 @@ def run_controller(arguments: argparse.Namespace) -> int:
             folder = folder or default_model_path()
             runtime = stack.enter_context(Runtime(socket))
             request = replace(request, module=find_module(runtime, arguments.controller))
-            try_argument(runtime, request, arguments, folder)
+            try_argument(runtime, request, arguments, partial(read_vocabulary, folder))
             os.environ["AICI_SOCKET"] = str(socket)  # where the AICI plugin in vLLM finds the module
         return _generate(folder or default_model_path(), request, arguments, runtime)
 

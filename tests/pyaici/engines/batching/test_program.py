@@ -18,8 +18,10 @@ import pytest
 from lab.system.forked import CLI, TORCH, run_forked
 from lab.system.waiting import PATIENCE
 from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.options import read_request
+from pyaici.tokens import Vocabulary
 from pyaici.tokens.gguf import vocabulary_from_gguf
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.support import make_model, write_tokenizer
@@ -198,6 +200,26 @@ def test_the_vocabulary_of_a_gguf_file_is_read_once(tmp_path: Path) -> None:
     with patch("pyaici.tokens.load.vocabulary_from_gguf", wraps=vocabulary_from_gguf) as read:
         assert importlib.import_module("pyaici.engines.llama.program").main(argv) == 0
     assert read.call_count == 1
+
+
+@pytest.mark.slow
+def test_llama_registers_the_vocabulary_of_the_engine_before_it_loads_the_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another one would have aicirt build another image, and run `aici_init` of the controller again."""
+    registered: list[bytes | str] = []
+    register = Runtime.register
+
+    def note(runtime: Runtime, vocabulary: Vocabulary) -> None:
+        registered.append(vocabulary.fingerprint)
+        register(runtime, vocabulary)
+
+    monkeypatch.setattr(Runtime, "register", note)
+    program = importlib.import_module("pyaici.engines.llama.program")
+    assert program.main(["--controller", "yesno", "--prompt", "Yes?", "--max-tokens", "3"]) == 0, (
+        capsys.readouterr()
+    )
+    assert len(registered) == 2 and len(set(registered)) == 1
 
 
 @pytest.mark.slow
