@@ -160,8 +160,8 @@ MATRIX = {
     ),
     "pyaici.server.settings": "aicirt.contract pyaici.tools",
     "pyaici.testing": (
-        "aicirt.contract aicirt.system aicirt.vocab pyaici.bundled pyaici.client pyaici.engines "
-        "pyaici.engines.batching pyaici.recording pyaici.scripting pyaici.tokens"
+        "aicirt.contract aicirt.settings aicirt.system aicirt.vocab pyaici.bundled pyaici.client "
+        "pyaici.engines pyaici.engines.batching pyaici.recording pyaici.scripting pyaici.tokens"
     ),
     "pyaici.tokens": "aicirt.contract aicirt.vocab",
     "pyaici.toolchain": "",

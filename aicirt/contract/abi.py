@@ -76,6 +76,8 @@ SET, APPEND = 0, 1
 #: names of the variables that have the answers to calls, with the call's number behind: only the runtime
 #: writes them
 CALL_RESULT = b"aici.call."
+#: the call that everybody may make: what other calls there are
+LIST_CALLS = "aici.calls"
 ANY_VERSION = 0xFFFFFFFF
 
 # -- structs ------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aicirt.contract.abi import LIST_CALLS
 from aicirt.contract.errors import AiciError, OfferError, OwnerLimitError, SpaceError
 from aicirt.settings import (
     MAX_CALL_EVENTS,
@@ -29,9 +30,9 @@ from aicirt.supervisor.mailboxes import Mailbox, Mailboxes
 if TYPE_CHECKING:
     from aicirt.supervisor.workers import WorkerProcess
 
-#: calls that everybody may make: what other calls there are; the name of the own run; a message to another
-#: run of the same owner; the next message to the own run
-LIST_CALLS, OWN_NAME, SEND, RECEIVE = "aici.calls", "aici.run", "aici.send", "aici.receive"
+#: further calls that everybody may make: the name of the own run; a message to another run of the same owner;
+#: the next message to the own run
+OWN_NAME, SEND, RECEIVE = "aici.run", "aici.send", "aici.receive"
 #: a call: the worker, the number of the request there, and that of the call
 Where = tuple["WorkerProcess", int, int]
 #: names that an error lists
@@ -51,8 +52,10 @@ class Offer:
     calls: dict[str, dict[str, Any]]
     #: whether requests with this offer may make public calls as well
     public: bool
-    #: whether the connection hears of all calls of these requests, also those that others answer
+    #: whether the connection hears of all calls of these requests, also those that others answer, and
+    #: whether it hears their results
     watched: bool
+    results: bool
     #: messages to the requests with this offer, usually one
     mailbox: Mailbox[Pending]
     #: workers that have had requests with this offer: others cannot know the token
@@ -61,6 +64,11 @@ class Offer:
     listing: bytes = b""
     #: calls under way
     pending: dict[Where, Pending] = field(default_factory=dict)
+
+    def inform(self, event: dict[str, Any], result: bytes) -> None:
+        """Tells the connection of a call that a request with this offer has made, or of its `result`."""
+        told = {"content": result} if self.results and "ended" in event else {}
+        self.desk.tell({**event, **told, "offer": self.token})
 
 
 @dataclass(slots=True, eq=False)
@@ -77,13 +85,13 @@ class Pending:
     timer: asyncio.TimerHandle
     where: Where
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def tell(self, event: dict[str, Any], result: bytes = b"") -> None:
         """Tells the offer that answers, and that of the request if it is watched."""
         event["token"] = self.offer.token
-        if self.answering is not None:
+        if self.answering is not None and self.answering is not self.offer:
             self.answering.desk.tell({**event, "offer": self.answering.token})
-        if self.offer.watched and self.offer is not self.answering:
-            self.offer.desk.tell({**event, "offer": self.offer.token})
+        if self.offer.watched or self.answering is self.offer:
+            self.offer.inform(event, result)
 
 
 class Desk:
@@ -112,9 +120,11 @@ class Desk:
         """Waits for events and returns them, oldest first.
 
         `call`: an id, with `name`, `arguments` (bytes) and `owner`. `ended`: the id of such a call that needs
-        no answer any more, with `code` ("" or that of its error), `seconds`, and the bytes of the `result`.
-        Both have the `token` of the request's offer, and that of the `offer` of this connection which the
-        event is for; `by` is that of the offer that answers.
+        no answer any more, with `code` ("" or that of its error), `seconds`, and the bytes of the `result`,
+        which is in `content` if the offer wants results; such an offer gets an `ended` without an id at last,
+        when it has been withdrawn. Both have the `token` of the request's offer, and
+        that of the `offer` of this connection which the event is for; `by` is that of the offer that answers,
+        "" if nobody needs to.
         """
         while not self._events:
             self._arrived.clear()
@@ -156,11 +166,12 @@ class Exchange:
         public: bool,
         watched: bool,
         name: str = "",
+        results: bool = False,
     ) -> str:
         """Adds an offer and returns its token, which requests name.
 
         `for_all`: the calls are public. `name`: under which other runs of the owner send messages to requests
-        with this offer. Raises OfferError, or SpaceError beyond a limit.
+        with this offer. `watched`, `results`: see `Offer`. Raises OfferError, or SpaceError beyond a limit.
         """
         if len(desk.offers) >= MAX_OFFERS:
             raise SpaceError(f"this connection has {MAX_OFFERS} offers of calls, which is the limit")
@@ -168,7 +179,8 @@ class Exchange:
         if for_all and (taken := sorted(described.keys() & self._public.keys())):
             raise OfferError(f"the call {taken[0]!r} is already offered to all requests: choose another name")
         token = secrets.token_hex(16)
-        offer = Offer(token, desk, owner, described, public, watched, self._mailboxes.open(owner, name))
+        mailbox = self._mailboxes.open(owner, name)
+        offer = Offer(token, desk, owner, described, public, watched, results, mailbox)
         desk.offers[token] = self._offers[token] = offer
         if for_all:
             self._publish({**self._public, **dict.fromkeys(described, offer)})
@@ -191,6 +203,8 @@ class Exchange:
             self._publish({name: other for name, other in self._public.items() if other is not offer})
         for pending in list(offer.pending.values()):
             self.end(pending, error("gone", _WITHDRAWN), "gone")
+        if offer.results:
+            offer.inform({**_ended("", "withdrawn", 0.0, b""), "token": token}, b"")
 
     def place(self, token: str, worker: WorkerProcess) -> None:
         """Records that a request with this offer starts in this worker. Raises OfferError."""
@@ -213,48 +227,57 @@ class Exchange:
             if offer is not None and where in offer.pending:
                 continue  # no worker of ours asks twice
             if offer is None or worker not in offer.placed:
-                self._refuse(where, "gone", _WITHDRAWN)
-            elif name == LIST_CALLS:
-                self._answer(where, self._listing(offer))
-            elif name == OWN_NAME:
-                self._answer(where, _result(json.dumps(offer.mailbox.name).encode()))
-            elif name == SEND:
-                self._send_for(where, offer, arguments)
-            elif name == RECEIVE:
-                self._receive(where, offer)
-            else:
-                self._ask(where, offer, name, arguments)
+                self._counters["calls_failed"] += 1
+                self._answer(where, error("gone", _WITHDRAWN))
+            elif (known := self._ask(where, offer, name, arguments)) is not None:
+                self._answer_at_once(where, offer, name, arguments, *known)
 
-    def _ask(self, where: Where, offer: Offer, name: str, arguments: bytes) -> None:
+    def _ask(self, where: Where, offer: Offer, name: str, arguments: bytes) -> tuple[bytes, str] | None:
+        """Passes a call on to who answers it; if nobody has to, returns its result and the error's code."""
+        if name == LIST_CALLS:
+            return self._listing(offer), ""
+        if name == OWN_NAME:
+            return _result(json.dumps(offer.mailbox.name).encode()), ""
+        if name == SEND:
+            return self._send_for(offer, arguments)
+        if name == RECEIVE:
+            return self._receive(where, offer)
         answering = offer if name in offer.calls else self._public.get(name) if offer.public else None
         if answering is None:
             known = sorted(entry["name"] for entry in self._list(offer))
             more = ["..."] if len(known) > _MAX_NAMED else []
             there = ", ".join(known[:_MAX_NAMED] + more) or "none"
-            self._refuse(where, "unknown_call", f"nobody answers the call {name!r}; there are: {there}")
-            return
+            return _refusal("unknown_call", f"nobody answers the call {name!r}; there are: {there}")
         if answering.desk.is_full:
-            self._refuse(where, "gone", f"the program that answers {name!r} does not take its calls")
-            return
+            return _refusal("gone", f"the program that answers {name!r} does not take its calls")
         limit = self._settings.owner_calls
         if self._by_owner[offer.owner] >= limit:
             problem = f"the owner has {limit} calls under way, which is the limit (owner_calls)"
-            self._refuse(where, "owner_limit", problem)
-            return
+            return _refusal("owner_limit", problem)
         pending = self._add_pending(where, offer, name, answering, self._settings.call_seconds)
         answering.desk.asked[pending.id] = pending
         self._by_owner[offer.owner] += 1
-        pending.tell(_made(pending, arguments))
+        pending.tell(_made(pending.id, name, arguments, offer.owner, answering.token))
+        return None
 
     def _add_pending(
         self, where: Where, offer: Offer, name: str, answering: Offer | None, seconds: float
     ) -> Pending:
-        worker, request, number = where
-        id = f"{offer.token}-{worker.index}-{worker.generation}-{request}-{number}"
         timer = asyncio.get_running_loop().call_later(seconds, self._too_late, where, offer, seconds)
-        pending = Pending(id, name, offer, answering, time.monotonic(), timer, where)
+        pending = Pending(_id(where, offer), name, offer, answering, time.monotonic(), timer, where)
         offer.pending[where] = pending
         return pending
+
+    def _answer_at_once(
+        self, where: Where, offer: Offer, name: str, arguments: bytes, result: bytes, code: str
+    ) -> None:
+        """Answers a call that nobody needs to answer, such as one for the calls that there are."""
+        self._counters["calls_failed"] += bool(code)
+        if offer.watched:
+            id = _id(where, offer)
+            for event in (_made(id, name, arguments, offer.owner, ""), _ended(id, code, 0.0, result)):
+                offer.inform({**event, "token": offer.token}, result)
+        self._answer(where, result)
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -269,31 +292,29 @@ class Exchange:
         if (receiver := self._mailboxes.put(owner, name, value)) is not None:
             self.end(receiver, _result(value))
 
-    def _send_for(self, where: Where, offer: Offer, arguments: bytes) -> None:
-        """Sends a message for a run to another one."""
+    def _send_for(self, offer: Offer, arguments: bytes) -> tuple[bytes, str]:
+        """Sends a message for a run to another one; returns the result of this call."""
         try:
             given = json.loads(arguments)
             name, value = given["run"], json.dumps(given["value"]).encode()
             if not isinstance(name, str):
                 raise TypeError
         except (KeyError, TypeError, ValueError, RecursionError):
-            self._refuse(where, "arguments", "a message has the name of a run, and a value")
-            return
+            return _refusal("arguments", "a message has the name of a run, and a value")
         try:
             self.deliver(offer.owner, name, value)
         except AiciError as problem:
-            self._refuse(where, problem.code, problem.message)
-        else:
-            self._answer(where, _result(b"null"))
+            return _refusal(problem.code, problem.message)
+        return _result(b"null"), ""
 
-    def _receive(self, where: Where, offer: Offer) -> None:
-        """Answers with the next message, as soon as there is one."""
+    def _receive(self, where: Where, offer: Offer) -> tuple[bytes, str] | None:
+        """Returns the next message, or answers as soon as there is one."""
         if offer.mailbox.messages:
-            self._answer(where, _result(self._mailboxes.take(offer.mailbox)))
-            return
+            return _result(self._mailboxes.take(offer.mailbox)), ""
         pending = self._add_pending(where, offer, RECEIVE, None, self._settings.receive_seconds)
         offer.mailbox.receivers.append(pending)
-        pending.tell(_made(pending, b"{}"))
+        pending.tell(_made(pending.id, RECEIVE, b"{}", offer.owner, ""))
+        return None
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -333,10 +354,9 @@ class Exchange:
     def end(self, pending: Pending, result: bytes, code: str = "") -> None:
         """Ends a call with this result; `code`: that of its error."""
         self._take_out(pending)
-        self._answer(pending.where, result)
         self._counters["calls_failed"] += bool(code)
-        seconds = time.monotonic() - pending.since
-        pending.tell({"ended": pending.id, "code": code, "seconds": seconds, "result": len(result)})
+        pending.tell(_ended(pending.id, code, time.monotonic() - pending.since, result), result)
+        self._answer(pending.where, result)
 
     def _too_late(self, where: Where, offer: Offer, seconds: float) -> None:
         if (pending := offer.pending.get(where)) is not None:
@@ -361,8 +381,7 @@ class Exchange:
     def _cancel_one(self, pending: Pending) -> None:
         """Ends a call whose request has ended."""
         self._take_out(pending)
-        seconds = time.monotonic() - pending.since
-        pending.tell({"ended": pending.id, "code": "cancelled", "seconds": seconds, "result": 0})
+        pending.tell(_ended(pending.id, "cancelled", time.monotonic() - pending.since, b""))
 
     def _take_out(self, pending: Pending) -> None:
         pending.timer.cancel()
@@ -374,11 +393,6 @@ class Exchange:
         self._by_owner[pending.offer.owner] -= 1
         if not self._by_owner[pending.offer.owner]:
             del self._by_owner[pending.offer.owner]
-
-    def _refuse(self, where: Where, code: str, message: str) -> None:
-        """Answers a call at once, with an error."""
-        self._counters["calls_failed"] += 1
-        self._answer(where, error(code, message))
 
     @staticmethod
     def _answer(where: Where, result: bytes) -> None:
@@ -396,11 +410,22 @@ def _result(value: bytes) -> bytes:
     return b'{"value": %s}' % value
 
 
-def _made(pending: Pending, arguments: bytes) -> dict[str, Any]:
-    """Returns the event of a call that was made."""
-    by = "" if pending.answering is None else pending.answering.token
-    owner = pending.offer.owner
-    return {"call": pending.id, "name": pending.name, "arguments": arguments, "owner": owner, "by": by}
+def _refusal(code: str, message: str) -> tuple[bytes, str]:
+    """Returns the result of a call that fails at once, and the code of its error."""
+    return error(code, message), code
+
+
+def _id(where: Where, offer: Offer) -> str:
+    worker, request, number = where
+    return f"{offer.token}-{worker.index}-{worker.generation}-{request}-{number}"
+
+
+def _made(id: str, name: str, arguments: bytes, owner: str, by: str) -> dict[str, Any]:
+    return {"call": id, "name": name, "arguments": arguments, "owner": owner, "by": by}
+
+
+def _ended(id: str, code: str, seconds: float, result: bytes) -> dict[str, Any]:
+    return {"ended": id, "code": code, "seconds": seconds, "result": len(result)}
 
 
 _WITHDRAWN = "the offer of this call has been withdrawn"

@@ -342,6 +342,7 @@ class ClientSession:
             public=bool(args.get("public", True)),
             watched=bool(args.get("watched")),
             name=str(args.get("run") or ""),
+            results=bool(args.get("results")),
         )
 
     async def _withdraw(self, args: dict[str, Any]) -> None:

@@ -61,15 +61,21 @@ class CallEvent:
     #: at the end: how long it took, and bytes of its result
     seconds: float = 0.0
     result_bytes: int = 0
+    #: the result as JSON, `{"value": ...}` or `{"error": ...}`, if the offer wants results
+    result: bytes = b""
+
+    @property
+    def number(self) -> int:
+        """The call's number in its request, from 1."""
+        return int(self.id.rpartition("-")[2])
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> CallEvent:
         """Reads an event as `take` returns it."""
         if "ended" in wire:
-            code = wire["code"]
-            return cls(
-                wire["ended"], wire["token"], code, seconds=wire["seconds"], result_bytes=wire["result"]
-            )
+            seconds, size, result = wire["seconds"], wire["result"], wire.get("content", b"")
+            ended = wire["ended"], wire["token"], wire["code"]
+            return cls(*ended, seconds=seconds, result_bytes=size, result=result)
         fields = wire["name"], wire["arguments"], wire["owner"], wire["by"] == wire["offer"]
         return cls(wire["call"], wire["token"], None, *fields)
 
@@ -122,14 +128,16 @@ class Answerer(Closing):
         public: bool = True,
         watched: bool = False,
         name: str = "",
+        results: bool = False,
     ) -> Offer:
         """Offers calls, each with `name`, `description` and `schema` (of the arguments; both may be missing).
 
         `handle` gets the events, in a thread of its own that it must not hold up; the offer's `answer` and
         `refuse` may be called at any time, from any thread. `for_all`: all requests that may make calls may
         make these; else those that name the offer. `public`: such requests may also make the calls that
-        others offer for all; `watched`: `handle` gets the events of these, too. `name`: under which others
-        of the owner `send` messages to the controllers of these requests.
+        others offer for all; `watched`: `handle` gets the events of all calls of these requests, also of
+        those that others answer or nobody; `results`: with the results. `name`: under which others of the
+        owner `send` messages to the controllers of these requests.
 
         Raises OfferError for an invalid description, and SpaceError beyond a limit.
         """
@@ -142,6 +150,7 @@ class Answerer(Closing):
                 public=public,
                 watched=watched,
                 run=name,
+                results=results,
             )
             offer = Offer(self, token)
             self._handlers[token] = lambda event: handle(offer, event)

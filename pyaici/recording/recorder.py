@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +19,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, RuntimeFailure
 from aicirt.contract.messages import StepInput
 from pyaici.client.arguments import Argument, argument_bytes, variable_name
+from pyaici.client.calls import Answerer, CallEvent, Offer
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.masks import apply_row
 from pyaici.client.results import MidResult, PreResult, Row, StepResult
@@ -25,6 +28,7 @@ from pyaici.client.step import Step
 from pyaici.recording.recording import (
     Event,
     Forked,
+    RecordedCall,
     RecordedError,
     RecordedSequence,
     RecordedVocabulary,
@@ -35,7 +39,11 @@ from pyaici.recording.recording import (
 )
 
 if TYPE_CHECKING:
+    from pyaici.client.control import Control
     from pyaici.tokens import Vocabulary
+
+#: seconds that `take` waits for the last events of calls, which aicirt sends at once
+_LAST_SECONDS = 10.0
 
 
 def allowed_by(row: Row, vocab_size: int) -> NDArray[np.bool_]:
@@ -52,23 +60,39 @@ def digest_of(allowed: NDArray[np.bool_]) -> str:
 
 
 class RecordingRuntime(Runtime):
-    """A `Runtime` that records the first request after `record`; `take` returns the recording."""
+    """A `Runtime` that records the first request after `record`; `take` returns the recording.
+
+    Calls of its controller are recorded with all their answers if the request's offer is made by the
+    `answerer` of this runtime, after `record`.
+    """
 
     _vocabulary_of: Vocabulary | None = None
     _tape: _Tape | None = None
     #: (controller, max_tokens) if the next request is to be recorded
     _armed: tuple[str, int] | None = None
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.answerer: _RecordingAnswerer = _RecordingAnswerer(self._control)
+
     def record(self, controller: str, max_tokens: int) -> None:
         """Records the next request. `controller`: its name for users. `max_tokens`: as in the request."""
         self._armed, self._tape = (controller, max_tokens), None
+        self.answerer.records = True
 
     def take(self) -> Recording:
         """Returns the recording. Raises RuntimeFailure if there was no request since `record`."""
         tape, self._tape, self._armed = self._tape, None, None
         if tape is None:
             raise RuntimeFailure("nothing has been recorded: no request has started since `record`")
+        if tape.recording.calls is not None:
+            self.answerer.end_listening()
         return tape.end()
+
+    @property
+    def num_events(self) -> int:
+        """`Recording.num_events` so far."""
+        return 0 if self._tape is None else self._tape.recording.num_events
 
     def register(self, vocabulary: Vocabulary) -> None:
         """See `Runtime`."""
@@ -85,7 +109,7 @@ class RecordingRuntime(Runtime):
         seed: int | None = None,
         **options: Any,
     ) -> int:
-        """See `Runtime`."""
+        """See `Runtime`. Raises RuntimeFailure if the calls of a request to be recorded cannot be heard."""
         tape: _Tape | None = None
         if self._armed is not None:
             seed = secrets.randbits(63) if seed is None else seed
@@ -101,7 +125,9 @@ class RecordingRuntime(Runtime):
                 capabilities=capabilities.to_wire(),
                 sequences=[RecordedSequence()],
             )
-            tape = self._tape = _Tape(recording, self._vocabulary_of)
+            tape = _Tape(recording, self._vocabulary_of)
+            self.answerer.listen_for(tape, options.get("calls", ""))
+            self._tape = tape
         try:
             seq = super().instantiate(module, arg, prompt, capabilities=capabilities, seed=seed, **options)
         except AiciError as error:
@@ -135,6 +161,75 @@ class RecordingRuntime(Runtime):
         if self._tape is not None:
             self._tape.forget(seqs)
         super().free(seqs)
+
+
+class _RecordingAnswerer(Answerer):
+    """Makes offers such that the calls of the recorded request are heard, with the answers of others, too."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__(control)
+        #: whether offers are made such that their calls can be recorded
+        self.records = False
+        #: tokens of such offers
+        self._offered: set[str] = set()
+        self._tape: _Tape | None = None
+        self._token = ""
+        #: whether the offer is being withdrawn, and whether it has been, after which no events come
+        self._closing, self._withdrawn = False, threading.Event()
+
+    def offer(
+        self,
+        calls: Sequence[Mapping[str, Any]],
+        handle: Callable[[Offer, CallEvent], None],
+        **options: Any,
+    ) -> Offer:
+        """See `Answerer.offer`."""
+        if not self.records:
+            return super().offer(calls, handle, **options)
+
+        def hear(offer: Offer, event: CallEvent) -> None:
+            self._hear(event)
+            if event.id:
+                handle(offer, event)
+
+        offer = super().offer(calls, hear, **{**options, "watched": True, "results": True})
+        self._offered.add(offer.token)
+        return offer
+
+    def listen_for(self, tape: _Tape, token: str) -> None:
+        """Records the calls of the request that names this offer, if it names any."""
+        self._tape, self._token = tape, token
+        if token:
+            if token not in self._offered:
+                raise RuntimeFailure(
+                    "the request's calls cannot be recorded: offer them with the `answerer` of this "
+                    "runtime, after `record`"
+                )
+            self._closing = False
+            self._withdrawn.clear()
+            tape.recording.calls = []
+        self.records = False
+        self._offered.clear()
+
+    def _hear(self, event: CallEvent) -> None:
+        if event.token != self._token or self._tape is None:
+            return
+        if not event.id:
+            self._withdrawn.set()
+        elif not (self._closing and event.code == "gone"):  # the request has ended without this answer
+            self._tape.add_call(event)
+
+    def withdraw(self, token: str, *, forget: bool = True) -> None:
+        """See `Answerer.withdraw`. The last events of the recorded offer come after it."""
+        self._closing = self._closing or token == self._token
+        super().withdraw(token, forget=forget and token != self._token)
+
+    def end_listening(self) -> None:
+        """Waits for the last events of a recording whose request has ended."""
+        self.withdraw(self._token)
+        self._withdrawn.wait(_LAST_SECONDS)
+        token, self._token, self._tape = self._token, "", None
+        self.withdraw(token)
 
 
 class Observer(Protocol):
@@ -182,6 +277,8 @@ class _Tape:
         self.places: dict[int, int] = {}
         #: answers that the engine has not carried out yet, and whether each holds an end token
         self._pending: dict[int, tuple[Event, bool]] = {}
+        #: by the id of an event
+        self._calls: dict[str, RecordedCall] = {}
 
     def add_reports(self, inputs: Sequence[StepInput]) -> None:
         """Records how the engine has carried out the results of the last step."""
@@ -246,6 +343,17 @@ class _Tape:
         elif answer.verb in (Verb.STOP, Verb.ERROR):
             _end(sequence, "stop" if answer.verb == Verb.STOP else "error", answer.error)
 
+    def add_call(self, event: CallEvent) -> None:
+        """Records a call, or its answer; in the order of the answers."""
+        assert self.recording.calls is not None
+        if event.code is None:
+            arguments = event.arguments.decode("utf-8", "replace")
+            self._calls[event.id] = RecordedCall(event.number, event.name, arguments)
+        elif event.result and (call := self._calls.pop(event.id, None)) is not None:
+            call.after, call.seconds = self.recording.num_events, round(event.seconds, 3)
+            call.result = json.loads(event.result)
+            self.recording.calls.append(call)
+
     def forget(self, seqs: Iterable[int]) -> None:
         """Records that the engine has freed sequences: an error if the last row allowed no token."""
         for seq in seqs:
@@ -255,8 +363,10 @@ class _Tape:
                 _end(sequence, "error", EmptyMaskError("the row allows no token"))
 
     def end(self) -> Recording:
-        """Returns the recording, with the bytes of its tokens."""
+        """Returns the recording, with the bytes of its tokens, and the calls that were never answered."""
         recording, vocabulary = self.recording, self._vocabulary
+        if recording.calls is not None:
+            recording.calls += self._calls.values()
         used = {*recording.prompt, *vocabulary.eos}
         for sequence in recording.sequences:
             for event in sequence.events:

@@ -88,6 +88,28 @@ class RecordedSequence:
 
 
 @dataclass(slots=True)
+class RecordedCall:
+    """A call that the controller has made."""
+
+    #: from 1, in the order in which the request has made its calls
+    number: int
+    name: str
+    #: JSON, as the controller wrote it
+    arguments: str
+    #: events of all sequences, without suspensions, before the answer came
+    after: int = 0
+    #: from the call to its answer
+    seconds: float = 0.0
+    #: `{"value": ...}` or `{"error": {"code": ..., "message": ...}}`; None: the request ended before
+    result: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The call as people write it."""
+        return f"{self.name}({self.arguments})"
+
+
+@dataclass(slots=True)
 class RecordedVocabulary:
     """The vocabulary of the token ids, and the bytes of the tokens in this recording."""
 
@@ -124,6 +146,14 @@ class Recording:
     sequences: list[RecordedSequence] = field(default_factory=list)
     #: values at the end; all sequences share them
     variables: dict[str, bytes] = field(default_factory=dict)
+    #: in the order of their answers; None: nobody answered calls of this request
+    calls: list[RecordedCall] | None = None
+
+    @property
+    def num_events(self) -> int:
+        """How many events all sequences have, without suspensions, which depend on timing."""
+        all_events = (event for sequence in self.sequences for event in sequence.events)
+        return sum(not isinstance(event, Suspended) for event in all_events)
 
     def text(self, tokens: list[int]) -> str:
         """Returns the text of tokens of this recording; special tokens appear by name."""
@@ -170,6 +200,7 @@ def to_json(recording: Recording) -> dict[str, Any]:
         "capabilities": asdict(Capabilities.from_wire(recording.capabilities)),
         "sequences": [_sequence(recording, sequence) for sequence in recording.sequences],
         "variables": {name: _text(value) for name, value in recording.variables.items()},
+        "calls": recording.calls and [_recorded_call(call) for call in recording.calls],
         "vocabulary": {
             "name": vocabulary.name,
             "fingerprint": vocabulary.fingerprint,
@@ -192,6 +223,11 @@ def _sequence(recording: Recording, sequence: RecordedSequence) -> dict[str, Any
         "error": error,
         "log": sequence.log,
     }
+
+
+def _recorded_call(call: RecordedCall) -> dict[str, Any]:
+    known = {"id": call.number, "name": call.name, "arguments": call.arguments}
+    return {**known, "after": call.after, "seconds": call.seconds, **(call.result or {})}
 
 
 def _event(recording: Recording, event: Event) -> dict[str, Any]:
@@ -273,6 +309,7 @@ def from_json(content: Any) -> Recording:
             Capabilities(**content["capabilities"]).to_wire(),
             [_read_sequence(sequence) for sequence in content["sequences"]],
             {name: _bytes(value) for name, value in content["variables"].items()},
+            None if (calls := content.get("calls")) is None else [_read_call(call) for call in calls],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TranscriptFileError(f"the recording is damaged: {error!r}; record it anew") from None
@@ -282,6 +319,12 @@ def _read_sequence(content: dict[str, Any]) -> RecordedSequence:
     error = content["error"] and RecordedError(content["error"]["code"], content["error"]["message"])
     events = [_read_event(event) for event in content["steps"]]
     return RecordedSequence(content["parent"], events, content["reason"], error, content["log"])
+
+
+def _read_call(content: dict[str, Any]) -> RecordedCall:
+    result: dict[str, Any] = {name: content[name] for name in ("value", "error") if name in content}
+    known = content["id"], content["name"], content["arguments"], content["after"], content["seconds"]
+    return RecordedCall(*known, result or None)
 
 
 def _read_event(content: dict[str, Any]) -> Event:

@@ -14,7 +14,7 @@ _CONTEXT = 3
 
 
 def lines_of(recording: Recording, *, ids: bool = True, masks: bool = False) -> list[str]:
-    """Returns lines for all sequences, then the variables; omits rounds in which a sequence waits.
+    """Returns lines for all sequences, then variables and calls; omits rounds in which a sequence waits.
 
     `ids`: list the token ids of splices, whose texts have several tokenizations. `masks`: describe what each
     row allowed.
@@ -32,7 +32,8 @@ def lines_of(recording: Recording, *, ids: bool = True, masks: bool = False) -> 
             lines += [f"  {sequence.error.code}: {line}" for line in sequence.error.message.splitlines()]
     for name, value in sorted(recording.variables.items()):
         lines.append(f"variable {name} = {quoted(value.decode('utf-8', 'backslashreplace'))}")
-    return lines
+    called = [f"called {call.text}" for call in recording.calls or () if call.result is not None]
+    return [*lines, *sorted(called)]  # forks make calls in any order
 
 
 def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[str]:

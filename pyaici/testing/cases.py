@@ -15,7 +15,7 @@ from typing import Any
 
 from aicirt.contract.errors import ControllerError
 from pyaici.client.calls import CallError
-from pyaici.recording.recording import TranscriptFileError
+from pyaici.recording.recording import TranscriptFileError, read_recording
 from pyaici.recording.story import quoted
 from pyaici.testing.playground import Playground, Transcript
 
@@ -29,7 +29,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "prompt": (str,),
     "model": (str, list),
     "arg": (object,),
-    "calls": (dict,),
+    "calls": (dict, str),
     "messages": (list,),
     "expect": (dict,),
     **_NUMBERS,
@@ -117,7 +117,18 @@ def _checked(path: str | Path, number: int, content: Any) -> Case:
     for texts in lists:
         if isinstance(texts, list) and not all(isinstance(text, str) for text in texts):
             raise TranscriptFileError(f"{path}: {name}: lists in model, log and forks must be lists of texts")
+    if isinstance(content.get("calls"), str):
+        content = {**content, "calls": _recorded_answers(Path(path).parent / content["calls"])}
     return Case(name, content)
+
+
+def _recorded_answers(path: Path) -> dict[str, Any]:
+    """Returns the answers to calls in a recording, as a case has them. Raises TranscriptFileError."""
+    answers: dict[str, list[Any]] = {}
+    for call in sorted(read_recording(path).calls or (), key=lambda call: call.number):
+        if call.result is not None and not call.name.startswith("aici."):
+            answers.setdefault(call.name, []).append(call.result.get("value", call.result))
+    return {name: {"answers": found} for name, found in answers.items()}
 
 
 def _check(where: str, content: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> None:

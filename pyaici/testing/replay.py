@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import nan
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from aicirt.contract.abi import Verb
+from aicirt.contract.abi import LIST_CALLS, Verb
 from aicirt.contract.errors import ControllerError
 from aicirt.contract.messages import StepInput
+from aicirt.settings import MAX_CALL_NAME, MAX_OFFERED
+from pyaici.client.calls import CallEvent, Offer
 from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import MidResult, StepResult
 from pyaici.recording.recorder import RecordingRuntime, allowed_by
-from pyaici.recording.recording import Event, Forked, RecordedSequence, Recording, Sampled, Spliced, Suspended
+from pyaici.recording.recording import (
+    Event,
+    Forked,
+    RecordedCall,
+    RecordedSequence,
+    Recording,
+    Sampled,
+    Spliced,
+    Suspended,
+)
 from pyaici.recording.story import differences, lines_of, quoted
 from pyaici.recording.vocabulary import ReplayVocabulary, replay_vocabulary
 from pyaici.scripting.call import find_call, recorded_call
@@ -27,6 +41,11 @@ from pyaici.tokens import Vocabulary
 _SHOWN = 8
 #: the most rounds for each event of the recording: ends a controller that only waits
 _ROUNDS = 20
+#: the longest that a replay sleeps at a time while all sequences wait
+_SLEEP_SECONDS = 0.05
+#: how long a replay waits in all for calls that should have arrived, and for anything to happen before it
+#: gives an answer early
+_LAG_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -37,7 +56,8 @@ class Replay:
     #: the recording of the replay itself
     now: Recording
     vocabulary: ReplayVocabulary
-    #: steps in which the controller does not allow the recorded token, or needs one more than was sampled
+    #: steps in which the controller does not allow the recorded token, or needs one more than was sampled;
+    #: and calls that the recording does not have
     problems: list[str] = field(default_factory=list)
     #: a diff, with "-" for the recording and "+" for now
     differences: list[str] = field(default_factory=list)
@@ -117,6 +137,8 @@ class _Line:
         self.at = 0
         self.steps = 0
         self.report: StepInput | None = None
+        #: whether it waits until `Runtime.woken` names it
+        self.parked = False
 
     def take(self, kind: type[Event]) -> Event | None:
         """Returns the next recorded event if it is of this kind; skips other events to find a sample."""
@@ -137,6 +159,107 @@ class _Line:
         return all(isinstance(event, Suspended) for event in self.recorded.events[self.at :])
 
 
+class _Tools:
+    """Answers calls as recorded, each when as much has happened as before the recorded answer."""
+
+    def __init__(self, runtime: RecordingRuntime, recorded: list[RecordedCall]) -> None:
+        self._runtime = runtime
+        self._recorded = recorded
+        self._arrived: SimpleQueue[CallEvent] = SimpleQueue()
+        #: places of recorded calls that were made again, and ids of those that wait
+        self._made: set[int] = set()
+        self._waiting: dict[int, str] = {}
+        self._stalled_since = time.monotonic()
+        *others, own = offered = _offered(recorded)
+        self._names = {call["name"] for calls in offered for call in calls}
+        for calls in others:
+            runtime.answerer.offer(calls, self._hear, for_all=True)
+        self._offer = runtime.answerer.offer(own, self._hear)
+        self.token = self._offer.token
+
+    def _hear(self, _: Offer, event: CallEvent) -> None:
+        if event.mine and event.code is None:
+            self._arrived.put(event)
+            self._runtime.ring()
+
+    def give_due(self, where: str, *, stalled: bool) -> list[str]:
+        """Answers the calls whose time has come; returns the problems with those that are not recorded.
+
+        `stalled`: nothing else happens. If it goes on for longer than a call took, the call is answered, too.
+        """
+        problems = []
+        if not stalled or not self._arrived.empty():
+            self._stalled_since = time.monotonic()
+        while not self._arrived.empty():
+            event = self._arrived.get()
+            if (place := self._find_recorded(event)) is None:
+                problems.append(self._refuse(where, event))
+            else:
+                self._made.add(place)
+                self._waiting[place] = event.id
+        quiet = time.monotonic() - self._stalled_since - _LAG_SECONDS
+        for place in sorted(self._waiting):  # in the order of the answers
+            call = self._recorded[place]
+            if call.result is None or (call.after > self._runtime.num_events and quiet < call.seconds):
+                continue
+            self._stalled_since, quiet = time.monotonic(), -_LAG_SECONDS
+            id = self._waiting.pop(place)
+            if (error := call.result.get("error")) is not None:
+                self._offer.refuse(id, error["code"], error["message"])
+            else:
+                self._offer.answer(id, call.result["value"])
+        return problems
+
+    def lags(self, coming: int) -> bool:
+        """Returns whether a call is yet to arrive whose recorded answer came before `coming` more events."""
+        limit = self._runtime.num_events + coming
+        return any(
+            call.result is not None and call.after < limit and call.name in self._names
+            for place, call in enumerate(self._recorded)
+            if place not in self._made
+        )
+
+    def _find_recorded(self, event: CallEvent) -> int | None:
+        """Returns the place of the recorded call with the same name and arguments, or None.
+
+        If there are several, the one with the same number is preferred: forks make calls in any order.
+        """
+        content = event.name, _parsed(event.arguments)
+        equal = [
+            place
+            for place, call in enumerate(self._recorded)
+            if place not in self._made and (call.name, _parsed(call.arguments)) == content
+        ]
+        return min(equal, key=lambda place: self._recorded[place].number != event.number, default=None)
+
+    def _refuse(self, where: str, event: CallEvent) -> str:
+        """Answers a call that is not recorded, and returns the problem."""
+        self._offer.refuse(event.id, "not_recorded", "the recording has no call with these arguments")
+        asked = RecordedCall(event.number, event.name, event.arguments.decode("utf-8", "replace")).text
+        there = [call.text for call in self._recorded if call.number == event.number]
+        instead = f"call {event.number} was {there[0]}" if there else f"it has {len(self._recorded)} calls"
+        return f"{where}: the controller makes the call {asked}, which the recording does not have: {instead}"
+
+
+def _offered(recorded: list[RecordedCall]) -> list[list[dict[str, Any]]]:
+    """Returns the descriptions of the calls that there were, as far as known; each list fits in an offer."""
+    listed = [call.result["value"] for call in recorded if call.name == LIST_CALLS and call.result]
+    if listed:
+        calls = listed[0]
+    else:  # also those that were unknown, whose answers are recorded
+        names = dict.fromkeys(call.name for call in recorded)
+        calls = [{"name": name} for name in names if 0 < len(name) <= MAX_CALL_NAME]
+    return [calls[at : at + MAX_OFFERED] for at in range(0, len(calls), MAX_OFFERED)] or [[]]
+
+
+def _parsed(arguments: str | bytes) -> Any:
+    """Returns the value of arguments in JSON, or other arguments as they are."""
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments if isinstance(arguments, bytes) else arguments.encode()
+
+
 class _Player:
     """Stands in for the engine that made the recording, of whichever kind, and does what that one did."""
 
@@ -151,6 +274,8 @@ class _Player:
         #: the last reports of sequences that the engine has ended: sent with the next step, as engines do
         self._ending: list[StepInput] = []
         self._numbers = 0
+        self._tools: _Tools | None = None
+        self._patience = _LAG_SECONDS
         self.now = Recording()
 
     def run(self, wasm: str, arg: str | bytes) -> None:
@@ -158,6 +283,8 @@ class _Player:
         recording = self._recording
         module = self._runtime.upload(wasm).id
         self._runtime.record(wasm, recording.max_tokens)
+        if recording.calls is not None:
+            self._tools = _Tools(self._runtime, recording.calls)
         try:
             seq = self._runtime.instantiate(
                 module,
@@ -165,6 +292,7 @@ class _Player:
                 recording.prompt,
                 capabilities=Capabilities.from_wire(recording.capabilities),
                 seed=recording.seed,
+                calls="" if self._tools is None else self._tools.token,
             )
         except ControllerError as error:  # the runtime has recorded it
             if recording.sequences[0].error is None:
@@ -177,8 +305,10 @@ class _Player:
                 for sequence in recording.sequences
                 for event in sequence.events
             )
-            for _ in range(_ROUNDS * (events + 10)):
-                if self._lines or self._ending:
+            rounds = _ROUNDS * (events + 10)
+            while rounds and (self._lines or self._ending):
+                if self._can_step():
+                    rounds -= 1
                     self._step()
             for line in self._lines.values():
                 self.problems.append(f"{line.name} has not ended long after the end of the recording")
@@ -191,9 +321,29 @@ class _Player:
         self._lines[seq] = _Line(recorded, self._numbers, tokens, prompt_size)
         self._numbers += 1
 
+    def _can_step(self) -> bool:
+        """Answers calls; returns whether there is something to do, else sleeps for a moment."""
+        stalled = not self._ending and all(line.parked for line in self._lines.values())
+        if self._tools is not None:
+            where = ", ".join(f"{line.name}, step {line.steps}" for line in self._lines.values())
+            self.problems += self._tools.give_due(where, stalled=stalled)
+            coming = sum(line.report is not None for line in self._lines.values())
+            if self._patience > 0 and self._tools.lags(coming):
+                start = time.monotonic()
+                self._runtime.sleep(_SLEEP_SECONDS)
+                self._patience -= time.monotonic() - start
+                return False
+        if stalled:
+            self._runtime.sleep(_SLEEP_SECONDS)
+        for seq in self._runtime.woken():
+            if seq in self._lines:
+                self._lines[seq].parked = False
+        return bool(self._ending) or not all(line.parked for line in self._lines.values())
+
     def _step(self) -> None:
-        inputs = [line.report or StepInput(seq) for seq, line in self._lines.items()]
-        for line in self._lines.values():
+        active = {seq: line for seq, line in self._lines.items() if not line.parked}
+        inputs = [line.report or StepInput(seq) for seq, line in active.items()]
+        for line in active.values():
             line.report = None
         step = self._runtime.begin_step([*inputs, *self._ending])
         self._ending = []
@@ -209,6 +359,7 @@ class _Player:
                     self._add(child, place, line.tokens.copy(), line.prompt_size)
             elif verdict.verb == Verb.SUSPEND:
                 line.take(Suspended)
+                line.parked = verdict.waits
             else:
                 del self._lines[seq]
         self._act(step.wait())

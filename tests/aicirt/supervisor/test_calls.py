@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from aicirt.contract.abi import LIST_CALLS
 from aicirt.contract.errors import OfferError, SpaceError
 from aicirt.settings import DaemonSettings
 from aicirt.supervisor import calls
@@ -118,8 +119,36 @@ async def test_public_calls_are_answered_by_others_and_told() -> None:
     closed = scene.offer(server, "own", public=False)
     scene.ask(closed, "calc.add", request=2)
     assert scene.worker.code(2, 1) == "unknown_call"
-    scene.ask(token, calls.LIST_CALLS, request=3)
+    scene.ask(token, LIST_CALLS, request=3)
     assert [call["name"] for call in scene.worker.answers[3, 1]["value"]] == ["calc.add", "own"]
+
+
+@in_loop
+async def test_who_watches_hears_of_every_call_and_of_results_if_wanted() -> None:
+    scene = Scene(answer_bytes=20)
+    tools, server = Desk(scene.exchange), Desk(scene.exchange)
+    scene.offer(tools, "tool", owner="", for_all=True)
+    token = scene.offer(server, watched=True, results=True)
+    for number, name in enumerate(("tool", "nothing", LIST_CALLS), start=1):
+        scene.ask(token, name, number=number)
+    (asked,) = await tools.take()
+    assert scene.exchange.answer(tools, asked["call"], b"3")
+    assert "content" not in (await tools.take())[0], "it has given the answer itself"
+    events = await server.take()
+    made = {event["call"]: event["name"] for event in events if "call" in event}
+    assert sorted(made.values()) == [LIST_CALLS, "nothing", "tool"]
+    ended = {made[event["ended"]]: event for event in events if "ended" in event}
+    assert {name: event["code"] for name, event in ended.items()} == {
+        "tool": "",
+        "nothing": "unknown_call",
+        LIST_CALLS: "",
+    }
+    for number, name in enumerate(("tool", "nothing", LIST_CALLS), start=1):
+        assert json.loads(ended[name]["content"]) == scene.worker.answers[1, number]
+        assert ended[name]["result"] == len(ended[name]["content"])
+    scene.exchange.withdraw(server, token)
+    (last,) = await server.take()
+    assert (last["ended"], last["code"]) == ("", "withdrawn")
 
 
 @in_loop
@@ -244,16 +273,16 @@ async def test_lists_of_calls_are_bounded_and_nobody_asks_twice() -> None:
     scene = Scene(answer_bytes=4000)
     desk = Desk(scene.exchange)
     token = scene.offer(desk, *(f"call{number}" for number in range(40)))
-    scene.ask(token, calls.LIST_CALLS)
+    scene.ask(token, LIST_CALLS)
     assert scene.worker.answers[1, 1]["value"][0]["schema"] is None
     scene.ask(token, "other", number=2)
     assert scene.worker.answers[1, 2]["error"]["message"].endswith("call37, ...")
     tools = Desk(scene.exchange)
     scene.offer(tools, *(f"tool{number}" for number in range(40)), for_all=True)
-    scene.ask(token, calls.LIST_CALLS, number=3)
+    scene.ask(token, LIST_CALLS, number=3)
     assert scene.worker.answers[1, 3]["value"][79] == {"name": "call39"}, "too long with descriptions"
     tools.close()
-    scene.ask(token, calls.LIST_CALLS, number=4)
+    scene.ask(token, LIST_CALLS, number=4)
     assert scene.worker.answers[1, 4] == scene.worker.answers[1, 1]
     scene.ask(token, "call1", number=5)
     scene.ask(token, "call1", number=5)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pyaici.cli.__main__ import main
+from pyaici.client.calls import CallError
 from pyaici.recording.recording import TranscriptFileError
-from pyaici.testing import CaseResult, Playground, read_cases, run_case
+from pyaici.testing import CaseResult, Playground, read_cases, run_case, write_recording
 from pyaici.testing.cases import update_cases
 
 SCRIPT = """
@@ -186,3 +187,24 @@ def test_calls_have_written_answers(playground: Playground) -> None:
     (case,) = read_cases("asking.toml")
     result = run_case(playground, "asking.py", case)
     assert result.passed, result.differences
+
+
+def test_answers_of_a_case_can_be_those_of_a_recording(playground: Playground) -> None:
+    Path("asking.py").write_text(ASKING)
+
+    def price(item: int) -> int:
+        if item == 1:
+            raise CallError("sold_out", "no more")
+        return 7 + item
+
+    write_recording(playground.record("asking.py", calls={"price": price, "clock": "12:00"}), "asked.json")
+    Path("cases").mkdir()
+    Path("cases/asking.toml").write_text(
+        'calls = "../asked.json"\nexpect = { log = ["7", "sold_out no more", "9", "12:00"] }\n'
+    )
+    (case,) = read_cases("cases/asking.toml")
+    result = run_case(playground, "asking.py", case)
+    assert result.passed, result.differences
+    Path("cases/asking.toml").write_text('calls = "asked.json"\n')
+    with pytest.raises(TranscriptFileError, match="cannot read"):
+        read_cases("cases/asking.toml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from aicirt.contract.errors import RuntimeFailure, VocabularyError
 from aicirt.contract.messages import StepInput
+from lab.system.waiting import PATIENCE
 from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
 from pyaici.client.step import Step
 from pyaici.recording.recorder import RecordingRuntime
@@ -225,6 +227,120 @@ def test_chat_that_grows_is_replayed_with_the_recorded_template(
     write_recording(recording, tmp_path / "r.json")
     done = replay(read_recording(tmp_path / "r.json"), recorded_only=only)
     assert done.passed and done.vocabulary.exact != only
+
+
+CALLING = """
+from aici import *
+async def main():
+    city = await gen(options=["Oslo", "Bergen"])
+    first, slow = call("weather", city=city), call("slow")
+    await fixed(": ")
+    print((await first)["sky"], await slow)
+    try:
+        await call("fails")
+    except CallError as error:
+        print(error.code, error)
+    try:
+        await call("nobody", 1)
+    except CallError as error:
+        print(error.code)
+    print([each["name"] for each in await call("aici.calls")])
+"""
+
+
+def _fails() -> None:
+    raise ValueError("no luck")
+
+
+def _calling(playground: Playground, script: Path) -> Recording:
+    script.write_text(CALLING)
+    written = threading.Event()
+
+    def weather(city: str) -> dict[str, str]:
+        written.set()
+        return {"sky": f"clear in {city}"}
+
+    calls = {"weather": weather, "slow": lambda: written.wait(PATIENCE), "fails": _fails}
+    return playground.record(script, "Oslo", calls=calls)
+
+
+def test_calls_are_recorded_with_their_answers_and_replayed_without_tools(
+    playground: Playground, script: Path, tmp_path: Path
+) -> None:
+    recording = _calling(playground, script)
+    assert recording.calls is not None
+    made = sorted(recording.calls, key=lambda call: call.number)
+    assert [call.text for call in made] == [
+        'weather({"city": "Oslo"})',
+        "slow({})",
+        "fails({})",
+        "nobody(1)",
+        "aici.calls({})",
+    ]
+    assert (made[0].result, made[1].result) == ({"value": {"sky": "clear in Oslo"}}, {"value": True})
+    assert made[2].result == {"error": {"code": "failed", "message": "ValueError: no luck"}}
+    assert made[3].result is not None and made[3].result["error"]["code"] == "unknown_call"
+    write_recording(recording, tmp_path / "r.json")
+    read = read_recording(tmp_path / "r.json")
+    assert read == recording
+    done = replay(read)
+    assert done.passed, str(done)
+    assert done.now.sequences[0].log == recording.sequences[0].log
+
+
+def test_call_that_was_not_recorded_is_a_problem(playground: Playground, script: Path) -> None:
+    recording = _calling(playground, script)
+    edit(script, "city=city", 'city=city + "!"')
+    (problem,) = replay(recording).problems
+    assert problem.startswith("#0, step ")
+    assert 'the controller makes the call weather({"city": "Oslo!"}), which the recording does not' in problem
+    assert 'call 1 was weather({"city": "Oslo"})' in problem
+    edit(script, 'city=city + "!"', "city=city")
+    edit(script, 'await call("fails")', "await fixed('!')")
+    done = replay(recording)
+    assert done.problems == [] and "-called fails({})" in done.differences
+
+
+WHEN = """
+from aici import *
+async def main():
+    seen = call("seen")
+    try:
+        await call("late").wait(0.02)
+    except CallError as error:
+        await fixed(error.code)
+    for _ in range(5):
+        await fixed(".")
+    print(seen.done)
+    await call("go")
+    print(await seen)
+    mine = await fork(3)
+    await fixed(str(await call("double", n=mine)))
+"""
+
+
+def test_answers_of_a_replay_come_when_they_came(playground: Playground, script: Path) -> None:
+    """A call that was too late is too late again, and one that came after five texts comes after them."""
+    script.write_text(WHEN)
+    go, end = threading.Event(), threading.Event()
+    calls = {"seen": lambda: go.wait(PATIENCE), "late": lambda: end.wait(PATIENCE), "go": go.set}
+    try:
+        recording = playground.record(script, calls={**calls, "double": lambda n: 2 * n})
+    finally:
+        end.set()
+    assert recording.sequences[0].log == "False\nTrue\n"
+    done = replay(recording)
+    assert done.passed, str(done)
+
+
+def test_calls_of_an_offer_from_before_are_not_left_out(playground: Playground) -> None:
+    runtime = playground.runtime
+    with runtime.answerer.offer([{"name": "weather"}], lambda *_: None) as offer:
+        runtime.record("pyctrl", 9)
+        with pytest.raises(RuntimeFailure, match="cannot be recorded"):
+            runtime.instantiate("pyctrl", b"", [0], calls=offer.token)
+    with pytest.raises(RuntimeFailure, match="nothing has been recorded"):
+        runtime.take()
 
 
 def test_capabilities_survive_serialization() -> None:
