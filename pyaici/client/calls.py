@@ -316,9 +316,14 @@ _TYPES |= {type(None): "null", tuple: "array"}
 
 
 def describe(name: str, function: Function) -> dict[str, Any]:
-    """Returns name, description and schema of a call that a function answers, from its signature."""
+    """Returns name, description and schema of a call that a function answers.
+
+    The schema is the function's attribute `schema` if it has one, else that of its signature.
+    """
     about = inspect.getdoc(function) or ""
     described: dict[str, Any] = {"name": name, "description": about.partition("\n\n")[0]}
+    if (schema := getattr(function, "schema", None)) is not None:
+        return {**described, "schema": schema}
     try:
         parameters = inspect.signature(function).parameters.values()
         hints = typing.get_type_hints(function)

@@ -374,6 +374,17 @@ declare module "aici" {
    */
   export function call(name: string, args?: unknown): Call;
 
+  /**
+   * Asks for the JSON schema of a call's arguments, which `gen` and `generate` take as `schema`.
+   *
+   *     const args = JSON.parse(await gen({ schema: toolArguments("calc.add") }));
+   *     const total = await call("calc.add", args);
+   *
+   * Awaiting it returns the schema. If nobody answers this call, or it has no schema, awaiting it or the `gen`
+   * throws CallError with the code `unknown_call` or `no_schema`.
+   */
+  export function toolArguments(name: string): Call;
+
   /** Ends this sequence; other forks continue. Returning from `main` does the same. */
   export function stop(): never;
 

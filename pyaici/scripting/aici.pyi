@@ -77,7 +77,7 @@ def gen(
     *,
     regex: str | re.Pattern[str] = ...,
     options: Iterable[str] = ...,
-    schema: dict[str, Any] | str | bool = ...,
+    schema: dict[str, Any] | str | bool | Call = ...,
     substring: str = ...,
     kbnf: str = ...,
     lark: str = ...,
@@ -118,7 +118,7 @@ def generate(
     *,
     regex: str | re.Pattern[str] = ...,
     options: Iterable[str] = ...,
-    schema: dict[str, Any] | str | bool = ...,
+    schema: dict[str, Any] | str | bool | Call = ...,
     substring: str = ...,
     kbnf: str = ...,
     lark: str = ...,
@@ -375,6 +375,16 @@ def call(*what: Any, **named: Any) -> Call:
 
     Arguments and answer are JSON values. Awaiting it raises `CallError` if it has failed. Raises `Error` if
     nobody answers calls: see `capability`.
+    """
+
+def tool_arguments(name: str) -> Call:
+    """Asks for the JSON schema of a call's arguments, which `gen` and `generate` take as `schema`.
+
+        arguments = await gen(schema=tool_arguments("calc.add"))
+        total = await call("calc.add", json.loads(arguments))
+
+    Awaiting it returns the schema. If nobody answers this call, or it has no schema, awaiting it or the `gen`
+    raises `CallError` with the code `unknown_call` or `no_schema`.
     """
 
 def stop() -> NoReturn:

@@ -142,8 +142,11 @@ def _check(where: str, content: Mapping[str, Any], fields: Mapping[str, tuple[ty
             raise TranscriptFileError(f"{where}: {key} is {value!r}; it must be of type {kinds}")
 
 
-def _answers(calls: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
-    """Returns functions that give the written answers to calls: one value, or those of a table `answers`."""
+def written_answers(calls: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+    """Returns functions that give the written answers to calls: one value, or those of a table `answers`.
+
+    Such a table may also have the `schema` of the arguments.
+    """
 
     def answering(answers: list[Any]) -> Callable[..., Any]:
         left = deque(answers)
@@ -160,8 +163,12 @@ def _answers(calls: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
 
     found = {}
     for name, answer in calls.items():
-        several = isinstance(answer, dict) and answer.keys() == {"answers"} and answer["answers"]
-        found[name] = answering(answer["answers"] if several else [answer])
+        several = (
+            isinstance(answer, dict) and answer.keys() <= {"answers", "schema"} and answer.get("answers")
+        )
+        function = found[name] = answering(several or [answer])
+        if several and "schema" in answer:
+            function.schema = answer["schema"]  # type: ignore[attr-defined]
     return found
 
 
@@ -176,7 +183,7 @@ def run_case(playground: Playground, controller: str | Path, case: Case) -> Case
             "".join(model) if isinstance(model, list) else model,
             prompt=content.get("prompt", ""),
             arg=content.get("arg", b""),
-            calls=_answers(content["calls"]) if "calls" in content else None,
+            calls=written_answers(content["calls"]) if "calls" in content else None,
             messages=content.get("messages"),
             **options,
         )

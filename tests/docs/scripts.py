@@ -4,9 +4,9 @@
     ```text played            the input and the result of the preceding scripts
 
 The lines of a `played` block begin with a name and a colon. Input: `prompt`, `arg` (a text, or JSON),
-`wish`, the text that the simulated model prefers, `calls`, a JSON object of answers, and `messages`, a JSON
-list. Result: `text`, `log` (one or more lines) and `error`, where "..." stands for any text. A text with line
-breaks is in JSON's quotation marks.
+`wish`, the text that the simulated model prefers, `calls`, a JSON object of answers as in test cases, and
+`messages`, a JSON list. Result: `text`, `log` (one or more lines) and `error`, where "..." stands for any
+text. A text with line breaks is in JSON's quotation marks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
 from pyaici.testing import Playground
+from pyaici.testing.cases import written_answers
 
 if TYPE_CHECKING:
     from .blocks import Block
@@ -38,7 +39,7 @@ def play(playground: Playground, scripts: Sequence[Block], played: Block) -> Non
                 fields.get("wish", ""),
                 arg=json.dumps(argument),
                 prompt=fields.get("prompt", ""),
-                calls=fields.get("calls"),
+                calls=written_answers(fields["calls"]) if "calls" in fields else None,
                 messages=fields.get("messages"),
             )
             found |= {"text": transcript.text, "log": transcript.log, "error": str(transcript.error or "")}

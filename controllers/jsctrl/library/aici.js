@@ -63,6 +63,27 @@ class Action {
   }
 }
 
+/** An action that a call has to be answered for. */
+class Later extends Action {
+  #answer;
+  #action;
+
+  constructor(name, answer, action) {
+    super(name);
+    this.#answer = answer;
+    this.#action = action;
+  }
+
+  then(resolve, reject) {
+    unawaited.delete(this);
+    this.#run().then(resolve, reject);
+  }
+
+  async #run() {
+    return await this.#action(await this.#answer);
+  }
+}
+
 export function _end() {
   const { resolve, reject, result } = present;
   present = null;
@@ -244,8 +265,14 @@ function generation(name, first, second, read, whole) {
   const isPattern = first instanceof Pattern;
   if (!isPattern && (second !== undefined || (first !== undefined && Object(first) !== first)))
     throw new TypeError(`${name} takes options, or a pattern and options; regex(), options(), ... make patterns`);
-  const { maxTokens, maxBytes, temperature, stop, includeStop, leave = true, store, logprobs, top, ...ways } =
-    (isPattern ? second : first) ?? {};
+  const given = (isPattern ? second : first) ?? {};
+  if (given.schema instanceof Call) {
+    const again = (schema) => ({ ...given, schema });
+    return new Later(name, given.schema, (schema) =>
+      isPattern ? generation(name, first, again(schema), read, whole) : generation(name, again(schema), undefined, read, whole),
+    );
+  }
+  const { maxTokens, maxBytes, temperature, stop, includeStop, leave = true, store, logprobs, top, ...ways } = given;
   const number = patternOf(isPattern ? first : undefined, ways);
   const stops = textsOf(stop);
   const score = whole && (logprobs ?? true);
@@ -405,6 +432,32 @@ export function receive() {
 /** Sends a message to another run of the same user. */
 export function send(run, value) {
   return new Call("aici.send", { run, value });
+}
+
+class ToolArguments extends Call {
+  #tool;
+
+  constructor(tool) {
+    super("aici.calls");
+    this.#tool = tool;
+  }
+
+  async wait(seconds = 0) {
+    const calls = await super.wait(seconds);
+    const call = calls.find(({ name }) => name === this.#tool);
+    if (call === undefined) {
+      const there = calls.map(({ name }) => name).join(", ") || "none";
+      throw new CallError("unknown_call", `nobody answers the call '${this.#tool}'; there are: ${there}`);
+    }
+    if ((call.schema ?? null) === null)
+      throw new CallError("no_schema", `the call '${this.#tool}' has no schema: write your own`);
+    return call.schema;
+  }
+}
+
+/** The JSON schema of a call's arguments. */
+export function toolArguments(name) {
+  return new ToolArguments(name);
 }
 
 export function nextStep() {

@@ -54,6 +54,24 @@ def _ended():
         print("warning: " + action._name + "(...) was never awaited: write await " + action._name + "(...)")
 
 
+class _Later(_Action):
+    # An action that a call has to be answered for.
+    def __init__(self, name, answer, action):
+        super().__init__(name, None, None)
+        self._answer = answer
+        self._action = action
+
+    def __await__(self):
+        if self in _unawaited:
+            _unawaited.remove(self)
+        return self._run()
+
+    __iter__ = __await__
+
+    async def _run(self):
+        return await self._action(await self._answer)
+
+
 class _Done:
     # The result of a completed call, so that `await` is optional.
     def __iter__(self):
@@ -292,6 +310,11 @@ def _texts(stop):
 
 
 def _generation(name, pattern, how, read, whole):
+    answer = how.get("schema")
+    if isinstance(answer, Call):
+        return _Later(
+            name, answer, lambda found: _generation(name, pattern, dict(how, schema=found), read, whole)
+        )
     option = how.pop
     store = option("store", None)
     options = (
@@ -454,6 +477,30 @@ def receive():
 def send(run, value):
     # Sends a message to another run of the same user.
     return Call("aici.send", {"run": run, "value": value})
+
+
+class _ToolArguments(Call):
+    def __init__(self, tool):
+        super().__init__("aici.calls", {})
+        self.tool = tool
+
+    async def wait(self, timeout=None):
+        calls = await super().wait(timeout)
+        for call in calls:
+            if call["name"] == self.tool:
+                if call.get("schema") is None:
+                    raise CallError(
+                        "no_schema", "the call " + repr(self.tool) + " has no schema: write your own"
+                    )
+                return call["schema"]
+        there = ", ".join([call["name"] for call in calls]) or "none"
+        raise CallError(
+            "unknown_call", "nobody answers the call " + repr(self.tool) + "; there are: " + there
+        )
+
+
+def tool_arguments(name):
+    return _ToolArguments(name)
 
 
 def next_step():

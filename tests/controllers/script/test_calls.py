@@ -114,6 +114,74 @@ def test_text_is_written_while_a_call_is_under_way(play: Play) -> None:
     assert (transcript.text, transcript.log) == ("12345", "written False\nwent\n")
 
 
+TOOL: Pair = (
+    """
+import json
+from aici import *
+async def main():
+    print(await gather(gen(schema=tool_arguments("add")), call("join", ["x"])))
+    found = await generate(schema=tool_arguments("add"), max_tokens=40)
+    print(found.finish, await call("add", json.loads(found.text)))
+    print((await tool_arguments("add"))["required"])
+    for name in ("nothing", "bare", "bad"):
+        try:
+            await gen(schema=tool_arguments(name))
+        except CallError as error:
+            print(error.code, error)
+        except Error as error:
+            print("error", str(error))
+    gen(schema=tool_arguments("add"))
+""",
+    """
+import { call, gather, gen, generate, toolArguments, CallError } from "aici";
+export async function main() {
+  const both = await gather([gen({ schema: toolArguments("add") }), call("join", ["x"])]);
+  console.log(`['${both.join("', '")}']`);
+  const found = await generate({ schema: toolArguments("add"), maxTokens: 40 });
+  console.log(found.finish, await call("add", JSON.parse(found.text)));
+  console.log(`['${(await toolArguments("add")).required.join("', '")}']`);
+  for (const name of ["nothing", "bare", "bad"]) {
+    try {
+      await gen({ schema: toolArguments(name) });
+    } catch (error) {
+      if (error instanceof CallError) console.log(error.code, error.message);
+      else console.log("error", error.message);
+    }
+  }
+  gen({ schema: toolArguments("add") });
+}
+""",
+)
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+def _bad() -> None:
+    """Has an invalid schema."""
+
+
+_bad.schema = {"type": "not-a-type"}  # type: ignore[attr-defined]
+
+
+def test_arguments_of_a_tool_are_always_valid(play: Play) -> None:
+    """The model wants a text for a number, and other arguments."""
+    calls = {"add": _add, "join": "-".join, "bare": iter, "bad": _bad}
+    wish = '{"a": "one", "b": 2, "c": 3} {"a": 4, "b": 5}'
+    transcript = check(play(TOOL, wish, calls=calls))
+    assert transcript.log.splitlines() == [
+        """['{"a": 2, "b": 3}', 'x']""",
+        "complete 9",
+        "['a', 'b']",
+        "unknown_call nobody answers the call 'nothing'; there are: add, join, bare, bad",
+        "no_schema the call 'bare' has no schema: write your own",
+        "error the schema is refused",
+        "#/type: one of null, boolean, integer, number, string, array, object is expected",
+        "warning: gen(...) was never awaited: write await gen(...)",
+    ]
+
+
 FORKED: Pair = (
     """
 from aici import *
