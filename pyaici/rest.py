@@ -131,7 +131,7 @@ class RestClient(Closing):
         try:
             self.answer_call(call["id"], value, error=error)
         except ServerError as problem:
-            if problem.reason != "unknown_call":  # else the run has ended
+            if problem.status and problem.reason != "unknown_call":  # else the run has ended
                 self.answer_call(call["id"], error=("failed", f"the answer was refused: {problem.message}"))
         except (TypeError, ValueError) as problem:
             self.answer_call(call["id"], error=("failed", f"the answer is not JSON: {problem}"))
@@ -164,6 +164,10 @@ class RestClient(Closing):
             answer = self._http.request(method, path, **options)
         except httpx2.HTTPError as error:
             raise self._broken(error) from None
+        except RuntimeError:
+            if not self._http.is_closed:
+                raise
+            raise ServerError("the client has been closed: make another one") from None
         if not answer.is_success:
             raise _refusal(answer)
         try:

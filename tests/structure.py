@@ -133,8 +133,8 @@ MATRIX = {
         "pyaici.server.settings"
     ),
     "pyaici.server.calls": (
-        "aicirt.contract pyaici.client pyaici.engines pyaici.server.controller_store pyaici.server.http "
-        "pyaici.server.scheduling"
+        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.server.controller_store "
+        "pyaici.server.http pyaici.server.scheduling"
     ),
     "pyaici.server.controller_store": (
         "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.scripting pyaici.server.http "

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
+from aicirt.system.logs import fields
+from aicirt.system.terminal import printable
 from pyaici.server.http.errors import ApiError, bad_request, from_aici
 from pyaici.server.scheduling.streams import CallEnded, CallMade
 from pyaici.server.scheduling.threads import in_own_thread
@@ -18,8 +22,11 @@ if TYPE_CHECKING:
     from pyaici.client.calls import CallEvent, Offer
     from pyaici.engines.engine import Event
     from pyaici.server.controller_store import ControllerStore
+    from pyaici.server.http.middleware import Metrics
     from pyaici.server.http.users import User
     from pyaici.server.scheduling.streams import EngineStream
+
+_log = logging.getLogger("aicirt.server.calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class RequestCalls:
 
     def __init__(self) -> None:
         self.token = ""
+        #: calls under way: their names and when they were made, by id
+        self.pending: dict[str, tuple[str, float]] = {}
         self._stream: EngineStream | None = None
         self._early: list[Event] = []
 
@@ -55,9 +64,10 @@ class RequestCalls:
 class Calls:
     """All calls under way of the server's requests."""
 
-    def __init__(self, controllers: ControllerStore) -> None:
+    def __init__(self, controllers: ControllerStore, metrics: Metrics) -> None:
         """Call it in the event loop that serves."""
         self._controllers = controllers
+        self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, _Open] = {}
 
@@ -93,6 +103,8 @@ class Calls:
             yield calls
         finally:
             offer.close()
+            for id, (_, since) in list(calls.pending.items()):
+                self._end_call(calls, user, id, "cancelled", time.monotonic() - since, 0)
             for id in [id for id, entry in self._open.items() if entry.offer is offer]:
                 del self._open[id]
 
@@ -103,6 +115,7 @@ class Calls:
 
     def _arrived(self, calls: RequestCalls, user: User, offer: Offer, event: CallEvent) -> None:
         if event.code is None:
+            calls.pending[event.id] = event.name, time.monotonic()
             if event.mine:
                 self._open[event.id] = _Open(user.owner, offer)
             made = CallMade(
@@ -111,7 +124,21 @@ class Calls:
             calls.show(made)
         else:
             self._open.pop(event.id, None)
-            calls.show(CallEnded(-1, -1, event.id, event.code, event.seconds))
+            self._end_call(calls, user, event.id, event.code, event.seconds, event.result_bytes)
+
+    def _end_call(
+        self, calls: RequestCalls, user: User, id: str, code: str, seconds: float, nbytes: int
+    ) -> None:
+        """Shows, counts and logs the end of a call, once; never its arguments or its result."""
+        if (pending := calls.pending.pop(id, None)) is None:
+            return
+        calls.show(CallEnded(-1, -1, id, code, seconds, nbytes))
+        outcome, ms = self._metrics.calls.count_call(code, seconds), 1000 * seconds
+        # only the script knows the name of an unknown call
+        name = "-" if code == "unknown_call" else printable(pending[0])
+        known = fields(call=name, outcome=outcome, ms=round(ms, 1), bytes=nbytes, user=user.name)
+        what = (name, user.name, outcome, ms, nbytes)
+        _log.info("call %s for %s: %s in %.0f ms, %d bytes", *what, extra=known)
 
     async def answer(self, id: str, user: User, value: Any, error: tuple[str, str] | None) -> None:
         """Answers a call of one of the user's requests. Raises ApiError if nobody waits for the answer."""

@@ -97,7 +97,7 @@ class Service:
         self.settings = settings
         self.model = model
         self.controllers = controllers
-        self.calls = Calls(controllers)
+        self.calls = Calls(controllers, metrics)
         #: whether the operator allows calls to all controllers
         self.tools = settings.tools.wanted
         self.metrics = metrics

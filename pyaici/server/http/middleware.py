@@ -29,7 +29,37 @@ if TYPE_CHECKING:
     from pyaici.server.http.errors import ApiError
 
 
+#: codes of errors of calls that are counted by name: functions of clients may have any
+_OUTCOMES = frozenset(
+    (
+        *("arguments", "cancelled", "failed", "gone", "http", "mcp", "owner_limit", "refused", "timeout"),
+        *("too_long", "tool", "unknown_call"),
+    )
+)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class CallMetrics:
+    """The metrics of the calls that controllers make."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Counter(
+            "aici_calls", "ended calls of controllers by outcome", ("outcome",), registry=registry
+        )
+        self._calls.labels("ok")
+        self._call_seconds = Histogram(
+            "aici_call_seconds",
+            "time from a call of a controller to its end",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def count_call(self, code: str, seconds: float) -> str:
+        """Counts a call that has ended, with this code of an error, or "". Returns the outcome as counted."""
+        outcome = "ok" if not code else code if code in _OUTCOMES else "other"
+        self._calls.labels(outcome).inc()
+        self._call_seconds.observe(seconds)
+        return outcome
 
 
 class Metrics:
@@ -37,11 +67,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.calls = CallMetrics(self.registry)
+        labels = "method", "route", "status"
         self.requests = Counter(
-            "aici_http_requests",
-            "HTTP requests by route and status",
-            ("method", "route", "status"),
-            registry=self.registry,
+            "aici_http_requests", "HTTP requests by route and status", labels, registry=self.registry
         )
         self.request_seconds = Histogram(
             "aici_http_request_seconds",

@@ -59,6 +59,8 @@ class CallEnded(Event):
     #: of the error, "" without one
     code: str
     seconds: float
+    #: of the result
+    nbytes: int
 
 
 class Backlog:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab.system.waiting import PATIENCE
 from pyaici.cli.__main__ import main
+from pyaici.client.calls import CallError
 from pyaici.rest import RestClient, ServerError
 from tests.pyaici.server.serving import Serving
 
@@ -63,6 +67,56 @@ def test_functions_of_a_client_answer(server: Serving) -> None:
     assert all(call["answer"] for call in made.values())
     ended = {call["id"]: call["error"] for call in calls if "ended" in call}
     assert ended == {made["add"]["id"]: None, made["shout"]["id"]: None, made["fails"]["id"]: "failed"}
+    (sum_of,) = [call for call in calls if call["id"] == made["add"]["id"] and "ended" in call]
+    assert sum_of["bytes"] == len('{"value": 5}')
+
+
+OUTCOMES = """
+from aici import *
+async def main():
+    for name in ("add", "aici.calls", "picky", "my secret"):
+        try:
+            await call(name, {"a": 20001, "b": 30002})
+        except CallError as error:
+            print(error.code)
+"""
+
+
+def test_calls_are_counted_and_logged_without_contents(server: Serving) -> None:
+    def picky(a: int, b: int) -> None:
+        raise CallError("too_picky_for_a_label", "my other secret")
+
+    def counts() -> dict[str, float]:
+        known = re.compile(r'aici_calls_total\{outcome="(.*)"\}|(aici_call_seconds_count)')
+        found = ((known.fullmatch(name), value) for name, value in server.metrics().items())
+        return {match[1] or match[2]: value for match, value in found if match}
+
+    before, start = counts(), len(server.text())
+    with _client(server) as client:
+        events = list(client.run(calls={"add": add, "picky": picky}, script=_script(OUTCOMES), prompt="x"))
+    (fork,) = events[-1]["forks"]
+    assert fork["logs"] == "too_picky_for_a_label\nunknown_call\n"
+    made = [call for event in events for call in event.get("calls", ()) if "name" in call]
+    assert [(call["name"], call["answer"]) for call in made] == [
+        ("add", True),
+        ("aici.calls", False),
+        ("picky", True),
+        ("my secret", False),
+    ]
+    grown = {name: value - before.get(name, 0) for name, value in counts().items()}
+    assert {name: value for name, value in grown.items() if value} == {
+        "ok": 2,
+        "other": 1,
+        "unknown_call": 1,
+        "aici_call_seconds_count": 4,
+    }
+    server.wait_for("call - for ")
+    log = server.text()[start:]
+    assert re.search(r"call add for \S+: ok in \d+ ms, 16 bytes", log)
+    assert re.search(r"call picky for \S+: other in \d+ ms, \d+ bytes", log)
+    assert re.search(r"call - for \S+: unknown_call in \d+ ms, \d+ bytes", log)
+    for content in ("20001", "50003", "secret", "too_picky"):
+        assert content not in log
 
 
 WAITING = 'from aici import *\nasync def main():\n    print(await call("ask"))\n'
@@ -105,6 +159,20 @@ def test_a_run_that_ends_takes_no_answers(server: Serving) -> None:
         with pytest.raises(ServerError) as refused:
             client.answer_call(asked[0]["id"], 1)
         assert refused.value.reason == "unknown_call"
+
+
+def test_an_answer_that_comes_after_the_client_has_closed_is_dropped(server: Serving) -> None:
+    closed = threading.Event()
+    with _client(server) as client:
+        stream = client.run(script=_script(WAITING), prompt="x", calls={"ask": lambda: closed.wait(PATIENCE)})
+        while not next(stream).get("calls"):
+            pass
+        answering = [thread for thread in threading.enumerate() if thread.name == "call"]
+        stream.close()
+    closed.set()
+    assert answering
+    for thread in answering:
+        thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize(

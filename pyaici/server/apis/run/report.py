@@ -200,7 +200,8 @@ def _variables(results: list[GenerationResult]) -> dict[str, bytes]:
 def call_json(event: CallMade | CallEnded) -> dict[str, Any]:
     """Returns the beginning of a call, or its end."""
     if isinstance(event, CallEnded):
-        return {"id": event.id, "ended": True, "error": event.code or None, "seconds": event.seconds}
+        outcome = {"error": event.code or None, "seconds": event.seconds, "bytes": event.nbytes}
+        return {"id": event.id, "ended": True, **outcome}
     return {"id": event.id, "name": event.name, "arguments": event.arguments, "answer": event.wanted}
 
 

@@ -234,11 +234,16 @@ async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[Serve
 async def _whole(service: Service, jobs: Sequence[Job]) -> Response:
     report = RunReport(service.model)
     results: list[GenerationResult] = []
+    calls: dict[str, dict[str, Any]] = {}
     async with contextlib.aclosing(_steps(service, jobs)) as steps:
         async for events, ended in steps:
-            report.step(events)
+            for call in report.step(events).get("calls", ()):
+                calls.setdefault(call["id"], {}).update(call)
             results += ended
-    text = await report.end(results, {**_header(service, jobs[0]), "object": "run.result"})
+    header = {**_header(service, jobs[0]), "object": "run.result"}
+    if calls:
+        header["calls"] = list(calls.values())
+    text = await report.end(results, header)
     return Response(text.encode(), media_type="application/json")
 
 

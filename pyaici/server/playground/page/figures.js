@@ -1,4 +1,4 @@
-// What the page shows of a run beside its texts: its figures, the times of its steps, and its variables.
+// What the page shows of a run beside its texts: its figures, the times of its steps, its calls and its variables.
 
 import { describe, make, svg } from "./dom.js";
 
@@ -136,6 +136,45 @@ function median(values) {
 function milliseconds(seconds) {
   const value = 1000 * seconds;
   return `${value < 10 ? value.toFixed(2) : Math.round(value).toLocaleString("en")} ms`;
+}
+
+// -- calls -----------------------------------------------------------------------------------------------------------
+
+/** The calls of a run, oldest first: what was called, how long it took, and what came of it. */
+export class Calls {
+  constructor(box) {
+    this._box = box;
+    this.clear();
+  }
+
+  clear() {
+    this._shown = new Map();
+    this._list = make("dl", { className: "facts" });
+    this._box.replaceChildren(make("h2", {}, "Calls"), this._list);
+    this._box.hidden = true;
+  }
+
+  /** Shows these calls by their ids; the arguments of a call stay as the user left them. */
+  show(calls) {
+    const longest = Math.max(...[...calls.values()].map(({ seconds }) => seconds ?? 0), 1e-6);
+    for (const [id, call] of calls) {
+      if (!this._shown.has(id)) {
+        const [outcome, bar] = [make("p"), make("div", { className: "bar" })];
+        const place = make("dd", {}, outcome, bar, valueView(call.arguments ?? ""));
+        this._list.append(make("div", {}, make("dt", {}, call.name ?? "–"), place));
+        this._shown.set(id, { outcome, bar });
+      }
+      const { outcome, bar } = this._shown.get(id);
+      outcome.textContent = outcomeOf(call);
+      bar.style.setProperty("--share", (call.seconds ?? 0) / longest);
+    }
+    this._box.hidden = this._shown.size === 0;
+  }
+}
+
+function outcomeOf({ answer, ended, error, seconds, bytes }) {
+  if (!ended) return answer ? "waits for the client" : "under way";
+  return `${error ?? "answered"} after ${milliseconds(seconds)}, ${counted(bytes, "byte")}`;
 }
 
 // -- variables -------------------------------------------------------------------------------------------------------

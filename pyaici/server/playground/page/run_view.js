@@ -3,7 +3,7 @@
 import { Argument } from "./argument.js";
 import { Controllers, scriptValue } from "./controllers.js";
 import { byId, fieldValues, setFieldValues, showText } from "./dom.js";
-import { Figures, Timeline, Variables } from "./figures.js";
+import { Calls, Figures, Timeline, Variables } from "./figures.js";
 import { ForkTree } from "./forks.js";
 import { Examples, History, Prompt, asCurl, asLink, asPython, copy, linkedInputs } from "./inputs.js";
 import { Transcript } from "./transcript.js";
@@ -18,6 +18,7 @@ export class RunView {
     this._tree = new ForkTree(byId("forks"), byId("details"));
     this._figures = new Figures(byId("figures"));
     this._timeline = new Timeline(byId("timeline"), byId("timeline-caption"));
+    this._calls = new Calls(byId("calls"));
     this._variables = new Variables(byId("variables"));
     this._history = new History(byId("history"));
     this._history.onpick = (inputs) => this._fill(inputs);
@@ -136,6 +137,7 @@ export class RunView {
     this._tree.update(lanes, transcript);
     this._figures.update(transcript);
     this._timeline.show(transcript.times);
+    this._calls.show(transcript.calls);
     this._variables.show(transcript.variables);
   }
 
@@ -153,6 +155,7 @@ export class RunView {
     this._figures.begin();
     this._timeline.clear();
     this._argument.accept();
+    this._calls.clear();
     this._variables.clear();
     showText(byId("run-error"), "");
     this._showStatus("Waiting for the server …", "running");

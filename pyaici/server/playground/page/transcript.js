@@ -68,6 +68,8 @@ export class Transcript {
   constructor() {
     this.lanes = new Map();
     this.variables = {};
+    /** the calls of all forks by id: {name, arguments, answer} and, if ended, {ended, error, seconds, bytes} */
+    this.calls = new Map();
     this.usage = null;
     this.timing = null;
     this.vocabulary = 0;
@@ -84,6 +86,7 @@ export class Transcript {
       return [];
     }
     Object.assign(this.variables, event.variables);
+    for (const call of event.calls ?? []) this.calls.set(call.id, { ...this.calls.get(call.id), ...call });
     this.usage = event.usage;
     this.steps += 1;
     if (event.object === "run" && event.timing) {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.pyaici.server.playground.page import Open, choose, lane, run
+from tests.pyaici.server.serving import Serving
 
 
 def test_legend_matches_the_colours(open_page: Open) -> None:
@@ -133,6 +135,42 @@ def test_long_and_binary_variables_are_folded(open_page: Open) -> None:
     page.evaluate("variables.show({ long: 'z'.repeat(300) })")
     expect(rows["long"].locator("pre")).to_have_text("z" * 300)
     expect(rows["long"].locator("pre")).to_be_visible()
+
+
+CALLING = """
+from aici import *
+async def main():
+    await call("aici.calls")
+    try:
+        await call("weather", city="Oslo")
+    except CallError as error:
+        print(error.code)
+    await call("slow")
+"""
+
+
+def test_calls_are_listed_with_time_and_outcome(open_page: Open, server: Serving) -> None:
+    """The page offers no calls itself: the test adds an offer to its request, and stops while one waits."""
+    page = open_page()
+
+    def offer(route: Route) -> None:
+        body = {**route.request.post_data_json, "calls": [{"name": "slow"}]}
+        route.continue_(post_data=json.dumps(body))
+
+    page.route("**/v1/run", offer)
+    choose(page, "Python")
+    page.get_by_role("textbox", name="Script").fill(CALLING)
+    page.get_by_role("button", name="Run").click()
+    calls = page.get_by_role("region", name="Calls")
+    expect(calls.locator("dt")).to_have_text(["aici.calls", "weather", "slow"])
+    outcomes = calls.locator("dd p")
+    expect(outcomes.nth(2)).to_have_text("waits for the client")
+    expect(outcomes.nth(0)).to_have_text(re.compile(r"^answered after [\d.]+ ms, \d+ bytes$"))
+    expect(outcomes.nth(1)).to_have_text(re.compile(r"^unknown_call after [\d.]+ ms, \d+ bytes$"))
+    expect(calls.locator("dd").nth(1)).to_contain_text('{"city": "Oslo"}')
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#run-state")).to_have_attribute("data-state", "stopped")
+    server.wait_for("call slow for .*: cancelled in")
 
 
 def test_times_of_steps_are_plotted(open_page: Open) -> None:
