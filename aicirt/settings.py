@@ -291,6 +291,8 @@ MAX_FOUND_BYTES, MAX_PROFILES, MAX_LEARNING = 32 << 10, 8, 16
 MAX_CALLS_BYTES = 256 << 10
 #: calls that one program may offer to answer, the bytes that describe them, and offers of one connection
 MAX_OFFERED, MAX_OFFER_BYTES, MAX_OFFERS = 256, 1 << 20, 1 << 14
+#: sources of calls that one program may name
+MAX_SOURCES = 256
 #: events of calls that a connection has yet to take; beyond, it gets no more calls
 MAX_CALL_EVENTS = 1 << 12
 #: calls that one message of a worker reports

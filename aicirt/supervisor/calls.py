@@ -23,6 +23,7 @@ from aicirt.settings import (
     MAX_OFFER_BYTES,
     MAX_OFFERED,
     MAX_OFFERS,
+    MAX_SOURCES,
     DaemonSettings,
 )
 from aicirt.supervisor.mailboxes import Mailbox, Mailboxes
@@ -102,8 +103,24 @@ class Desk:
         self.offers: dict[str, Offer] = {}
         #: calls that this desk is to answer, by id
         self.asked: dict[str, Pending] = {}
+        #: where its calls come from, for operators: the state and the number of tools by name
+        self.sources: dict[str, dict[str, Any]] = {}
         self._events: deque[dict[str, Any]] = deque()
         self._arrived = asyncio.Event()
+
+    def set_sources(self, sources: dict[str, Any]) -> None:
+        """Keeps where the calls come from: `state` and `tools` by name. Raises OfferError."""
+        known: dict[str, dict[str, Any]] = {
+            str(name): {"state": str(one["state"]), "tools": int(one["tools"])}
+            for name, one in sources.items()
+        }
+        long = any(len(name) + len(one["state"]) > MAX_CALL_NAME for name, one in known.items())
+        if long or len(known) > MAX_SOURCES:
+            raise OfferError(
+                f"there may be {MAX_SOURCES} sources of calls, with {MAX_CALL_NAME} characters each"
+            )
+        self._exchange.desks[self] = None
+        self.sources = known
 
     @property
     def is_full(self) -> bool:
@@ -133,6 +150,7 @@ class Desk:
 
     def close(self) -> None:
         """Withdraws all offers; calls to be answered here get an error."""
+        self._exchange.desks.pop(self, None)
         for token in list(self.offers):
             self._exchange.withdraw(self, token)
         for pending in list(self.asked.values()):
@@ -153,6 +171,13 @@ class Exchange:
         self._public: dict[str, Offer] = {}
         self._by_owner: Counter[str] = Counter()
         self._mailboxes = Mailboxes[Pending](settings.owner_message_bytes)
+        #: those that have named their sources
+        self.desks: dict[Desk, None] = {}
+
+    def tools(self) -> dict[str, Any]:
+        """Returns how many calls are offered to all requests, and where they come from."""
+        sources = {name: one for desk in self.desks for name, one in desk.sources.items()}
+        return {"calls": len(self._public), "sources": sources}
 
     # -- offers ------------------------------------------------------------------------------------
 

@@ -196,6 +196,7 @@ class Supervisor:
             "vocabularies": self.vocabularies.stats(),
             "templates": self.templates.stats(),
             "warm_failures": dict(self.warming.failures),
+            "tools": self.exchange.tools(),
         }
 
     def _all_counters(self) -> Counter[str]:

@@ -49,7 +49,7 @@ _DETACH_SECONDS = 5.0
 #: slow calls that leave nothing behind when they are cancelled
 _CANCELLABLE = ("upload", "prepare", "instantiate", "take")
 #: calls of a connection that only answers the calls of controllers
-_OF_ANSWERERS = ("hello", "ping", "cancel", "offer", "withdraw", "take", "answer")
+_OF_ANSWERERS = ("hello", "ping", "cancel", "offer", "withdraw", "sources", "take", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,7 @@ class ClientSession:
             "instantiate": self._instantiate,
             "offer": self._offer,
             "withdraw": self._withdraw,
+            "sources": self._set_sources,
             "take": self._take_events,
             "answer": self._answer,
             "send": self._send_message,
@@ -347,6 +348,10 @@ class ClientSession:
 
     async def _withdraw(self, args: dict[str, Any]) -> None:
         self._services.exchange.withdraw(self._desk, args["token"])
+
+    async def _set_sources(self, args: dict[str, Any]) -> None:
+        """Keeps for `health` where the connection's calls come from."""
+        self._desk.set_sources(args["sources"])
 
     async def _take_events(self, _: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns the next events of calls, as soon as there are any."""

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     findings = [*examine(), *(_package(name) for name in _PACKAGES), _vllm(), _sglang(), _scripts()]
     if arguments.socket:
-        findings.append(_daemon(Path(arguments.socket)))
+        findings += _daemon(Path(arguments.socket))
     if arguments.json:
         rows = [{**asdict(finding), "state": finding.state.value} for finding in findings]
         print(json.dumps(rows, indent=2))
@@ -154,7 +154,7 @@ def _scripts() -> Finding:
     return Finding(name, State.NOTE, found, f"scripts in {languages} cannot be run", build_cure())
 
 
-def _daemon(path: Path) -> Finding:
+def _daemon(path: Path) -> list[Finding]:
     from aicirt.contract.errors import AiciError
     from aicirt.doctor import Finding, State
     from pyaici.client.control import Control
@@ -167,8 +167,25 @@ def _daemon(path: Path) -> Finding:
             control.close()
     except AiciError as error:
         cost = "programs that use this socket do not work"
-        return Finding("aicirt", State.NOTE, str(error), cost, f"aici runtime --socket {path}")
+        return [Finding("aicirt", State.NOTE, str(error), cost, f"aici runtime --socket {path}")]
     others = len(health["clients"]) - 1
     workers = counted(len(health["workers"]), "worker")
     found = f"pid {health['pid']}, {workers}, {counted(others, 'other client')}"
-    return Finding("aicirt", State.OK, found)
+    return [Finding("aicirt", State.OK, found), *_tools(health["tools"])]
+
+
+def _tools(tools: dict[str, Any]) -> list[Finding]:
+    """Reports on the calls that the operator's tools answer, if there are any."""
+    from aicirt.doctor import Finding, State
+
+    sources = tools["sources"]
+    if not (tools["calls"] or sources):
+        return []
+    parts = [
+        f"{name} {one['state']} ({counted(one['tools'], 'tool')})" for name, one in sorted(sources.items())
+    ]
+    found = "; ".join([f"{counted(tools['calls'], 'call')} offered", *parts])
+    if all(one["state"] == "running" for one in sources.values()):
+        return [Finding("tools", State.OK, found)]
+    cure = "read the log of aici serve or aici runtime, and check --mcp"
+    return [Finding("tools", State.NOTE, found, "calls of these tools fail", cure)]

@@ -206,6 +206,14 @@ class Answerer(Closing):
         except RuntimeFailure:  # the connection has ended, and the call with it
             return False
 
+    def name_sources(self, sources: Mapping[str, Mapping[str, Any]]) -> None:
+        """Tells `health` where the calls come from: `state` and the number of `tools` by name."""
+        if not self._closed:
+            try:
+                self._control.drop_answer(self._control.post("sources", sources=dict(sources)))
+            except RuntimeFailure:  # the connection has ended
+                return
+
     def withdraw(self, token: str, *, forget: bool = True) -> None:
         """Withdraws an offer. Idempotent. `forget`: its events are not handled any more."""
         handler = self._handlers.pop(token, None) if forget else self._handlers.get(token)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -44,11 +44,12 @@ def create_app(
     model: ServedModel,
     store: ControllerStore,
     on_failure: Callable[[], None] | None = None,
+    tools: Callable[[], dict[str, Any]] | None = None,
 ) -> FastAPI:
     """Returns the application. The caller closes `model` and `store` after the application has ended.
 
-    `on_failure` is called, in some thread, when the engine cannot go on. Raises AiciError if the file of
-    users is invalid.
+    `on_failure` is called, in some thread, when the engine cannot go on. `tools` returns the state of
+    the operator's tools. Raises AiciError if the file of users is invalid.
     """
     metrics = Metrics()
 
@@ -79,7 +80,7 @@ def create_app(
             "5XX": {"description": "the server has failed or is busy"},
         },
     )
-    app.state.settings = settings
+    app.state.settings, app.state.tools = settings, tools
     app.state.responses = ResponseStore(settings)
     add_handlers(app)
     openai = (completions, chat, catalog)

@@ -200,7 +200,8 @@ def serve(settings: ServerSettings) -> None:
             failed.set()
             server.should_exit = True
 
-        app = create_app(settings, model, ControllerStore(control_runtime, settings, is_building), end)
+        store = ControllerStore(control_runtime, settings, is_building)
+        app = create_app(settings, model, store, end, None if tools is None else tools.summary)
         server = HttpServer(app, settings)
         app.openapi()  # the description is cached; building it in the first request for it would delay others
         gc.collect()

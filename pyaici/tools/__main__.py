@@ -1,7 +1,7 @@
 """`python -m pyaici.tools`: answers calls until its parent ends; settings come as JSON on standard input.
 
-Each line of its standard output is JSON: `tools`, how many calls it offers; and `ready`, whether all servers
-have been tried.
+Each line of its standard output is JSON: `sources`, the state of each server and how many tools it offers;
+and `ready`, whether all servers have been tried.
 """
 
 from __future__ import annotations
@@ -61,8 +61,11 @@ async def serve(
         servers: list[Any] = []
 
         def changed() -> None:
-            tools = fixed + sum(server.tools for server in servers)
-            state = {"tools": tools, "ready": all(server.tried for server in servers)}
+            known = {server.name: {"state": server.state, "tools": server.tools} for server in servers}
+            if fixed:
+                known["http"] = {"state": "running", "tools": fixed}
+            answerer.name_sources(known)
+            state = {"sources": known, "ready": all(server.tried for server in servers)}
             with contextlib.suppress(OSError):  # nobody reads it any more
                 print(json.dumps(state), flush=True)
 

@@ -48,8 +48,10 @@ class ToolsProcess(Closing):
             "settings": settings.to_wire(),
             "environment": server_environment(),
         }
-        #: how many calls are offered
-        self.tools = 0
+        #: the state of each MCP server and of `http`: `state` (starting, running or failed) and `tools`
+        self.sources: dict[str, dict[str, Any]] = {
+            place.name: {"state": "starting", "tools": 0} for place in settings.places()
+        }
         self._ready = threading.Event()
         self._closing = threading.Event()
         #: guards the start of a process against `close`
@@ -57,6 +59,15 @@ class ToolsProcess(Closing):
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._watch, name="tools", daemon=True)
         self._thread.start()
+
+    @property
+    def tools(self) -> int:
+        """How many calls are offered."""
+        return sum(int(source["tools"]) for source in self.sources.values())
+
+    def summary(self) -> dict[str, Any]:
+        """Returns how many calls are offered, and where they come from, for operators."""
+        return {"calls": self.tools, "sources": self.sources}
 
     def wait(self, seconds: float = START_SECONDS) -> bool:
         """Waits until all MCP servers have been tried; returns False if that takes longer."""
@@ -75,7 +86,7 @@ class ToolsProcess(Closing):
                 status = self._run()
             except OSError as error:
                 status = error.strerror or str(error)
-            self.tools = 0
+            self.sources = {name: {"state": "failed", "tools": 0} for name in self.sources}
             if time.monotonic() - since > _RAN_WELL:
                 pause = _FIRST_PAUSE
             if not self._closing.is_set():
@@ -110,7 +121,7 @@ class ToolsProcess(Closing):
             state: dict[str, Any] = json.loads(line)
         except ValueError:
             return
-        self.tools = int(state["tools"])
+        self.sources = state["sources"]
         if state["ready"]:
             self._ready.set()
 

@@ -75,6 +75,11 @@ class McpServer:
         """How many tools are offered."""
         return len(self._calls)
 
+    @property
+    def state(self) -> str:
+        """Returns "starting", "running" or "failed"."""
+        return "running" if self._client is not None else "failed" if self.tried else "starting"
+
     async def run(self) -> None:
         """Keeps the server running until cancelled."""
         pause = _FIRST_PAUSE

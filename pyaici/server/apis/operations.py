@@ -6,7 +6,7 @@ import asyncio
 import importlib.metadata
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +43,16 @@ async def health(request: Request) -> dict[str, str]:
 async def ready(request: Request, response: Response) -> dict[str, Any]:
     """Reports whether the server can take requests: whether the engine and aicirt are available.
 
-    Answers with status 503 if not.
+    Answers with status 503 if not. The state of the operator's tools, in `tools`, does not count.
     """
     service: Service = request.app.state.service
     state = {"engine": service.engine.alive, "aicirt": service.controllers.connected}
     if not all(state.values()):
         response.status_code = 503
-    return {"status": "ready" if all(state.values()) else "not ready", **state, "model": service.model.name}
+    status = "ready" if all(state.values()) else "not ready"
+    known = {"status": status, **state, "model": service.model.name}
+    tools: Callable[[], dict[str, Any]] | None = request.app.state.tools
+    return known if tools is None else {**known, "tools": tools()}
 
 
 @router.get("/openapi.json", include_in_schema=False)

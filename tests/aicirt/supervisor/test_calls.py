@@ -152,6 +152,24 @@ async def test_who_watches_hears_of_every_call_and_of_results_if_wanted() -> Non
 
 
 @in_loop
+async def test_health_names_the_sources_of_public_calls() -> None:
+    scene = Scene()
+    tools = Desk(scene.exchange)
+    assert scene.exchange.tools() == {"calls": 0, "sources": {}}
+    scene.offer(tools, "calc.add", "calc.sub", owner="", for_all=True)
+    calc = {"state": "running", "tools": 2}
+    tools.set_sources({"calc": calc, "bad": {"state": "failed", "tools": 0, "more": "dropped"}})
+    bad = {"state": "failed", "tools": 0}
+    assert scene.exchange.tools() == {"calls": 2, "sources": {"calc": calc, "bad": bad}}
+    with pytest.raises(OfferError, match="256 sources"):
+        tools.set_sources(dict.fromkeys(map(str, range(257)), bad))
+    with pytest.raises(OfferError, match="128 characters"):
+        tools.set_sources({"x" * 128: bad})
+    tools.close()
+    assert scene.exchange.tools() == {"calls": 0, "sources": {}}
+
+
+@in_loop
 async def test_a_worker_only_uses_offers_of_requests_that_it_has_had() -> None:
     """A guest that has broken out of its sandbox may know the tokens of its own worker, but no others."""
     scene = Scene()
