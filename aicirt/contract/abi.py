@@ -76,8 +76,9 @@ SET, APPEND = 0, 1
 #: names of the variables that have the answers to calls, with the call's number behind: only the runtime
 #: writes them
 CALL_RESULT = b"aici.call."
-#: the call that everybody may make: what other calls there are
-LIST_CALLS = "aici.calls"
+#: calls that everybody may make: what other calls there are; the name of the own run; a message to another
+#: run of the same owner; the next message to the own run
+LIST_CALLS, OWN_NAME, SEND, RECEIVE = "aici.calls", "aici.run", "aici.send", "aici.receive"
 ANY_VERSION = 0xFFFFFFFF
 
 # -- structs ------------------------------------------------------------------------------

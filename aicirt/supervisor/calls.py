@@ -15,7 +15,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.abi import LIST_CALLS
+from aicirt.contract.abi import LIST_CALLS, OWN_NAME, RECEIVE, SEND
 from aicirt.contract.errors import AiciError, OfferError, OwnerLimitError, SpaceError
 from aicirt.settings import (
     MAX_CALL_EVENTS,
@@ -31,9 +31,6 @@ from aicirt.supervisor.mailboxes import Mailbox, Mailboxes
 if TYPE_CHECKING:
     from aicirt.supervisor.workers import WorkerProcess
 
-#: further calls that everybody may make: the name of the own run; a message to another run of the same owner;
-#: the next message to the own run
-OWN_NAME, SEND, RECEIVE = "aici.run", "aici.send", "aici.receive"
 #: a call: the worker, the number of the request there, and that of the call
 Where = tuple["WorkerProcess", int, int]
 #: names that an error lists

@@ -133,6 +133,8 @@ class Calls:
         if (pending := calls.pending.pop(id, None)) is None:
             return
         calls.show(CallEnded(-1, -1, id, code, seconds, nbytes))
+        if pending[0].startswith("aici."):  # of aicirt itself: a run may wait for a message for hours
+            return
         outcome, ms = self._metrics.calls.count_call(code, seconds), 1000 * seconds
         # only the script knows the name of an unknown call
         name = "-" if code == "unknown_call" else printable(pending[0])

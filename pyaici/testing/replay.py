@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aicirt.contract.abi import LIST_CALLS, Verb
+from aicirt.contract.abi import LIST_CALLS, OWN_NAME, RECEIVE, SEND, Verb
 from aicirt.contract.errors import ControllerError
 from aicirt.contract.messages import StepInput
 from aicirt.settings import MAX_CALL_NAME, MAX_OFFERED
@@ -171,14 +171,18 @@ class _Tools:
         self._waiting: dict[int, str] = {}
         self._stalled_since = time.monotonic()
         *others, own = offered = _offered(recorded)
-        self._names = {call["name"] for calls in offered for call in calls}
+        self._names = {RECEIVE} | {call["name"] for calls in offered for call in calls}
+        #: the name of the run, under which it gets its messages
+        self._run, *receivers = _runs(recorded)
         for calls in others:
             runtime.answerer.offer(calls, self._hear, for_all=True)
-        self._offer = runtime.answerer.offer(own, self._hear)
+        for name in receivers:
+            runtime.answerer.offer([], lambda *_: None, name=name)
+        self._offer = runtime.answerer.offer(own, self._hear, name=self._run)
         self.token = self._offer.token
 
     def _hear(self, _: Offer, event: CallEvent) -> None:
-        if event.mine and event.code is None:
+        if event.code is None and (event.mine or event.name == RECEIVE):
             self._arrived.put(event)
             self._runtime.ring()
 
@@ -200,11 +204,15 @@ class _Tools:
         quiet = time.monotonic() - self._stalled_since - _LAG_SECONDS
         for place in sorted(self._waiting):  # in the order of the answers
             call = self._recorded[place]
-            if call.result is None or (call.after > self._runtime.num_events and quiet < call.seconds):
+            if call.result is None or (call.name == RECEIVE and "error" in call.result):
+                continue  # it ends by itself, as it did
+            if call.after > self._runtime.num_events and quiet < call.seconds:
                 continue
             self._stalled_since, quiet = time.monotonic(), -_LAG_SECONDS
             id = self._waiting.pop(place)
-            if (error := call.result.get("error")) is not None:
+            if call.name == RECEIVE:
+                self._runtime.answerer.send(self._run, call.result["value"])
+            elif (error := call.result.get("error")) is not None:
                 self._offer.refuse(id, error["code"], error["message"])
             else:
                 self._offer.answer(id, call.result["value"])
@@ -247,9 +255,17 @@ def _offered(recorded: list[RecordedCall]) -> list[list[dict[str, Any]]]:
     if listed:
         calls = listed[0]
     else:  # also those that were unknown, whose answers are recorded
-        names = dict.fromkeys(call.name for call in recorded)
+        names = dict.fromkeys(call.name for call in recorded if not call.name.startswith("aici."))
         calls = [{"name": name} for name in names if 0 < len(name) <= MAX_CALL_NAME]
     return [calls[at : at + MAX_OFFERED] for at in range(0, len(calls), MAX_OFFERED)] or [[]]
+
+
+def _runs(recorded: list[RecordedCall]) -> list[str]:
+    """Returns the name of the run, and those of others to which it has sent messages."""
+    values = [(call, call.result["value"]) for call in recorded if call.result and "value" in call.result]
+    own = next((value for call, value in values if call.name == OWN_NAME), "replayed")
+    sent = [json.loads(call.arguments)["run"] for call, _ in values if call.name == SEND]
+    return [own, *(name for name in dict.fromkeys(sent) if name != own)]
 
 
 def _parsed(arguments: str | bytes) -> Any:

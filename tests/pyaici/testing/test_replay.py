@@ -333,6 +333,36 @@ def test_answers_of_a_replay_come_when_they_came(playground: Playground, script:
     assert done.passed, str(done)
 
 
+TALKING = """
+from aici import *
+async def main():
+    print(await call("aici.run"))
+    while (said := await receive()) is not None:
+        await fixed(said + ": ")
+        await gen(max_tokens=1)
+    await send("other", {"done": True})
+    try:
+        await send("nobody", 1)
+    except CallError as error:
+        print(error.code)
+"""
+
+
+def test_messages_are_replayed_without_the_others(playground: Playground, script: Path) -> None:
+    script.write_text(TALKING)
+    with playground.runtime.answerer.offer([], lambda *_: None, name="other"):
+        recording = playground.record(script, "ab", messages=["one", "two"])
+    assert recording.sequences[0].log == "played\nunknown_run\n"
+    assert [call.name for call in recording.calls or ()] == [
+        "aici.run",
+        *("aici.receive", "aici.receive", "aici.receive"),
+        *("aici.send", "aici.send"),
+    ]
+    done = replay(recording)
+    assert done.passed, str(done)
+    assert done.now.sequences[0].log == recording.sequences[0].log
+
+
 def test_calls_of_an_offer_from_before_are_not_left_out(playground: Playground) -> None:
     runtime = playground.runtime
     with runtime.answerer.offer([{"name": "weather"}], lambda *_: None) as offer:
