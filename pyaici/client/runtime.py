@@ -41,6 +41,19 @@ if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
 
 
+#: most rows with biases for all tokens that `rows_for` chooses; each takes 4 bytes for each token
+_MAX_DENSE = 64
+
+
+def rows_for(sequences: int) -> tuple[int, int]:
+    """Returns `num_rows` and `num_dense` of a `Runtime` for an engine with so many sequences: each needs two rows.
+
+    The numbers hold for each worker. Rows with biases for all tokens (`num_dense`) are few, since they are
+    large: a sequence that finds none ends with the error `space`.
+    """
+    return max(256, 2 * sequences + 64), max(4, min(2 * sequences, _MAX_DENSE))
+
+
 class Runtime(Closing):
     """A connection to aicirt, which is started if `socket` names none.
 

@@ -26,7 +26,7 @@ from aicirt.system import logs
 from aicirt.system.terminal import parse_arguments
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.client.daemon import Daemon
-from pyaici.client.runtime import Runtime
+from pyaici.client.runtime import Runtime, rows_for
 from pyaici.server import models
 from pyaici.server.app import create_app
 from pyaici.server.controller_store import ControllerStore
@@ -190,7 +190,8 @@ def serve(settings: ServerSettings) -> None:
             socket = daemon.socket_path
         tools = stack.enter_context(ToolsProcess(socket, settings.tools)) if settings.tools.wanted else None
         # requests such as uploads arrive while the engine is in a step: each side has its own connection
-        engine_runtime = stack.enter_context(Runtime(socket))
+        rows, dense = rows_for(settings.max_streams)
+        engine_runtime = stack.enter_context(Runtime(socket, num_rows=rows, num_dense=dense))
         control_runtime = stack.enter_context(Runtime(socket))
         model = models.load(settings, engine_runtime, socket)
         control_runtime.register(model.vocabulary)

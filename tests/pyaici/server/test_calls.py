@@ -252,6 +252,20 @@ def test_runs_that_wait_hold_no_turn(tmp_path: Path) -> None:
             assert list(run)[-1]["forks"][0]["text"] == name.upper()
 
 
+def test_many_sequences_have_biases(server: Serving) -> None:
+    """Each needs room of its own in the worker that it is in."""
+    source = """
+from aici import *
+async def main():
+    await sample(favoured=TokenSet(tokenize("a")), bias=100.0)
+    for i in range(4):
+        await sample(favoured=TokenSet(tokenize("b")), bias=100.0)
+"""
+    with _client(server) as client:
+        *_, end = client.run(script=_script(source), prompt="x", n=8, max_tokens=5)
+    assert [fork["error"] for fork in end["forks"]] == [None] * 8
+
+
 def test_the_command_line_sends_messages(server: Serving, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(CHAT)

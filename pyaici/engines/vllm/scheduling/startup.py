@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aicirt.contract.errors import VocabularyError
+from pyaici.client.runtime import rows_for
 from pyaici.engines.connection import Connection, tokenizer_vocabulary
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES, MAX_DRAFT_COPIES, ControllerDriver
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
-
-#: most rows with biases for all tokens, per worker of the runtime; a request needs two, a copy for drafts one
-MAX_DENSE = 64
 
 
 def engine_vocabulary(vllm_config: Any) -> Vocabulary:
@@ -77,12 +75,12 @@ def make_driver(
         words = (config.model_config.get_vocab_size() + 31) // 32
         manager._grammar_bitmask = torch.full((masks, words), -1, dtype=torch.int32)
     copies = min(running * config.num_speculative_tokens, MAX_DRAFT_COPIES)
+    num_rows, num_dense = rows_for(running + copies)
     connection = Connection(
         functools.partial(engine_vocabulary, config),
         socket=socket,
-        # two for each running request and each copy, and some for preempted requests
-        num_rows=2 * (running + copies) + 64,
-        num_dense=max(4, min(2 * (running + copies), MAX_DENSE)),
+        num_rows=num_rows,
+        num_dense=num_dense,
         make_runtime=make_runtime,
     )
     capabilities = CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_k=0)
