@@ -46,7 +46,7 @@ _MAX_DENSE = 64
 
 
 def rows_for(sequences: int) -> tuple[int, int]:
-    """Returns `num_rows` and `num_dense` of a `Runtime` for an engine with so many sequences: each needs two rows.
+    """Returns `num_rows` and `num_dense` of a `Runtime` for an engine with so many sequences, which need two.
 
     The numbers hold for each worker. Rows with biases for all tokens (`num_dense`) are few, since they are
     large: a sequence that finds none ends with the error `space`.
