@@ -162,6 +162,6 @@ class Waits:
                 seq.end(
                     DeadlockError(
                         f"{who}, and no call is under way: does the request wait for a variable that no fork "
-                        "writes?"
+                        "writes, or whose fork has ended with an error?"
                     )
                 )
