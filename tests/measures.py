@@ -14,7 +14,7 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 349,
-    "lines of Python": 64_334,
+    "lines of Python": 64_358,
     "files of the SDK": 133,
     "files of Python under 60 lines": 63,
     "circles of files": 0,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import AiciError, EmptyMaskError, RuntimeFailure
+from aicirt.contract.errors import AiciError, EmptyMaskError, RuntimeFailure, TemplateGoneError
 from aicirt.contract.messages import StepInput
 from pyaici.client.arguments import Argument, argument_bytes, variable_name
 from pyaici.client.calls import Answerer, CallEvent, Offer
@@ -39,7 +39,7 @@ from pyaici.recording.recording import (
 )
 
 if TYPE_CHECKING:
-    from pyaici.client.control import Control
+    from pyaici.client.control import Control, Placement
     from pyaici.tokens import Vocabulary
 
 #: seconds that `take` waits for the last events of calls, which aicirt sends at once
@@ -99,6 +99,17 @@ class RecordingRuntime(Runtime):
         super().register(vocabulary)
         self._vocabulary_of = vocabulary
 
+    def place(
+        self, module: str, arg: Argument = b"", *, capabilities: Capabilities = ALL, **options: Any
+    ) -> Placement:
+        """See `Runtime`. An error of the request to be recorded, such as a refused argument, is recorded."""
+        try:
+            return super().place(module, arg, capabilities=capabilities, **options)
+        except AiciError as error:
+            if self._armed is not None:
+                self._begin_tape(arg, (), capabilities, 0, options.get("calls", "")).fail(error)
+            raise
+
     def instantiate(
         self,
         module: str,
@@ -110,34 +121,41 @@ class RecordingRuntime(Runtime):
         **options: Any,
     ) -> int:
         """See `Runtime`. Raises RuntimeFailure if the calls of a request to be recorded cannot be heard."""
-        tape: _Tape | None = None
-        if self._armed is not None:
+        tape, armed = None, self._armed
+        if armed is not None:
             seed = secrets.randbits(63) if seed is None else seed
-            controller, max_tokens = self._armed
-            self._armed = None
-            assert self._vocabulary_of is not None
-            recording = Recording(
-                controller=controller,
-                arg=argument_bytes(arg),
-                prompt=list(prompt),
-                max_tokens=max_tokens,
-                seed=seed,
-                capabilities=capabilities.to_wire(),
-                sequences=[RecordedSequence()],
-            )
-            tape = _Tape(recording, self._vocabulary_of)
-            self.answerer.listen_for(tape, options.get("calls", ""))
-            self._tape = tape
+            tape = self._begin_tape(arg, prompt, capabilities, seed, options.get("calls", ""))
         try:
             seq = super().instantiate(module, arg, prompt, capabilities=capabilities, seed=seed, **options)
         except AiciError as error:
             if tape is not None:
-                tape.recording.sequences[0].log = str(error.detail.get("log", ""))
-                _end(tape.recording.sequences[0], "error", error)
+                tape.fail(error)
+            if isinstance(error, TemplateGoneError):  # the engine tries again
+                self._armed = armed
             raise
         if tape is not None:
             tape.places[seq] = 0
         return seq
+
+    def _begin_tape(
+        self, arg: Argument, prompt: Sequence[int], capabilities: Capabilities, seed: int, calls: str
+    ) -> _Tape:
+        """Begins the recording."""
+        assert self._armed is not None and self._vocabulary_of is not None
+        controller, max_tokens = self._armed
+        recording = Recording(
+            controller=controller,
+            arg=argument_bytes(arg),
+            prompt=list(prompt),
+            max_tokens=max_tokens,
+            seed=seed,
+            capabilities=capabilities.to_wire(),
+            sequences=[RecordedSequence()],
+        )
+        tape = _Tape(recording, self._vocabulary_of)
+        self.answerer.listen_for(tape, calls)
+        self._tape, self._armed = tape, None
+        return tape
 
     def begin_step(self, inputs: Sequence[StepInput]) -> Step:
         """See `Runtime`."""
@@ -198,9 +216,8 @@ class _RecordingAnswerer(Answerer):
 
     def listen_for(self, tape: _Tape, token: str) -> None:
         """Records the calls of the request that names this offer, if it names any."""
-        self._tape, self._token = tape, token
         if token:
-            if token not in self._offered:
+            if token not in self._offered and token != self._token:
                 raise RuntimeFailure(
                     "the request's calls cannot be recorded: offer them with the `answerer` of this "
                     "runtime, after `record`"
@@ -208,6 +225,7 @@ class _RecordingAnswerer(Answerer):
             self._closing = False
             self._withdrawn.clear()
             tape.recording.calls = []
+        self._tape, self._token = tape, token
         self.records = False
         self._offered.clear()
 
@@ -361,6 +379,12 @@ class _Tape:
             if isinstance(event, _Undone) and event.num_allowed == 0:
                 sequence = self.recording.sequences[self.places[seq]]
                 _end(sequence, "error", EmptyMaskError("the row allows no token"))
+
+    def fail(self, error: AiciError) -> None:
+        """Records that the controller has not started."""
+        first = self.recording.sequences[0]
+        first.log = str(error.detail.get("log", ""))
+        _end(first, "error", error)
 
     def end(self) -> Recording:
         """Returns the recording, with the bytes of its tokens, and the calls that were never answered."""
