@@ -200,9 +200,8 @@ class ControllerDriver:
                     if verdict.verb == Verb.FORK:
                         self._fork(session, control, verdict.children)
                     else:
-                        self._record_answer(
-                            control, MidResult(verdict.verb, error=verdict.error, waits=verdict.waits)
-                        )
+                        answer = MidResult(verdict.verb, error=verdict.error, waits=verdict.waits)
+                        self._record_answer(control, answer, late=verdict.late)
                 result = step.wait(ready=ready, patient=False)
             except AiciError as error:
                 step.abandon()
@@ -352,14 +351,14 @@ class ControllerDriver:
             child = self._by_control[number] = parent.branch(number)
             self.forked.append((parent, child))
 
-    def _record_answer(self, control: int, answer: MidResult) -> None:
+    def _record_answer(self, control: int, answer: MidResult, *, late: bool = False) -> None:
         controlled = self._by_control.get(control)
         if controlled is None:
             return
         if answer.verb == Verb.ERROR and answer.error is not None:
             self._fail_start(controlled, answer.error)
         else:
-            controlled.begun = controlled.begun or answer.verb != Verb.LATE
+            controlled.begun = controlled.begun or not (late or answer.verb == Verb.LATE)
             controlled.answer = answer
 
     def _fail(self, session: VocabularyRuntime, error: AiciError) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from aicirt.contract.abi import Verb
 from lab.system.waiting import wait_until
 from pyaici.client import step
 from pyaici.client.runtime import Runtime
@@ -137,6 +138,27 @@ def test_a_controller_is_placed_again_beside_the_engine(
     assert placing and threading.main_thread() not in placing
     held.set()
     assert run_until(llm, "moved")["moved"].text == year
+
+
+def test_a_controller_whose_worker_dies_before_its_first_verdict_is_placed_again(
+    llm: Any, change_daemon: Callable[..., Runtime], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late verdict of pre_process has suspended the request by then."""
+    monkeypatch.setattr(step, "LATE_SECONDS", 0.1)
+    runtime = change_daemon(limits={"silence_seconds": 600})
+    runtime.tag(runtime.upload(build_controller(GUEST, tmp_path / "guest.wasm").path).id, "guest")
+    texts(llm, [(FRANCE, parameters("guest", "ok", max_tokens=2))])
+    llm.llm_engine.add_request("moved", FRANCE, parameters("guest", "ok", max_tokens=4))
+    requests = driver_of(llm).requests
+    (moved,) = requests.values()
+    wait_until(moved.prepared.done)
+    (worker,) = (each["pid"] for each in runtime.health()["workers"])
+    os.kill(worker, signal.SIGSTOP)
+    while moved.answer is None or moved.answer.verb != Verb.SUSPEND:
+        llm.llm_engine.step()
+    os.kill(worker, signal.SIGKILL)
+    found = run_until(llm, "moved")["moved"]
+    assert (found.finish_reason, len(found.token_ids)) == ("length", 4), found
 
 
 def test_an_error_of_init_prompt_ends_its_request(
