@@ -97,7 +97,7 @@ class ControlledRequests:
         self._masses: dict[str, NDArray[np.float32]] = {}
         self._logprobs: dict[str, Logprobs] = {}
         self.groups = Groups(scheduler)
-        #: whoever adds or ends requests does it between two steps in the same thread, or calls `end_sleep`
+        #: requests are added and ended between two steps, in the same thread, or followed by `end_sleep`
         self.can_be_woken = False
 
     def end_sleep(self) -> None:

@@ -34,7 +34,7 @@ def switches(pid: int) -> int:
 
 
 def test_an_engine_process_sleeps_while_its_requests_wait(llm: Any, runtime: Runtime) -> None:
-    """It wakes up for a message of its client."""
+    """A message of its client wakes it up."""
     engine, door = VllmEngine(llm, runtime), Door()
     module = runtime.upload(interpreter_file(LANGUAGE_NAMES["python"])).id
     source = 'from aici import *\nasync def main():\n    await fixed(await call("door"))\n'
