@@ -245,9 +245,12 @@ def test_runs_that_wait_hold_no_turn(tmp_path: Path) -> None:
         firsts = [next(run) for run in runs]
         answer = list(client.run(prompt="x", max_tokens=2))
         assert answer[-1]["forks"][0]["finish_reason"] == "length" and len(firsts) == 3
-        for name in reversed(names):
+        for name, run in zip(reversed(names), reversed(runs), strict=True):
             for message in (name, None):
-                client.send_message(name, message)
+                try:
+                    client.send_message(name, message)
+                except ServerError as error:
+                    pytest.fail(f"{error}: {list(run)}")
         for name, run in zip(names, runs, strict=True):
             assert list(run)[-1]["forks"][0]["text"] == name.upper()
 
