@@ -75,6 +75,22 @@ aici::AnyConstraint read_pattern(std::string_view source) {
   return aici::cfg::make_or_fail(std::move(*whole));
 }
 
+/// Reads a grammar, or the JSON argument of the controller kbnf; no grammar begins with a brace.
+aici::AnyConstraint read_kbnf(std::string_view source) {
+  if (!source.starts_with('{')) return {aici::kbnf::make_or_fail(source), {.stop_when_complete = true}};
+  std::string grammar, end = "whole";
+  aici::JsonReader json(source, "the grammar and its end");
+  json.expect('{', "an object");
+  do {
+    std::string& value = json.string() == "end" ? end : grammar;
+    json.expect(':', "`:`");
+    value = json.string();
+  } while (json.more('}'));
+  json.end();
+  if (end != "whole" && end != "model") aici::fail("the end is \"whole\" or \"model\"");
+  return {aici::kbnf::make_or_fail(grammar), {.stop_when_complete = end == "whole"}};
+}
+
 }  // namespace
 
 aici::AnyConstraint make_constraint(script_kind kind, std::string_view source) {
@@ -88,7 +104,7 @@ aici::AnyConstraint make_constraint(script_kind kind, std::string_view source) {
     case SCRIPT_SUBSTRING:
       return read_substring(source);
     case SCRIPT_KBNF:
-      return {aici::kbnf::make_or_fail(source), {.stop_when_complete = true}};
+      return read_kbnf(source);
     case SCRIPT_LARK:
       return aici::lark::make_or_fail(source);
     case SCRIPT_GBNF:

@@ -65,6 +65,13 @@ KINDS: list[tuple[str, str, str, str]] = [
     ("substring='the quick fox'", '{ substring: "the quick fox" }', "quick f", "quick f"),
     ("substring('the quick fox', end='!')", 'substring("the quick fox", "!")', "quick!", "quick!"),
     ("kbnf=\"start ::= 'a' | 'b' 'c';\"", "{ kbnf: \"start ::= 'a' | 'b' 'c';\" }", "bc", "bc"),
+    ("kbnf=\"start ::= 'a' 'b'?;\"", "{ kbnf: \"start ::= 'a' 'b'?;\" }", "ab", "a"),
+    (
+        """kbnf='{"grammar": "start ::= #\\'ab?\\';", "end": "model"}'""",
+        """{ kbnf: JSON.stringify({ grammar: "start ::= #'ab?';", end: "model" }) }""",
+        "ab",
+        "ab",
+    ),
     ('lark=\'start: "a" "b"?\'', '{ lark: \'start: "a" "b"?\' }', "ab", "ab"),
     ("gbnf='root ::= \"x\" [0-9]'", "{ gbnf: 'root ::= \"x\" [0-9]' }", "x7", "x7"),
     ('yacc=\'%% s: "a" s | "b" ;\'', '{ yacc: \'%% s: "a" s | "b" ;\' }', "aab", "aab"),
