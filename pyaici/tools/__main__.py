@@ -1,7 +1,8 @@
 """`python -m pyaici.tools`: answers calls until its parent ends; settings come as JSON on standard input.
 
 Each line of its standard output is JSON: `sources`, the state of each server and how many tools it offers;
-and `ready`, whether all servers have been tried.
+`ready`, whether all servers have been tried; and `servers`, the calls and the problem of each
+(`OfferedTools`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +67,24 @@ async def serve(
             if fixed:
                 known["http"] = {"state": "running", "tools": fixed}
             answerer.name_sources(known)
-            state = {"sources": known, "ready": all(server.tried for server in servers)}
+            state = {
+                "sources": known,
+                "ready": all(server.tried for server in servers),
+                "servers": {server.name: asdict(server.offered) for server in servers},
+            }
             with contextlib.suppress(OSError):  # nobody reads it any more
                 print(json.dumps(state), flush=True)
 
         if places := settings.places():
             from pyaici.tools.servers import McpServer
 
-            servers += [McpServer(place, desk, settings, environment, changed) for place in places]
+            # what is sent to a URL as a header is no business of programs
+            secret = {variable for place in places for _, variable in place.headers}
+            others = {name: value for name, value in environment.items() if name not in secret}
+            servers += [
+                McpServer(place, desk, settings, environment if place.url else others, changed)
+                for place in places
+            ]
             works += [asyncio.create_task(server.run()) for server in servers]
         else:
             changed()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.system.environment import child_environment
 from aicirt.system.files import Closing
 from pyaici.toolchain.sdk import install_command
-from pyaici.tools.settings import START_SECONDS, ToolSettings, check, server_environment
+from pyaici.tools.settings import START_SECONDS, OfferedTools, ToolSettings, check, server_environment
 
 _log = logging.getLogger("aicirt.tools")
 #: pauses before the process is started again, in seconds, as for an MCP server
@@ -52,6 +53,8 @@ class ToolsProcess(Closing):
         self.sources: dict[str, dict[str, Any]] = {
             place.name: {"state": "starting", "tools": 0} for place in settings.places()
         }
+        #: the calls of each MCP server
+        self.servers: Mapping[str, OfferedTools] = {}
         self._ready = threading.Event()
         self._closing = threading.Event()
         #: guards the start of a process against `close`
@@ -87,6 +90,7 @@ class ToolsProcess(Closing):
             except OSError as error:
                 status = error.strerror or str(error)
             self.sources = {name: {"state": "failed", "tools": 0} for name in self.sources}
+            self.servers = {}
             if time.monotonic() - since > _RAN_WELL:
                 pause = _FIRST_PAUSE
             if not self._closing.is_set():
@@ -122,6 +126,7 @@ class ToolsProcess(Closing):
         except ValueError:
             return
         self.sources = state["sources"]
+        self.servers = {name: OfferedTools(**found) for name, found in state["servers"].items()}
         if state["ready"]:
             self._ready.set()
 

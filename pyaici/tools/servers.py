@@ -28,6 +28,7 @@ from pyaici.tools.settings import (
     MAX_TOOLS_BYTES,
     START_SECONDS,
     McpPlace,
+    OfferedTools,
     ToolSettings,
 )
 from pyaici.tools.transport import TOO_LONG, Program, connect
@@ -54,7 +55,9 @@ class McpServer:
         environment: dict[str, str],
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is called when the number of tools has changed, and after the first attempt to start."""
+        """`environment`: of a program, or with the values of the headers for a URL.
+
+        `changed` is called when the number of tools has changed, and after the first attempt to start."""
         self.name = place.name
         #: whether the first attempt to start it is over
         self.tried = False
@@ -79,6 +82,11 @@ class McpServer:
     def state(self) -> str:
         """Returns "starting", "running" or "failed"."""
         return "running" if self._client is not None else "failed" if self.tried else "starting"
+
+    @property
+    def offered(self) -> OfferedTools:
+        """The tools, as the server is now."""
+        return OfferedTools(self._calls, "" if self._client is not None else self._problem)
 
     async def run(self) -> None:
         """Keeps the server running until cancelled."""
@@ -112,7 +120,8 @@ class McpServer:
         """Connects, and offers tools until the connection is lost. Sets the problem, or raises."""
         program = Program(self._place.command, self._environment) if self._place.command else None
         self._lost = program.ended if program is not None else asyncio.Event()
-        transport: Any = program or connect(self._place.url, START_SECONDS)
+        headers = self._place.header_values(self._environment)
+        transport: Any = program or connect(self._place.url, START_SECONDS, headers)
         client = Client(transport, message_handler=self._heard, cache=None)
         async with contextlib.AsyncExitStack() as stack:
             try:

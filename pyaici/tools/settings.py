@@ -27,7 +27,7 @@ START_SECONDS = 60.0
 
 MCP_HELP = (
     "offer the tools of an MCP server to controllers, as calls NAME.tool: NAME=COMMAND starts a program, "
-    "NAME=URL connects over HTTP"
+    "NAME=URL connects over HTTP; after the URL, HEADER=env:VARIABLE sends a header, e.g. authorization"
 )
 HTTP_HELP = (
     "let controllers make HTTP requests (the call http) to addresses that begin with this URL, e.g. "
@@ -38,6 +38,9 @@ SECONDS_HELP = "time that a call of a tool may take, less than aicirt's limit ca
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _URL = re.compile("https?://", re.IGNORECASE)
+_HEADER = re.compile(r"(?P<header>[A-Za-z][A-Za-z0-9-]{0,63})=env:(?P<variable>[A-Za-z_][A-Za-z0-9_]*)")
+#: headers that the protocol or its transport has
+_TAKEN = re.compile("accept.*|connection|content-.*|host|last-event-id|mcp-.*|te|transfer-.*", re.IGNORECASE)
 #: variables that MCP servers do not get: settings of ours, and tokens for models and servers
 _OURS = re.compile("AICI_.*|HF_.*TOKEN|HUGGING_FACE_HUB_TOKEN|HUGGINGFACE_TOKEN")
 
@@ -49,10 +52,12 @@ class McpPlace:
     name: str
     command: tuple[str, ...] = ()
     url: str = ""
+    #: (header, environment variable with its value) of requests to the URL
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> McpPlace:
-        """Reads NAME=COMMAND_OR_URL. Raises AiciError."""
+        """Reads NAME=COMMAND, or NAME=URL with headers. Raises AiciError."""
         name, equals, where = text.partition("=")
         if not equals or not _NAME.fullmatch(name) or name == "aici":
             raise AiciError(
@@ -60,7 +65,8 @@ class McpPlace:
                 "and -, begins with a letter, and is not aici"
             )
         if _URL.match(where):
-            return cls(name, url=where.strip())
+            url, *headers = where.split()
+            return cls(name, url=url, headers=tuple(_header(name, header) for header in headers))
         try:
             command = tuple(shlex.split(where))
         except ValueError as error:
@@ -68,6 +74,46 @@ class McpPlace:
         if not command:
             raise AiciError(f"--mcp {name}: there is no command after the =")
         return cls(name, command)
+
+    def header_values(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Returns the headers of requests. Raises AiciError if a variable is missing or no header's value."""
+        found = {}
+        for header, variable in self.headers:
+            value = environment.get(variable)
+            if value is None:
+                raise AiciError(
+                    f"--mcp {self.name}: the environment has no variable {variable} for the header {header}"
+                )
+            if not (value.isascii() and value.isprintable()):
+                problem = "has other characters than printable ones of ASCII"
+                raise AiciError(f"--mcp {self.name}: the variable {variable} {problem}")
+            found[header] = value
+        return found
+
+
+def _header(server: str, text: str) -> tuple[str, str]:
+    """Reads HEADER=env:VARIABLE. Raises AiciError, whose message has no value that was meant to be secret."""
+    found = _HEADER.fullmatch(text)
+    if found is None:
+        raise AiciError(
+            f"--mcp {server}: after the URL, write HEADER=env:VARIABLE, with the name of an environment "
+            "variable that has the value of the header"
+        )
+    if _TAKEN.fullmatch(found["header"]):
+        raise AiciError(f"--mcp {server}: the header {found['header']} belongs to the protocol; leave it out")
+    return found["header"], found["variable"]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """The tools of an MCP server.
+
+    `calls`: the descriptions of the calls, with the server's name in front of theirs. `problem`: why the
+    server does not run; empty if it does.
+    """
+
+    calls: Sequence[dict[str, Any]]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +177,8 @@ def check(settings: ToolSettings) -> Sequence[str]:
     from pyaici.tools.allowed import AllowList
 
     AllowList(settings.http_allow)
+    for place in settings.places():
+        place.header_values(server_environment())
     if settings.calls < 1 or not 0 < settings.seconds < float("inf"):
         raise AiciError("--tool-calls and --tool-seconds must be positive")
     return ("mcp",) if settings.places() else ("httpx2",)

@@ -184,14 +184,18 @@ def _too_long(head: bytes) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, seconds: float) -> AsyncIterator[tuple[Any, Any]]:
+async def connect(url: str, seconds: float, headers: Mapping[str, str]) -> AsyncIterator[tuple[Any, Any]]:
     """Connects to an MCP server over HTTP (`mcp.client.Client` uses it as a transport).
 
-    `seconds`: without any byte of an answer. A stream of events may be silent for as long as it likes.
+    `headers`: of each request; redirects are not followed, so no other server gets them. `seconds`: without
+    any byte of an answer. A stream of events may be silent for as long as it likes.
     """
     timeout = httpx2.Timeout(seconds, read=None)
     transport = _Bounded(httpx2.AsyncHTTPTransport(trust_env=False))
-    async with httpx2.AsyncClient(transport=transport, timeout=timeout, trust_env=False) as client:
+    client = httpx2.AsyncClient(
+        transport=transport, timeout=timeout, trust_env=False, headers=headers, follow_redirects=False
+    )
+    async with client:
         async with streamable_http_client(
             url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         ) as streams:

@@ -17,6 +17,9 @@ def calc(request: pytest.FixtureRequest, caller: Caller) -> Iterator[Caller]:
     with over_http() if request.param == "HTTP" else nullcontext(server("calc")) as setting:
         with caller.tools(setting) as process:
             assert process.tools > 10
+            offered = process.servers["calc"]
+            assert len(offered.calls) == process.tools and offered.problem == ""
+            assert offered.calls[0]["name"].startswith("calc.") and offered.calls[0]["schema"]
             yield caller
 
 

@@ -93,6 +93,19 @@ def test_a_broken_server_is_started_again(caller: Caller, notes: Path, fault: st
     wait_until(lambda: not alive(second))
 
 
+def test_headers_come_from_the_environment_and_reach_their_server_alone(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEARCH_TOKEN", "Bearer s3cret")
+    with over_http() as setting:
+        with caller.tools(f"{setting} authorization=env:SEARCH_TOKEN", server("local")) as process:
+            sent, known = caller(("calc.credentials", {}), ("local.environment", {}))
+            command = Path(f"/proc/{process._process.pid}/cmdline").read_text()  # type: ignore[union-attr]
+    assert sent == {"value": "Bearer s3cret"}
+    assert "PATH" in known["value"].split() and "SEARCH_TOKEN" not in known["value"].split()
+    assert "s3cret" not in command
+
+
 def test_a_server_over_http_may_come_back(caller: Caller) -> None:
     with over_http() as setting:
         port = setting.rpartition(":")[2].partition("/")[0]
