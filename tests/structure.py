@@ -96,11 +96,14 @@ MATRIX = {
     "pyaici.rest": "aicirt.contract aicirt.system pyaici.client",
     "pyaici.scripting": "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording",
     "pyaici.server": "",
-    "pyaici.server.answers": "pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.service",
+    "pyaici.server.answers": (
+        "pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.scheduling "
+        "pyaici.server.service"
+    ),
     "pyaici.server.apis": (
         "aicirt.contract pyaici.bundled pyaici.engines pyaici.scripting pyaici.server.answers "
         "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.scheduling "
-        "pyaici.server.service"
+        "pyaici.server.service pyaici.tokens pyaici.tools"
     ),
     "pyaici.server.apis.cpc": (
         "aicirt.contract pyaici.cpc pyaici.engines pyaici.engines.batching pyaici.server.answers "
@@ -115,11 +118,11 @@ MATRIX = {
     ),
     "pyaici.server.apis.openai": (
         "aicirt.contract pyaici.bundled pyaici.engines pyaici.server.answers pyaici.server.apis "
-        "pyaici.server.http pyaici.server.models pyaici.server.service"
+        "pyaici.server.http pyaici.server.models pyaici.server.service pyaici.tools"
     ),
     "pyaici.server.apis.responses": (
         "aicirt.contract pyaici.engines pyaici.server.answers pyaici.server.apis pyaici.server.apis.openai "
-        "pyaici.server.http pyaici.server.models pyaici.server.service pyaici.server.settings"
+        "pyaici.server.http pyaici.server.service pyaici.server.settings"
     ),
     "pyaici.server.apis.run": (
         "aicirt.contract aicirt.settings pyaici.engines pyaici.server.apis pyaici.server.apis.openai "
@@ -130,7 +133,7 @@ MATRIX = {
         "pyaici.server.apis.openai pyaici.server.apis.responses pyaici.server.apis.run "
         "pyaici.server.controller_store "
         "pyaici.server.http pyaici.server.models pyaici.server.playground pyaici.server.service "
-        "pyaici.server.settings"
+        "pyaici.server.settings pyaici.tools"
     ),
     "pyaici.server.calls": (
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.server.controller_store "
@@ -156,7 +159,7 @@ MATRIX = {
     ),
     "pyaici.server.service": (
         "aicirt.contract aicirt.system pyaici.engines pyaici.server.calls pyaici.server.controller_store "
-        "pyaici.server.http pyaici.server.models pyaici.server.scheduling pyaici.server.settings"
+        "pyaici.server.http pyaici.server.models pyaici.server.scheduling pyaici.server.settings pyaici.tools"
     ),
     "pyaici.server.settings": "aicirt.contract pyaici.tools",
     "pyaici.testing": (
@@ -222,7 +225,7 @@ def modules() -> dict[str, Path]:
     """Returns the modules of aicirt and pyaici by dotted name."""
     found = {}
     for path in files("*.py"):
-        if path.parts[0] in ("aicirt", "pyaici") and "templates" not in path.parts:
+        if path.parts[0] in ("aicirt", "pyaici") and not {"templates", "scripts"} & set(path.parts):
             parts = path.with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyaici.server.controller_store import ControllerStore
     from pyaici.server.models import ServedModel
     from pyaici.server.settings import ServerSettings
+    from pyaici.tools.process import ToolsProcess
 
 _DESCRIPTION = """\
 Serves a language model. Controllers, which are small WebAssembly programs, steer its output token by token.
@@ -44,18 +45,18 @@ def create_app(
     model: ServedModel,
     store: ControllerStore,
     on_failure: Callable[[], None] | None = None,
-    tools: Callable[[], dict[str, Any]] | None = None,
+    tools: ToolsProcess | None = None,
 ) -> FastAPI:
-    """Returns the application. The caller closes `model` and `store` after the application has ended.
+    """Returns the application. The caller closes what it passes after the application has ended.
 
-    `on_failure` is called, in some thread, when the engine cannot go on. `tools` returns the state of
-    the operator's tools. Raises AiciError if the file of users is invalid.
+    `on_failure` is called, in some thread, when the engine cannot go on. `tools`: the
+    operator's. Raises AiciError if the file of users is invalid.
     """
     metrics = Metrics()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = app.state.service = Service(settings, model, store, metrics, on_failure)
+        service = app.state.service = Service(settings, model, store, metrics, on_failure, tools)
         store.watch()
         covers = app.state.covers = Covers(service)
         try:
@@ -80,7 +81,7 @@ def create_app(
             "5XX": {"description": "the server has failed or is busy"},
         },
     )
-    app.state.settings, app.state.tools = settings, tools
+    app.state.settings, app.state.tools = settings, tools and tools.summary
     app.state.responses = ResponseStore(settings)
     add_handlers(app)
     openai = (completions, chat, catalog)

@@ -73,12 +73,18 @@ class Calls:
 
     @contextlib.asynccontextmanager
     async def of(
-        self, described: Sequence[dict[str, Any]] | None, user: User, name: str = ""
+        self,
+        described: Sequence[dict[str, Any]] | None,
+        user: User,
+        name: str = "",
+        *,
+        results: bool = False,
     ) -> AsyncIterator[RequestCalls]:
         """Lets the controller of a request make calls inside the block, unless `described` is None.
 
         `described`: the calls that its client answers; in addition, it may make those that the operator has
-        allowed. `name`: of the run, for messages. Raises ApiError for an invalid description or name.
+        allowed. `name`: of the run, for messages. `results`: events have the results of calls. Raises
+        ApiError for an invalid description or name.
         """
         calls = RequestCalls()
         if described is None:
@@ -94,6 +100,7 @@ class Calls:
                     owner=user.owner,
                     watched=True,
                     name=name,
+                    results=results,
                 )
             )
         except AiciError as error:
@@ -124,15 +131,22 @@ class Calls:
             calls.show(made)
         else:
             self._open.pop(event.id, None)
-            self._end_call(calls, user, event.id, event.code, event.seconds, event.result_bytes)
+            self._end_call(calls, user, event.id, event.code, event.seconds, event.result_bytes, event.result)
 
     def _end_call(
-        self, calls: RequestCalls, user: User, id: str, code: str, seconds: float, nbytes: int
+        self,
+        calls: RequestCalls,
+        user: User,
+        id: str,
+        code: str,
+        seconds: float,
+        nbytes: int,
+        result: bytes = b"",
     ) -> None:
         """Shows, counts and logs the end of a call, once; never its arguments or its result."""
         if (pending := calls.pending.pop(id, None)) is None:
             return
-        calls.show(CallEnded(-1, -1, id, code, seconds, nbytes))
+        calls.show(CallEnded(-1, -1, id, code, seconds, nbytes, result.decode("utf-8", "replace")))
         if pending[0].startswith("aici."):  # of aicirt itself: a run may wait for a message for hours
             return
         outcome, ms = self._metrics.calls.count_call(code, seconds), 1000 * seconds

@@ -202,7 +202,7 @@ def serve(settings: ServerSettings) -> None:
             server.should_exit = True
 
         store = ControllerStore(control_runtime, settings, is_building)
-        app = create_app(settings, model, store, end, None if tools is None else tools.summary)
+        app = create_app(settings, model, store, end, tools)
         server = HttpServer(app, settings)
         app.openapi()  # the description is cached; building it in the first request for it would delay others
         gc.collect()

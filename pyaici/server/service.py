@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pyaici.server.scheduling.queues import Turn
     from pyaici.server.scheduling.streams import EngineStream
     from pyaici.server.settings import ServerSettings
+    from pyaici.tools.process import ToolsProcess
+    from pyaici.tools.settings import OfferedTools
 
 
 _log = logging.getLogger("aicirt.server")
@@ -75,6 +77,9 @@ class Job:
     calls: Sequence[dict[str, Any]] | None = None
     #: under which the user's other runs send messages to the controller; it may make calls then
     name: str = ""
+    #: the controller calls tools for the model: it counts the tokens of `max_tokens` itself, since it appends
+    #: messages between them, and events of calls have results
+    calls_tools: bool = False
     #: unread bytes of the request: copies of a job share the object
     backlog: Backlog = field(default_factory=Backlog)
 
@@ -89,17 +94,18 @@ class Service:
         controllers: ControllerStore,
         metrics: Metrics,
         on_failure: Callable[[], None] | None = None,
+        tools: ToolsProcess | None = None,
     ) -> None:
         """Starts the engine's thread; call it in the event loop that serves.
 
-        `on_failure`: see `EngineThread`.
+        `on_failure`: see `EngineThread`. `tools`: the operator's.
         """
         self.settings = settings
         self.model = model
         self.controllers = controllers
         self.calls = Calls(controllers, metrics)
-        #: whether the operator allows calls to all controllers
-        self.tools = settings.tools.wanted
+        #: the operator's tools, which all controllers may call
+        self.tools = tools
         self.metrics = metrics
         self.engine = EngineThread(model.engine, asyncio.get_running_loop(), on_failure)
         self.reading = Reading(settings)
@@ -108,6 +114,11 @@ class Service:
         self._turns = FairTurns(settings.max_streams, self.waiting_room, parking=parking)
         #: of requests that have no stream yet
         self._starting: set[asyncio.Timeout] = set()
+
+    @property
+    def mcp_servers(self) -> Mapping[str, OfferedTools]:
+        """The MCP servers of the operator, by name."""
+        return {} if self.tools is None else self.tools.servers
 
     @contextlib.asynccontextmanager
     async def run(self, job: Job, *, in_turn: bool = False) -> AsyncIterator[EngineStream]:
@@ -118,11 +129,11 @@ class Service:
         async with self._start():
             request = await self._prepare(job)
         wanted = job.calls if job.controller is not None else None
-        if wanted is None and (self.tools or job.name):
+        if wanted is None and (self.tools is not None or job.name):
             wanted = ()
         async with (
             contextlib.nullcontext() if in_turn else self.turn(job.user) as turn,
-            self.calls.of(wanted, job.user, job.name) as calls,
+            self.calls.of(wanted, job.user, job.name, results=job.calls_tools) as calls,
         ):
             request = replace(request, calls=calls.token)
             try:
@@ -205,7 +216,7 @@ class Service:
             raise bad_request(
                 f"max_tokens is {job.max_tokens}; this server allows {self.settings.max_tokens}", "max_tokens"
             )
-        return job.max_tokens
+        return max(1, min(self.settings.max_tokens, room)) if job.calls_tools else job.max_tokens
 
     @contextlib.asynccontextmanager
     async def turn(self, user: User) -> AsyncIterator[Turn]:

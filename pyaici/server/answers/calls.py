@@ -30,6 +30,25 @@ class Call:
     arguments: Any
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """A call of a tool of an MCP server has begun. `arguments`: JSON."""
+
+    id: str
+    server: str
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """Such a call has ended, with its result, or else with the code and the message of its error."""
+
+    id: str
+    output: str | None = None
+    error: tuple[str, str] | None = None
+
+
 #: a parser stops at each `yield` until there is more text, and raises NoCall for what cannot be a call
 Waiting = Generator[None, None, Any]
 

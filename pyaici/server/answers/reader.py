@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -44,9 +44,13 @@ Event = Text | Reasoning | Call | Stop
 class Reader:
     """Reads an answer. The result does not depend on how the text is cut into pieces."""
 
-    def __init__(self, stop: Sequence[str] = ()) -> None:
-        """`stop`: the strings that end a text."""
-        self._stops = MarkerScanner(stop)
+    def __init__(self, plan: AnswerPlan) -> None:
+        self.renew(plan)
+
+    def renew(self, plan: AnswerPlan) -> None:
+        """Begins to read an answer with this plan, perhaps after another one."""
+        self._plan = plan
+        self._stops = MarkerScanner(plan.stop)
         self._raw = ""
         self._restart()
 
@@ -122,8 +126,8 @@ class AnswerReader(Reader):
     them, and in the blanks after them.
     """
 
-    def __init__(self, plan: AnswerPlan) -> None:
-        self._plan = plan
+    def renew(self, plan: AnswerPlan) -> None:
+        """See `Reader.renew`."""
         self._form = plan.form
         #: marks that begin calls, and reasoning after the beginning
         self._begins = [
@@ -134,7 +138,7 @@ class AnswerReader(Reader):
         self._end_of_reasoning = MarkerScanner(
             [plan.start.reasoning.end if plan.start.reasoning else END_OF_THINKING]
         )
-        super().__init__(plan.stop)
+        super().renew(plan)
 
     def _restart(self) -> None:
         super()._restart()
@@ -309,11 +313,10 @@ class ChannelReader(Reader):
     text.
     """
 
-    def __init__(self, plan: AnswerPlan) -> None:
-        """See `AnswerReader`. `plan.start.open`: the prompt has the header of the first message."""
-        self._plan = plan
+    def renew(self, plan: AnswerPlan) -> None:
+        """See `Reader.renew`. `plan.start.open`: the prompt has the header of the first message."""
         self._ends = MarkerScanner([END, START])
-        super().__init__(plan.stop)
+        super().renew(plan)
 
     def _restart(self) -> None:
         super()._restart()

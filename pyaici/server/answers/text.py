@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyaici.engines.engine import (
@@ -21,6 +21,7 @@ from pyaici.server.http.errors import busy, from_aici
 
 if TYPE_CHECKING:
     from pyaici.engines.engine import Event
+    from pyaici.server.answers.calls import ToolCalled, ToolEnded
     from pyaici.server.answers.reader import Event as AnswerEvent
     from pyaici.server.answers.reader import Reader
     from pyaici.server.answers.stops import StopFinder
@@ -71,6 +72,12 @@ class TextDelta:
     stop: str | None = None
     #: what the controller printed, such as which parts of a schema it does not enforce
     logs: str = ""
+    #: calls of tools of MCP servers that have begun or ended
+    tools: list[ToolCalled | ToolEnded] = field(default_factory=list)
+    #: tokens of messages that were appended since the previous delta: results of tools, for the model to read
+    read: int = 0
+    #: another answer begins: what comes before it is not retracted
+    begins: bool = False
 
 
 class AnswerText:
@@ -81,8 +88,11 @@ class AnswerText:
         token_bytes: Callable[[int], bytes],
         reader: Reader | StopFinder,
         param: str | None = None,
+        root: int = -1,
     ) -> None:
         """Starts with an empty answer.
+
+        `root`: the engine's number of the sequence; -1: that of the first one that starts.
 
         `token_bytes`: of the model's vocabulary. `reader`: reads the text, and finds its end. `param`: the
         request's field that names the controller, for errors.
@@ -93,7 +103,7 @@ class AnswerText:
         self._new, self._gone = "", 0
         #: finds which part of the text belongs to each token
         self._trail = TextTrail(token_bytes)
-        self._root = -1
+        self._root = root
         #: the text as the engine has it, and the part that was sent
         self._text = ""
         self._sent_text = ""
@@ -131,6 +141,11 @@ class AnswerText:
                     raise busy("the engine stopped before the answer was complete: try again later", 5)
                 self._reason = event.reason
         return self._delta()
+
+    def end(self) -> TextDelta:
+        """Returns what remains when the answer ends, although its sequence goes on."""
+        self._reason, self._logs = FinishReason.STOP, ""
+        return replace(self._delta(), finish=None)
 
     def _append(self, event: TokensAppended) -> None:
         unknown = [None] * len(event.tokens)

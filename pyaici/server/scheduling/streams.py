@@ -61,6 +61,8 @@ class CallEnded(Event):
     seconds: float
     #: of the result
     nbytes: int
+    #: of a job that wants results: {"value": ...} or {"error": ...} in JSON
+    result: str = ""
 
 
 class Backlog:
@@ -217,6 +219,8 @@ def size(event: Event) -> int:
             nbytes = sys.getsizeof(event.text)
         case CallMade():
             nbytes = sys.getsizeof(event.arguments)
+        case CallEnded():
+            nbytes = sys.getsizeof(event.result)
         case VariablesChanged():
             nbytes = sum(len(name) + len(value) for name, value in event.values.items())
         case _:

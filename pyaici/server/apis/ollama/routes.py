@@ -16,7 +16,7 @@ from pyaici.server.answers.calls import Call
 from pyaici.server.answers.plan import THINK, AnswerPlan
 from pyaici.server.answers.reader import Reasoning, Text, open_reader
 from pyaici.server.answers.stops import Stop
-from pyaici.server.answers.thinking import limited_deltas, switches, takes_effort
+from pyaici.server.answers.thinking import switches, takes_effort
 from pyaici.server.apis.answers import send
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.ollama.requests import ChatBody, GenerateRequest, ModelName
@@ -176,7 +176,7 @@ class _Answer:
         """Yields the lines of a stream; the first one is empty. Raises ApiError."""
         plan, reader = self._plan, open_reader(self._plan.answer)
         first, tokens = 0, 0
-        deltas = limited_deltas(self._service, plan.job, plan.limit, reader)
+        deltas = plan.deltas(self._service, plan.job, reader)
         try:
             async for delta in deltas:
                 tokens += delta.grown

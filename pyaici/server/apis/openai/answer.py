@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyaici.engines.record import shared_length
-from pyaici.server.answers.calls import Call
+from pyaici.server.answers.calls import Call, ToolCalled, ToolEnded
 from pyaici.server.answers.reader import Event, Reader, Reasoning, Text
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class MessageChange:
     #: characters at the end of the content, and of the reasoning, that are no longer valid
     retracted: int = 0
     retracted_reasoning: int = 0
+    #: what is new about calls of tools of MCP servers
+    mcp_calls: Sequence[dict[str, Any]] = ()
 
 
 class ChatAnswer:
@@ -34,6 +37,10 @@ class ChatAnswer:
         self.content = ""
         self.reasoning = ""
         self.calls: list[dict[str, Any]] = []
+        #: calls of tools of MCP servers
+        self.mcp_calls: list[dict[str, Any]] = []
+        #: where the present answer begins in the content, and in the reasoning
+        self._begins = 0, 0
         self.tokens: list[TextToken] = []
         self.finish: str | None = None
         self.logs = ""
@@ -41,13 +48,31 @@ class ChatAnswer:
     def take(self, delta: TextDelta) -> MessageChange:
         """Adds a delta of the answer, which may first remove text after backtracking."""
         self.logs += delta.logs
+        if delta.begins:
+            self._begins = len(self.content), len(self.reasoning)
         del self.tokens[len(self.tokens) - delta.retracted_tokens :]
         self.tokens += delta.tokens
+        change = self._reread(delta.events) if delta.reread else self._add(delta.events)
         if delta.finish is not None:
             # an answer that is cut off may lack further calls
-            called = self.reader.calls and delta.finish != "length"
+            called = self.calls and delta.finish != "length"
             self.finish = "tool_calls" if called else delta.finish
-        return self._reread(delta.events) if delta.reread else self._add(delta.events)
+        return replace(change, mcp_calls=[self._take_tool(tool) for tool in delta.tools])
+
+    def _take_tool(self, tool: ToolCalled | ToolEnded) -> dict[str, Any]:
+        """Adds a call of a tool of an MCP server, or its end. Returns what is new about it, for a stream."""
+        index = next(
+            (i for i, call in enumerate(self.mcp_calls) if call["id"] == tool.id), len(self.mcp_calls)
+        )
+        if isinstance(tool, ToolCalled):
+            new: dict[str, Any] = {"id": tool.id, "type": "mcp", "server_label": tool.server}
+            new |= {"name": tool.tool, "arguments": tool.arguments}
+            self.mcp_calls.append({**new, "output": None, "error": None})
+        else:
+            error = tool.error and {"code": tool.error[0], "message": tool.error[1]}
+            new = {"error": error} if error else {"output": tool.output}
+            self.mcp_calls[index] |= new
+        return {"index": index, **new}
 
     def _add(self, events: list[Event]) -> MessageChange:
         for event in events:
@@ -67,8 +92,11 @@ class ChatAnswer:
 
         There are no calls: the grammar of tools never backtracks.
         """
-        content = "".join(event.text for event in events if isinstance(event, Text))
-        reasoning = "".join(event.text for event in events if isinstance(event, Reasoning))
+        texts, thoughts = self._begins
+        content = self.content[:texts]
+        content += "".join(event.text for event in events if isinstance(event, Text))
+        reasoning = self.reasoning[:thoughts]
+        reasoning += "".join(event.text for event in events if isinstance(event, Reasoning))
         kept, kept_reasoning = shared_length(self.content, content), shared_length(self.reasoning, reasoning)
         change = MessageChange(
             [
@@ -86,6 +114,8 @@ class ChatAnswer:
         message: dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.calls:
             message |= {"content": self.content or None, "tool_calls": self.calls}
+        if self.mcp_calls:
+            message["mcp_calls"] = self.mcp_calls
         if self.reasoning and reasoning:
             message |= {"reasoning_content": self.reasoning, "reasoning": self.reasoning}
         return message

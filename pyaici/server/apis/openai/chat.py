@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,6 @@ from sse_starlette import ServerSentEvent
 from pyaici.server.answers.calls import Call
 from pyaici.server.answers.reader import Event, Reasoning, Text, open_reader
 from pyaici.server.answers.text import TextDelta, TextToken
-from pyaici.server.answers.thinking import limited_deltas
 from pyaici.server.apis.answers import send
 from pyaici.server.apis.fields import check_choices
 from pyaici.server.apis.json_bodies import JsonRoute
@@ -35,7 +33,7 @@ async def chat(request: Request, response: Response, body: ChatRequest, user: Ru
     service: Service = request.app.state.service
     service.model.check_name(body.model)
     check_choices(body.n or 1, service.settings.max_streams)
-    read = service.reading.read(user, partial(plan_chat, service.model, body, user))
+    read = service.reading.read(user, partial(plan_chat, service.model, body, user, service.mcp_servers))
     answer = _Chat(service, body, await while_connected(request, read))
     return await send(request, response, body, answer, stream=body.stream)
 
@@ -53,13 +51,9 @@ class _Chat:
         self._head = answer_head(service.model, "chatcmpl", kind)
 
     async def _answers(self) -> AsyncIterator[tuple[int, TextDelta, MessageChange]]:
-        limit = self._plan.limit
-        limits = [
-            limit and replace(limit, rest=replace(limit.rest, sampling=job.sampling)) for job in self._jobs
-        ]
         answers = [
-            limited_deltas(self._service, job, limit, choice.reader)
-            for job, limit, choice in zip(self._jobs, limits, self._choices, strict=True)
+            self._plan.deltas(self._service, job, choice.reader)
+            for job, choice in zip(self._jobs, self._choices, strict=True)
         ]
         async for index, text_delta in side_by_side(answers):
             self._usage.count(text_delta, index)
@@ -80,6 +74,8 @@ class _Chat:
             for delta in deltas:
                 yield self._chunk(index, delta, fields)
                 fields = {}
+            for call in change.mcp_calls:
+                yield self._chunk(index, {"mcp_calls": [call]})
             if text_delta.finish is not None:
                 yield self._chunk(index, {}, {"finish_reason": self._choices[index].finish})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,18 +24,37 @@ from pyaici.server.answers.plan import (
     Start,
 )
 from pyaici.server.answers.templates import TemplateTools, template_tools
-from pyaici.server.answers.thinking import ThinkingLimit, opens_thinking, switches, takes_effort
+from pyaici.server.answers.thinking import (
+    ThinkingLimit,
+    limited_deltas,
+    opens_thinking,
+    switches,
+    takes_effort,
+)
+from pyaici.server.answers.tools import OFFERED, ServerTool, ToolLoop, tool_deltas
 from pyaici.server.apis.fields import argument_text
+from pyaici.server.apis.mcp import (
+    MAX_TOOL_CALLS,
+    McpChoice,
+    McpTool,
+    result_turns,
+    server_functions,
+    tool_script,
+)
 from pyaici.server.apis.openai.constraints import constraint
-from pyaici.server.apis.openai.requests import AllowedToolChoice, ToolChoice
+from pyaici.server.apis.openai.requests import AllowedToolChoice, Tool, ToolChoice
 from pyaici.server.apis.sampling import sampling
 from pyaici.server.http.errors import bad_request
 from pyaici.server.service import ControllerCall, Job
 
 if TYPE_CHECKING:
+    from pyaici.server.answers.reader import Reader
+    from pyaici.server.answers.text import TextDelta
     from pyaici.server.apis.openai.requests import ChatRequest, Message
     from pyaici.server.http.users import User
     from pyaici.server.models import ServedModel
+    from pyaici.server.service import Service
+    from pyaici.tools.settings import OfferedTools
 
 
 #: fields whose grammars allow reasoning first
@@ -54,11 +73,25 @@ class ChatPlan:
     answer: AnswerPlan
     #: ends reasoning by force; None = no limit
     limit: ThinkingLimit | None = None
+    #: the tools that the job's script calls; None = it calls none
+    loop: ToolLoop | None = None
+
+    def deltas(self, service: Service, job: Job, reader: Reader) -> AsyncGenerator[TextDelta, None]:
+        """Runs a copy of the job and yields its deltas. `reader`: reads the answer. Raises ApiError."""
+        if self.loop is not None:
+            return tool_deltas(service, job, self.loop, reader)
+        limit = self.limit and replace(self.limit, rest=replace(self.limit.rest, sampling=job.sampling))
+        return limited_deltas(service, job, limit, reader)
 
 
-def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
-    """Returns the plan for a chat. Raises ApiError if the request is not supported."""
-    functions = _functions(request)
+def plan_chat(
+    model: ServedModel, request: ChatRequest, user: User, servers: Mapping[str, OfferedTools] | None = None
+) -> ChatPlan:
+    """Returns the plan for a chat. `servers`: the MCP servers of the operator.
+
+    Raises ApiError if the request is not supported.
+    """
+    functions, tools = _functions(request, servers or {})
     known = template_tools(model.tokenizer, model.chat_template)
     if not known.form.supports(functions):
         known = TemplateTools(HERMES, system=known.system)
@@ -66,20 +99,14 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     prompt = _prompt(model, request, functions, known)
     start = _start(model, prompt)
     form = known.form if functions else None
+    if tools:
+        return _plan_loop(model, request, Job(user, prompt), functions, tools, known, start)
     call, answer = _constraint(request, functions, form, start)
     if start.channels and call is not None and not _reasons_first(call):
         # the constraint is for the whole answer, so the prompt has its header
         prompt = [*prompt, *model.tokenizer.encode(FINAL, add_special_tokens=False)]
         answer = replace(answer, start=Start(open=True, channels=True))
-    job = Job(
-        user,
-        prompt,
-        call,
-        sampling(request, model),
-        request.max_completion_tokens or request.max_tokens,
-        logprobs=bool(request.logprobs),
-        top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,
-    )
+    job = _job(model, request, Job(user, prompt, call))
     limit = None
     if (budget := _budget(request, call, answer.start)) is not None:
         rest, _ = _constraint(request, functions, form, Start(channels=start.channels))
@@ -87,6 +114,48 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
         if start.channels:
             limit = replace(limit, forced=END + NEXT)
     return ChatPlan(job, answer, limit)
+
+
+def _job(model: ServedModel, request: ChatRequest, job: Job) -> Job:
+    """Returns a job with the request's way of choosing tokens."""
+    return replace(
+        job,
+        sampling=sampling(request, model),
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        logprobs=bool(request.logprobs),
+        top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,
+    )
+
+
+def _plan_loop(
+    model: ServedModel,
+    request: ChatRequest,
+    job: Job,
+    functions: Sequence[Function],
+    tools: Mapping[str, ServerTool],
+    known: TemplateTools,
+    start: Start,
+) -> ChatPlan:
+    """Returns the plan for a chat in which a script calls tools of MCP servers. Raises ApiError."""
+    if request.thinking_token_budget not in (None, -1):
+        problem = "thinking_token_budget cannot be combined with tools of the type mcp: leave it out"
+        raise bad_request(problem, "thinking_token_budget")
+    turns = result_turns(model, writes_results=known.writes_calls)
+    own, script = request.model_copy(update={"script": None}), request.script
+    _, first = _constraint(own, functions, known.form, start)
+    first = replace(first, parallel=first.parallel and turns.several)
+    opened = start.reasoning is not None and turns.opening.rstrip().endswith(start.reasoning.begin)
+    later = replace(first, required=False, start=replace(start, open=opened))
+    last = replace(later, form=None, functions=())
+    grammars = {"first": first, "next": later, "last": last}
+    argument = {
+        "grammars": {name: answer_grammar(plan).argument for name, plan in grammars.items()},
+        "max_calls": request.max_tool_calls or MAX_TOOL_CALLS,
+        "max_tokens": request.max_completion_tokens or request.max_tokens,
+        "results": turns.role,
+    }
+    job = replace(job, controller=tool_script(argument, script), calls=OFFERED, calls_tools=True)
+    return ChatPlan(_job(model, request, job), first, loop=ToolLoop(tools, later))
 
 
 def _budget(request: ChatRequest, call: ControllerCall | None, start: Start) -> int | None:
@@ -138,11 +207,34 @@ def _reasons_first(call: ControllerCall) -> bool:
     return call.param in _AFTER_REASONING
 
 
-def _functions(request: ChatRequest) -> list[Function]:
-    """Returns the functions that may be called. Raises ApiError."""
-    tools = [tool.function for tool in request.tools or ()]
-    functions = [Function(tool.name, tool.parameters, tool.description) for tool in tools]
+def _functions(
+    request: ChatRequest, servers: Mapping[str, OfferedTools]
+) -> tuple[list[Function], dict[str, ServerTool]]:
+    """Returns the functions that may be called, and which of them are tools of servers. Raises ApiError."""
+    asked = [tool.function for tool in request.tools or () if isinstance(tool, Tool)]
+    functions = [Function(tool.name, tool.parameters, tool.description) for tool in asked]
+    labelled = [tool for tool in request.tools or () if isinstance(tool, McpTool)]
+    served = server_functions(labelled, servers, [function.name for function in functions])
+    tools = {tool.name: tool for _, tool in served}
+    functions = _wanted(request, [*functions, *(function for function, _ in served)], tools)
+    names = {function.name for function in functions}
+    return functions, {name: tool for name, tool in tools.items() if name in names}
+
+
+def _wanted(
+    request: ChatRequest, functions: list[Function], tools: Mapping[str, ServerTool]
+) -> list[Function]:
+    """Returns those of the functions that `tool_choice` allows. Raises ApiError.
+
+    `tools`: those of MCP servers, by name.
+    """
     choice = request.tool_choice
+    if isinstance(choice, McpChoice):
+        functions = [function for function in functions if choice.takes(tools.get(function.name))]
+        if not functions:
+            there = ", ".join(tool.call for tool in tools.values()) or "none"
+            raise bad_request(f"there is no such tool of an MCP server; there are: {there}", "tool_choice")
+        return functions
     if not functions:
         if choice not in (None, "none", "auto"):
             raise bad_request("tool_choice requires a tool, but there are no tools", "tool_choice")
@@ -157,12 +249,14 @@ def _functions(request: ChatRequest) -> list[Function]:
 def _mode(request: ChatRequest) -> str | None:
     """Returns "required" if the answer must be a call."""
     choice = request.tool_choice
+    if isinstance(choice, McpChoice):
+        return "required"
     if isinstance(choice, AllowedToolChoice):
         return choice.allowed_tools.mode
     return choice if isinstance(choice, str) else None
 
 
-def _chosen(choice: str | ToolChoice | AllowedToolChoice | None) -> list[tuple[str, str]]:
+def _chosen(choice: str | ToolChoice | McpChoice | AllowedToolChoice | None) -> list[tuple[str, str]]:
     """Returns the tools that `tool_choice` names, with the place of each in the request."""
     if isinstance(choice, ToolChoice):
         return [(choice.function.name, "tool_choice.function.name")]
@@ -175,7 +269,8 @@ def _chosen(choice: str | ToolChoice | AllowedToolChoice | None) -> list[tuple[s
 def _prompt(
     model: ServedModel, request: ChatRequest, functions: Sequence[Function], known: TemplateTools
 ) -> list[int]:
-    messages = [_message(message, known) for message in request.messages]
+    turns = [turn for message in request.messages for turn in message.turns]
+    messages = [_message(message, known) for message in turns]
     tools = None
     if functions and known.describes_tools:
         tools = [function.described() for function in functions]

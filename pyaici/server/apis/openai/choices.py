@@ -94,7 +94,8 @@ class Usage:
     def __init__(self, prompts: Sequence[Sequence[int]], each: int) -> None:
         """`each`: answers to each prompt."""
         self._prompts, self._each = [len(prompt) for prompt in prompts], each
-        self._completion = 0
+        #: tokens of the answers, and of results of tools that the model has read between them
+        self._completion = self._read = 0
         #: tokens of the prompt that were in the cache, by answer
         self._cached: Counter[int] = Counter()
         #: log-probabilities of tokens so far, with those of the most likely tokens
@@ -105,6 +106,7 @@ class Usage:
     def count(self, delta: TextDelta, index: int) -> None:
         """Counts a delta of the answer at `index`."""
         self._completion += delta.grown
+        self._read += delta.read
         self._listed += sum(1 + len(token.top or ()) for token in delta.tokens if token.logprob is not None)
         self._cached[index] = max(self._cached[index], delta.cached)
         self.begun = True
@@ -123,7 +125,7 @@ class Usage:
 
         Answers to the same prompt share it: what one of them had to compute was not in the cache.
         """
-        prompt_tokens, cached = sum(self._prompts), 0
+        prompt_tokens, cached = sum(self._prompts) + self._read, 0
         for number, length in enumerate(self._prompts):
             answers = range(number * self._each, (number + 1) * self._each)
             cached += min(length, *(self._cached[index] for index in answers))

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from pyaici.server.apis.controllers import ScriptBody
 from pyaici.server.apis.fields import (
@@ -21,6 +31,7 @@ from pyaici.server.apis.fields import (
     TokenIds,
     TopLogprobs,
 )
+from pyaici.server.apis.mcp import MAX_TOOL_CALLS, McpChoice, McpTool, tool_kind
 from pyaici.server.apis.sampling import SamplingFields
 
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -93,6 +104,7 @@ _REFUSED_IN_MESSAGES = {
     "function_call": Refused("use tool_calls"),
 }
 _REFUSED_IN_TOOLS = {"custom": Refused("use a function")}
+ToolCalls = Annotated[int, Field(ge=1, le=MAX_TOOL_CALLS)]
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
 #: a schema, which may be written as a text
@@ -261,6 +273,26 @@ class ToolCall(Part):
     function: FunctionCall
 
 
+class McpCall(Part):
+    """A call of a tool of an MCP server in an assistant's message, as answers have it."""
+
+    id: str | None = None
+    name: str
+    arguments: str = "{}"
+    output: str | None = None
+    error: dict[str, Any] | None = None
+
+    @property
+    def messages(self) -> list[Message]:
+        """The call and its result as messages of their own."""
+        function = FunctionCall(name=self.name, arguments=self.arguments)
+        result = f"error: {self.error.get('message')}" if self.error else self.output or ""
+        return [
+            Message(role="assistant", tool_calls=[ToolCall(id=self.id, function=function)]),
+            Message(role="tool", tool_call_id=self.id, content=result),
+        ]
+
+
 class Message(Part):
     """A turn of a chat."""
 
@@ -272,6 +304,9 @@ class Message(Part):
     name: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
+    mcp_calls: Annotated[list[McpCall], Field(max_length=MAX_PARTS, fail_fast=True)] | None = Field(
+        default=None, description="calls of tools of MCP servers, which came before the content"
+    )
     reasoning_content: str | None = None
     reasoning: str | None = None
 
@@ -289,6 +324,12 @@ class Message(Part):
         if self.content is None and self.role != "assistant":
             raise ValueError("a message needs content; only a message of the assistant may be without")
         return self
+
+    @property
+    def turns(self) -> list[Message]:
+        """The message, after its calls of tools of MCP servers."""
+        calls = [message for call in self.mcp_calls or () for message in call.messages]
+        return [*calls, self] if self.text or self.tool_calls or not calls else calls
 
     @property
     def text(self) -> str:
@@ -314,6 +355,19 @@ class Tool(Part):
 
     type: Literal["function"]
     function: Function
+
+
+def names_differ(tools: list[Any]) -> list[Any]:
+    """Returns the tools. Raises ValueError if two functions have the same name."""
+    names = [tool.function.name for tool in tools if isinstance(tool, Tool)]
+    if len(set(names)) < len(names):
+        raise ValueError("two tools have the same name")
+    return tools
+
+
+AnyTool = Annotated[
+    Annotated[Tool, Tag("a function")] | Annotated[McpTool, Tag("an MCP server")], Discriminator(tool_kind)
+]
 
 
 class NamedFunction(BaseModel):
@@ -355,9 +409,14 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: MaxTokens | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
-    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | AllowedToolChoice | None = None
+    tools: (
+        Annotated[list[AnyTool], Field(max_length=128, fail_fast=True), AfterValidator(names_differ)] | None
+    ) = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | McpChoice | AllowedToolChoice | None = (
+        None
+    )
     parallel_tool_calls: bool | None = None
+    max_tool_calls: ToolCalls | None = Field(None, description="most calls of tools of MCP servers")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="for the model's chat template; none = the model does not reason"
     )
@@ -368,11 +427,3 @@ class ChatRequest(GenerationRequest):
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="variables for the model's chat template"
     )
-
-    @field_validator("tools")
-    @classmethod
-    def _names_differ(cls, tools: list[Tool] | None) -> list[Tool] | None:
-        names = [tool.function.name for tool in tools or ()]
-        if len(set(names)) < len(names):
-            raise ValueError("two tools have the same name")
-        return tools

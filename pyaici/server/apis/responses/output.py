@@ -8,13 +8,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyaici.engines.record import shared_length
-from pyaici.server.answers.calls import Call
+from pyaici.server.answers.calls import Call, ToolCalled, ToolEnded
 from pyaici.server.answers.reader import Reasoning, Text
 
 if TYPE_CHECKING:
     from pyaici.server.answers.reader import Event, Reader
     from pyaici.server.answers.text import TextDelta, TextToken
 
+#: numbers of JSON-RPC for errors of calls, and for all others
+_JSON_RPC, _SERVER_ERROR = {"arguments": -32602, "timeout": -32001, "too_long": -32603}, -32000
 #: an event, without its number
 Report = dict[str, Any]
 #: beginnings of ids, types of parts, and names of events, by what the text of an item is
@@ -89,41 +91,109 @@ class TextItem:
         return {"item_id": self._id, "output_index": self.index, "content_index": 0}
 
 
-class CallItem:
+class Item:
+    """An item other than a text, with its fields as they are sent."""
+
+    def __init__(self, index: int, fields: dict[str, Any]) -> None:
+        """`index`: the place of the item in the output."""
+        self._index, self._fields = index, fields
+
+    def wire(self) -> dict[str, Any]:
+        """Returns the item."""
+        return dict(self._fields)
+
+    def _added(self, **hidden: Any) -> Report:
+        """Returns the event of a new item. `hidden`: fields that are not known in it yet."""
+        item = {**self._fields, **hidden}
+        return {"type": "response.output_item.added", "output_index": self._index, "item": item}
+
+    def _event(self, kind: str, **fields: Any) -> Report:
+        place = {"item_id": self._fields["id"], "output_index": self._index}
+        return {"type": f"response.{kind}", **place, **fields}
+
+    def _done(self) -> Report:
+        return {"type": "response.output_item.done", "output_index": self._index, "item": self.wire()}
+
+
+class CallItem(Item):
     """A call of a function, which is complete at once."""
 
     def __init__(self, call: Call, index: int) -> None:
-        self._id, self._call_id = new_id("fc"), f"call_{uuid.uuid4().hex[:24]}"
-        self._name, self._index = call.name, index
-        self._arguments = json.dumps(call.arguments, ensure_ascii=False)
-
-    def wire(self, status: str = "completed") -> dict[str, Any]:
-        """Returns the item; its arguments are left out while it is in progress."""
-        return {
-            "id": self._id,
-            "type": "function_call",
-            "status": status,
-            "call_id": self._call_id,
-            "name": self._name,
-            "arguments": self._arguments if status == "completed" else "",
-        }
+        fields = {"id": new_id("fc"), "type": "function_call", "status": "completed"}
+        fields |= {"call_id": f"call_{uuid.uuid4().hex[:24]}", "name": call.name}
+        super().__init__(index, {**fields, "arguments": json.dumps(call.arguments, ensure_ascii=False)})
 
     def reports(self) -> Iterator[Report]:
         """Yields all events of the item."""
-        place = {"item_id": self._id, "output_index": self._index}
-        arguments = "response.function_call_arguments"
-        item = {"output_index": self._index}
-        yield {"type": "response.output_item.added", **item, "item": self.wire("in_progress")}
-        yield {"type": f"{arguments}.delta", **place, "delta": self._arguments}
-        yield {"type": f"{arguments}.done", **place, "name": self._name, "arguments": self._arguments}
-        yield {"type": "response.output_item.done", **item, "item": self.wire()}
+        name, arguments = self._fields["name"], self._fields["arguments"]
+        yield self._added(status="in_progress", arguments="")
+        yield self._event("function_call_arguments.delta", delta=arguments)
+        yield self._event("function_call_arguments.done", name=name, arguments=arguments)
+        yield self._done()
+
+
+class ListItem(Item):
+    """The tools of an MCP server, which are known at once."""
+
+    def __init__(self, server: str, tools: list[dict[str, Any]], index: int) -> None:
+        """`tools`: with `name`, `description` and `schema`."""
+        listed = [
+            {
+                "name": tool["name"],
+                "description": tool["description"],
+                "input_schema": tool["schema"],
+                "annotations": None,
+            }
+            for tool in tools
+        ]
+        fields = {"id": new_id("mcpl"), "type": "mcp_list_tools", "server_label": server}
+        super().__init__(index, {**fields, "tools": listed, "error": None})
+
+    def reports(self) -> Iterator[Report]:
+        """Yields all events of the item."""
+        yield self._added(tools=[])
+        yield self._event("mcp_list_tools.in_progress")
+        yield self._event("mcp_list_tools.completed")
+        yield self._done()
+
+
+class McpItem(Item):
+    """A call of a tool of an MCP server."""
+
+    def __init__(self, call: ToolCalled, index: int) -> None:
+        fields = {"id": new_id("mcp"), "type": "mcp_call", "status": "calling"}
+        fields |= {"server_label": call.server, "name": call.tool, "arguments": call.arguments}
+        super().__init__(index, {**fields, "output": None, "error": None, "approval_request_id": None})
+
+    def reports(self) -> Iterator[Report]:
+        """Yields the events of a new item."""
+        arguments = self._fields["arguments"]
+        yield self._added(status="in_progress", arguments="")
+        yield self._event("mcp_call.in_progress")
+        yield self._event("mcp_call_arguments.delta", delta=arguments)
+        yield self._event("mcp_call_arguments.done", arguments=arguments)
+
+    def end(self, ended: ToolEnded) -> Iterator[Report]:
+        """Yields the events of the end of the call."""
+        status = "completed" if ended.error is None else "failed"
+        error = None if ended.error is None else _mcp_error(*ended.error)
+        self._fields |= {"status": status, "output": ended.output, "error": error}
+        yield self._event(f"mcp_call.{status}")
+        yield self._done()
+
+
+def _mcp_error(code: str, message: str) -> dict[str, Any]:
+    """Returns the error of a call: of the tool itself, or of its server, with a number of JSON-RPC."""
+    if code == "tool":
+        return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": message}]}
+    return {"type": "mcp_protocol_error", "code": _JSON_RPC.get(code, _SERVER_ERROR), "message": message}
 
 
 class Output:
     """The items of a response so far, made from the deltas of its answer.
 
-    Only the last item can be open. After a controller has backtracked, the items keep their places, and lose
-    text at the end.
+    Only the last text can be open, and calls of tools of MCP servers. After a controller has backtracked, the
+    items keep their places, and lose text at the end.
     """
 
     def __init__(
@@ -131,13 +201,18 @@ class Output:
     ) -> None:
         """`reader`: reads the answer. `logprobs`: writes log-probabilities; None = none are listed."""
         self._reader, self._logprobs = reader, logprobs
-        self._items: list[TextItem | CallItem] = []
+        self._items: list[TextItem | Item] = []
+        #: the first item of the present answer: what comes before it loses no text
+        self._first = 0
+        #: calls under way of tools of MCP servers, by their ids
+        self._called: dict[str, McpItem] = {}
         self._open: TextItem | None = None
         #: tokens whose text has not become events
         self._tokens: list[TextToken] = []
         self._reasons = reader.reasons
-        #: tokens of the answer, those of its reasoning, and those of the prompt that were in the cache
-        self.tokens = self.reasoning_tokens = self.cached = 0
+        #: tokens of the answer, those of its reasoning, those of the prompt that were in the cache, and those
+        #: of results of tools
+        self.tokens = self.reasoning_tokens = self.cached = self.read = 0
         #: log-probabilities so far, with those of the most likely tokens
         self.listed = 0
         self.logs = ""
@@ -150,6 +225,9 @@ class Output:
         """Adds a delta of the answer, and yields the events that report it."""
         self.tokens += delta.grown
         self.cached = max(self.cached, delta.cached)
+        self.read += delta.read
+        if delta.begins:
+            self._first = len(self._items)
         self.logs += delta.logs
         if self._reasons or self._reader.reasons:
             self.reasoning_tokens += delta.grown
@@ -166,19 +244,40 @@ class Output:
                 self._tokens.clear()
                 self._items.append(call := CallItem(found, len(self._items)))
                 yield from call.reports()
+        for tool in delta.tools:
+            yield from self._take_tool(tool)
+
+    def list_tools(self, server: str, tools: list[dict[str, Any]]) -> Iterator[Report]:
+        """Yields the events that list the tools of an MCP server: with `name`, `description` and `schema`."""
+        self._items.append(listed := ListItem(server, tools, len(self._items)))
+        yield from listed.reports()
+
+    def _take_tool(self, tool: ToolCalled | ToolEnded) -> Iterator[Report]:
+        """Yields the events of a call of a tool that begins or ends."""
+        if isinstance(tool, ToolEnded):
+            yield from self._called.pop(tool.id).end(tool)
+            return
+        yield from self._close()
+        self._items.append(item := McpItem(tool, len(self._items)))
+        self._called[tool.id] = item
+        yield from item.reports()
 
     def end(self, *, cut: bool) -> Iterator[Report]:
         """Yields the events that end the output; without items, of an empty message.
 
         `cut`: the answer is cut off.
         """
-        if not self._items:
+        for id in list(self._called):
+            yield from self._take_tool(ToolEnded(id, error=("cancelled", "nobody waits for the result")))
+        if not any(isinstance(item, TextItem | CallItem) for item in self._items):
             yield from self._begin(Text)
         yield from self._close("incomplete" if cut else "completed")
 
     def stop(self) -> Iterator[Report]:
-        """Yields the events that end the open item after a failure."""
+        """Yields the events that end open items after a failure."""
         yield from self._close("incomplete")
+        for id in list(self._called):
+            yield from self._take_tool(ToolEnded(id, error=("cancelled", "the response has failed")))
 
     def _take_tokens(self, delta: TextDelta) -> None:
         """Keeps the tokens that may belong to text."""
@@ -199,7 +298,8 @@ class Output:
         """
         added: list[Event] = []
         for kind in (Reasoning, Text):
-            items = [item for item in self._items if isinstance(item, TextItem) and item.kind is kind]
+            present = self._items[self._first :]
+            items = [item for item in present if isinstance(item, TextItem) and item.kind is kind]
             before = "".join(item.text for item in items)
             text = "".join(found.text for found in events if isinstance(found, kind))
             kept = shared_length(before, text)

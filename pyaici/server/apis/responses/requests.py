@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,7 +11,9 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -25,7 +28,8 @@ from pyaici.server.apis.fields import (
     Refused,
     TopLogprobs,
 )
-from pyaici.server.apis.openai.requests import ChatRequest, Constrained, Function, NamedFunction
+from pyaici.server.apis.mcp import McpChoice, McpTool, tool_kind
+from pyaici.server.apis.openai.requests import ChatRequest, Constrained, Function, NamedFunction, ToolCalls
 from pyaici.server.apis.sampling import SamplingFields
 from pyaici.server.http.errors import ApiError, bad_request
 
@@ -36,7 +40,6 @@ _REFUSED = {
     "background": Refused("leave the connection open: the answer ends with it", (False,)),
     "context_management": Refused("shorten the input"),
     "conversation": Refused("use previous_response_id"),
-    "max_tool_calls": Refused("the server calls no tools; use parallel_tool_calls"),
     "prompt": Refused("send the text of the prompt as input"),
     # of chats
     "logprobs": Refused("use top_logprobs, or message.output_text.logprobs in include", (False,)),
@@ -54,9 +57,6 @@ _REFUSED = {
 _REFUSED_IN_TEXT = {"verbosity": Refused("say in the input how long the answer should be", ("medium",))}
 #: kinds of items that are not read, and how to do without them
 _OTHER_ITEMS = {"compaction": "send the items that it stands for"}
-#: Kinds of tools that are refused by name. The server itself would have to call them: each kind that it
-#: learns to call gets a model beside `FunctionTool`, and its items in `output.py`.
-_OTHER_TOOLS = {"mcp": "offer the server's tools as functions, and call them in your program"}
 #: names in a chat of what a request calls otherwise
 _TERMS = {
     "reasoning_effort": "reasoning.effort",
@@ -84,11 +84,20 @@ Parts = Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
 class Item(Part):
-    """An item of a conversation: a message, a call, the result of a call, or reasoning; or the id of one."""
+    """An item of a conversation: a message, a call, the result of a call, or reasoning; or the id of one.
 
-    type: Literal["message", "function_call", "function_call_output", "reasoning", "item_reference"] = (
-        "message"
-    )
+    Calls of tools of MCP servers have their results in them.
+    """
+
+    type: Literal[
+        "message",
+        "function_call",
+        "function_call_output",
+        "reasoning",
+        "mcp_call",
+        "mcp_list_tools",
+        "item_reference",
+    ] = "message"
     id: str | None = None
     role: Literal["system", "developer", "user", "assistant"] | None = None
     content: str | Parts | None = None
@@ -96,6 +105,9 @@ class Item(Part):
     name: str | None = None
     arguments: str | None = None
     output: str | Parts | None = None
+    server_label: str | None = Field(None, max_length=64)
+    error: Any = None
+    tools: list[Any] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -124,6 +136,8 @@ class Item(Part):
             "message": ("role", "content"),
             "function_call": ("call_id", "name", "arguments"),
             "function_call_output": ("call_id", "output"),
+            "mcp_call": ("id", "server_label", "name", "arguments"),
+            "mcp_list_tools": ("server_label", "tools"),
             "item_reference": ("id",),
         }
         for name in needed.get(self.type, ()):
@@ -134,7 +148,9 @@ class Item(Part):
     @property
     def text(self) -> str:
         """The text of all parts of a message, or of the result of a call."""
-        content = self.output if self.type == "function_call_output" else self.content
+        content = self.output if self.type in ("function_call_output", "mcp_call") else self.content
+        if content is None and self.error is not None:
+            return f"error: {json.dumps(self.error, ensure_ascii=False)}"
         if content is None or isinstance(content, str):
             return content or ""
         return "".join(part.text for part in content)
@@ -162,8 +178,7 @@ class FunctionTool(Function):
     def _is_function(cls, body: Any) -> Any:
         kind = body.get("type") if isinstance(body, dict) else None
         if isinstance(kind, str) and kind != "function":
-            cure = _OTHER_TOOLS.get(kind, "use a function")
-            raise ValueError(f"tools of the type {kind[:64]!r} are not supported: {cure}")
+            raise ValueError(f"tools of the type {kind[:64]!r} are not supported: use a function, or mcp")
         return body
 
     def echo(self) -> dict[str, Any]:
@@ -175,6 +190,12 @@ class FunctionTool(Function):
             "parameters": self.parameters,
             "strict": self.strict is not False,
         }
+
+
+AnyTool = Annotated[
+    Annotated[FunctionTool, Tag("a function")] | Annotated[McpTool, Tag("an MCP server")],
+    Discriminator(tool_kind),
+]
 
 
 class NamedTool(NamedFunction):
@@ -269,9 +290,10 @@ class ResponsesRequest(Constrained, SamplingFields, OpenBody):
     include: Annotated[list[str], Field(max_length=64, fail_fast=True)] | None = None
     text: TextOptions | None = None
     reasoning: Reasoning | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=128, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    tools: Annotated[list[AnyTool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | McpChoice | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
+    max_tool_calls: ToolCalls | None = Field(None, description="most calls of tools of MCP servers")
     metadata: Annotated[dict[LabelName, Label], Field(max_length=16)] | None = None
     safety_identifier: str | None = Field(None, max_length=256)
     prompt_cache_key: str | None = Field(None, max_length=256)
@@ -301,10 +323,13 @@ class ResponsesRequest(Constrained, SamplingFields, OpenBody):
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "tools": [
                 {"type": "function", "function": tool.model_dump(exclude={"type"}, exclude_none=True)}
+                if isinstance(tool, FunctionTool)
+                else tool
                 for tool in self.tools or ()
             ],
-            "tool_choice": choice if choice is None or isinstance(choice, str) else choice.for_chat(),
+            "tool_choice": choice.for_chat() if isinstance(choice, NamedTool | AllowedTools) else choice,
             "parallel_tool_calls": self.parallel_tool_calls,
+            "max_tool_calls": self.max_tool_calls,
         }
         try:
             return ChatRequest.model_validate(fields)
@@ -326,13 +351,16 @@ def chat_messages(items: Iterable[Item], instructions: str | None) -> list[dict[
         messages.append({"role": "system", "content": instructions})
     for item in items:
         last = messages[-1] if messages else {}
-        if item.type == "function_call":
+        if item.type in ("function_call", "mcp_call"):
             if last.get("role") != "assistant":
                 messages.append(last := {"role": "assistant", "content": None})
             function = {"name": item.name, "arguments": item.arguments}
+            call_id = item.call_id or item.id
             last.setdefault("tool_calls", []).append(
-                {"id": item.call_id, "type": "function", "function": function}
+                {"id": call_id, "type": "function", "function": function}
             )
+            if item.type == "mcp_call":
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": item.text})
         elif item.type == "function_call_output":
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": item.text})
         elif (

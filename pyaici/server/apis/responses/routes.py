@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from sse_starlette import ServerSentEvent
 
 from pyaici.server.answers.reader import open_reader
-from pyaici.server.answers.thinking import limited_deltas
 from pyaici.server.apis.answers import in_pieces, send
 from pyaici.server.apis.json_bodies import JsonRoute
+from pyaici.server.apis.mcp import McpTool, offered_calls
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.logprobs import chat_entries
 from pyaici.server.apis.responses.output import Output, Report, new_id
@@ -30,7 +30,6 @@ from pyaici.server.service import Service
 
 if TYPE_CHECKING:
     from pyaici.server.http.users import User
-    from pyaici.server.models import ServedModel
 
 PATH = "/v1/responses"
 #: Most log-probabilities of a response, with those of the most likely tokens. Each of the last four events of
@@ -50,10 +49,14 @@ class Deleted(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The plan for a response. `items`: the whole conversation before its output, as JSON."""
+    """The plan for a response. `items`: the whole conversation before its output, as JSON.
+
+    `lists`: the tools of MCP servers (server, descriptions) that the conversation does not list yet.
+    """
 
     chat: ChatPlan
     items: bytes
+    lists: Sequence[tuple[str, list[dict[str, Any]]]] = ()
 
 
 @router.post(PATH, response_model=None, responses=STREAM_OR_JSON)
@@ -66,7 +69,8 @@ async def create(request: Request, response: Response, body: ResponsesRequest, u
     if body.previous_response_id is not None:
         previous = store.get(user.owner, body.previous_response_id, "previous_response_id")
     named = store.having(user.owner, body.references)
-    read = service.reading.read(user, partial(_plan, service.model, body, previous, named, user))
+    plan = partial(_plan, service, body, previous, named, user)
+    read = service.reading.read(user, plan)
     answer = _Response(service, store, body, await while_connected(request, read))
     return await send(request, response, body, answer, stream=body.stream)
 
@@ -89,7 +93,7 @@ async def delete(request: Request, name: Name, user: Runner) -> Deleted:
 
 
 def _plan(
-    model: ServedModel,
+    service: Service,
     body: ResponsesRequest,
     previous: StoredResponse | None,
     named: Iterable[StoredResponse],
@@ -109,11 +113,17 @@ def _plan(
             raise not_found(words, f"input.{place}.id")
         items.append(known[item.id] if item.type == "item_reference" else item)
     try:
-        chat = plan_chat(model, body.chat(items), user)
+        chat = plan_chat(service.model, body.chat(items), user, service.mcp_servers)
     except ApiError as error:
         raise in_own_terms(error) from None
     written = [item.model_dump(exclude_none=True) for item in items]
-    return _Plan(chat, to_json(written).encode())
+    listed = {item.server_label for item in items if item.type == "mcp_list_tools"}
+    lists = [
+        (tool.server_label, offered_calls(tool, service.mcp_servers, f"tools.{number}"))
+        for number, tool in enumerate(body.tools or ())
+        if isinstance(tool, McpTool) and tool.server_label not in listed
+    ]
+    return _Plan(chat, to_json(written).encode(), lists)
 
 
 def _read_items(written: Iterable[Any]) -> list[Item]:
@@ -163,7 +173,7 @@ class _Response:
             "frequency_penalty": sampling.frequency_penalty,
             "top_logprobs": body.top_logprobs or 0,
             "max_output_tokens": body.max_output_tokens,
-            "max_tool_calls": None,
+            "max_tool_calls": body.max_tool_calls,
             "truncation": "disabled",
             "service_tier": "default",
             "store": self._stores,
@@ -176,7 +186,8 @@ class _Response:
         return {**wire, "logs": self._output.logs} if self._output.logs else wire
 
     def _usage(self) -> dict[str, Any]:
-        prompt, output = len(self._plan.chat.job.prompt), self._output
+        output = self._output
+        prompt = len(self._plan.chat.job.prompt) + output.read
         cached = {"cached_tokens": min(prompt, output.cached), "cache_write_tokens": 0}
         return {
             "input_tokens": prompt,
@@ -191,13 +202,16 @@ class _Response:
         output, chat = self._output, self._plan.chat
         begun = False
         try:
-            deltas = limited_deltas(self._service, chat.job, chat.limit, self._reader)
+            deltas = chat.deltas(self._service, chat.job, self._reader)
             async with contextlib.aclosing(deltas):
                 async for delta in deltas:
                     if not begun:
                         begun = True
                         for kind in ("response.created", "response.in_progress"):
                             yield {"type": kind, "response": self._wire("in_progress")}
+                        for server, tools in self._plan.lists:
+                            for report in output.list_tools(server, tools):
+                                yield report
                     for report in output.take(delta):
                         yield report
                     if output.listed > MAX_LISTED:

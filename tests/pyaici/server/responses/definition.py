@@ -1,4 +1,7 @@
-"""Checks responses and events against the definition of Open Responses, and against OpenAI's own types."""
+"""Checks responses and events against the definition of Open Responses, and against OpenAI's own types.
+
+The definition has no tools of MCP servers: OpenAI's types alone check their items and events.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def _events() -> dict[str, type[BaseModel]]:
 
 def check_response(response: Any) -> None:
     """Raises ValidationError for a response that is not as defined, or not as OpenAI's client has it."""
-    _definition().ResponseResource.model_validate_json(json.dumps(response), strict=True)
+    _definition().ResponseResource.model_validate_json(json.dumps(_defined(response)), strict=True)
     if response["error"]:  # the code is a text, and in OpenAI's client one of its own
         response = {**response, "error": {**response["error"], "code": "server_error"}}
     form = response["text"]["format"]
@@ -54,18 +57,32 @@ def check_response(response: Any) -> None:
     official.Response.model_validate(response)
 
 
+def _defined(response: Any) -> Any:
+    """Returns a response without tools of MCP servers and their items."""
+    tools = [tool for tool in response["tools"] if tool["type"] != "mcp"]
+    output = [item for item in response["output"] if not item["type"].startswith("mcp_")]
+    choice = response["tool_choice"]
+    choice = "required" if isinstance(choice, dict) and choice["type"] == "mcp" else choice
+    return {**response, "tools": tools, "output": output, "tool_choice": choice}
+
+
 def check_events(events: Iterable[dict[str, Any]]) -> list[str]:
     """Checks each event, their numbers, and the order of each item's events; returns their types.
 
     Raises AssertionError or ValidationError.
     """
     types: list[str] = []
-    done: list[Any] = []
-    opened: dict[str, Any] | None = None
+    done: dict[int, Any] = {}
+    #: by their places, of which only the last can be another item than a call of a tool of an MCP server
+    opened: dict[int, Any] = {}
     text = ""
     for number, event in enumerate(events):
         kind = event["type"]
-        _events()[kind].model_validate_json(json.dumps(event), strict=True)
+        place = event.get("output_index", -1)
+        mcp = "mcp" in kind or event.get("item", {}).get("type", "").startswith("mcp_")
+        if not mcp:
+            defined = {**event, "response": _defined(event["response"])} if "response" in event else event
+            _events()[kind].model_validate_json(json.dumps(defined), strict=True)
         if kind not in _OTHER_NAMES and kind != "error" and "response" not in event:
             _OFFICIAL_EVENT.validate_python(event)
         assert event["sequence_number"] == number
@@ -73,11 +90,12 @@ def check_events(events: Iterable[dict[str, Any]]) -> list[str]:
         if "response" in event:
             check_response(event["response"])
         if kind == "response.output_item.added":
-            assert opened is None and event["output_index"] == len(done)
-            opened, text = event["item"], ""
-            assert opened["status"] == "in_progress"
+            assert place == len(done) + len(opened)
+            assert all(item["type"] == "mcp_call" for item in opened.values())
+            opened[place], text = event["item"], ""
+            assert event["item"].get("status", "in_progress") == "in_progress"
         elif "item_id" in event:
-            assert opened and event["item_id"] == opened["id"] and event["output_index"] == len(done)
+            assert event["item_id"] == opened[place]["id"]
             if kind.endswith(".delta"):
                 text = text[: len(text) - event.get("retracted", 0)] + event["delta"]
             elif kind.endswith("_part.done"):
@@ -85,9 +103,8 @@ def check_events(events: Iterable[dict[str, Any]]) -> list[str]:
             elif kind.endswith(".done"):
                 assert event.get("text", event.get("arguments")) == text
         elif kind == "response.output_item.done":
-            assert opened and event["item"]["id"] == opened["id"]
-            opened = None
-            done.append(event["item"])
+            assert event["item"]["id"] == opened.pop(place)["id"]
+            done[place] = event["item"]
     assert types[:2] == ["response.created", "response.in_progress"] and types[-1] in _ENDS
-    assert opened is None and event["response"]["output"] == done
+    assert not opened and event["response"]["output"] == [done[place] for place in sorted(done)]
     return types

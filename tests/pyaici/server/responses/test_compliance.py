@@ -137,7 +137,7 @@ def test_images_and_files_are_refused_by_name(server: Serving, kind: str) -> Non
     assert error["param"] == "input.0.content" and f"'{kind}'" in error["message"]
 
 
-@pytest.mark.parametrize("kind", ["mcp", "file_search", "web_search"])
+@pytest.mark.parametrize("kind", ["file_search", "web_search"])
 def test_tools_that_the_server_would_call_are_refused_by_name(server: Serving, kind: str) -> None:
     with server.client() as client:
         answer = client.post("/v1/responses", json={"input": "Hi", "tools": [{"type": kind}]})

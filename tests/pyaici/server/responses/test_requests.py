@@ -98,7 +98,7 @@ def test_items_that_cannot_be_read_are_refused(item: dict[str, Any]) -> None:
     [
         ({"background": True}, "background", "leave the connection open"),
         ({"conversation": "c"}, "conversation", "use previous_response_id"),
-        ({"max_tool_calls": 3}, "max_tool_calls", "use parallel_tool_calls"),
+        ({"max_tool_calls": 65}, "max_tool_calls", "less than or equal to 64"),
         ({"messages": [{}]}, "messages", "use input"),
         ({"max_tokens": 5}, "max_tokens", "use max_output_tokens"),
         ({"response_format": {"type": "text"}}, "response_format", "use json_schema or text"),
