@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from pyaici.server.apis.fields import (
     MAX_MESSAGES,
@@ -19,7 +19,7 @@ from pyaici.server.apis.fields import (
     TopK,
     TopP,
 )
-from pyaici.server.apis.openai.requests import ChatRequest, Stop, Stops, Tool
+from pyaici.server.apis.openai.requests import ChatRequest, Stop, Stops, Tool, names_differ
 from pyaici.server.apis.sampling import Penalty
 from pyaici.server.http.errors import bad_request
 
@@ -182,7 +182,9 @@ class ChatBody(_Request):
     messages: Annotated[list[Message], Field(max_length=MAX_MESSAGES, fail_fast=True)] = Field(
         default_factory=list
     )
-    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tools: (
+        Annotated[list[Tool], Field(max_length=128, fail_fast=True), AfterValidator(names_differ)] | None
+    ) = None
 
     def chat(self) -> ChatRequest:
         """Returns the request as a chat of OpenAI's API. Raises ApiError."""

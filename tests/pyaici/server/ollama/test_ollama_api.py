@@ -57,6 +57,13 @@ def test_stream_of_a_text_equals_the_whole(server: Serving, exact_server: Servin
         assert line["model"] == MODEL and line["total_duration"] >= line["eval_duration"] >= 0
 
 
+def test_two_tools_of_one_name_are_refused(server: Serving) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "tools": [CLOCK, CLOCK]}
+    with server.client() as client:
+        answer = client.post("/api/chat", json=body)
+    assert answer.status_code == 400 and "two tools have the same name" in answer.json()["error"]
+
+
 def test_chat_follows_a_schema_and_calls_tools(server: Serving) -> None:
     schema = {
         "type": "object",
