@@ -234,9 +234,13 @@ def openai() -> Reader:
     from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
     from pyaici.server.apis.responses.requests import ResponsesRequest
     from pyaici.server.http.errors import ApiError
+    from pyaici.tools.settings import OfferedTools
 
     starts = (Start(), Start(Marks()), Start(Marks(), open=True), Start(channels=True))
     forms = list(FORMATS.values())
+    added = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    calls = [{"name": "calc.add", "description": "adds", "schema": added}]
+    servers = {"calc": OfferedTools(calls, ""), "stopped": OfferedTools([], "it does not run")}
 
     def read(data: bytes) -> None:
         with contextlib.suppress(ValidationError, ApiError, RecursionError):
@@ -246,7 +250,8 @@ def openai() -> Reader:
         with contextlib.suppress(ValidationError, ApiError, RecursionError):
             chat = ChatRequest.model_validate_json(data)
             constraint(chat, chat.response_format)
-            functions = tuple(_functions(chat))
+            found, _ = _functions(chat, servers)
+            functions = tuple(found)
             for form in forms if functions else ():
                 if form.supports(functions):
                     answer_grammar(AnswerPlan(form=form.bound(functions), functions=functions, required=True))

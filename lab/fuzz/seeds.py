@@ -154,7 +154,8 @@ def requests() -> Iterator[bytes]:
         body = {"model": "m", kind: message if kind in ("messages", "input") else "Hello", "max_tokens": 4}
         yield json.dumps(body).encode()
         tool = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
-        body["tools"] = [{"type": "function", "function": tool}, tool]
+        served = {"type": "mcp", "server_label": "calc", "allowed_tools": ["add"]}
+        body["tools"] = [{"type": "function", "function": tool}, tool, served]
         yield json.dumps(body).encode()
 
 

@@ -87,10 +87,11 @@ def test_a_broken_server_is_started_again(caller: Caller, notes: Path, fault: st
         while (result := last_of(caller, "calc.add", {"a": 1, "b": 1})) != {"value": {"result": 2}}:
             assert result["code"] == "mcp", result
             time.sleep(0.1)
-        first, second = pids(notes)
-        wait_until(lambda: not alive(first))
-        assert alive(second)
-    wait_until(lambda: not alive(second))
+        *earlier, last = pids(notes)  # a machine that is busy may let another start take too long
+        assert earlier
+        wait_until(lambda: not any(map(alive, earlier)))
+        assert alive(last)
+    wait_until(lambda: not alive(last))
 
 
 def test_headers_come_from_the_environment_and_reach_their_server_alone(

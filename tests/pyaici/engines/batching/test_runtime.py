@@ -305,11 +305,8 @@ def test_a_slow_guest_is_late_and_goes_on(
         engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
         slow = engine.add(Request(PROMPT, module=module, arg="mid_slow 30", max_tokens=4))
         mate = engine.add(Request(MATE, max_tokens=12))
-        engine.step()
-        engine.step()
-        assert len(engine._pool.live[0].tokens) == len(PROMPT) + 1, "late in the second step"
-        assert len(engine._pool.live[1].tokens) == len(MATE) + 2
         engine.run()
+        assert runtime.health()["workers"][0]["counters"]["late"] > 0
         (result,) = engine.results(slow)
         assert (result.reason, result.error) == (FinishReason.LENGTH, None)
         assert all(token in masks(step) for step, token in enumerate(result.new_tokens))
