@@ -155,8 +155,9 @@ def requests() -> Iterator[bytes]:
         yield json.dumps(body).encode()
         tool = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
         served = {"type": "mcp", "server_label": "calc", "allowed_tools": ["add"]}
-        body["tools"] = [{"type": "function", "function": tool}, tool, served]
-        yield json.dumps(body).encode()
+        function = {"type": "function", "function": tool}
+        for tools in ([function, served], [tool], [{"type": "function", **tool}, served]):
+            yield json.dumps({**body, "tools": tools}).encode()
 
 
 def configs() -> Iterator[bytes]:
