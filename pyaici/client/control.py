@@ -206,9 +206,9 @@ class Control:
         sock = self._socket.socket
         poll = select.poll()
         try:
-            poll.register(sock, select.POLLIN)
-            # a socket with a timeout waits before `recv`, whatever the flags: poll first
-            return not poll.poll(0) or sock.recv(1, socket.MSG_PEEK) != b""
+            # not a look at the next byte, which another thread may read first: then the look would wait
+            poll.register(sock, select.POLLRDHUP)
+            return not poll.poll(0)
         except (OSError, ValueError):
             return False
 

@@ -286,7 +286,9 @@ class SequencePool:
         That happens once for a sequence, which is parked meanwhile. Returns False if the error ends it.
         """
         gone = isinstance(error, TemplateGoneError)
-        if seq.placement is None or not (gone or isinstance(error, WorkerDiedError)):
+        # before its first answer it may have made calls, which must not be made twice
+        died = isinstance(error, WorkerDiedError) and not seq.request.calls
+        if seq.placement is None or not (gone or died):
             return False
         runtime = self._require_runtime()
         if seq.control is not None:

@@ -21,6 +21,8 @@ from pyaici.client import daemon as daemon_module
 from pyaici.client.control import Control
 from pyaici.client.daemon import Daemon
 
+from .conftest import guest_runtime, real
+
 WAITS, SLEEPS = Progress(True, 0.0, 0.0), Progress(False, 0.0, 0.0)
 
 
@@ -149,3 +151,16 @@ def test_a_supervisor_that_answers_nothing_is_given_up(monkeypatch: pytest.Monke
         finally:
             os.kill(daemon.pid, signal.SIGCONT)
         control.close()
+
+
+@real
+def test_a_connection_in_use_is_open(world: None, guest_wasm: Path) -> None:
+    """Another thread may read what has come, after which there is nothing for a while."""
+    with guest_runtime(guest_wasm) as runtime:
+        for _ in range(2000):
+            asking = threading.Thread(target=runtime._control.call, args=["ping"])
+            asking.start()
+            while asking.is_alive():
+                assert runtime._control.is_open()
+            asking.join()
+    assert not runtime._control.is_open()

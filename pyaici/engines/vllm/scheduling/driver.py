@@ -149,7 +149,9 @@ class ControllerDriver:
     def _fail_start(self, controlled: Controlled, error: AiciError) -> None:
         """Fails a request, or has its controller placed once more if it cannot start where it was placed."""
         gone = isinstance(error, TemplateGoneError)
-        if controlled.begun or controlled.moved or not (gone or isinstance(error, WorkerDiedError)):
+        # before its first answer it may have made calls, which must not be made twice
+        died = isinstance(error, WorkerDiedError) and not controlled.call.calls
+        if controlled.begun or controlled.moved or not (gone or died):
             controlled.fail(error)
             return
         if controlled.control is not None:

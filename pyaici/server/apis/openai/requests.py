@@ -89,7 +89,7 @@ _REFUSED_IN_COMPLETIONS = {
         (
             *("messages", "tools", "tool_choice", "parallel_tool_calls", "top_logprobs"),
             *("max_completion_tokens", "reasoning_effort", "include_reasoning", "thinking_token_budget"),
-            "chat_template_kwargs",
+            *("chat_template_kwargs", "max_tool_calls"),
         ),
         Refused("it is for /v1/chat/completions"),
     ),
