@@ -123,13 +123,14 @@ class Player:
         return self.step(StepInput(seq, tokens=list(tokens), **fields)).mid[seq]  # type: ignore[arg-type]
 
     def answers(self, *inputs: StepInput | int) -> dict[int, MidResult]:
-        """Runs a step, and further ones of the sequences that are late, until every sequence has answered.
+        """Runs a step, and further ones of sequences that are late, until each has answered without waiting.
 
         For steps of several sequences where time is real: on a busy machine any of them may be late, since
         the others do not wait for it.
         """
         answers = self.step(*inputs).mid
-        while late := [seq for seq, answer in answers.items() if answer.verb == Verb.LATE]:
+        waiting = (Verb.LATE, Verb.SUSPEND)  # suspended: so is pre_process
+        while late := [seq for seq, answer in answers.items() if answer.verb in waiting]:
             answers |= self.step(*late).mid
         return answers
 

@@ -85,7 +85,8 @@ def test_a_broken_server_is_started_again(caller: Caller, notes: Path, fault: st
     with caller.tools(server("calc")):
         assert last_of(caller, f"calc.{fault}")["code"] == "mcp"
         while (result := last_of(caller, "calc.add", {"a": 1, "b": 1})) != {"value": {"result": 2}}:
-            assert result["code"] == "mcp", result
+            # between its old tools and those of the new process, it has none
+            assert result["code"] in ("mcp", "unknown_call"), result
             time.sleep(0.1)
         *earlier, last = pids(notes)  # a machine that is busy may let another start take too long
         assert earlier
