@@ -136,9 +136,8 @@ class Desk:
         `call`: an id, with `name`, `arguments` (bytes) and `owner`. `ended`: the id of such a call that needs
         no answer any more, with `code` ("" or that of its error), `seconds`, and the bytes of the `result`,
         which is in `content` if the offer wants results; such an offer gets an `ended` without an id at last,
-        when it has been withdrawn. Both have the `token` of the request's offer, and
-        that of the `offer` of this connection which the event is for; `by` is that of the offer that answers,
-        "" if nobody needs to.
+        when it has been withdrawn. Both have the `token` of the request's offer, and that of the `offer` of
+        this connection which the event is for; `by` is that of the offer that answers, "" if nobody needs to.
         """
         while not self._events:
             self._arrived.clear()
@@ -332,7 +331,7 @@ class Exchange:
     def _receive(self, where: Where, offer: Offer) -> tuple[bytes, str] | None:
         """Returns the next message, or answers as soon as there is one."""
         if offer.mailbox.messages:
-            return _result(self._mailboxes.take(offer.mailbox)), ""
+            return _result(self._mailboxes.take_message(offer.mailbox)), ""
         pending = self._add_pending(where, offer, RECEIVE, None, self._settings.receive_seconds)
         offer.mailbox.receivers.append(pending)
         pending.tell(_made(pending.id, RECEIVE, b"{}", offer.owner, ""))

@@ -52,7 +52,7 @@ class Mailboxes(Generic[Receiver]):
         """Removes a mailbox with its messages."""
         del self._boxes[box.owner, box.name]
         while box.messages:
-            self.take(box)
+            self.take_message(box)
 
     def put(self, owner: str, name: str, message: bytes) -> Receiver | None:
         """Sends a message, as JSON, to the owner's run of this name.
@@ -75,7 +75,7 @@ class Mailboxes(Generic[Receiver]):
         box.messages.append(message)
         return None
 
-    def take(self, box: Mailbox[Receiver]) -> bytes:
+    def take_message(self, box: Mailbox[Receiver]) -> bytes:
         """Removes the oldest message and returns it."""
         message = box.messages.popleft()
         self._bytes[box.owner] -= len(message) + _OVERHEAD

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aicirt.ipc.names import process_start_time
 from lab.system.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from pyaici.client.runtime import Runtime
 
 #: process id -> start time, which distinguishes it from a later process with the same id
 Family = dict[int, int]
@@ -86,6 +91,17 @@ def _is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+@contextmanager
+def stopped(runtime: Runtime) -> Iterator[int]:
+    """Stops the only worker of a runtime; yields its process id."""
+    (worker,) = (each["pid"] for each in runtime.health()["workers"])
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield worker
+    finally:
+        os.kill(worker, signal.SIGCONT)
 
 
 @contextmanager

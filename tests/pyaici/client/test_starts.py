@@ -22,6 +22,7 @@ from aicirt.contract.errors import (
     WorkerDiedError,
 )
 from aicirt.contract.messages import StepInput
+from lab.system.processes import stopped
 from lab.system.waiting import PATIENCE
 from pyaici.client import channel
 from pyaici.client.capabilities import ALL
@@ -29,17 +30,6 @@ from pyaici.client.control import Placement
 from pyaici.client.runtime import Runtime
 
 from .conftest import Player, also_real, guest_runtime, real
-
-
-@contextmanager
-def stopped(runtime: Runtime) -> Iterator[int]:
-    """Stops the only worker of a runtime; yields its process id."""
-    (worker,) = (each["pid"] for each in runtime.health()["workers"])
-    os.kill(worker, signal.SIGSTOP)
-    try:
-        yield worker
-    finally:
-        os.kill(worker, signal.SIGCONT)
 
 
 def post(runtime: Runtime, where: Placement, size: int = 3, within: float = 0.0) -> int:

@@ -140,18 +140,26 @@ function milliseconds(seconds) {
 
 // -- calls -----------------------------------------------------------------------------------------------------------
 
-/** The calls of a run, oldest first: what was called, how long it took, and what came of it. */
-export class Calls {
-  constructor(box) {
+/** A box with a title and a list of entries; hidden while there are none. */
+class Facts {
+  constructor(box, title) {
     this._box = box;
+    this._title = title;
     this.clear();
   }
 
   clear() {
     this._shown = new Map();
     this._list = make("dl", { className: "facts" });
-    this._box.replaceChildren(make("h2", {}, "Calls"), this._list);
+    this._box.replaceChildren(make("h2", {}, this._title), this._list);
     this._box.hidden = true;
+  }
+}
+
+/** The calls of a run, oldest first: what was called, how long it took, and what came of it. */
+export class Calls extends Facts {
+  constructor(box) {
+    super(box, "Calls");
   }
 
   /** Shows these calls by their ids; the arguments of a call stay as the user left them. */
@@ -184,17 +192,9 @@ const LONGEST = 200;
 const MAX_LINES = 6;
 
 /** The variables that the forks share. Binary and long values are folded. */
-export class Variables {
+export class Variables extends Facts {
   constructor(box) {
-    this._box = box;
-    this.clear();
-  }
-
-  clear() {
-    this._shown = new Map();
-    this._list = make("dl", { className: "facts" });
-    this._box.replaceChildren(make("h2", {}, "Variables"), this._list);
-    this._box.hidden = true;
+    super(box, "Variables");
   }
 
   /** Shows these values; a value that has not changed stays as the user left it. */

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from aicirt.contract.errors import (
     TrapError,
     WorkerDiedError,
 )
+from lab.system.processes import stopped
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import (
     Event,
@@ -147,17 +147,6 @@ def test_variables_are_reported_in_events_and_results(
         if isinstance(event, VariablesChanged):
             reported.setdefault(event.request, {}).update(event.values)
     assert reported == {result.request: result.variables for result in results if result.variables}
-
-
-@contextmanager
-def stopped(runtime: Runtime) -> Iterator[int]:
-    """Stops the only worker of a runtime; yields its process id."""
-    (worker,) = (each["pid"] for each in runtime.health()["workers"])
-    os.kill(worker, signal.SIGSTOP)
-    try:
-        yield worker
-    finally:
-        os.kill(worker, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("n", [1, 2])
