@@ -31,10 +31,9 @@ aici::Choices read_options(std::string_view source) {
   return aici::Choices(texts);
 }
 
-/// Reads {"text": ..., "end": ...}; "end" is optional.
-aici::Quotation read_substring(std::string_view source) {
-  std::string text, end;
-  aici::JsonReader json(source, "the text and its end");
+/// Reads an object with two texts; "end" is optional, and stays as it is if it is missing.
+void read_with_end(std::string_view source, std::string_view what, std::string& text, std::string& end) {
+  aici::JsonReader json(source, what);
   json.expect('{', "an object");
   do {
     std::string& value = json.string() == "end" ? end : text;
@@ -42,6 +41,12 @@ aici::Quotation read_substring(std::string_view source) {
     value = json.string();
   } while (json.more('}'));
   json.end();
+}
+
+/// Reads {"text": ..., "end": ...}.
+aici::Quotation read_substring(std::string_view source) {
+  std::string text, end;
+  read_with_end(source, "the text and its end", text, end);
   if (text.empty()) aici::fail("the text is empty: there is no substring of it");
   if (end.size() > aici::Quotation::kMaxEndBytes) aici::fail("the end has more than 64 bytes");
   return aici::Quotation(text, end);
@@ -79,14 +84,7 @@ aici::AnyConstraint read_pattern(std::string_view source) {
 aici::AnyConstraint read_kbnf(std::string_view source) {
   if (!source.starts_with('{')) return {aici::kbnf::make_or_fail(source), {.stop_when_complete = true}};
   std::string grammar, end = "whole";
-  aici::JsonReader json(source, "the grammar and its end");
-  json.expect('{', "an object");
-  do {
-    std::string& value = json.string() == "end" ? end : grammar;
-    json.expect(':', "`:`");
-    value = json.string();
-  } while (json.more('}'));
-  json.end();
+  read_with_end(source, "the grammar and its end", grammar, end);
   if (end != "whole" && end != "model") aici::fail("the end is \"whole\" or \"model\"");
   return {aici::kbnf::make_or_fail(grammar), {.stop_when_complete = end == "whole"}};
 }
