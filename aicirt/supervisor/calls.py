@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.abi import LIST_CALLS, OWN_NAME, RECEIVE, SEND
 from aicirt.contract.errors import AiciError, OfferError, OwnerLimitError, SpaceError
 from aicirt.settings import (
+    MAX_CALL_EVENT_BYTES,
     MAX_CALL_EVENTS,
     MAX_CALL_NAME,
     MAX_OFFER_BYTES,
@@ -103,6 +104,7 @@ class Desk:
         #: where its calls come from, for operators: the state and the number of tools by name
         self.sources: dict[str, dict[str, Any]] = {}
         self._events: deque[dict[str, Any]] = deque()
+        self._bytes = 0
         self._arrived = asyncio.Event()
 
     def set_sources(self, sources: dict[str, Any]) -> None:
@@ -122,12 +124,13 @@ class Desk:
     @property
     def is_full(self) -> bool:
         """Whether the connection does not take its events."""
-        return len(self._events) >= MAX_CALL_EVENTS
+        return len(self._events) >= MAX_CALL_EVENTS or self._bytes >= MAX_CALL_EVENT_BYTES
 
     def tell(self, event: dict[str, Any]) -> None:
         """Adds an event for `take`; drops it if the connection does not take any."""
         if not self.is_full:
             self._events.append(event)
+            self._bytes += _payload(event)
             self._arrived.set()
 
     async def take(self) -> list[dict[str, Any]]:
@@ -142,7 +145,9 @@ class Desk:
         while not self._events:
             self._arrived.clear()
             await self._arrived.wait()
-        return [self._events.popleft() for _ in range(min(len(self._events), _MAX_EVENTS))]
+        taken = [self._events.popleft() for _ in range(min(len(self._events), _MAX_EVENTS))]
+        self._bytes -= sum(map(_payload, taken))
+        return taken
 
     def close(self) -> None:
         """Withdraws all offers; calls to be answered here get an error."""
@@ -424,6 +429,11 @@ class Exchange:
 def error(code: str, message: str) -> bytes:
     """Returns the result of a call that has failed."""
     return json.dumps({"error": {"code": code, "message": message}}).encode()
+
+
+def _payload(event: dict[str, Any]) -> int:
+    """Returns the bytes of the arguments or of the result in an event."""
+    return len(event.get("arguments", b"")) + len(event.get("content", b""))
 
 
 def _result(value: bytes) -> bytes:

@@ -287,6 +287,28 @@ async def test_a_program_that_takes_no_events_gets_no_more_calls() -> None:
 
 
 @in_loop
+async def test_bytes_that_a_connection_does_not_take_are_bounded() -> None:
+    """Counts arguments of calls, and results for an offer that wants them."""
+    scene = Scene(owner_calls=1 << 20)
+    tools, server = Desk(scene.exchange), Desk(scene.exchange)
+    scene.offer(tools, "add", owner="", for_all=True)
+    token = scene.offer(server, watched=True, results=True)
+    size = scene.exchange._settings.answer_bytes - 2
+    most = calls.MAX_CALL_EVENT_BYTES // size + 2
+    for number in range(1, most):
+        scene.ask(token, "add", number=number)
+        asked = [event["call"] for event in await tools.take() if "call" in event]
+        assert scene.exchange.answer(tools, asked[0], b'"%s"' % (b"x" * size))
+    assert server.is_full and server._bytes < calls.MAX_CALL_EVENT_BYTES + 2 * size
+    while server._events:
+        await server.take()
+    assert server._bytes == 0 and not server.is_full
+    for number in range(most, 2 * most):
+        scene.ask(token, "add", number=number, arguments=b"x" * size)
+    assert tools.is_full and scene.worker.code(1, 2 * most - 1) == "gone"
+
+
+@in_loop
 async def test_lists_of_calls_are_bounded_and_nobody_asks_twice() -> None:
     scene = Scene(answer_bytes=4000)
     desk = Desk(scene.exchange)
