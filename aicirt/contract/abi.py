@@ -20,7 +20,7 @@ IMPORT_MODULE = "aici"
 
 
 class Verb(IntEnum):
-    """Verbs of a controller's results. Guests return the first six; the runtime adds the last two."""
+    """Verbs of a controller's results. Guests return all but `LATE` and `ERROR`, which the runtime adds."""
 
     STOP = 0
     CONTINUE = 1
@@ -32,6 +32,8 @@ class Verb(IntEnum):
     LATE = 6
     #: the sequence ended with an error
     ERROR = 7
+    #: `mid_process` wants to see the distribution of the next token before it decides
+    LOOK = 8
 
 
 class RowKind(IntEnum):
@@ -46,14 +48,16 @@ class RowKind(IntEnum):
     SAME = 5
 
 
-STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE, LATE, ERROR = map(int, Verb)
+STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE, LATE, ERROR, LOOK = map(int, Verb)
 ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME = map(int, RowKind)
 
+#: what `CAP_LOOK` says: a controller cannot look, gets lists of the most likely tokens, or all logits as well
+LOOK_NEVER, LOOK_LISTS, LOOK_LOGITS = 0, 1, 2
 #: flags of aici_mid_result
 MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST = 1, 2, 4
 MID_FLAGS = MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST
 #: flags of aici_step_arg
-ARG_SAMPLED, ARG_HAS_LOGPROB, ARG_HURRY = 1, 2, 4
+ARG_SAMPLED, ARG_HAS_LOGPROB, ARG_HURRY, ARG_LOOKED = 1, 2, 4, 8
 #: the temperature in aici_mid_result that means greedy sampling; 0 means the request's own temperature
 GREEDY = -1.0
 
@@ -65,10 +69,12 @@ CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 CAP_HOLD_END = 10
 #: a capability of the request: somebody answers calls
 CAP_CALLS = 11
+#: another capability of the engine: LOOK_NEVER, LOOK_LISTS or LOOK_LOGITS
+CAP_LOOK = 12
 
 #: sources of aici_read
-ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED, FOUND = range(8)
-NUM_SOURCES = 8
+ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED, FOUND, LOGITS = range(9)
+NUM_SOURCES = 9
 #: result of aici_tokenize if the vocabulary cannot spell the bytes
 NO_TOKENS = 0xFFFFFFFF
 #: operations of aici_var_write, and the version that matches any

@@ -62,7 +62,8 @@ class StepInput(NamedTuple):
     logprob: float = nan
     #: total probability of the allowed tokens in the same distribution; nan = unknown
     allowed_mass: float = nan
-    #: (token, logprob) of the most likely tokens, if the last `Row.top_k` asked for them
+    #: (token, logprob) of the most likely tokens, if the last `Row.top_k` asked for them. Without tokens, it
+    #: answers a `Look`: the list that it asked for, or, if the logits are in its row, an empty one
     top: list[tuple[int, float]] | None = None
     #: the engine has ended the sequence with these tokens. They are passed to post_process, or to mid_process
     #: if the controller has no post_process; the answer is ignored, and the sequence is freed
@@ -136,7 +137,7 @@ class Pre(NamedTuple):
 
 
 class Mid(NamedTuple):
-    """Holds the results of mid_process: in `results` one `Sample`, `Splice` or `Bare` per sequence."""
+    """Holds the results of mid_process: one `Sample`, `Splice`, `Look` or `Bare` per sequence."""
 
     op: int
     step: int
@@ -178,6 +179,19 @@ class Splice(NamedTuple):
     verb: int
     backtrack: int
     ff_tokens: list[int]
+
+
+class Look(NamedTuple):
+    """A result that asks for the distribution of the next token: the next input answers it.
+
+    `top`: the number of most likely tokens; 0: all logits, for which there is a dense `row`, otherwise -1.
+    """
+
+    seq: int
+    verb: int
+    top: int
+    row: int
+    generation: int
 
 
 class Bare(NamedTuple):

@@ -17,6 +17,7 @@ from aicirt.contract.abi import (
     ARG_HURRY,
     CALL_RESULT,
     GROUP,
+    LOGITS,
     NO_TOKENS,
     NUM_SOURCES,
     SET,
@@ -166,6 +167,7 @@ class GuestContext:
         "group",
         "limits",
         "log",
+        "logits",
         "request",
         "seed",
         "sources",
@@ -201,6 +203,8 @@ class GuestContext:
         self.tokens: Sequence[int] = ()
         #: the fork group that mid_process sees
         self.group: Sequence[int] = ()
+        #: returns the logits that the engine has shown for this step, float32 [V], or none of them
+        self.logits: Callable[[], memoryview] | None = None
 
     def bind(self, instance: Instance) -> None:
         """Makes this the state of an instance, in place of any other."""
@@ -223,12 +227,14 @@ class GuestContext:
         """Adds output of the guest, stdout and stderr alike, to the log."""
         self.log.write(data)
 
-    def source(self, number: int) -> bytes:
+    def source(self, number: int) -> bytes | memoryview:
         """Returns the bytes of a source. Raises ResultError if the number is unknown."""
         if number == TOKENS:
             return array("I", self.tokens).tobytes()
         if number == GROUP:
             return array("I", self.group).tobytes()
+        if number == LOGITS and self.logits is not None:
+            return self.logits()
         if number >= len(self.sources):
             raise ResultError(f"aici_read: there is no source {number}")
         return self.sources[number]

@@ -21,13 +21,18 @@ from aicirt.contract.abi import (
     CAP_DENSE,
     CAP_FF_TOKENS,
     CAP_HOLD_END,
+    CAP_LOOK,
     CAP_TOP_K,
     CONTINUE,
     FORK,
     GREEDY,
+    LOOK,
+    LOOK_LOGITS,
     MID_FLAGS,
     MID_HOLD_END,
     MID_RESULT,
+    MID_SKIP_POST,
+    MID_SKIP_PRE,
     POST_RESULT,
     PRE_RESULT,
     ROW_ALL,
@@ -49,7 +54,7 @@ from aicirt.contract.errors import (
     SpaceError,
     counted,
 )
-from aicirt.contract.messages import Bare, Sample, Splice
+from aicirt.contract.messages import Bare, Look, Sample, Splice
 from aicirt.worker.hostapi import capability, context_of
 from aicirt.worker.waits import Condition, Waiting
 
@@ -80,6 +85,8 @@ _ALL_BITS = 0xFFFFFFFF
 #: bytes of a mask in which a token is searched first; they fit all tokens of one byte
 _LOOK_BYTES = 32
 _NEG_INF = -math.inf
+#: after a LOOK only mid_process is called
+_SKIPPED = MID_SKIP_PRE | MID_SKIP_POST
 #: returns a Sample of a tuple of its fields, without a call of a Python function
 _sample: Callable[[tuple[Any, ...]], Sample] = partial(tuple.__new__, Sample)
 
@@ -146,7 +153,17 @@ def read_post(instance: Instance, address: int) -> int:
 class RowPool:
     """The worker's allocator for one kind of row."""
 
-    __slots__ = ("_first", "_free", "_kind", "_memory", "_private", "_published", "_stride", "_views")
+    __slots__ = (
+        "_content",
+        "_first",
+        "_free",
+        "_kind",
+        "_memory",
+        "_private",
+        "_published",
+        "_stride",
+        "_views",
+    )
 
     def __init__(self, memory: memoryview, layout: Layout, *, dense: bool) -> None:
         count = layout.num_dense if dense else layout.num_rows
@@ -157,6 +174,8 @@ class RowPool:
         self._memory = memory
         self._first = layout.dense if dense else layout.rows
         self._stride = layout.dense_bytes if dense else layout.row_bytes
+        #: the part of a row that may have content
+        self._content = slice(0, 4 * layout.vocab_size if dense else layout.row_bytes)
         #: each row's bytes, from its first use on
         self._views: list[memoryview | None] = [None] * count
         self._free = list(range(count - 1, -1, -1))
@@ -199,6 +218,12 @@ class RowPool:
             private[row] = published[row] = generation + 1 & _LAST
             free.append(row)
 
+    def read(self, row: int, generation: int) -> memoryview:
+        """Returns a view of a row's content; an empty one if it is not in use under this generation."""
+        if not 0 <= row < len(self._private) or self._private[row] != generation:
+            return memoryview(b"")
+        return (self._views[row] or self._view(row))[self._content]
+
     @property
     def free(self) -> int:
         """Number of rows that can be taken."""
@@ -240,7 +265,7 @@ class RowWriter:
 
     def read_mid(
         self, instance: Instance, address: int, seq: int, length: int, last_row: Row | None
-    ) -> tuple[Bare | Sample | Splice, int, Row | None]:
+    ) -> tuple[Bare | Sample | Splice | Look, int, Row | None]:
         """Reads the aici_mid_result of sequence number `seq`, which has `length` tokens.
 
         `last_row`: the row to which AICI_ROW_SAME refers. Returns the message for the client, AICI_MID_*,
@@ -285,7 +310,26 @@ class RowWriter:
         if verb == SPLICE:
             tokens = self._ff_tokens(instance, ff_tokens, num_ff, backtrack, length)
             return Splice(seq, SPLICE, backtrack, tokens), flags, last_row
-        raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE or SPLICE")
+        if verb == LOOK:
+            return self._to_look(instance, seq, top_k), flags | _SKIPPED, last_row
+        raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE, SPLICE or LOOK")
+
+    def _to_look(self, instance: Instance, seq: int, top: int) -> Look:
+        """Returns the message that asks for the `top` most likely tokens; 0: all logits, in a dense row."""
+        level = capability(instance, CAP_LOOK)
+        if not level:
+            raise CapabilityError(
+                "this engine cannot show the distribution before a token is drawn (AICI_CAP_LOOK)"
+            )
+        if top:
+            return Look(seq, LOOK, min(top, capability(instance, CAP_TOP_K)), -1, 0)
+        if level < LOOK_LOGITS:
+            raise CapabilityError(
+                "this engine shows the most likely tokens only, not all logits (AICI_CAP_LOOK is "
+                f"{level}): ask for some of them"
+            )
+        number, generation, _ = self._dense.take()
+        return Look(seq, LOOK, 0, number, generation)
 
     def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
         nbytes = self._mask_bytes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aicirt.contract.abi import (
     ARG_HAS_LOGPROB,
+    ARG_LOOKED,
     ARG_SAMPLED,
     CAP_FORK,
     CAP_SUSPEND,
@@ -34,12 +35,15 @@ from aicirt.contract.errors import (
     TimeLimitError,
     counted,
 )
+from aicirt.contract.messages import Splice
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.results import check_span, read_post, read_pre, read_waiting
 
 if TYPE_CHECKING:
-    from aicirt.contract.messages import Clone, Splice, StepInput
+    from collections.abc import Callable
+
+    from aicirt.contract.messages import Clone, Look, StepInput
     from aicirt.wasm.instance import Instance
     from aicirt.worker.scheduling import Work
     from aicirt.worker.waits import Waiting
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 _ARG = struct.Struct(STEP_ARG.packer("seq_id", "num_group").format + "I")
 _WORD = struct.Struct("<I")
 _ARG_SIZE, _SEQ_ID, _NUM_GROUP = STEP_ARG.size, STEP_ARG.offsets["seq_id"], STEP_ARG.offsets["num_group"]
+_FLAGS = STEP_ARG.offsets["flags"]
 _TOKENS, _GROUP = STEP_ARG.offsets["tokens"], STEP_ARG.offsets["group"]
 # plain numbers: looking up a member of an Enum costs as much as calling a guest
 _POST, _PRE = int(Export.POST), int(Export.PRE)
@@ -102,6 +107,7 @@ class Sequence:
         "last_row",
         "late_steps",
         "length",
+        "look",
         "mid",
         "outcome",
         "request",
@@ -135,8 +141,10 @@ class Sequence:
         self.late_steps = 0
         #: AICI_MID_* of the last mid_process, until the next step begins
         self.flags = 0
-        #: consecutive splices that changed nothing, since tokens were added or removed
+        #: consecutive results that changed nothing, since tokens were added or removed
         self.empty_splices = 0
+        #: mid_process has asked for the distribution of the next token: returns the row for its logits
+        self.look: Callable[[], memoryview] | None = None
         #: the engine made the sequence as a clone, not its controller as a fork
         self.by_engine = False
         #: the engine has ended the sequence: its results are ignored
@@ -185,8 +193,6 @@ class Sequence:
         self.instance.clock_ns = None
         self.step = step = self.step + 1
         self.context.tokens = tokens
-        if top:
-            self.context.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
         _ARG.pack_into(
             self.instance.view,
             self.arg_address + 4,
@@ -201,12 +207,22 @@ class Sequence:
             1,
             tokens[0] if count else 0,
         )
+        if top is not None:
+            self._tell_likely(top)
         if count > 1:
             inline = array("I", tokens[1:INLINE_TOKENS]).tobytes()
             start = self.arg_address + _TOKENS + 4
             self.instance.view[start : start + len(inline)] = inline
         if self.has_group:
             self.set_group([self.id])
+
+    def _tell_likely(self, top: list[tuple[int, float]]) -> None:
+        """Gives the guest the most likely tokens, and what it has looked for."""
+        context = self.context
+        context.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
+        if self.look is not None and not self.changed:
+            context.logits, self.look = self.look, None
+            self.instance.view[self.arg_address + _FLAGS] |= ARG_LOOKED
 
     def touch(self) -> None:
         """Brings the data of `deliver` and `critical` into the processor's caches; changes nothing."""
@@ -290,18 +306,18 @@ class Sequence:
             pass
         return True
 
-    def count_splice(self, splice: Splice) -> None:
-        """Counts a splice that changes nothing, with which a sequence may wait, but not forever.
+    def count_idle(self, result: Splice | Look) -> None:
+        """Counts a result that changes nothing, with which a sequence may wait or look, but not forever.
 
         Raises LivelockError beyond the limit.
         """
-        if splice.backtrack or splice.ff_tokens:
+        if isinstance(result, Splice) and (result.backtrack or result.ff_tokens):
             return
         self.empty_splices = 1 if self.changed else self.empty_splices + 1
         limit = self.request.limits.max_idle_steps
         if self.empty_splices > limit:
             raise LivelockError(
-                f"mid_process spliced nothing for {limit} rounds in which no token was added or removed",
+                f"mid_process changed nothing for {limit} rounds in which no token was added or removed",
                 limit=limit,
             )
 

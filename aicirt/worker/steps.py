@@ -27,6 +27,7 @@ from aicirt.contract.messages import (
     VERDICT_SEQ,
     VERDICT_VERB,
     Bare,
+    Look,
     Mid,
     Pre,
     Splice,
@@ -58,6 +59,9 @@ _MID_NAME = EXPORTS[Export.MID][0]
 _LOOK_NS = int(LOOK_SECONDS * 1e9)
 #: multiple of `step_grace_ms` for a worker without results, which may not have had a core yet
 _WITHOUT_RESULTS = 10
+
+#: results that may change nothing
+_IDLE = (Splice, Look)
 
 #: what `Sequence.critical` raises, and `Sequence.deliver` for invalid tokens or numbers
 _FAILURES = (AiciError, TypeError, ValueError, LookupError, OverflowError, struct.error)
@@ -404,8 +408,10 @@ class StepWork:
             result, seq.flags, seq.last_row = self._read_mid(
                 seq.instance, address, seq.id, seq.length, seq.last_row
             )
-            if isinstance(result, Splice):
-                seq.count_splice(result)
+            if isinstance(result, _IDLE):
+                seq.count_idle(result)
+                if isinstance(result, Look):
+                    seq.look = partial(self._client.dense.read, result.row, result.generation)
         except AiciError as error:
             self._ended(seq, None, error)
             return

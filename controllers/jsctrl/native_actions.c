@@ -264,6 +264,83 @@ FUNCTION(sampled) {
   return from_scored(js, result.tokens, result.tops);
 }
 
+/* ---- distributions: logits are the bytes of a Float32Array ---- */
+
+static JSValue from_logits(JSContext *js, const float *logits, size_t size) {
+  return JS_NewUint8ArrayCopy(js, (const uint8_t *)logits, size * sizeof *logits);
+}
+
+static const float *to_logits(JSContext *js, JSValueConst value, size_t *size) {
+  const float *const logits = (const float *)(const void *)JS_GetUint8Array(js, size, value);
+  *size /= sizeof *logits;
+  if (logits == NULL || *size == script_vocabulary_size()) return logits;
+  JS_ThrowTypeError(js, "a distribution has one logit for every token of the vocabulary");
+  return NULL;
+}
+
+/* number of tokens; 0: all logits */
+FUNCTION(beginLook) {
+  UNUSED;
+  uint32_t top;
+  if (!to_number(js, of[0], UINT32_MAX, &top)) return JS_EXCEPTION;
+  return awaited(js, script_begin_look(top));
+}
+
+/* Returns all logits, or the most likely tokens if these were asked for. */
+FUNCTION(looked) {
+  UNUSED;
+  script_distribution found;
+  RAISE_IF(script_look_result(&found));
+  return found.size == 0 ? from_top(js, found.top, found.num_top) : from_logits(js, found.logits, found.size);
+}
+
+FUNCTION(norm) {
+  UNUSED;
+  size_t size;
+  const float *const logits = to_logits(js, of[0], &size);
+  return logits == NULL ? JS_EXCEPTION : JS_NewFloat64(js, script_norm(logits, size));
+}
+
+/* logits, norm */
+FUNCTION(entropy) {
+  UNUSED;
+  size_t size;
+  double norm;
+  const float *const logits = to_logits(js, of[0], &size);
+  if (logits == NULL || JS_ToFloat64(js, &norm, of[1]) != 0) return JS_EXCEPTION;
+  return JS_NewFloat64(js, script_entropy(logits, size, norm));
+}
+
+/* logits, norm, mask */
+FUNCTION(mass) {
+  UNUSED;
+  size_t size;
+  double norm;
+  uint32_t *mask;
+  const float *const logits = to_logits(js, of[0], &size);
+  if (logits == NULL || JS_ToFloat64(js, &norm, of[1]) != 0 || !to_mask(js, of[2], &mask) || mask == NULL)
+    return JS_EXCEPTION;
+  return JS_NewFloat64(js, script_mass(logits, size, norm, mask));
+}
+
+/* logits, norm, count */
+FUNCTION(likely) {
+  UNUSED;
+  size_t size;
+  double norm;
+  uint32_t wanted;
+  const float *const logits = to_logits(js, of[0], &size);
+  if (logits == NULL || JS_ToFloat64(js, &norm, of[1]) != 0 || !to_number(js, of[2], UINT32_MAX, &wanted))
+    return JS_EXCEPTION;
+  if (wanted > size) wanted = (uint32_t)size;
+  script_top *const top = js_malloc(js, (wanted + 1) * sizeof *top);
+  if (top == NULL) return JS_EXCEPTION;
+  script_likely(logits, size, norm, top, wanted);
+  const JSValue list = from_top(js, top, wanted);
+  js_free(js, top);
+  return list;
+}
+
 FUNCTION(beginFork) {
   UNUSED;
   uint32_t forks;
@@ -319,6 +396,9 @@ FUNCTION(presentStep) {
   JS_SetPropertyStr(js, all, "allowedMass", from_logprob(js, step.allowed_mass));
   JS_SetPropertyStr(js, all, "top", from_top(js, step.top, step.num_top));
   JS_SetPropertyStr(js, all, "forkGroup", from_tokens(js, step.group));
+  JS_SetPropertyStr(js, all, "looked", JS_NewBool(js, step.looked));
+  JS_SetPropertyStr(js, all, "distribution",
+                    step.num_logits == 0 ? JS_NULL : from_logits(js, step.logits, step.num_logits));
   return all;
 }
 
@@ -350,6 +430,14 @@ FUNCTION(answerSample) {
   return JS_UNDEFINED;
 }
 
+FUNCTION(answerLook) {
+  UNUSED;
+  uint32_t top;
+  if (!to_number(js, of[0], UINT32_MAX, &top)) return JS_EXCEPTION;
+  RAISE_IF(script_answer_look(top));
+  return JS_UNDEFINED;
+}
+
 FUNCTION(answerSplice) {
   UNUSED;
   uint32_t backtrack, *keep;
@@ -369,7 +457,8 @@ static const JSCFunctionListEntry entries[] = {
     ENTRY(beginGeneration, 9), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 5), ENTRY(sampled, 0),
     ENTRY(beginFork, 1), ENTRY(forked, 0), ENTRY(beginWait, 2), ENTRY(waited, 0), ENTRY(beginStep, 0),
     ENTRY(presentStep, 0), ENTRY(answerStop, 0), ENTRY(answerSuspend, 0), ENTRY(answerFork, 1),
-    ENTRY(answerSample, 5), ENTRY(answerSplice, 2),
+    ENTRY(answerSample, 5), ENTRY(answerSplice, 2), ENTRY(answerLook, 1), ENTRY(beginLook, 1), ENTRY(looked, 0),
+    ENTRY(norm, 1), ENTRY(entropy, 2), ENTRY(mass, 3), ENTRY(likely, 3),
 };
 #define COUNT ((int)(sizeof entries / sizeof *entries))
 

@@ -15,6 +15,8 @@ struct Answer {
   bool stop = false, suspend = false, splice = false;
   std::optional<std::uint32_t> forks;
   Row row;
+  /// The number of likely tokens to look at; 0: at all logits.
+  std::optional<std::uint32_t> look;
   std::uint32_t backtrack = 0;
   std::vector<aici::TokenId> tokens;
 };

@@ -31,6 +31,12 @@ script_error check_row(const script_row& row) {
   return "the set of allowed tokens is empty: allow at least one token";
 }
 
+script_error check_look(std::uint32_t top) {
+  const std::uint32_t level = aici::capability(aici::Capability::look);
+  if (level == 0) return "this engine shows no distributions: see capability(\"look\")";
+  return level == 1 && top == 0 ? "this engine shows the most likely tokens only: ask for a number of them" : nullptr;
+}
+
 bool has(const std::uint32_t* mask, aici::TokenId token) { return (mask[token / 32] >> token % 32 & 1) != 0; }
 
 Row make_row(const script_row& from) {
@@ -194,6 +200,21 @@ script_error script_wait_result(bool* there) {
   return outcome();
 }
 
+script_error script_begin_look(uint32_t top) {
+  if (script_error error = check_look(top)) return error;
+  session().begin(Action::Kind::look).row.top = top;
+  return nullptr;
+}
+
+script_error script_look_result(script_distribution* result) {
+  const Action& action = session().action;
+  *result = {.logits = action.logits.data(),
+             .size = action.logits.size(),
+             .top = action.tops.data(),
+             .num_top = action.tops.size()};
+  return outcome();
+}
+
 // ---- callbacks
 
 namespace script {
@@ -208,6 +229,7 @@ Answer& answer() {
 script_step script_present_step(void) {
   const aici::Step& step = aici::step();
   const auto top = step.top();
+  const auto logits = step.logits();
   static_assert(sizeof(script_top) == sizeof(aici::Top));
   return {.sequence = step.seq_id(),
           .number = step.number(),
@@ -218,7 +240,10 @@ script_step script_present_step(void) {
           .allowed_mass = step.allowed_mass(),
           .top = reinterpret_cast<const script_top*>(top.data()),
           .num_top = top.size(),
-          .group = raw(step.fork_group())};
+          .group = raw(step.fork_group()),
+          .looked = step.looked(),
+          .logits = logits.data(),
+          .num_logits = logits.size()};
 }
 
 void script_answer_stop(void) { script::answer().stop = true; }
@@ -228,6 +253,12 @@ void script_answer_fork(uint32_t count) { script::answer().forks = count; }
 script_error script_answer_sample(const script_row* row) {
   if (script_error error = check_row(*row)) return error;
   script::answer().row = make_row(*row);
+  return nullptr;
+}
+
+script_error script_answer_look(uint32_t top) {
+  if (script_error error = check_look(top)) return error;
+  script::answer().look = top;
   return nullptr;
 }
 

@@ -122,6 +122,7 @@ class ScriptController : public aici::Controller {
     call(SCRIPT_MID_PROCESS);
     Answer& given = answer();
     if (given.stop) return aici::MidResult::stop();
+    if (given.look) return aici::MidResult::look(*given.look);
     if (given.splice) return aici::MidResult::splice(given.backtrack, std::move(given.tokens));
     return given.row.result();
   }

@@ -175,6 +175,8 @@ typedef struct script_row {
 
 script_error script_begin_sample(const script_row *row);
 script_error script_begin_fork(uint32_t count);
+/* Looks at the distribution of the next token before it is sampled: at the `top` most likely tokens; 0: at all logits. */
+script_error script_begin_look(uint32_t top);
 /* Waits until all of these variables exist, or for so many milliseconds (0: without a limit). */
 void script_begin_wait(const script_text *names, size_t count, uint32_t milliseconds);
 /* Sends forced tokens to the engine, and waits for the next step. */
@@ -184,8 +186,25 @@ void script_begin_step(void);
 script_error script_generation_result(script_generated *result);
 script_error script_sample_result(script_generated *result);
 script_error script_fork_result(uint32_t *index);
+typedef struct script_distribution {
+  const float *logits; /* of every token of the vocabulary, unless a list was asked for */
+  size_t size;
+  const script_top *top;
+  size_t num_top;
+} script_distribution;
+script_error script_look_result(script_distribution *result);
 /* `there`: whether all variables exist. */
 script_error script_wait_result(bool *there);
+
+/* ---- distributions: `logits` of tokens, at temperature 1 ---- */
+
+/* The logarithm of the sum of all exponentials: what a logit has more than the token's log-probability. */
+double script_norm(const float *logits, size_t size);
+double script_entropy(const float *logits, size_t size, double norm);
+/* The probability of the tokens of a mask together. */
+double script_mass(const float *logits, size_t size, double norm, const uint32_t *mask);
+/* The `count` most likely tokens, at most `size`; equal ones by number. */
+void script_likely(const float *logits, size_t size, double norm, script_top *top, size_t count);
 
 /* ---- input and answers of callbacks ---- */
 
@@ -198,6 +217,9 @@ typedef struct script_step {
   const script_top *top;
   size_t num_top;
   script_tokens group;
+  bool looked; /* answers script_answer_look */
+  const float *logits;
+  size_t num_logits;
 } script_step;
 
 script_step script_present_step(void);
@@ -206,6 +228,7 @@ void script_answer_stop(void);
 void script_answer_suspend(void);
 void script_answer_fork(uint32_t count);
 script_error script_answer_sample(const script_row *row);
+script_error script_answer_look(uint32_t top);
 void script_answer_splice(uint32_t backtrack, script_tokens tokens);
 
 /* ---- the host ---- */

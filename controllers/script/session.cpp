@@ -43,6 +43,11 @@ void Session::note() {
   if (step.number() != noted_) {
     noted_ = step.number();
     note_tokens(step);
+    if (action.kind == Kind::look && !action.over && step.looked()) {
+      note_top(step);
+      action.logits.assign(step.logits().begin(), step.logits().end());
+      action.over = true;
+    }
   }
   if (action.kind == Kind::fork && !action.over && step.fork_group().size() > 1) {
     const auto group = step.fork_group();
@@ -60,10 +65,14 @@ void Session::note_tokens(const aici::Step& step) {
   } else if (action.kind == Kind::sample) {
     action.sampled = {came.front(), step.logprob(), step.allowed_mass(), 0, 0};
     if (!step.sampled()) action.sampled.logprob = action.sampled.allowed_mass = std::numeric_limits<float>::quiet_NaN();
-    for (const aici::Top& top : step.top()) action.tops.push_back({top.token, top.logprob});
+    note_top(step);
     action.sampled.num_top = static_cast<std::uint32_t>(action.tops.size());
     action.over = true;
   }
+}
+
+void Session::note_top(const aici::Step& step) {
+  for (const aici::Top& top : step.top()) action.tops.push_back({top.token, top.logprob});
 }
 
 std::optional<aici::MidResult> Session::next() {
@@ -87,6 +96,8 @@ std::optional<aici::MidResult> Session::act() {
       return action.generation->next();
     case Kind::sample:
       return action.row.result();
+    case Kind::look:
+      return aici::MidResult::look(action.row.top);
     case Kind::wait:
       if (!is_waiting()) return std::nullopt;
       [[fallthrough]];

@@ -19,7 +19,7 @@ namespace script {
 
 /// The action that `main` awaits. There is one at a time: it completes before the script continues.
 struct Action {
-  enum class Kind : std::uint8_t { none, generate, sample, fork, wait, step };
+  enum class Kind : std::uint8_t { none, generate, sample, look, fork, wait, step };
   Kind kind = Kind::none;
   bool over = true;
   /// Why the action failed, if it did.
@@ -27,10 +27,12 @@ struct Action {
 
   std::unique_ptr<Generation> generation;
 
-  /// sample: the row, and the sampled token
+  /// sample: the row, and the sampled token; look: only the number of likely tokens
   Row row;
   script_scored sampled{};
+  /// sample, look: the most likely tokens; look: the logits of all tokens
   std::vector<script_top> tops;
+  std::vector<float> logits;
 
   /// fork: the number of sequences, and the index of this one
   std::uint32_t forks = 0, index = 0;
@@ -68,6 +70,7 @@ class Session {
 
  private:
   void note_tokens(const aici::Step& step);
+  void note_top(const aici::Step& step);
   std::optional<aici::MidResult> act();
   bool is_waiting() const;
   aici::PreResult wait();

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from aicirt.contract.abi import (
     ARG,
+    CAP_LOOK,
     CAP_MAX_FORKS,
     CAP_TOP_K,
     FORK,
     FOUND,
     FOUND_RESULT,
     GROUP,
+    LOOK_LOGITS,
     MID_RESULT,
     NUM_SOURCES,
     PROMPT,
@@ -59,7 +61,7 @@ from lab.runners.calls import CALLS
 from lab.runners.compiled import code_of
 
 ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME
-EVERYTHING = {**dict.fromkeys(range(1, 11), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16}
+EVERYTHING = {**dict.fromkeys(range(1, 11), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16, CAP_LOOK: LOOK_LOGITS}
 
 _MID = MID_RESULT.packer("size", "flags")
 _FOUND = FOUND_RESULT.packer("size", "data_len")

@@ -13,8 +13,11 @@ from aicirt.contract.abi import (
     CAP_FORK,
     CAP_HOLD_END,
     CAP_LOGPROBS,
+    CAP_LOOK,
     CAP_SUSPEND,
     CAP_TOP_K,
+    LOOK_LOGITS,
+    LOOK_NEVER,
 )
 
 
@@ -37,6 +40,9 @@ class Capabilities:
     top_k: int = 64
     #: an end-of-sequence token does not end the sequence where the controller holds it (AICI_MID_HOLD_END)
     hold_end: bool = True
+    #: a controller may see a token's distribution before it decides (LOOK): never, lists of the most likely
+    #: tokens, or also all logits
+    look: int = LOOK_LOGITS
 
     def to_wire(self) -> list[list[int]]:
         """Returns [[number in aici.h, value], ...], which the caller must not change."""
@@ -46,7 +52,8 @@ class Capabilities:
     def from_wire(cls, pairs: list[list[int]]) -> Capabilities:
         """Rebuilds capabilities from `to_wire`."""
         found: dict[str, Any] = {_NUMBERS[number]: value for number, value in pairs}
-        return cls(**{name: value if name == "top_k" else bool(value) for name, value in found.items()})
+        numbers = ("top_k", "look")
+        return cls(**{name: value if name in numbers else bool(value) for name, value in found.items()})
 
 
 #: the fields by their numbers in aici.h; the runtime adds three more
@@ -59,6 +66,7 @@ _NUMBERS = {
     CAP_TOP_K: "top_k",
     CAP_DENSE: "dense",
     CAP_HOLD_END: "hold_end",
+    CAP_LOOK: "look",
 }
 
 
@@ -79,4 +87,5 @@ MASK_ONLY = Capabilities(
     dense=True,
     top_k=0,
     hold_end=False,
+    look=LOOK_NEVER,
 )

@@ -21,6 +21,7 @@ from aicirt.contract.messages import (
     NOTICE,
     OPERATION,
     PRE,
+    RESULT_SEQ,
     RESULT_VERB,
     SAMPLE_KIND,
     STARTED,
@@ -105,7 +106,7 @@ class Row:
 
 @dataclass(slots=True)
 class MidResult:
-    """The result of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE or ERROR."""
+    """The result of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE, ERROR, or LOOK (see `Look`)."""
 
     verb: Verb
     row: Row | None = None
@@ -119,6 +120,20 @@ class MidResult:
     waits: bool = False
     #: the next step needs no log-probability and allowed mass, unless `row.top_k` asks for tokens
     skip_post: bool = False
+
+
+@dataclass(slots=True)
+class Look(MidResult):
+    """The result LOOK: the controller wants to know the distribution of the next token before it decides.
+
+    The next input of the sequence has no tokens, and answers it: see `StepInput.top`.
+    """
+
+    #: number of most likely tokens; 0 = all logits
+    top: int = 0
+    #: float32 [V], where the engine writes all logits, as the model has computed them: a view of shared
+    #: memory, valid until the sequence's next result other than LATE
+    logits: NDArray[np.float32] | None = None
 
 
 @dataclass(slots=True)
@@ -224,6 +239,10 @@ class SegmentRows:
         self._held: dict[int, Held | None] = {}
         #: rows of later results that were discarded: the sequence can ask for them again
         self._unread: dict[int, Held] = {}
+        #: dense rows (number, generation) for the logits of sequences that look
+        self._looks: dict[int, tuple[int, int]] = {}
+        #: whether any sequence has an unread row, or one for logits
+        self._extra = False
         #: further holders of a row (number, whether it is dense), which a fork and its parent both hold
         self._shared: dict[tuple[int, bool], int] = {}
         self._released: tuple[list[int], list[int]] = ([], [])
@@ -259,10 +278,8 @@ class SegmentRows:
         if type(generation) is not int:
             raise ProtocolError("a row has an invalid generation")
         held = self._held.get(seq)
-        if self._unread and (unread := self._unread.pop(seq, None)) is not None:
-            if held is not None:
-                self._release(held)
-            held = self._held[seq] = unread
+        if self._extra:
+            held = self._catch_up(seq, held)
         if kind == _BITMASK:
             if number < 0:
                 raise ProtocolError(f"a mask has the invalid row number {number}")
@@ -287,12 +304,48 @@ class SegmentRows:
         self._held[seq] = number, generation, kind == _DENSE, row
         return MidResult(_SAMPLE, row)
 
+    def look(self, fields: list[Any]) -> Look:
+        """Turns a Look message into a result with a view of the row for the logits.
+
+        Raises ProtocolError, or one of `MALFORMED`, if the message is invalid.
+        """
+        seq, _, top, number, generation = fields
+        check_sampling(None, top)
+        if type(number) is not int or type(generation) is not int or (number < 0) != (top > 0):
+            raise ProtocolError("a look has an invalid row")
+        self.end_look(seq)
+        if number < 0:
+            return Look(Verb.LOOK, top=top)
+        logits = self._dense[number]
+        self._looks[seq] = number, generation
+        self._extra = True
+        return Look(Verb.LOOK, logits=logits)
+
+    def end_look(self, seq: int) -> None:
+        """Releases the row for logits that a sequence has, if any."""
+        if (row := self._looks.pop(seq, None)) is not None:
+            self._released[1].extend(row)
+            self._extra = bool(self._unread or self._looks)
+
+    def _catch_up(self, seq: int, held: Held | None) -> Held | None:
+        """Returns the row that a sequence holds, now that it has another result."""
+        self.end_look(seq)
+        if (unread := self._unread.pop(seq, None)) is not None:
+            if held is not None:
+                self._release(held)
+            held = self._held[seq] = unread
+            self._extra = bool(self._unread or self._looks)
+        return held
+
     def decline(self, entry: list[Any]) -> None:
         """Handles a discarded result: its mask is kept, as the sequence can ask for it again.
 
         The row that was read last stays in use. Raises ProtocolError, or one of `MALFORMED`, if the result is
         invalid.
         """
+        if entry[RESULT_VERB] == Verb.LOOK:
+            self.look(entry)
+            self.end_look(entry[RESULT_SEQ])
         if entry[RESULT_VERB] != _SAMPLE or entry[SAMPLE_KIND] == ROW_SAME:
             return
         seq, _, kind, number, generation = entry[:5]
@@ -303,6 +356,7 @@ class SegmentRows:
             self.sample(entry)
             if (unread := self._held[seq]) is not None:
                 self._unread[seq] = unread
+                self._extra = True
             self._held[seq] = held
             return
         if type(number) is not int or type(generation) is not int:
@@ -327,11 +381,14 @@ class SegmentRows:
         for held in (self._held.pop(seq, None), self._unread.pop(seq, None)):
             if held is not None:
                 self._release(held)
+        if self._extra:
+            self.end_look(seq)
 
     def close(self) -> None:
         """Drops references to the segment; rows that the engine still holds keep it mapped. Idempotent."""
         self._held.clear()
         self._unread.clear()
+        self._looks.clear()
         self._rows = np.empty((0, 0), np.uint32)
         self._masks.clear()
         self._dense.clear()

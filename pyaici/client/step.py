@@ -382,9 +382,12 @@ class Step:
         if verb == Verb.SPLICE:
             backtrack, ff_tokens, *_ = fields
             tokens = check_splice(backtrack, ff_tokens, link.segment.layout.vocab_size)
+            link.rows.end_look(seq)
             return MidResult(Verb.SPLICE, backtrack=backtrack, ff_tokens=tokens)
         if verb == Verb.LATE:
             return MidResult(Verb.LATE)
+        if verb == Verb.LOOK:
+            return link.rows.look(entry)
         if verb not in (Verb.STOP, Verb.ERROR):
             raise ProtocolError("a result of mid_process has an unknown verb")
         error = None

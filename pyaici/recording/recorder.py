@@ -8,6 +8,7 @@ import json
 import math
 import secrets
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,12 +23,13 @@ from pyaici.client.arguments import Argument, argument_bytes, variable_name
 from pyaici.client.calls import Answerer, CallEvent, Offer
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.masks import apply_row
-from pyaici.client.results import MidResult, PreResult, Row, StepResult
+from pyaici.client.results import Look, MidResult, PreResult, Row, StepResult
 from pyaici.client.runtime import Runtime
 from pyaici.client.step import Step
 from pyaici.recording.recording import (
     Event,
     Forked,
+    Looked,
     RecordedCall,
     RecordedError,
     RecordedSequence,
@@ -305,7 +307,7 @@ class _Tape:
                 continue
             sequence = self.recording.sequences[self.places[report.seq]]
             event, holds_end = self._pending.pop(report.seq, (None, False))
-            if event is not None:
+            if event is not None and not (isinstance(event, _Asked) and report.top is None):
                 sequence.events.append(_done(event, report))
             if report.final and sequence.reason == "cancelled":
                 is_end = bool(report.tokens) and report.tokens[-1] in self._vocabulary.eos and not holds_end
@@ -358,6 +360,8 @@ class _Tape:
             self._pending[seq] = _Undone(sampled, allowed), answer.hold_end
         elif answer.verb == Verb.SPLICE:
             self._pending[seq] = Spliced(answer.backtrack, list(answer.ff_tokens)), answer.hold_end
+        elif isinstance(answer, Look):
+            self._pending[seq] = _Asked(answer), answer.hold_end
         elif answer.verb in (Verb.STOP, Verb.ERROR):
             _end(sequence, "stop" if answer.verb == Verb.STOP else "error", answer.error)
 
@@ -396,6 +400,8 @@ class _Tape:
             for event in sequence.events:
                 if isinstance(event, Sampled):
                     used |= {event.token, *(token for token, _ in event.top or ())}
+                elif isinstance(event, Looked):
+                    used |= {token for token, _ in event.top or ()}
                 elif isinstance(event, Spliced):
                     used |= {*event.tokens, *(event.done or ())}
         special = {token: name for token, name in vocabulary.special_names.items() if token in used}
@@ -436,7 +442,24 @@ class _Undone(Sampled):
         )
 
 
+class _Asked(Looked):
+    """A look that has not been answered yet."""
+
+    __slots__ = ("_look",)
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self._look = look
+
+    def with_answer(self, report: StepInput) -> Looked:
+        if self._look.logits is None:
+            return Looked(copy.copy(report.top))
+        return Looked(None, zlib.compress(self._look.logits.tobytes(), 1))
+
+
 def _done(event: Event, report: StepInput) -> Event:
+    if isinstance(event, _Asked):
+        return event.with_answer(report)
     if isinstance(event, _Undone):
         return event.with_token(report)
     if isinstance(event, Spliced) and list(report.tokens) != event.tokens:

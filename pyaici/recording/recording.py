@@ -62,7 +62,17 @@ class Suspended:
     rounds: int = 1
 
 
-Event = Sampled | Spliced | Forked | Suspended
+@dataclass(slots=True)
+class Looked:
+    """The controller looked at the distribution of the next token before it decided."""
+
+    #: (token, log-probability) of the most likely tokens, if it asked for these
+    top: list[tuple[int, float]] | None = None
+    #: else all logits: float32 [V], compressed by zlib
+    logits: bytes = b""
+
+
+Event = Sampled | Spliced | Forked | Suspended | Looked
 
 
 @dataclass(slots=True)
@@ -235,6 +245,9 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
         return {"fork": event.children}
     if isinstance(event, Suspended):
         return {"suspend": event.rounds}
+    if isinstance(event, Looked):
+        logits = base64.b64encode(event.logits).decode()
+        return {"look": {"logits": logits} if event.top is None else {"top": event.top}}
     if isinstance(event, Spliced):
         content: dict[str, Any] = {"splice": event.tokens, "text": recording.text(event.tokens)}
         more: dict[str, Any] = {"backtrack": event.backtrack or None, "done": event.done}
@@ -334,7 +347,8 @@ def _read_event(content: dict[str, Any]) -> Event:
         return Suspended(content["suspend"])
     if "splice" in content:
         return Spliced(content.get("backtrack", 0), list(content["splice"]), content.get("done"))
-    top = content.get("top")
+    if (look := content.get("look")) is not None:
+        return Looked(_top(look.get("top")), base64.b64decode(look.get("logits", "")))
     return Sampled(
         content["sample"],
         content["row"],
@@ -344,8 +358,12 @@ def _read_event(content: dict[str, Any]) -> Event:
         content.get("temperature"),
         content.get("logprob"),
         content.get("allowed_mass"),
-        None if top is None else [(token, value) for token, value in top],
+        _top(content.get("top")),
     )
+
+
+def _top(content: list[list[Any]] | None) -> list[tuple[int, float]] | None:
+    return None if content is None else [(token, value) for token, value in content]
 
 
 def _bytes(value: Any) -> bytes:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from aicirt.contract.errors import counted
-from pyaici.recording.recording import Event, Forked, Recording, Sampled, Spliced, Suspended
+from pyaici.recording.recording import Event, Forked, Looked, Recording, Sampled, Spliced, Suspended
 
 #: lines shown around a difference
 _CONTEXT = 3
@@ -49,6 +49,10 @@ def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[s
             return removed
         which = f" {event.tokens}" if ids else ""
         return [*removed, f"forced {quoted(recording.text(event.tokens))}{which}"]
+    if isinstance(event, Looked):
+        return [
+            "looked at " + ("all logits" if event.top is None else counted(len(event.top), "likely token"))
+        ]
     assert isinstance(event, Forked)
     return [f"forked: {', '.join(f'#{child}' for child in event.children)}"]
 

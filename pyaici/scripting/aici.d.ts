@@ -147,6 +147,36 @@ declare module "aici" {
     logprob: number;
   }
 
+  /** The model's distribution of the next token: without any pattern or bias, at temperature 1. */
+  export class Distribution {
+    /** The logits of all tokens, as the model has computed them; -Infinity for ids that are no tokens. */
+    readonly logits: Float32Array;
+    /** Returns the natural logarithm of a token's probability. */
+    logprob(token: number): number;
+    /** Returns the most likely tokens with their log-probabilities, most likely first. */
+    top(count: number): Likely[];
+    /** Returns the probability of a set of tokens. */
+    mass(tokens: TokenSet): number;
+    /** The entropy of the distribution, in nats. */
+    readonly entropy: number;
+  }
+
+  /**
+   * Looks at the distribution of the next token before it is sampled.
+   *
+   *     const seen = await distribution();
+   *     await sample(undefined, { temperature: seen.entropy > 2 ? 0.5 : 1 });
+   *
+   * The text does not change, and the token that follows costs no further pass of the model. Each look makes the engine
+   * wait for the script once more, and costs a copy of all logits. Throws if `capability("look")` is below 2.
+   */
+  export function distribution(): PromiseLike<Distribution>;
+  /**
+   * Looks at the most likely next tokens before one is sampled, with their log-probabilities as in `Distribution`. At
+   * most `capability("top_k")` of them. Throws if `capability("look")` is 0.
+   */
+  export function likely(count: number): PromiseLike<Likely[]>;
+
   /** A sampled token. */
   export interface Token {
     token: number;
@@ -438,7 +468,8 @@ declare module "aici" {
     | "tokenizer"
     | "max_forks"
     | "hold_end"
-    | "calls";
+    | "calls"
+    | "look";
   /**
    * Returns what the engine supports: a maximum for "top_k" and "max_forks", otherwise 1 or 0.
    *
@@ -508,6 +539,10 @@ declare module "aici" {
      * the number of this sequence.
      */
     forkGroup: number[];
+    /** Whether this call follows a `Look`: nothing has been sampled since. */
+    looked: boolean;
+    /** After `Look()`, the distribution of the next token. */
+    distribution: Distribution | null;
   }
 
   /** An answer, which a callback returns. */
@@ -517,6 +552,11 @@ declare module "aici" {
 
   /** Answer of `mid_process`: samples one token, from a set or from all tokens. */
   export const Sample: (allowed?: TokenSet, options?: Sampling) => Answer;
+  /**
+   * Answer of `mid_process`: shows the distribution of the next token, and calls `mid_process` again. `top`: only this
+   * number of most likely tokens, in `Step.top`; 0: `Step.distribution`.
+   */
+  export const Look: (top?: number) => Answer;
   /** Answer of `mid_process`: removes tokens at the end, then appends tokens or a text. */
   export const Splice: (tokens?: string | number[], options?: { backtrack?: number }) => Answer;
   /** Answer of any callback except `init_prompt`: ends the sequence. */

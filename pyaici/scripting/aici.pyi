@@ -24,6 +24,7 @@ Capability = Literal[
     "max_forks",
     "hold_end",
     "calls",
+    "look",
 ]
 
 #: the script's argument: a text, or any JSON value; None if there is none
@@ -159,6 +160,41 @@ def sample(
     `favoured`, `bias`: adds `bias` to the logits of these tokens; +0.7 doubles their odds against others.
     Raises `Error` if `capability("dense")` is 0. Without `Runtime(num_dense=...)`, a worker of the runtime
     has room for the biases of two sequences at a time, and a further one ends with an error.
+    """
+
+class Distribution:
+    """The model's distribution of the next token: without any pattern or bias, at temperature 1."""
+
+    #: the logits of all tokens, as the model has computed them; -inf for ids that are no tokens
+    logits: memoryview
+
+    def logprob(self, token: int) -> float:
+        """Returns the natural logarithm of a token's probability."""
+    def top(self, count: int) -> list[tuple[int, float]]:
+        """Returns the most likely tokens with their log-probabilities, most likely first."""
+    def mass(self, tokens: TokenSet) -> float:
+        """Returns the probability of a set of tokens."""
+    @property
+    def entropy(self) -> float:
+        """The entropy of the distribution, in nats."""
+
+def distribution() -> Awaitable[Distribution]:
+    """Looks at the distribution of the next token before it is sampled.
+
+        seen = await distribution()
+        await sample(temperature=0.5 if seen.entropy > 2 else 1)
+
+    The text does not change, and the token that follows costs no further pass of the model. Each look makes
+    the engine wait for the script once more, and costs a copy of all logits.
+
+    Raises `Error` if `capability("look")` is below 2. With 1, `likely` works.
+    """
+
+def likely(count: int) -> Awaitable[list[tuple[int, float]]]:
+    """Looks at the most likely next tokens before one is sampled, with their log-probabilities as in
+    `Distribution`. At most `capability("top_k")` of them.
+
+    Raises `Error` if `capability("look")` is 0.
     """
 
 class Generated:
@@ -498,6 +534,10 @@ class Step:
     #: right after a fork, the numbers of all sequences that it made, in order, including this one; otherwise
     #: only the number of this sequence
     fork_group: list[int]
+    #: whether this call follows a `Look`: nothing has been sampled since
+    looked: bool
+    #: after `Look()`, the distribution of the next token
+    distribution: Distribution | None
 
 class Sample:
     """Answer of `mid_process`: samples one token, from a set or from all tokens."""
@@ -517,6 +557,14 @@ class Sample:
         bias: float = 0,
     ) -> None:
         """Has the same arguments as `sample`."""
+
+class Look:
+    """Answer of `mid_process`: shows the distribution of the next token, and calls `mid_process` again.
+
+    `top`: only this number of most likely tokens, in `Step.top`. 0: `Step.distribution`.
+    """
+
+    def __init__(self, top: int = 0) -> None: ...
 
 class Splice:
     """Answer of `mid_process`: removes tokens at the end, then appends tokens or a text."""

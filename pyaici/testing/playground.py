@@ -21,7 +21,7 @@ from aicirt.contract.messages import StepInput
 from aicirt.system.files import Closing
 from aicirt.vocab.tokenizer import load_tokenizer
 from pyaici.client.capabilities import ALL, Capabilities
-from pyaici.client.results import MidResult, PreResult, Row, StepResult
+from pyaici.client.results import Look, MidResult, PreResult, Row, StepResult
 from pyaici.client.step import Step
 from pyaici.engines.batching.budget import Budget
 from pyaici.engines.batching.engine import BatchingEngine
@@ -238,7 +238,8 @@ class _Scribe:
         for control, answer in result.mid.items():
             if (transcript := self._controlled.get(control)) is not None:
                 row = None if answer.row is None else _copy(answer.row)
-                transcript.answers.append(replace(answer, row=row))
+                kept = replace(answer, logits=None) if isinstance(answer, Look) else replace(answer, row=row)
+                transcript.answers.append(kept)
 
     def add_events(self, events: Iterable[Event]) -> None:
         """Writes the histories."""

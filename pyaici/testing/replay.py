@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import nan
@@ -14,16 +15,17 @@ from typing import Any
 import numpy as np
 
 from aicirt.contract.abi import LIST_CALLS, OWN_NAME, RECEIVE, SEND, Verb
-from aicirt.contract.errors import ControllerError
+from aicirt.contract.errors import ControllerError, counted
 from aicirt.contract.messages import StepInput
 from aicirt.settings import MAX_CALL_NAME, MAX_OFFERED
 from pyaici.client.calls import CallEvent, Offer
 from pyaici.client.capabilities import Capabilities
-from pyaici.client.results import MidResult, StepResult
+from pyaici.client.results import Look, MidResult, StepResult
 from pyaici.recording.recorder import RecordingRuntime, allowed_by
 from pyaici.recording.recording import (
     Event,
     Forked,
+    Looked,
     RecordedCall,
     RecordedSequence,
     Recording,
@@ -390,6 +392,8 @@ class _Player:
                 line.report = self._sample(seq, line, answer)
             elif answer.verb == Verb.SPLICE:
                 line.report = self._splice(seq, line, answer)
+            elif isinstance(answer, Look):
+                line.report = self._show(seq, line, answer)
             if line.report is None:  # the sequence has ended, or cannot go on
                 del self._lines[seq]
                 self._runtime.free([seq])
@@ -429,6 +433,23 @@ class _Player:
         logprob = nan if event.logprob is None else event.logprob
         mass = nan if event.allowed_mass is None else event.allowed_mass
         return StepInput(seq, [event.token], 0, True, logprob, mass, event.top)
+
+    def _show(self, seq: int, line: _Line, answer: Look) -> StepInput | None:
+        event = line.take(Looked)
+        if isinstance(event, Looked) and (event.top is None) == (answer.logits is not None):
+            if answer.logits is None:
+                return StepInput(seq, top=event.top)
+            shown = np.frombuffer(zlib.decompress(event.logits), np.float32)
+            if len(shown) == len(answer.logits):
+                answer.logits[:] = shown
+                return StepInput(seq, top=[])
+        wanted = "all logits" if answer.logits is not None else counted(answer.top, "likely token")
+        self.problems.append(
+            f"{line.name}, step {line.steps}: the controller looks at {wanted}, which the recording does not "
+            "have here"
+        )
+        self.cut.add(line.number)
+        return None
 
     def _splice(self, seq: int, line: _Line, answer: MidResult) -> StepInput:
         event = line.take(Spliced)

@@ -207,6 +207,14 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
         if (is("dense_inf")) dense[5] = INFINITY;
         sample(AICI_ROW_DENSE, (uint32_t)(uintptr_t)dense, is("dense_short") ? 5 : 262144);
     }
+    if (is("look") || is("look_on") || is("look_slow")) { /* number: of likely tokens; 0: all logits */
+        uint32_t size = aici_read(AICI_LOGITS, 0, dense, sizeof dense), looked = arg.flags & AICI_ARG_LOOKED;
+        printf("%s %u bytes, %.1f, top %u\n", looked ? "looked" : "blind", size, size ? (double)dense[5] : 0, arg.num_top);
+        if (!looked || is("look_on")) mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_LOOK, .top_k = (uint32_t)number};
+        if (looked && is("look_slow"))
+            for (volatile unsigned i = 0; i < 8000000u; i++) {
+            }
+    }
     if (is("splice")) tokens[0] = 7, tokens[1] = 8, splice((uint32_t)number, 2);
     if (is("splice_nothing")) splice(0, 0);
     if (is("relay")) { /* the child replaces its parent */

@@ -312,6 +312,41 @@ export function sample(allowed, options) {
   return new Action("sample", () => native.beginSample(...row), native.sampled);
 }
 
+// ---- the distribution of the next token, before it is sampled
+
+/** The model's logits for every token, without any pattern, at temperature 1. */
+export class Distribution {
+  constructor(bytes) {
+    this._bytes = bytes;
+    this._norm = native.norm(bytes);
+    this.logits = new Float32Array(bytes.buffer);
+  }
+
+  logprob(token) {
+    return this.logits[token] - this._norm;
+  }
+
+  top(count) {
+    return native.likely(this._bytes, this._norm, count);
+  }
+
+  mass(tokens) {
+    return native.mass(this._bytes, this._norm, tokens._bits);
+  }
+
+  get entropy() {
+    return native.entropy(this._bytes, this._norm);
+  }
+}
+
+export function distribution() {
+  return new Action("distribution", () => native.beginLook(0), () => new Distribution(native.looked()));
+}
+
+export function likely(count) {
+  return new Action("likely", () => native.beginLook(Math.max(count, 1)), native.looked);
+}
+
 // ---- forks
 
 export function fork(count) {
@@ -597,13 +632,20 @@ export const Suspend = () => new Answer("Suspend", "pre_process", native.answerS
 export const Fork = (count) => new Answer("Fork", "pre_process", () => native.answerFork(count));
 export const Sample = (allowed, options) =>
   new Answer("Sample", "mid_process", () => native.answerSample(...rowOf(allowed, options)));
+export const Look = (top = 0) => new Answer("Look", "mid_process", () => native.answerLook(top));
 export const Splice = (tokens = [], { backtrack = 0 } = {}) =>
   new Answer("Splice", "mid_process", () => native.answerSplice(backtrack, tokens));
 
+function presentStep() {
+  const step = native.presentStep();
+  if (step.distribution !== null) step.distribution = new Distribution(step.distribution);
+  return step;
+}
+
 export function _call(name, callback) {
-  const answer = callback(name === "init_prompt" ? promptTokens() : native.presentStep());
+  const answer = callback(name === "init_prompt" ? promptTokens() : presentStep());
   if (answer === undefined) {
-    if (name === "mid_process") throw new TypeError("mid_process must return Sample(...), Splice(...) or Stop()");
+    if (name === "mid_process") throw new TypeError("mid_process must return Sample(...), Splice(...), Look(...) or Stop()");
     return;
   }
   if (name === "init_prompt" || !(answer instanceof Answer))

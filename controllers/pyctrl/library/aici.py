@@ -355,6 +355,37 @@ def sample(allowed=None, *, temperature=None, top=0, favoured=None, bias=0):
     return _Action("sample", lambda: _aici.begin_sample(*row), lambda: Token(*_aici.sampled()))
 
 
+# ---- the distribution of the next token, before it is sampled
+
+
+class Distribution:
+    # The model's logits for every token, without any pattern, at temperature 1.
+    def __init__(self, logits):
+        self.logits = logits
+        self._norm = _aici.norm(logits)
+
+    def logprob(self, token):
+        return self.logits[token] - self._norm
+
+    def top(self, count):
+        return _aici.likely(self.logits, self._norm, count)
+
+    def mass(self, tokens):
+        return _aici.mass(self.logits, self._norm, tokens._bits)
+
+    @property
+    def entropy(self):
+        return _aici.entropy(self.logits, self._norm)
+
+
+def distribution():
+    return _Action("distribution", lambda: _aici.begin_look(0), lambda: Distribution(_aici.looked()))
+
+
+def likely(count):
+    return _Action("likely", lambda: _aici.begin_look(max(count, 1)), _aici.looked)
+
+
 # ---- forks
 
 
@@ -663,7 +694,10 @@ class Step:
             self.allowed_mass,
             self.top,
             self.fork_group,
+            self.looked,
+            logits,
         ) = _aici.present_step()
+        self.distribution = None if logits is None else Distribution(logits)
 
 
 class Stop:
@@ -699,6 +733,15 @@ class Sample:
         _aici.answer_sample(_bits(self.allowed), self.temperature, self.top, _bits(self.favoured), self.bias)
 
 
+class Look:
+    def __init__(self, top=0):
+        self.top = top
+
+    def _answer(self, callback):
+        _only(callback, "mid_process", self)
+        _aici.answer_look(self.top)
+
+
 class Splice:
     def __init__(self, tokens=(), *, backtrack=0):
         self.tokens = tokens
@@ -718,7 +761,7 @@ def _call(name, callback):
     answer = callback(prompt_tokens() if name == "init_prompt" else Step())
     if answer is None:
         if name == "mid_process":
-            raise TypeError("mid_process must return Sample(...), Splice(...) or Stop()")
+            raise TypeError("mid_process must return Sample(...), Splice(...), Look(...) or Stop()")
         return
     if name == "init_prompt" or not hasattr(answer, "_answer"):
         raise TypeError(name + " returned what is no answer of it: " + repr(answer))

@@ -1,5 +1,6 @@
 /* The module _aici: sequence, patterns, actions and callbacks of script.h. Scripts use library/aici.py. */
 #include <math.h>
+#include <string.h>
 
 #include "../convert.h"
 #include "py/objlist.h"
@@ -242,6 +243,80 @@ static mp_obj_t sampled(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(sampled, 0, 0);
 
+/* ---- distributions ---- */
+
+/* Returns a view of floats. */
+static mp_obj_t from_logits(const float *logits, size_t size) {
+  float *const copy = m_new(float, size);
+  memcpy(copy, logits, size * sizeof *copy);
+  return mp_obj_new_memoryview('f', size, copy);
+}
+
+static const float *to_logits(mp_obj_t object, size_t *size) {
+  mp_buffer_info_t buffer;
+  mp_get_buffer_raise(object, &buffer, MP_BUFFER_READ);
+  *size = buffer.len / sizeof(float);
+  if (*size != script_vocabulary_size())
+    mp_raise_ValueError(MP_ERROR_TEXT("a distribution has one logit for every token of the vocabulary"));
+  return buffer.buf;
+}
+
+/* number of tokens; 0: all logits */
+static mp_obj_t begin_look(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  raise_if(script_begin_look((uint32_t)mp_obj_get_int(of[0])));
+  return mp_const_none;
+}
+FUNCTION(begin_look, 1, 1);
+
+/* Returns a view of all logits, or the most likely tokens if these were asked for. */
+static mp_obj_t looked(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  script_distribution found;
+  raise_if(script_look_result(&found));
+  return found.size == 0 ? from_top(found.top, found.num_top) : from_logits(found.logits, found.size);
+}
+FUNCTION(looked, 0, 0);
+
+static mp_obj_t norm(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  size_t size;
+  const float *const logits = to_logits(of[0], &size);
+  return mp_obj_new_float(script_norm(logits, size));
+}
+FUNCTION(norm, 1, 1);
+
+/* logits, norm */
+static mp_obj_t entropy(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  size_t size;
+  const float *const logits = to_logits(of[0], &size);
+  return mp_obj_new_float(script_entropy(logits, size, mp_obj_get_float(of[1])));
+}
+FUNCTION(entropy, 2, 2);
+
+/* logits, norm, mask */
+static mp_obj_t mass(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  size_t size;
+  const float *const logits = to_logits(of[0], &size);
+  return mp_obj_new_float(script_mass(logits, size, mp_obj_get_float(of[1]), to_mask(of[2])));
+}
+FUNCTION(mass, 3, 3);
+
+/* logits, norm, count */
+static mp_obj_t likely(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  size_t size;
+  const float *const logits = to_logits(of[0], &size);
+  const mp_int_t wanted = mp_obj_get_int(of[2]);
+  const size_t count = wanted < 0 ? 0 : (size_t)wanted < size ? (size_t)wanted : size;
+  script_top *const top = m_new(script_top, count);
+  script_likely(logits, size, mp_obj_get_float(of[1]), top, count);
+  return from_top(top, count);
+}
+FUNCTION(likely, 3, 3);
+
 static mp_obj_t begin_fork(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   const mp_int_t count = mp_obj_get_int(of[0]);
@@ -288,7 +363,7 @@ FUNCTION(begin_step, 0, 0);
 
 /* ---- callbacks ---- */
 
-/* sequence, number, tokens, backtrack, sampled, logprob, allowed mass, top, group */
+/* sequence, number, tokens, backtrack, sampled, logprob, allowed mass, top, group, looked, logits or None */
 static mp_obj_t present_step(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   const script_step step = script_present_step();
@@ -302,6 +377,8 @@ static mp_obj_t present_step(size_t n, const mp_obj_t *of) {
       from_logprob(step.allowed_mass),
       from_top(step.top, step.num_top),
       from_tokens(step.group),
+      mp_obj_new_bool(step.looked),
+      step.num_logits == 0 ? mp_const_none : from_logits(step.logits, step.num_logits),
   };
   return mp_obj_new_tuple(MP_ARRAY_SIZE(all), all);
 }
@@ -336,6 +413,13 @@ static mp_obj_t answer_sample(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(answer_sample, 5, 5);
 
+static mp_obj_t answer_look(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  raise_if(script_answer_look((uint32_t)mp_obj_get_int(of[0])));
+  return mp_const_none;
+}
+FUNCTION(answer_look, 1, 1);
+
 static mp_obj_t answer_splice(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   script_answer_splice((uint32_t)mp_obj_get_int(of[0]), to_tokens(of[1]));
@@ -351,7 +435,8 @@ static const mp_rom_map_elem_t entries[] = {
     ENTRY(follow_end), ENTRY(follow_next), ENTRY(begin_generation), ENTRY(generated), ENTRY(generated_text),
     ENTRY(begin_sample), ENTRY(sampled), ENTRY(begin_fork), ENTRY(forked), ENTRY(begin_wait), ENTRY(waited),
     ENTRY(begin_step), ENTRY(present_step), ENTRY(answer_stop), ENTRY(answer_suspend), ENTRY(answer_fork),
-    ENTRY(answer_sample), ENTRY(answer_splice),
+    ENTRY(answer_sample), ENTRY(answer_splice), ENTRY(answer_look), ENTRY(begin_look), ENTRY(looked), ENTRY(norm),
+    ENTRY(entropy), ENTRY(mass), ENTRY(likely),
 };
 static MP_DEFINE_CONST_DICT(globals, entries);
 

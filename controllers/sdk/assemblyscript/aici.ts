@@ -8,7 +8,7 @@
 // and exports functions with the full names: `export function aici_mid_process(): MidResult` and so on. The
 // compiler's options are in the asconfig.json that `aici new` writes.
 import {
-  ANY_VERSION, INLINE_GROUP, INLINE_TOKENS, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
+  ANY_VERSION, ARG_LOOKED, INLINE_GROUP, INLINE_TOKENS, LOGITS, LOOK, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
   ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_call, host_fail,
   host_vocabulary, read, tokenize, var_get, var_write,
 } from "aici_abi";
@@ -80,6 +80,29 @@ export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
   mid.ff_tokens = address(kept);
   mid.num_ff_tokens = kept.length;
   return mid;
+}
+
+/**
+ * Shows the distribution of the next token before this sequence decides: aici_mid_process is called again once the model
+ * has computed it, without new tokens, and `looked` is true. Then `logits` has all logits, or, with a `top`, the source
+ * TOP the most likely tokens at temperature 1. Requires CAP_LOOK.
+ */
+export function look(top: u32 = 0): MidResult {
+  answer(LOOK, 0, 0, 0);
+  mid.top_k = top;
+  return mid;
+}
+
+/** Returns whether this call answers `look`. */
+export function looked(): bool {
+  return (arg.flags & ARG_LOOKED) != 0;
+}
+
+/** Returns the logits of the next token, one for each token of the vocabulary, if the last result was `look()`. */
+export function logits(): StaticArray<f32> {
+  const found = new StaticArray<f32>(looked() && arg.num_top == 0 ? vocabulary().vocab_size : 0);
+  read(LOGITS, 0, changetype<usize>(found), 4 * found.length);
+  return found;
 }
 
 /** Returns the address of an array, for the fields of a result. It must be reachable until the host has read it. */

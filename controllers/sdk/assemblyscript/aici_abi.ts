@@ -8,6 +8,7 @@ export const SUSPEND: u32 = 2;
 export const FORK: u32 = 3;
 export const SAMPLE: u32 = 4;
 export const SPLICE: u32 = 5;
+export const LOOK: u32 = 8;
 
 // rows
 export const ROW_ALL: u32 = 0;
@@ -30,6 +31,7 @@ export const INLINE_GROUP: u32 = 16;
 export const ARG_SAMPLED: u32 = 1;
 export const ARG_HAS_LOGPROB: u32 = 2;
 export const ARG_HURRY: u32 = 4;
+export const ARG_LOOKED: u32 = 8;
 
 @unmanaged
 export class StepArg {
@@ -115,6 +117,7 @@ export const TOP: u32 = 4;
 export const VALUE: u32 = 5;
 export const TOKENIZED: u32 = 6;
 export const FOUND: u32 = 7;
+export const LOGITS: u32 = 8;
 
 export const VOCABULARY_MAGIC: u32 = 0x56434941;
 export const VOCABULARY_VERSION: u32 = 1;
@@ -173,6 +176,7 @@ export const CAP_TOKENIZER: u32 = 8;
 export const CAP_MAX_FORKS: u32 = 9;
 export const CAP_HOLD_END: u32 = 10;
 export const CAP_CALLS: u32 = 11;
+export const CAP_LOOK: u32 = 12;
 
 @external("aici", "read")
 export declare function read(source: u32, offset: u32, dst: usize, len: u32): u32;

@@ -30,6 +30,7 @@ enum {
     AICI_FORK = 3,     /* pre: continue as num_forks sequences (0 = stop, 1 = continue) */
     AICI_SAMPLE = 4,   /* mid: sample one token under the row */
     AICI_SPLICE = 5,   /* mid: remove `backtrack` tokens, append `ff_tokens`, sample nothing */
+    AICI_LOOK = 8,     /* mid: show the distribution of the next token, then call mid_process again (AICI_CAP_LOOK) */
 };
 
 /* ---- rows: the allowed tokens of a sample ------------------------------------------ */
@@ -60,8 +61,9 @@ typedef struct aici_bias {
 enum {
     AICI_ARG_SAMPLED = 1,    /* tokens[0] was sampled under the row of the last mid_process */
     AICI_ARG_HAS_LOGPROB = 2, /* logprob and allowed_mass are known (else NaN) */
-    AICI_ARG_HURRY = 4 /* the running call has used 95% of its CPU time: the host sets it meanwhile, the guest
+    AICI_ARG_HURRY = 4, /* the running call has used 95% of its CPU time: the host sets it meanwhile, the guest
                           clears it. With it, the error of aici_fail is time_limit */
+    AICI_ARG_LOOKED = 8 /* answers AICI_LOOK: the distribution is in AICI_LOGITS or AICI_TOP; no tokens have come */
 };
 
 typedef struct aici_step_arg {
@@ -118,13 +120,14 @@ enum {
 
 typedef struct aici_mid_result {
     uint32_t size;
-    uint32_t verb;          /* STOP, SAMPLE, SPLICE */
+    uint32_t verb;          /* STOP, SAMPLE, SPLICE, LOOK */
     uint32_t row_kind;      /* SAMPLE: AICI_ROW_* */
     uint32_t row;           /* SAMPLE: address, or the token of AICI_ROW_TOKEN */
     uint32_t row_len;       /* SAMPLE: entries at `row` */
     float row_default;      /* SAMPLE, SPARSE: 0 or -inf */
     float temperature;      /* SAMPLE: for this token; 0: the request's own; AICI_GREEDY: greedy */
-    uint32_t top_k;         /* SAMPLE: requests the k most likely tokens for the next arg; 0 = none */
+    uint32_t top_k;         /* SAMPLE: requests the k most likely tokens for the next arg; 0 = none.
+                               LOOK: the k most likely tokens; 0 = all logits */
     uint32_t backtrack;     /* SPLICE */
     uint32_t ff_tokens;     /* SPLICE: address of uint32_t[num_ff_tokens] */
     uint32_t num_ff_tokens; /* SPLICE */
@@ -167,7 +170,9 @@ enum {
     AICI_TOP = 4,    /* aici_top[]: most likely tokens of the last distribution */
     AICI_VALUE = 5,  /* bytes: the value found by the last aici_var_get */
     AICI_TOKENIZED = 6, /* uint32_t[]: the result of the last aici_tokenize */
-    AICI_FOUND = 7   /* bytes: in aici_warm, what aici_found of an ended sequence has returned */
+    AICI_FOUND = 7,  /* bytes: in aici_warm, what aici_found of an ended sequence has returned */
+    AICI_LOGITS = 8  /* float[vocab_size]: after AICI_LOOK, the logits of the next token as the model has computed
+                        them; -inf for ids that are no tokens. Valid in calls with AICI_ARG_LOOKED */
 };
 
 /* Copies up to `len` bytes of `source`, from byte `offset` on, to `dst`.
@@ -258,6 +263,7 @@ enum {
     AICI_CAP_MAX_FORKS = 9, /* maximum number of live sequences of a request */
     AICI_CAP_HOLD_END = 10, /* 1 if AICI_MID_HOLD_END has an effect; else an end token always ends the sequence */
     AICI_CAP_CALLS = 11,    /* 1 if somebody answers calls of this request. 0 in aici_init, which serves many requests */
+    AICI_CAP_LOOK = 12,     /* AICI_LOOK gives: 0 nothing (an error), 1 the most likely tokens, 2 also all logits */
 };
 /* Returns the value of a capability; 0 for one that this runtime does not know. */
 AICI_IMPORT(capability) uint32_t aici_capability(uint32_t id);

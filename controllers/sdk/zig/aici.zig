@@ -16,6 +16,7 @@ pub const SUSPEND: u32 = 2;
 pub const FORK: u32 = 3;
 pub const SAMPLE: u32 = 4;
 pub const SPLICE: u32 = 5;
+pub const LOOK: u32 = 8;
 
 // rows
 pub const ROW_ALL: u32 = 0;
@@ -34,6 +35,7 @@ pub const INLINE_GROUP = 16;
 pub const ARG_SAMPLED: u32 = 1;
 pub const ARG_HAS_LOGPROB: u32 = 2;
 pub const ARG_HURRY: u32 = 4;
+pub const ARG_LOOKED: u32 = 8;
 
 pub const StepArg = extern struct {
     size: u32 = @sizeOf(StepArg),
@@ -104,6 +106,7 @@ pub const TOP: u32 = 4;
 pub const VALUE: u32 = 5;
 pub const TOKENIZED: u32 = 6;
 pub const FOUND: u32 = 7;
+pub const LOGITS: u32 = 8;
 
 pub extern "aici" fn read(source: u32, offset: u32, dst: ?*anyopaque, len: u32) u32;
 pub const VOCABULARY_MAGIC: u32 = 0x56434941;
@@ -183,6 +186,7 @@ pub const CAP_TOKENIZER: u32 = 8;
 pub const CAP_MAX_FORKS: u32 = 9;
 pub const CAP_HOLD_END: u32 = 10;
 pub const CAP_CALLS: u32 = 11;
+pub const CAP_LOOK: u32 = 12;
 
 pub extern "aici" fn capability(id: u32) u32;
 pub extern "aici" fn stop() noreturn;

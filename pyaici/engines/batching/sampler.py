@@ -12,7 +12,7 @@ import numpy as np
 from aicirt.contract.abi import RowKind
 from aicirt.contract.errors import EmptyMaskError
 from pyaici.client.masks import apply_masks
-from pyaici.client.results import Row
+from pyaici.client.results import Look, Row
 from pyaici.engines.sampling import HOTTEST
 
 if TYPE_CHECKING:
@@ -283,6 +283,21 @@ def score(line: NDArray[np.float32], token: int, count: int) -> tuple[float, lis
     total = float(np.exp(line, out=line).sum())
     norm = largest + math.log(total)
     return value - norm, [(one, each - norm) for one, each in zip(best.tolist(), values, strict=True)], total
+
+
+def show(look: Look, logits: NDArray[np.float32], known: int) -> list[tuple[int, float]]:
+    """Answers a controller's look: writes all logits, or returns the tokens that it asked for.
+
+    `logits`: float32 [N], as the model has computed them; `known`: ids from there on are no tokens. Returns
+    `StepInput.top`, with log-probabilities at temperature 1.
+    """
+    line = logits[:known]
+    if look.logits is None:
+        _, likely, _ = score(line.copy(), 0, look.top)
+        return likely
+    look.logits[: len(line)] = line
+    look.logits[len(line) :] = -math.inf
+    return []
 
 
 def largest_first(values: NDArray[np.floating], count: int) -> NDArray[np.intp]:

@@ -8,7 +8,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ProtocolError, ResultError
 from aicirt.contract.messages import StepInput
 from pyaici.client.arguments import by_name
-from pyaici.client.results import MidResult, Row
+from pyaici.client.results import Look, MidResult, Row
 from pyaici.engines.engine import FinishReason
 
 if TYPE_CHECKING:
@@ -26,11 +26,19 @@ class StepActions:
     """
 
     def __init__(
-        self, pool: SequencePool, runtime: Runtime | None, seqs: list[Sequence], num_tokens: int
+        self,
+        pool: SequencePool,
+        runtime: Runtime | None,
+        seqs: list[Sequence],
+        num_tokens: int,
+        *,
+        others_wait: bool = False,
     ) -> None:
+        """`others_wait`: for this step, after the forward pass."""
         self._pool = pool
         self._runtime = runtime
         self._num_tokens = num_tokens
+        self._others_wait = others_wait
         self._seqs = seqs
         self._closing, pool.closing = pool.closing, []
         self._by_control = {seq.control: seq for seq in (*seqs, *self._closing) if seq.control is not None}
@@ -116,6 +124,24 @@ class StepActions:
         self._close()
         return answers
 
+    def show(self, active: list[Sequence], answers: dict[int, MidResult]) -> dict[int, MidResult]:
+        """Shows distributions to the controllers that ask for them, and waits until they have decided.
+
+        This is a step of the runtime without a pass of the model. Returns `answers` and their decisions.
+        """
+        looks = {control: answer for control, answer in answers.items() if isinstance(answer, Look)}
+        if not looks:
+            return answers
+        looking = [seq for seq in active if seq.control in looks and seq.reason is None]
+        for seq in looking:
+            assert seq.control is not None
+            self._pool.show(seq, looks[seq.control])
+        others = len(looking) < len(active)
+        again = StepActions(self._pool, self._runtime, looking, self._num_tokens, others_wait=others)
+        again.post()
+        again.before()
+        return answers | again.collect_answers()
+
     def abandon(self) -> None:
         """Abandons the step after the forward pass has failed; called instead of `collect_answers`."""
         if self._step is not None:
@@ -149,8 +175,10 @@ class StepActions:
                 self._pool.finish(seq, FinishReason.ERROR, ResultError(problem))
             else:
                 self._pool.splice(seq, answer.backtrack, answer.ff_tokens)
-        elif answer.verb == Verb.LATE:
+        elif answer.verb in (Verb.LATE, Verb.LOOK):
             seq.logits = None if seq.logits is None else self._pool.sampler.keep(seq.logits)
+            if isinstance(answer, Look):  # once more: the next step answers it
+                self._pool.show(seq, answer)
         elif answer.verb == Verb.STOP:
             self._pool.finish(seq, FinishReason.STOP)
         elif not self._pool.place_again(seq, answer.error):
@@ -166,8 +194,8 @@ class StepActions:
         return None
 
     def _has_plain(self) -> bool:
-        """Returns whether a sequence without a controller takes part."""
-        return any(seq.control is None and seq.reason is None for seq in self._seqs)
+        """Returns whether a sequence without a controller takes part, or waits."""
+        return self._others_wait or any(seq.control is None and seq.reason is None for seq in self._seqs)
 
     def _close(self) -> None:
         self._pool.complete(self._closing)

@@ -64,12 +64,16 @@ class Script : public aici::Controller {
     show("group", fork_group);
     for (const aici::Top& top : step.top())
       std::printf("%u:%.2f ", top.token, static_cast<double>(top.logprob));
+    if (step.looked()) std::printf("looked ");
+    for (const float logit : step.logits().first(std::min<std::size_t>(step.logits().size(), 4)))
+      std::printf("%.2f ", static_cast<double>(logit));
     std::printf("\n");
     const Words words = obey("mid");
     const std::string& what = words[1];
     std::vector<aici::TokenId> tokens;
     for (std::size_t i = 2; i < words.size(); i++) tokens.push_back(number(words[i]));
     if (what == "stop") return aici::MidResult::stop();
+    if (what == "look") return aici::MidResult::look(tokens.empty() ? 0 : tokens[0]);
     if (what == "any") return aici::MidResult::sample_any();
     if (what == "same") return aici::MidResult::sample_same();
     if (what == "force") return aici::MidResult::force(tokens[0]);

@@ -108,7 +108,7 @@ NOTHING_ALLOWED: Pair = (
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        (NOTHING, "mid_process must return Sample(...), Splice(...) or Stop()"),
+        (NOTHING, "mid_process must return Sample(...), Splice(...), Look(...) or Stop()"),
         (WRONG_PLACE, "Fork is an answer of pre_process, not of mid_process"),
         (NO_ANSWER, "mid_process returned what is no answer of it: 42"),
         (NOTHING_ALLOWED, "the set of allowed tokens is empty"),

@@ -139,6 +139,12 @@ class MidResult {
   /// sequence waits for a step: see PreResult::fork.
   static MidResult splice(std::uint32_t backtrack, std::vector<TokenId> tokens);
 
+  /// Shows the distribution of the next token before this sequence decides: mid_process is called again once the model
+  /// has computed it, without new tokens. Then `step().looked()` is true, and `step().logits()` are the logits, or, with
+  /// a `top`, `step().top()` the most likely tokens at temperature 1. The token costs a pass of the model as ever, but
+  /// the engine waits for the second call. Requires `Capability::look`.
+  static MidResult look(std::uint32_t top = 0);
+
   // The following functions change this result and return it, so that calls can be chained:
   // `return MidResult::sample_any().skipping_pre();`, or `result.skipping_pre();` for a result with a name.
 

@@ -62,9 +62,10 @@ enum class Capability : std::uint32_t {
   max_forks = AICI_CAP_MAX_FORKS,
   hold_end = AICI_CAP_HOLD_END,
   calls = AICI_CAP_CALLS,
+  look = AICI_CAP_LOOK,
 };
 
-/// Returns whether the engine has a capability, 1 or 0, or a number (`top_k`, `max_forks`).
+/// Returns whether the engine has a capability, 1 or 0, or a number (`top_k`, `max_forks`, `look`: 1 for lists, 2 for all logits).
 std::uint32_t capability(Capability which);
 
 /// A variable, which all forks of a request share.

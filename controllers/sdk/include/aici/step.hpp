@@ -30,6 +30,11 @@ class Step {
   float logprob() const { return arg_.logprob; }
   /// Returns the total probability of the tokens that the row allowed, in the same distribution; or NaN.
   float allowed_mass() const { return arg_.allowed_mass; }
+  /// Returns whether this call answers `MidResult::look`.
+  bool looked() const { return arg_.flags & AICI_ARG_LOOKED; }
+  /// Returns the logits of the next token as the model has computed them, one for each token of the vocabulary, if the
+  /// last result was `MidResult::look()`.
+  std::span<const float> logits() const;
   /// Returns the most likely tokens, most likely first, if the last result requested them.
   std::span<const Top> top() const;
   /// Returns the sequences of the last fork, including this one.

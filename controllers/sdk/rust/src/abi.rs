@@ -9,6 +9,7 @@ pub const SUSPEND: u32 = 2;
 pub const FORK: u32 = 3;
 pub const SAMPLE: u32 = 4;
 pub const SPLICE: u32 = 5;
+pub const LOOK: u32 = 8;
 
 // rows
 pub const ROW_ALL: u32 = 0;
@@ -33,6 +34,7 @@ pub const INLINE_GROUP: usize = 16;
 pub const ARG_SAMPLED: u32 = 1;
 pub const ARG_HAS_LOGPROB: u32 = 2;
 pub const ARG_HURRY: u32 = 4;
+pub const ARG_LOOKED: u32 = 8;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -170,6 +172,7 @@ pub const TOP: u32 = 4;
 pub const VALUE: u32 = 5;
 pub const TOKENIZED: u32 = 6;
 pub const FOUND: u32 = 7;
+pub const LOGITS: u32 = 8;
 
 pub const VOCABULARY_MAGIC: u32 = 0x56434941;
 pub const VOCABULARY_VERSION: u32 = 1;
@@ -229,6 +232,7 @@ pub const CAP_TOKENIZER: u32 = 8;
 pub const CAP_MAX_FORKS: u32 = 9;
 pub const CAP_HOLD_END: u32 = 10;
 pub const CAP_CALLS: u32 = 11;
+pub const CAP_LOOK: u32 = 12;
 
 #[cfg(target_arch = "wasm32")]
 #[link(wasm_import_module = "aici")]

@@ -68,6 +68,12 @@ pub enum MidResult {
         backtrack: u32,
         ff_tokens: Vec<TokenId>,
     },
+    /// Shows the distribution of the next token before this sequence decides: `mid_process` is called again once the
+    /// model has computed it, without new tokens, and `step().looked()` is true. Then `step().logits()` are the logits,
+    /// or, with a `top`, `step().top()` the most likely tokens at temperature 1. Requires `Capability::Look`.
+    Look {
+        top: u32,
+    },
     /// A result with flags, made by `holding_end`, `skipping_pre` and `skipping_post`.
     Flagged {
         flags: u32,
@@ -191,6 +197,10 @@ impl MidResult {
             MidResult::Flagged { flags, result } => {
                 raw = result.raw();
                 raw.flags |= flags;
+            }
+            MidResult::Look { top } => {
+                raw.verb = abi::LOOK;
+                raw.top_k = *top;
             }
             MidResult::Splice { backtrack, ff_tokens } => {
                 raw.verb = abi::SPLICE;

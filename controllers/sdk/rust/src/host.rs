@@ -41,6 +41,8 @@ pub enum Capability {
     HoldEnd = abi::CAP_HOLD_END,
     /// Whether somebody answers calls of this request.
     Calls = abi::CAP_CALLS,
+    /// What `MidResult::Look` shows: 0 nothing, 1 the most likely tokens, 2 also all logits.
+    Look = abi::CAP_LOOK,
 }
 
 /// Returns the value of a capability: 1 or 0 for most, a number for `TopK` and `MaxForks`.
@@ -135,6 +137,12 @@ pub(crate) fn read_words(source: u32, count: u32) -> Vec<u32> {
 }
 
 /// The most likely tokens of the last distribution.
+pub(crate) fn read_logits(count: u32) -> Vec<f32> {
+    let mut logits = vec![0.0; count as usize];
+    unsafe { imports::read(abi::LOGITS, 0, logits.as_mut_ptr().cast(), 4 * count) };
+    logits
+}
+
 pub(crate) fn read_top(count: u32) -> Vec<abi::Top> {
     let mut top = vec![abi::Top { token: 0, logprob: 0.0 }; count as usize];
     unsafe { imports::read(abi::TOP, 0, top.as_mut_ptr().cast(), 8 * count) };

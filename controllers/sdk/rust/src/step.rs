@@ -55,6 +55,18 @@ impl Step {
         self.known(self.arg.allowed_mass)
     }
 
+    /// Returns whether this call answers `MidResult::Look`.
+    pub fn looked(&self) -> bool {
+        self.arg.flags & abi::ARG_LOOKED != 0
+    }
+
+    /// Returns the logits of the next token, one for each token of the vocabulary, if the last result was a `Look` with
+    /// `top` 0.
+    pub fn logits(&self) -> Vec<f32> {
+        let shown = self.looked() && self.arg.num_top == 0;
+        host::read_logits(if shown { crate::vocabulary().vocab_size() as u32 } else { 0 })
+    }
+
     /// Returns the most likely tokens, most likely first, if the last result requested them.
     pub fn top(&self) -> Vec<Top> {
         host::read_top(self.arg.num_top)

@@ -24,6 +24,7 @@ std::span<const T> whole_list(const T* inline_items, std::uint32_t inline_count,
 [[clang::no_destroy]] constinit std::vector<TokenId> long_tokens;
 [[clang::no_destroy]] constinit std::vector<SeqId> long_group;
 [[clang::no_destroy]] constinit std::vector<Top> tops;
+[[clang::no_destroy]] constinit std::vector<float> all_logits;
 [[clang::no_destroy]] MidResult last_result = MidResult::stop();
 constinit std::uint32_t last_row = 0;
 
@@ -44,6 +45,10 @@ std::span<const SeqId> Step::fork_group() const {
 }
 
 std::span<const Top> Step::top() const { return whole_list<Top>(nullptr, 0, arg_.num_top, AICI_TOP, &tops); }
+
+std::span<const float> Step::logits() const {
+  return whole_list<float>(nullptr, 0, looked() && arg_.num_top == 0 ? vocabulary().size() : 0, AICI_LOGITS, &all_logits);
+}
 
 MidResult MidResult::row(std::uint32_t kind, std::uint32_t row, std::uint32_t length) {
   MidResult result(AICI_SAMPLE);
@@ -102,6 +107,12 @@ MidResult MidResult::splice(std::uint32_t backtrack, std::vector<TokenId> tokens
   result.raw_.ff_tokens = address(tokens.data());
   result.raw_.num_ff_tokens = static_cast<std::uint32_t>(tokens.size());
   result.hold(std::move(tokens));
+  return result;
+}
+
+MidResult MidResult::look(std::uint32_t top) {
+  MidResult result(AICI_LOOK);
+  result.raw_.top_k = top;
   return result;
 }
 
