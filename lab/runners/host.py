@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from aicirt.contract.abi import (
     ARG,
+    ARG_LOOKED,
     CAP_LOOK,
     CAP_MAX_FORKS,
     CAP_TOP_K,
@@ -25,6 +26,7 @@ from aicirt.contract.abi import (
     FOUND,
     FOUND_RESULT,
     GROUP,
+    LOGITS,
     LOOK_LOGITS,
     MID_RESULT,
     NUM_SOURCES,
@@ -231,6 +233,12 @@ class Guest:
         answer.mid = self.mid()
         return answer
 
+    def show(self, logits: Sequence[float] = (), top: Sequence[tuple[int, float]] = ()) -> Mid:
+        """Answers a look with all logits or the most likely tokens; returns the result of mid_process."""
+        self.begin([], top=top, looked=True)
+        self.sources[LOGITS] = np.array(logits, "<f4").tobytes()
+        return self.mid()
+
     def begin(
         self,
         tokens: Sequence[int],
@@ -240,11 +248,12 @@ class Guest:
         logprob: float = math.nan,
         mass: float = math.nan,
         top: Sequence[tuple[int, float]] = (),
+        looked: bool = False,
     ) -> None:
         """Fills in the step's argument."""
         self.step_number += 1
         sampled = len(tokens) == 1 if sampled is None else sampled
-        flags = sampled | 2 * (not math.isnan(logprob))
+        flags = sampled | 2 * (not math.isnan(logprob)) | (ARG_LOOKED if looked else 0)
         words = struct.pack(
             "<5I2f2I",
             self.seq_id,

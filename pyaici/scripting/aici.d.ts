@@ -158,7 +158,7 @@ declare module "aici" {
     /** Returns the probability of a set of tokens. */
     mass(tokens: TokenSet): number;
     /** The entropy of the distribution, in nats. */
-    readonly entropy: number;
+    get entropy(): number;
   }
 
   /**

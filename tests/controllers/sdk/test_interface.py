@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.abi import CONTINUE, FORK, SPLICE, STOP, SUSPEND
+from aicirt.contract.abi import CONTINUE, FORK, LOOK, SPLICE, STOP, SUSPEND
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
 from lab.runners.host import ALL, BITMASK, DENSE, SPARSE, TOKEN, Guest, Vocab
@@ -83,6 +83,18 @@ def test_rows(start: Callable[..., Guest]) -> None:
     assert found[6].biases == dict.fromkeys(range(9), 0.25)
     assert (found[7].verb, found[7].backtrack, found[7].tokens) == (SPLICE, 2, [1, 1, 0])
     assert found[8].verb == STOP
+
+
+def test_looks(start: Callable[..., Guest]) -> None:
+    guest = start("pre go", "mid look", "mid look 2", "mid any")
+    first = guest.step().row
+    assert (first.verb, first.top_k) == (LOOK, 0)
+    guest.take_log()
+    second = guest.show(logits=[0.5, -1.25, 7, 3, 9, -math.inf, 1, 2, 0])
+    assert (second.verb, second.top_k) == (LOOK, 2)
+    assert guest.take_log().endswith(" mass=nan tokens=group=7 looked 0.50 -1.25 7.00 3.00 \n")
+    assert guest.show(top=[(3, -0.5), (1, -1.25)]).kind == ALL
+    assert guest.take_log().endswith(" mass=nan tokens=group=7 3:-0.50 1:-1.25 looked \n")
 
 
 def test_a_mask_with_the_number_of_the_last_row_is_not_passed_again(start: Callable[..., Guest]) -> None:

@@ -135,6 +135,7 @@ small = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, -1, VOCAB, 1 << 31, 1.5, Tru
 row = st.tuples(number, st.just(4) | small, small, small, small, small, small, small, small).map(list)
 result = (
     row
+    | st.tuples(number, st.just(8) | small, small, small, small).map(list)
     | st.tuples(number, st.just(5) | small, small, st.lists(small, max_size=4) | anything).map(list)
     | st.tuples(number, small, small).map(list)
     | st.lists(small, max_size=10)
@@ -214,6 +215,19 @@ def test_invalid_rows_end_the_link(bench: Bench, fields: list[Any]) -> None:
     assert bench.links[0].gone and not bench.links[1].gone
     with pytest.raises(ProtocolError, match=r"worker 0 .* has sent an invalid message"):
         bench.links[0].take(MID, 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(0, 2, 1), (0, -1, 1), (3, 0, 1), (-1, -1, 0), (1 << 22, -1, 0), ("x", 0, 1), (0, 0, "x"), (0, 1.5, 1)],
+)
+def test_invalid_looks_end_the_link(bench: Bench, fields: tuple[Any, ...]) -> None:
+    bench.answer_well()
+    bench.write(0, encode(Pre(PRE, NUMBER, [])))
+    bench.write(0, encode(Mid(MID, NUMBER, [[BROKEN[0], Verb.LOOK, *fields]], [])))
+    found = bench.step().wait()
+    bench.check(found)
+    assert isinstance(found.mid[BROKEN[0]].error, ProtocolError) and bench.links[0].gone
 
 
 def test_a_worker_answers_for_its_own_sequences_only(bench: Bench) -> None:

@@ -18,7 +18,7 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
-from pyaici.client.results import MidResult
+from pyaici.client.results import Look, MidResult
 from pyaici.client.runtime import Runtime
 from pyaici.client.step import Step
 from pyaici.toolchain import build_controller
@@ -35,10 +35,11 @@ NOISE = (
     *("ok", "same", "fork 3", "suspend", "dense", "sparse 9", "print", "splice 3", "keep 5000", "log_flood"),
     *("mid_loop", "mid_slow 8", "prompt_slow 6", "pre_loop", "mid_trap", "pre_trap", "post_fail", "mid_stop"),
     *("mid_bad_row", "memory_bomb", "variable_flood", "fork_bomb", "wait", "relay", "mid_tokenize 3"),
+    *("look 0", "look 2", "look_on 0"),
 )
 #: simulated seconds that no answer may take, other than what a test lets pass: a step ends after 0.1 s
 MAX_SECONDS = 0.45
-ANSWERS = (Verb.SAMPLE, Verb.SPLICE, Verb.LATE)
+ANSWERS = (Verb.SAMPLE, Verb.SPLICE, Verb.LATE, Verb.LOOK)
 
 #: what each branch of a witness answers: its masks, and what it prints
 Answers = dict[int, tuple[list[list[int]], str]]
@@ -101,6 +102,8 @@ class Engine:
         self._owners = owners
         self.families: dict[str, Family] = {}
         self._noise: dict[int, list[int]] = {}
+        #: those that look
+        self._looking: dict[int, Look] = {}
         self._step: tuple[Step, set[int]] | None = None
         self._freed: set[int] = set()
 
@@ -158,8 +161,18 @@ class Engine:
             return
         self._draw.shuffle(chosen)
         self._freed = set()
-        step = self.runtime.begin_step([StepInput(s, inputs[s], sampled=bool(inputs[s])) for s in chosen])
+        reports = [StepInput(s, inputs[s], sampled=bool(inputs[s]), top=self._shown(s)) for s in chosen]
+        step = self.runtime.begin_step(reports)
         self._step = step, set(chosen)
+
+    def _shown(self, seq: int) -> list[tuple[int, float]] | None:
+        """Answers a look, or forgets to."""
+        look = self._looking.pop(seq, None)
+        if look is None or self._draw.random() < 0.2:
+            return None
+        if look.logits is not None:
+            look.logits[:] = seq
+        return [(1, -0.5)] * look.top
 
     def collect(self) -> None:
         """Waits for the step, or abandons one without witnesses."""
@@ -201,6 +214,8 @@ class Engine:
             elif answer.verb in ANSWERS:
                 splice, sample = answer.verb == Verb.SPLICE, answer.verb == Verb.SAMPLE
                 self._noise[seq] = answer.ff_tokens if splice else [3] if sample else []
+                if isinstance(answer, Look):
+                    self._looking[seq] = answer
             else:
                 self._noise.pop(seq, None)
         for seq, text in result.logs.items():

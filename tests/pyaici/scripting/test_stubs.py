@@ -169,7 +169,8 @@ def test_typescript_declarations_have_the_options_of_the_library() -> None:
 def test_typescript_declarations_have_the_members_of_classes() -> None:
     script = (
         'import * as aici from "aici";\nexport async function main() {\n'
-        "  for (const name of " + '["Label", "Pattern", "Constraint", "TokenSet", "Generated"]) {\n'
+        "  for (const name of "
+        '["Label", "Pattern", "Constraint", "TokenSet", "Generated", "Distribution"]) {\n'
         "    const one = aici[name];\n"
         "    for (const member of Object.getOwnPropertyNames(one.prototype))\n"
         '      if (member !== "constructor") console.log(name + "." + member);\n'

@@ -16,7 +16,7 @@ from lab.system.waiting import PATIENCE
 from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
 from pyaici.client.step import Step
 from pyaici.recording.recorder import RecordingRuntime
-from pyaici.recording.recording import Forked, Sampled, Spliced, TranscriptFileError
+from pyaici.recording.recording import Forked, Looked, Sampled, Spliced, TranscriptFileError
 from pyaici.recording.story import lines_of
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.testing import Playground, Recording, Transcript, read_recording, replay, write_recording
@@ -415,3 +415,25 @@ def test_recorder_records_only_when_asked(playground: Playground) -> None:
     assert before.text == "Yes"
     recording = playground.record("yesno", "Yes")
     assert recording.controller == "yesno" and any("sampled" in line for line in lines_of(recording))
+
+
+LOOKING = """
+from aici import *
+async def main():
+    seen = await distribution()
+    print(seen.top(1), round(seen.entropy, 3), await likely(2))
+    await sample(temperature=0)
+"""
+
+
+def test_what_a_controller_has_seen_is_recorded(playground: Playground, tmp_path: Path) -> None:
+    """Also in the file. A controller that looks elsewhere cannot go on."""
+    path, file = tmp_path / "looks.py", tmp_path / "looks.json"
+    path.write_text(LOOKING)
+    write_recording(playground.record(path, "cat."), file)
+    recording = read_recording(file)
+    looks = [event for event in recording.sequences[0].events if isinstance(event, Looked)]
+    assert [look.top is None for look in looks] == [True, False] and len(looks[1].top or ()) == 2
+    assert replay(recording, path).passed
+    path.write_text(LOOKING.replace("await distribution()", "Distribution(await likely(2))"))
+    assert "looks at 2 likely tokens, which the recording does not have here" in str(replay(recording, path))

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aicirt.contract.abi import Verb
+from aicirt.contract.abi import LOOK_NEVER, Verb
 from aicirt.contract.errors import AiciError, RuntimeFailure, TemplateGoneError, WorkerDiedError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
@@ -27,7 +27,7 @@ log = logging.getLogger("vllm.aici")
 
 #: capabilities that every request has; a request may allow more
 CAPABILITIES = Capabilities(
-    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=True, dense=True
+    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=True, dense=True, look=LOOK_NEVER
 )
 
 

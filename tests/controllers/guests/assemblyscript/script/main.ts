@@ -47,12 +47,16 @@ export function aici_mid_process(): aici.MidResult {
   line += show("tokens", aici.tokens()) + show("group", aici.readWords(aici.GROUP, arg.num_group));
   const top = aici.readWords(aici.TOP, 2 * arg.num_top); // pairs of token and logprob
   for (let i = 0; i < top.length; i += 2) line += `${top[i]}:${fixed(reinterpret<f32>(top[i + 1]))} `;
+  if (aici.looked()) line += "looked ";
+  const logits = aici.logits();
+  for (let i = 0; i < min(logits.length, 4); i++) line += `${fixed(logits[i])} `;
   aici.log(line);
   const words = obey("mid");
   const what = words[1];
   const tokens = new StaticArray<u32>(words.length - 2);
   for (let i = 2; i < words.length; i++) tokens[i - 2] = number(words[i]);
   if (what == "stop") return aici.ended();
+  if (what == "look") return aici.look(tokens.length > 0 ? tokens[0] : 0);
   if (what == "any") return aici.sampleAny();
   if (what == "force") return aici.force(tokens[0]);
   if (what == "splice") return aici.splice(tokens[0], tokens.slice<StaticArray<u32>>(1));

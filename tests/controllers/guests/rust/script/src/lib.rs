@@ -124,9 +124,11 @@ impl AiciCtrl for Script {
     fn mid_process(&mut self, fork_group: &[SeqId]) -> MidResult {
         let step = aici::step();
         let known = |value: Option<f32>| value.map_or("nan".into(), |value| format!("{value:.2}"));
+        let logits: String = step.logits().iter().take(4).map(|logit| format!("{logit:.2} ")).collect();
+        let looked = if step.looked() { format!("looked {logits}") } else { String::new() };
         let top: String = step.top().iter().map(|top| format!("{}:{:.2} ", top.token, top.logprob)).collect();
         aici::log!(
-            "seq={} step={} sampled={} backtrack={} logprob={} mass={} {}{}{top}",
+            "seq={} step={} sampled={} backtrack={} logprob={} mass={} {}{}{top}{looked}",
             aici::self_seq_id(),
             step.number(),
             u32::from(step.sampled()),
@@ -140,6 +142,7 @@ impl AiciCtrl for Script {
         let tokens: Vec<TokenId> = words[2..].iter().map(|word| word.parse().expect("a token")).collect();
         match words[1].as_str() {
             "stop" => MidResult::Stop,
+            "look" => MidResult::Look { top: tokens.first().copied().unwrap_or(0) },
             "any" => MidResult::sample_any(),
             "same" => MidResult::sample(Row::Same),
             "force" => MidResult::force(tokens[0]),
