@@ -21,7 +21,7 @@ from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError
 from aicirt.contract.messages import StepInput
 from pyaici.client.masks import count_allowed, pack_row
-from pyaici.client.results import MidResult, Row
+from pyaici.client.results import Look, MidResult, Row
 from pyaici.engines.vllm.frontend.events import Events, variables_to_wire
 from pyaici.engines.vllm.workers import rows
 
@@ -116,9 +116,10 @@ class Measured:
     top: list[tuple[int, float]] | None = None
 
     def report(self, control: int, tokens: Sequence[int], backtrack: int = 0, *, sampled: bool) -> StepInput:
-        """Returns the report of a step. Without `sampled` it says nothing about the token."""
+        """Returns the report of a step. Without `sampled` it says nothing about a token that was drawn."""
         if not sampled:
-            return StepInput(control, list(tokens), backtrack)
+            shown = None if tokens or backtrack else self.top  # answers a look
+            return StepInput(control, list(tokens), backtrack, top=shown)
         return StepInput(
             control,
             list(tokens),
@@ -247,6 +248,8 @@ class Controlled:
         answer = self.answer
         if answer is not None and answer.verb in (Verb.LATE, Verb.SUSPEND):
             return DISCARDED
+        if isinstance(answer, Look):  # the token is discarded, too
+            return [rows.Row(temperature=0.0, mass=True, top=answer.top)]
         if answer is None or (not self.guesses and not self.has_post and is_mask(answer.row)):
             return []  # nearly always
         mass = self.wants_mass
@@ -374,6 +377,8 @@ class Controlled:
             if self.control is None or self.idle > MAX_LATE:
                 return Outcome(keep=0, suspend=True, late=True)
             return Outcome(keep=0, moves=True)
+        if verb == Verb.LOOK:
+            return Outcome(keep=0, moves=True)
         if verb == Verb.STOP:
             return Outcome(keep=0, ending=Ending.STOP)
         if self.error is None:
@@ -470,6 +475,8 @@ def is_measured(answer: MidResult, *, has_post: bool) -> bool:
 
     `has_post`: it has a post_process.
     """
+    if isinstance(answer, Look):
+        return True
     top = answer.row is not None and answer.row.top_k > 0
     return answer.verb == Verb.SAMPLE and (top or (has_post and not answer.skip_post))
 
@@ -486,7 +493,7 @@ def measure(
     """
     if masses is None or logprobs is None or position >= len(masses):
         return UNKNOWN
-    count = 0 if answer.row is None else answer.row.top_k
+    count = answer.top if isinstance(answer, Look) else 0 if answer.row is None else answer.row.top_k
     top = None
     if count:
         tokens, values = logprobs.tokens[position, :count], logprobs.values[position, :count]

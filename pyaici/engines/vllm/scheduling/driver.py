@@ -9,11 +9,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aicirt.contract.abi import LOOK_NEVER, Verb
+from aicirt.contract.abi import LOOK_LISTS, Verb
 from aicirt.contract.errors import AiciError, RuntimeFailure, TemplateGoneError, WorkerDiedError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
-from pyaici.client.results import MidResult
+from pyaici.client.results import Look, MidResult
 from pyaici.engines.vllm.scheduling.controlled import PAUSE, Controlled, Guess, Outcome, allows
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ log = logging.getLogger("vllm.aici")
 
 #: capabilities that every request has; a request may allow more
 CAPABILITIES = Capabilities(
-    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=True, dense=True, look=LOOK_NEVER
+    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=True, dense=True, look=LOOK_LISTS
 )
 
 
@@ -434,7 +434,7 @@ class Drafts:
                 one.pause = PAUSE
                 runtime.free([copy])
                 continue
-            if not one.samples_alike(answer):
+            if isinstance(answer, Look) or not one.samples_alike(answer):
                 runtime.free([copy])
                 continue
             log = result.logs.get(copy, "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aicirt.contract.abi import LOOK_NEVER
 from aicirt.contract.errors import VocabularyError
 from pyaici.client.runtime import rows_for
 from pyaici.engines.connection import Connection, tokenizer_vocabulary
@@ -83,5 +84,5 @@ def make_driver(
         num_dense=num_dense,
         make_runtime=make_runtime,
     )
-    capabilities = CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_k=0)
+    capabilities = CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_k=0, look=LOOK_NEVER)
     return ControllerDriver(connection, most_copies=copies, capabilities=capabilities)

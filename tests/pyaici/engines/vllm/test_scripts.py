@@ -105,6 +105,14 @@ export async function main() {
 }
 """,
 }
+LOOKS = """
+import json
+from aici import likely, sample
+async def main():
+    for i in range(4):
+        print(json.dumps(await likely(3) + (await likely(1) if i % 2 else [])))
+        await sample(temperature=0)
+"""
 FAULTS = {
     "python": (
         """
@@ -182,6 +190,24 @@ def test_results_have_the_same_log_as_on_transformers(llm: Any, expected: Genera
     for result in results:
         assert (result.text, result.log, result.error) == (expected.text, expected.log, None)
         assert result.backtracked > 0
+
+
+def test_looks_show_the_same_as_on_transformers(llm: Any, hf: Any) -> None:
+    """The text is that without looks, and that of others does not change."""
+    controller, arg = read_request({"language": "python", "source": LOOKS})
+    mate = Request("Once upon a time", max_tokens=12)
+    seen = []
+    for engine in (hf, VllmEngine(llm, max_sequences=2)):
+        looking, other = engine.run([Request(FRANCE, module=controller, arg=arg), mate])
+        assert looking.error is None, looking.error
+        logged = [pair for line in looking.log.splitlines() for pair in json.loads(line)]
+        seen.append((looking.new_tokens, other.new_tokens, logged))
+    (ours, ours_other, shown), (theirs, theirs_other, measured) = seen
+    assert (ours, ours_other) == (theirs, theirs_other)
+    (free,) = generate(llm, [(FRANCE, parameters(max_tokens=4))])
+    assert list(free.token_ids) == theirs
+    assert [token for token, _ in shown] == [token for token, _ in measured]
+    assert [value for _, value in shown] == pytest.approx([value for _, value in measured], abs=0.02)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
