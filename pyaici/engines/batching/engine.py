@@ -277,7 +277,7 @@ class BatchingEngine(Engine):
             self._end_all(error)
             raise
         with stats.phase(Phase.MID):
-            answers = actions.show(active, actions.collect_answers())
+            answers = actions.let_look(active, actions.collect_answers())
         try:
             with stats.phase(Phase.MASK):
                 sampling = actions.act(active, answers)

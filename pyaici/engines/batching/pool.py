@@ -14,7 +14,7 @@ from aicirt.contract.errors import AiciError, SpaceError, TemplateGoneError, Wor
 from pyaici.client.step import LATE_SECONDS
 from pyaici.engines.batching.model import Slot
 from pyaici.engines.batching.prefixes import Cached
-from pyaici.engines.batching.sampler import show
+from pyaici.engines.batching.sampler import describe_next
 from pyaici.engines.batching.sequence import Copies, Family, Sequence, most_tokens
 from pyaici.engines.connection import OwnerThreads
 from pyaici.engines.engine import Counts, FinishReason, GenerationResult, Origin, Request
@@ -365,10 +365,10 @@ class SequencePool:
         seq.note(tokens, backtrack)
         self.append_tokens(seq, tokens, Origin.FORCED)
 
-    def show(self, seq: Sequence, look: Look) -> None:
+    def answer_look(self, seq: Sequence, look: Look) -> None:
         """Has the next report of a sequence answer its controller's look, from the logits that it has."""
         (line,) = self.sampler.to_numpy([seq.last_logits])
-        seq.note([], top=show(look, line, self._vocabulary.num_known))
+        seq.note([], top=describe_next(look, line, self._vocabulary.num_known))
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
         """Returns how the sequence would end if this token were appended; None if it would go on."""

@@ -285,7 +285,7 @@ def score(line: NDArray[np.float32], token: int, count: int) -> tuple[float, lis
     return value - norm, [(one, each - norm) for one, each in zip(best.tolist(), values, strict=True)], total
 
 
-def show(look: Look, logits: NDArray[np.float32], known: int) -> list[tuple[int, float]]:
+def describe_next(look: Look, logits: NDArray[np.float32], known: int) -> list[tuple[int, float]]:
     """Answers a controller's look: writes all logits, or returns the tokens that it asked for.
 
     `logits`: float32 [N], as the model has computed them; `known`: ids from there on are no tokens. Returns

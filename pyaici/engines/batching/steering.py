@@ -124,7 +124,7 @@ class StepActions:
         self._close()
         return answers
 
-    def show(self, active: list[Sequence], answers: dict[int, MidResult]) -> dict[int, MidResult]:
+    def let_look(self, active: list[Sequence], answers: dict[int, MidResult]) -> dict[int, MidResult]:
         """Shows distributions to the controllers that ask for them, and waits until they have decided.
 
         This is a step of the runtime without a pass of the model. Returns `answers` and their decisions.
@@ -135,7 +135,7 @@ class StepActions:
         looking = [seq for seq in active if seq.control in looks and seq.reason is None]
         for seq in looking:
             assert seq.control is not None
-            self._pool.show(seq, looks[seq.control])
+            self._pool.answer_look(seq, looks[seq.control])
         others = len(looking) < len(active)
         again = StepActions(self._pool, self._runtime, looking, self._num_tokens, others_wait=others)
         again.post()
@@ -178,7 +178,7 @@ class StepActions:
         elif answer.verb in (Verb.LATE, Verb.LOOK):
             seq.logits = None if seq.logits is None else self._pool.sampler.keep(seq.logits)
             if isinstance(answer, Look):  # once more: the next step answers it
-                self._pool.show(seq, answer)
+                self._pool.answer_look(seq, answer)
         elif answer.verb == Verb.STOP:
             self._pool.finish(seq, FinishReason.STOP)
         elif not self._pool.place_again(seq, answer.error):

@@ -137,7 +137,7 @@ def test_callbacks_see_lists_and_then_all_logits(engine: BatchingEngine) -> None
 
 
 def test_more_that_look_than_rows(engine: BatchingEngine) -> None:
-    """Those that find no row end with an error of their own; the rows of the others are free afterwards."""
+    """Sequences that find no row end with an error of their own; rows of others are free afterwards."""
     source = f"{MAIN}  for i in range(4):\n    await distribution()\n    await sample()"
     for _ in range(2):
         results = engine.run([request(source) for i in range(5)])
