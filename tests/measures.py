@@ -14,7 +14,7 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 351,
-    "lines of Python": 65_600,
+    "lines of Python": 65_760,
     "files of the SDK": 133,
     "files of Python under 60 lines": 63,
     "circles of files": 0,

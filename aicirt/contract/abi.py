@@ -34,6 +34,8 @@ class Verb(IntEnum):
     ERROR = 7
     #: `mid_process` wants to see the distribution of the next token before it decides
     LOOK = 8
+    #: the sequence follows another one: it gets its tokens, and takes part in sampling them
+    FOLLOW = 9
 
 
 class RowKind(IntEnum):
@@ -48,7 +50,7 @@ class RowKind(IntEnum):
     SAME = 5
 
 
-STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE, LATE, ERROR, LOOK = map(int, Verb)
+STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE, LATE, ERROR, LOOK, FOLLOW = map(int, Verb)
 ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME = map(int, RowKind)
 
 #: what `CAP_LOOK` says: a controller cannot look, gets lists of the most likely tokens, or all logits as well
@@ -69,8 +71,8 @@ CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 CAP_HOLD_END = 10
 #: a capability of the request: somebody answers calls
 CAP_CALLS = 11
-#: another capability of the engine: LOOK_NEVER, LOOK_LISTS or LOOK_LOGITS
-CAP_LOOK = 12
+#: other capabilities of the engine; CAP_LOOK is LOOK_NEVER, LOOK_LISTS or LOOK_LOGITS
+CAP_LOOK, CAP_FOLLOW = 12, 13
 
 #: sources of aici_read
 ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED, FOUND, LOGITS = range(9)
@@ -82,6 +84,8 @@ SET, APPEND = 0, 1
 #: names of the variables that have the answers to calls, with the call's number behind: only the runtime
 #: writes them
 CALL_RESULT = b"aici.call."
+#: name of the variable that says that a sequence follows another one, with its number behind
+FOLLOWS = b"aici.follows."
 #: calls that everybody may make: what other calls there are; the name of the own run; a message to another
 #: run of the same owner; the next message to the own run
 LIST_CALLS, OWN_NAME, SEND, RECEIVE = "aici.calls", "aici.run", "aici.send", "aici.receive"

@@ -137,7 +137,7 @@ class Pre(NamedTuple):
 
 
 class Mid(NamedTuple):
-    """Holds the results of mid_process: one `Sample`, `Splice`, `Look` or `Bare` per sequence."""
+    """Holds the results of mid_process: one `Sample`, `Splice`, `Look`, `Follow` or `Bare` per sequence."""
 
     op: int
     step: int
@@ -192,6 +192,15 @@ class Look(NamedTuple):
     top: int
     row: int
     generation: int
+
+
+class Follow(NamedTuple):
+    """A result with which a sequence follows another one, whose samples its logits affect by `weight`."""
+
+    seq: int
+    verb: int
+    leader: int
+    weight: float
 
 
 class Bare(NamedTuple):

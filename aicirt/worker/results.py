@@ -20,10 +20,12 @@ from aicirt.contract.abi import (
     CAP_BACKTRACK,
     CAP_DENSE,
     CAP_FF_TOKENS,
+    CAP_FOLLOW,
     CAP_HOLD_END,
     CAP_LOOK,
     CAP_TOP_K,
     CONTINUE,
+    FOLLOW,
     FORK,
     GREEDY,
     LOOK,
@@ -54,7 +56,7 @@ from aicirt.contract.errors import (
     SpaceError,
     counted,
 )
-from aicirt.contract.messages import Bare, Look, Sample, Splice
+from aicirt.contract.messages import Bare, Follow, Look, Sample, Splice
 from aicirt.worker.hostapi import capability, context_of
 from aicirt.worker.waits import Condition, Waiting
 
@@ -265,7 +267,7 @@ class RowWriter:
 
     def read_mid(
         self, instance: Instance, address: int, seq: int, length: int, last_row: Row | None
-    ) -> tuple[Bare | Sample | Splice | Look, int, Row | None]:
+    ) -> tuple[Bare | Sample | Splice | Look | Follow, int, Row | None]:
         """Reads the aici_mid_result of sequence number `seq`, which has `length` tokens.
 
         `last_row`: the row to which AICI_ROW_SAME refers. Returns the message for the client, AICI_MID_*,
@@ -312,7 +314,16 @@ class RowWriter:
             return Splice(seq, SPLICE, backtrack, tokens), flags, last_row
         if verb == LOOK:
             return self._to_look(instance, seq, top_k), flags | _SKIPPED, last_row
-        raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE, SPLICE or LOOK")
+        if verb == FOLLOW:
+            return self._to_follow(instance, seq, row, temperature), flags, last_row
+        raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE, SPLICE, LOOK or FOLLOW")
+
+    def _to_follow(self, instance: Instance, seq: int, leader: int, weight: float) -> Follow:
+        if not capability(instance, CAP_FOLLOW):
+            raise CapabilityError("this engine does not mix the logits of sequences (AICI_CAP_FOLLOW)")
+        if not math.isfinite(weight):
+            raise ResultError(f"aici_mid_result: the weight (temperature) is {weight}; it must be finite")
+        return Follow(seq, FOLLOW, leader, weight)
 
     def _to_look(self, instance: Instance, seq: int, top: int) -> Look:
         """Returns the message that asks for the `top` most likely tokens; 0: all logits, in a dense row."""

@@ -224,6 +224,11 @@ class Sequence:
             context.logits, self.look = self.look, None
             self.instance.view[self.arg_address + _FLAGS] |= ARG_LOOKED
 
+    @property
+    def follows(self) -> bool:
+        """Whether it follows another sequence until that ends: it waits for nothing else."""
+        return self.waiting is not None and not self.waiting.conditions and self.waiting.until is None
+
     def touch(self) -> None:
         """Brings the data of `deliver` and `critical` into the processor's caches; changes nothing."""
         if self._has_pre or self._has_post:

@@ -12,6 +12,7 @@ from aicirt.contract.abi import CONTINUE, ERROR, EXPORTS, FORK, LATE, STOP, SUSP
 from aicirt.contract.errors import (
     AiciError,
     ProtocolError,
+    ResultError,
     RuntimeFailure,
     TimeLimitError,
     UnknownSequenceError,
@@ -27,6 +28,7 @@ from aicirt.contract.messages import (
     VERDICT_SEQ,
     VERDICT_VERB,
     Bare,
+    Follow,
     Look,
     Mid,
     Pre,
@@ -60,8 +62,8 @@ _LOOK_NS = int(LOOK_SECONDS * 1e9)
 #: multiple of `step_grace_ms` for a worker without results, which may not have had a core yet
 _WITHOUT_RESULTS = 10
 
-#: results that may change nothing
-_IDLE = (Splice, Look)
+#: results that may change nothing in this step
+_IDLE = (Splice, Look, Follow)
 
 #: what `Sequence.critical` raises, and `Sequence.deliver` for invalid tokens or numbers
 _FAILURES = (AiciError, TypeError, ValueError, LookupError, OverflowError, struct.error)
@@ -409,9 +411,7 @@ class StepWork:
                 seq.instance, address, seq.id, seq.length, seq.last_row
             )
             if isinstance(result, _IDLE):
-                seq.count_idle(result)
-                if isinstance(result, Look):
-                    seq.look = partial(self._client.dense.read, result.row, result.generation)
+                self._note_idle(seq, result)
         except AiciError as error:
             self._ended(seq, None, error)
             return
@@ -422,6 +422,21 @@ class StepWork:
             self._end(seq, None)
         elif seq.context.log.waiting:
             self._logs.append([seq.id, seq.context.log.take()])
+
+    def _note_idle(self, seq: Sequence, result: Splice | Look | Follow) -> None:
+        """Notes a result that may change nothing in this step. Raises ResultError or LivelockError."""
+        if isinstance(result, Follow):
+            leader = self._client.sequences.get(result.leader)
+            if leader is None or leader is seq or leader.request is not seq.request or leader.follows:
+                raise ResultError(
+                    f"aici_mid_result: sequence {result.leader} cannot be followed: it has ended, belongs to "
+                    "another request, follows another one, or is this sequence"
+                )
+            self._resources.waits.begin_following(seq)
+            return
+        seq.count_idle(result)
+        if isinstance(result, Look):
+            seq.look = partial(self._client.dense.read, result.row, result.generation)
 
     def _stopped(self, seq: Sequence) -> None:
         self._results.append(Bare(seq.id, STOP))

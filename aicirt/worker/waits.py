@@ -11,6 +11,7 @@ import itertools
 import time
 from typing import NamedTuple, Protocol
 
+from aicirt.contract.abi import FOLLOWS
 from aicirt.contract.errors import AiciError, DeadlockError
 
 
@@ -37,6 +38,9 @@ class WatchedVariables(Protocol):
 
     def version(self, name: bytes) -> int:
         """Returns the version of a variable, 0 if it is missing."""
+
+    def set(self, name: bytes, value: bytes, when_version: int | None) -> int:
+        """Sets a variable; returns its new version."""
 
 
 class Waiters(Protocol):
@@ -115,6 +119,12 @@ class Waits:
             self._timed += 1
         self.suspect(seq.request)
         return True
+
+    def begin_following(self, seq: Waiter) -> None:
+        """Has a sequence follow another one until that ends, which it tells its request by a variable."""
+        seq.waiting = Waiting([], None)
+        seq.request.parked[seq] = None
+        seq.request.variables.set(FOLLOWS + str(seq.id).encode(), b"", None)
 
     def end(self, seq: Waiter) -> None:
         """Ends the wait of a sequence, if it waits; without telling the engine."""

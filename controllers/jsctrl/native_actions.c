@@ -294,6 +294,20 @@ FUNCTION(looked) {
   return found.size == 0 ? from_top(js, found.top, found.num_top) : from_logits(js, found.logits, found.size);
 }
 
+/* leader, weight */
+FUNCTION(beginFollow) {
+  UNUSED;
+  uint32_t leader;
+  double weight;
+  if (!to_number(js, of[0], UINT32_MAX, &leader) || JS_ToFloat64(js, &weight, of[1]) != 0) return JS_EXCEPTION;
+  return awaited(js, script_begin_follow(leader, (float)weight));
+}
+
+FUNCTION(forkGroup) {
+  UNUSED;
+  return from_tokens(js, script_fork_group());
+}
+
 FUNCTION(norm) {
   UNUSED;
   size_t size;
@@ -458,7 +472,7 @@ static const JSCFunctionListEntry entries[] = {
     ENTRY(beginFork, 1), ENTRY(forked, 0), ENTRY(beginWait, 2), ENTRY(waited, 0), ENTRY(beginStep, 0),
     ENTRY(presentStep, 0), ENTRY(answerStop, 0), ENTRY(answerSuspend, 0), ENTRY(answerFork, 1),
     ENTRY(answerSample, 5), ENTRY(answerSplice, 2), ENTRY(answerLook, 1), ENTRY(beginLook, 1), ENTRY(looked, 0),
-    ENTRY(norm, 1), ENTRY(entropy, 2), ENTRY(mass, 3), ENTRY(likely, 3),
+    ENTRY(beginFollow, 2), ENTRY(forkGroup, 0), ENTRY(norm, 1), ENTRY(entropy, 2), ENTRY(mass, 3), ENTRY(likely, 3),
 };
 #define COUNT ((int)(sizeof entries / sizeof *entries))
 

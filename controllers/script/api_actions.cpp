@@ -1,5 +1,6 @@
 // Functions of script.h for actions, patterns and the sequence.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -205,6 +206,18 @@ script_error script_begin_look(uint32_t top) {
   session().begin(Action::Kind::look).row.top = top;
   return nullptr;
 }
+
+script_error script_begin_follow(uint32_t leader, float weight) {
+  if (aici::capability(aici::Capability::follow) == 0)
+    return "this engine does not mix the logits of sequences: see capability(\"follow\")";
+  if (!std::isfinite(weight)) return "a weight is a finite number";
+  Action& action = session().begin(Action::Kind::follow);
+  action.forks = leader;
+  action.weight = weight;
+  return nullptr;
+}
+
+script_tokens script_fork_group(void) { return raw(session().group); }
 
 script_error script_look_result(script_distribution* result) {
   const Action& action = session().action;

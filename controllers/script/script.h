@@ -177,6 +177,10 @@ script_error script_begin_sample(const script_row *row);
 script_error script_begin_fork(uint32_t count);
 /* Looks at the distribution of the next token before it is sampled: at the `top` most likely tokens; 0: at all logits. */
 script_error script_begin_look(uint32_t top);
+/* Follows a sequence until that ends: the action is never complete. */
+script_error script_begin_follow(uint32_t leader, float weight);
+/* The sequences of the last fork, including this one. */
+script_tokens script_fork_group(void);
 /* Waits until all of these variables exist, or for so many milliseconds (0: without a limit). */
 void script_begin_wait(const script_text *names, size_t count, uint32_t milliseconds);
 /* Sends forced tokens to the engine, and waits for the next step. */

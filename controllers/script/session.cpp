@@ -51,6 +51,7 @@ void Session::note() {
   }
   if (action.kind == Kind::fork && !action.over && step.fork_group().size() > 1) {
     const auto group = step.fork_group();
+    this->group.assign(group.begin(), group.end());
     action.index = static_cast<std::uint32_t>(std::find(group.begin(), group.end(), step.seq_id()) - group.begin());
     action.over = true;
   }
@@ -98,6 +99,8 @@ std::optional<aici::MidResult> Session::act() {
       return action.row.result();
     case Kind::look:
       return aici::MidResult::look(action.row.top);
+    case Kind::follow:
+      return aici::MidResult::follow(action.forks, action.weight);
     case Kind::wait:
       if (!is_waiting()) return std::nullopt;
       [[fallthrough]];

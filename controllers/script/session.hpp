@@ -19,7 +19,7 @@ namespace script {
 
 /// The action that `main` awaits. There is one at a time: it completes before the script continues.
 struct Action {
-  enum class Kind : std::uint8_t { none, generate, sample, look, fork, wait, step };
+  enum class Kind : std::uint8_t { none, generate, sample, look, follow, fork, wait, step };
   Kind kind = Kind::none;
   bool over = true;
   /// Why the action failed, if it did.
@@ -34,6 +34,8 @@ struct Action {
   std::vector<script_top> tops;
   std::vector<float> logits;
 
+  /// follow: the leader (in `forks`), and the weight
+  float weight = 0;
   /// fork: the number of sequences, and the index of this one
   std::uint32_t forks = 0, index = 0;
   /// step: whether the step has been awaited
@@ -53,6 +55,8 @@ class Session {
   bool has_begun = false;
   /// Whether `main` has requested the end.
   bool is_stopped = false;
+  /// The sequences of the last fork, including this one.
+  std::vector<aici::SeqId> group;
 
   /// Begins an action and drops the previous one.
   Action& begin(Action::Kind kind);

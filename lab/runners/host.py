@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from aicirt.contract.abi import (
     ARG,
     ARG_LOOKED,
+    CAP_FOLLOW,
     CAP_LOOK,
     CAP_MAX_FORKS,
     CAP_TOP_K,
+    FOLLOW,
     FORK,
     FOUND,
     FOUND_RESULT,
@@ -63,7 +65,13 @@ from lab.runners.calls import CALLS
 from lab.runners.compiled import code_of
 
 ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME
-EVERYTHING = {**dict.fromkeys(range(1, 11), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16, CAP_LOOK: LOOK_LOGITS}
+EVERYTHING = {
+    **dict.fromkeys(range(1, 11), 1),
+    CAP_TOP_K: 64,
+    CAP_MAX_FORKS: 16,
+    CAP_LOOK: LOOK_LOGITS,
+    CAP_FOLLOW: 1,
+}
 
 _MID = MID_RESULT.packer("size", "flags")
 _FOUND = FOUND_RESULT.packer("size", "data_len")
@@ -313,6 +321,7 @@ class Guest:
             top_k=top_k,
             flags=flags,
             backtrack=backtrack,
+            token=row if verb == FOLLOW else 0,
         )
         if verb == SPLICE:
             result.tokens = np.frombuffer(self.read(ff, 4 * count), "<u4").tolist()

@@ -10,6 +10,7 @@ from aicirt.contract.abi import (
     CAP_BACKTRACK,
     CAP_DENSE,
     CAP_FF_TOKENS,
+    CAP_FOLLOW,
     CAP_FORK,
     CAP_HOLD_END,
     CAP_LOGPROBS,
@@ -43,6 +44,8 @@ class Capabilities:
     #: a controller may see a token's distribution before it decides (LOOK): never, lists of the most likely
     #: tokens, or also all logits
     look: int = LOOK_LOGITS
+    #: a sequence may follow another one, and take part in sampling its tokens (FOLLOW)
+    follow: bool = True
 
     def to_wire(self) -> list[list[int]]:
         """Returns [[number in aici.h, value], ...], which the caller must not change."""
@@ -67,6 +70,7 @@ _NUMBERS = {
     CAP_DENSE: "dense",
     CAP_HOLD_END: "hold_end",
     CAP_LOOK: "look",
+    CAP_FOLLOW: "follow",
 }
 
 
@@ -88,4 +92,5 @@ MASK_ONLY = Capabilities(
     top_k=0,
     hold_end=False,
     look=LOOK_NEVER,
+    follow=False,
 )

@@ -106,7 +106,7 @@ class Row:
 
 @dataclass(slots=True)
 class MidResult:
-    """The result of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE, ERROR, or LOOK (see `Look`)."""
+    """The result of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE, ERROR, or `Look` or `Follow`."""
 
     verb: Verb
     row: Row | None = None
@@ -134,6 +134,19 @@ class Look(MidResult):
     #: float32 [V], where the engine writes all logits, as the model has computed them: a view of shared
     #: memory, valid until the sequence's next result other than LATE
     logits: NDArray[np.float32] | None = None
+
+
+@dataclass(slots=True)
+class Follow(MidResult):
+    """The result FOLLOW: from now on the sequence gets the tokens of another one of its request, its leader.
+
+    The leader's tokens are sampled from the sum of the logits of both and of all others that follow it, each
+    times its weight; the leader's own weight makes the sum of all weights 1. The sequence is not stepped any
+    more, and ends with its leader.
+    """
+
+    leader: int = 0
+    weight: float = 0.0
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.client.channel import Patience
 from pyaici.client.results import (
     MALFORMED,
+    Follow,
     MidResult,
     PreResult,
     StepResult,
@@ -377,6 +379,13 @@ class Step:
             self._live.ended(seq)
         return PreResult(Verb(verb), waits=verb == Verb.SUSPEND and bool(payload) and seq not in link.awake)
 
+    def _following(self, link: WorkerLink, leader: Any, weight: Any) -> Follow:
+        if type(leader) is not int or self._live.get(leader) is not link:
+            raise ProtocolError("a sequence follows one that is not live in its worker")
+        if type(weight) is not float or not math.isfinite(weight):
+            raise ProtocolError("a sequence follows another one with an invalid weight")
+        return Follow(Verb.FOLLOW, leader=leader, weight=weight)
+
     def _result(self, link: WorkerLink, entry: list[Any]) -> MidResult:
         seq, verb, *fields = entry
         if verb == Verb.SPLICE:
@@ -388,6 +397,8 @@ class Step:
             return MidResult(Verb.LATE)
         if verb == Verb.LOOK:
             return link.rows.look(entry)
+        if verb == Verb.FOLLOW:
+            return self._following(link, *fields)
         if verb not in (Verb.STOP, Verb.ERROR):
             raise ProtocolError("a result of mid_process has an unknown verb")
         error = None

@@ -330,6 +330,17 @@ declare module "aici" {
   export function fork(count: number): PromiseLike<number>;
 
   /**
+   * Adds the logits after another text to those of this sequence, times `weight`, from now on.
+   *
+   * `func` runs in a fork, where it writes the other text. The fork then gets every token of this sequence, ends with
+   * it, and costs as much as any sequence. The weights of all together are 1: this sequence has what the others leave.
+   * Throws if `capability("follow")` is 0.
+   *
+   *     await mix(withoutTheDocument, -0.5);
+   */
+  export function mix(func: () => PromiseLike<unknown>, weight: number): Promise<void>;
+
+  /**
    * Runs each function in its own fork, all at the same time; the promise resolves to their results.
    *
    * The results are converted as JSON would convert them. The texts of the forks are discarded: the sequence
@@ -469,7 +480,8 @@ declare module "aici" {
     | "max_forks"
     | "hold_end"
     | "calls"
-    | "look";
+    | "look"
+    | "follow";
   /**
    * Returns what the engine supports: a maximum for "top_k" and "max_forks", otherwise 1 or 0.
    *

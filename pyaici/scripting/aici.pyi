@@ -25,6 +25,7 @@ Capability = Literal[
     "hold_end",
     "calls",
     "look",
+    "follow",
 ]
 
 #: the script's argument: a text, or any JSON value; None if there is none
@@ -341,6 +342,20 @@ def fork(count: int) -> Awaitable[int]:
 
     Each sequence has a copy of the script's whole state. Raises `Error` if the engine cannot fork, or not
     into so many sequences: see `capability`.
+    """
+
+async def mix(function: Callable[[], Awaitable[Any]], weight: float) -> None:
+    """Adds the logits after another text to those of this sequence, times `weight`, from now on.
+
+    `function` runs in a fork, where it writes the other text. The fork then gets every token of this
+    sequence, ends with it, and costs as much as any sequence. The weights of all together are 1: this
+    sequence has what the others leave. So with a weight of -0.5 its own is 1.5: tokens that are likely after
+    both texts lose, and those that are likely after this one only win.
+
+        await mix(without_the_document, weight=-0.5)
+        await gen(max_tokens=100)
+
+    Raises `Error` if `capability("follow")` is 0.
     """
 
 async def gather(*functions: Callable[[], Awaitable[Any]] | Awaitable[Any]) -> list[Any]:

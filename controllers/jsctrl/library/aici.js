@@ -408,6 +408,17 @@ async function gatherFunctions(functions) {
   });
 }
 
+/** Runs a function in a fork that then follows this sequence, whose logits it changes. */
+export async function mix(func, weight) {
+  if ((await fork(2)) === 0) {
+    await wait(`aici.follows.${native.forkGroup()[1]}`);
+    return;
+  }
+  const [leader] = native.forkGroup();
+  await func();
+  await new Action("mix", () => native.beginFollow(leader, weight), () => undefined);
+}
+
 // ---- calls, which somebody outside answers
 
 export class CallError extends Error {

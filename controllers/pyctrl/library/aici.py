@@ -449,6 +449,16 @@ async def _gather_functions(functions):
     return [answer["value"] for answer in answers]
 
 
+async def mix(function, weight):
+    # Runs a function in a fork that then follows this sequence, whose logits it changes.
+    if await fork(2) == 0:
+        await wait("aici.follows." + str(_aici.fork_group()[1]))
+        return
+    leader = _aici.fork_group()[0]
+    await function()
+    await _Action("mix", lambda: _aici.begin_follow(leader, weight), lambda: None)
+
+
 # ---- calls, which somebody outside answers
 
 

@@ -278,6 +278,20 @@ static mp_obj_t looked(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(looked, 0, 0);
 
+/* leader, weight */
+static mp_obj_t begin_follow(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  raise_if(script_begin_follow((uint32_t)mp_obj_get_int_truncated(of[0]), (float)mp_obj_get_float(of[1])));
+  return mp_const_none;
+}
+FUNCTION(begin_follow, 2, 2);
+
+static mp_obj_t fork_group(size_t n, const mp_obj_t *of) {
+  UNUSED(n, of);
+  return from_tokens(script_fork_group());
+}
+FUNCTION(fork_group, 0, 0);
+
 static mp_obj_t norm(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   size_t size;
@@ -435,7 +449,7 @@ static const mp_rom_map_elem_t entries[] = {
     ENTRY(follow_end), ENTRY(follow_next), ENTRY(begin_generation), ENTRY(generated), ENTRY(generated_text),
     ENTRY(begin_sample), ENTRY(sampled), ENTRY(begin_fork), ENTRY(forked), ENTRY(begin_wait), ENTRY(waited),
     ENTRY(begin_step), ENTRY(present_step), ENTRY(answer_stop), ENTRY(answer_suspend), ENTRY(answer_fork),
-    ENTRY(answer_sample), ENTRY(answer_splice), ENTRY(answer_look), ENTRY(begin_look), ENTRY(looked), ENTRY(norm),
+    ENTRY(answer_sample), ENTRY(answer_splice), ENTRY(answer_look), ENTRY(begin_look), ENTRY(looked), ENTRY(norm), ENTRY(begin_follow), ENTRY(fork_group),
     ENTRY(entropy), ENTRY(mass), ENTRY(likely),
 };
 static MP_DEFINE_CONST_DICT(globals, entries);

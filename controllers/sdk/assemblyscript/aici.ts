@@ -8,7 +8,7 @@
 // and exports functions with the full names: `export function aici_mid_process(): MidResult` and so on. The
 // compiler's options are in the asconfig.json that `aici new` writes.
 import {
-  ANY_VERSION, ARG_LOOKED, INLINE_GROUP, INLINE_TOKENS, LOGITS, LOOK, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
+  ANY_VERSION, ARG_LOOKED, FOLLOW, INLINE_GROUP, INLINE_TOKENS, LOGITS, LOOK, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
   ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_call, host_fail,
   host_vocabulary, read, tokenize, var_get, var_write,
 } from "aici_abi";
@@ -90,6 +90,17 @@ export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
 export function look(top: u32 = 0): MidResult {
   answer(LOOK, 0, 0, 0);
   mid.top_k = top;
+  return mid;
+}
+
+/**
+ * From now on this sequence gets the tokens of another one of its request, the leader, and no function is called any more.
+ * The leader's tokens are sampled from the sum of the logits of both, and of others that follow it, each times its weight;
+ * the leader's own weight makes the sum of all weights 1. Requires CAP_FOLLOW.
+ */
+export function follow(leader: u32, weight: f32): MidResult {
+  answer(FOLLOW, 0, leader, 0);
+  mid.temperature = weight;
   return mid;
 }
 

@@ -9,6 +9,7 @@ export const FORK: u32 = 3;
 export const SAMPLE: u32 = 4;
 export const SPLICE: u32 = 5;
 export const LOOK: u32 = 8;
+export const FOLLOW: u32 = 9;
 
 // rows
 export const ROW_ALL: u32 = 0;
@@ -177,6 +178,7 @@ export const CAP_MAX_FORKS: u32 = 9;
 export const CAP_HOLD_END: u32 = 10;
 export const CAP_CALLS: u32 = 11;
 export const CAP_LOOK: u32 = 12;
+export const CAP_FOLLOW: u32 = 13;
 
 @external("aici", "read")
 export declare function read(source: u32, offset: u32, dst: usize, len: u32): u32;

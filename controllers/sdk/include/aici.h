@@ -31,6 +31,8 @@ enum {
     AICI_SAMPLE = 4,   /* mid: sample one token under the row */
     AICI_SPLICE = 5,   /* mid: remove `backtrack` tokens, append `ff_tokens`, sample nothing */
     AICI_LOOK = 8,     /* mid: show the distribution of the next token, then call mid_process again (AICI_CAP_LOOK) */
+    AICI_FOLLOW = 9,   /* mid: from now on get the tokens of sequence `row`, and take part in sampling them with the
+                          weight `temperature` (AICI_CAP_FOLLOW); no function is called any more */
 };
 
 /* ---- rows: the allowed tokens of a sample ------------------------------------------ */
@@ -120,12 +122,12 @@ enum {
 
 typedef struct aici_mid_result {
     uint32_t size;
-    uint32_t verb;          /* STOP, SAMPLE, SPLICE, LOOK */
+    uint32_t verb;          /* STOP, SAMPLE, SPLICE, LOOK, FOLLOW */
     uint32_t row_kind;      /* SAMPLE: AICI_ROW_* */
-    uint32_t row;           /* SAMPLE: address, or the token of AICI_ROW_TOKEN */
+    uint32_t row;           /* SAMPLE: address, or the token of AICI_ROW_TOKEN. FOLLOW: the sequence that leads */
     uint32_t row_len;       /* SAMPLE: entries at `row` */
     float row_default;      /* SAMPLE, SPARSE: 0 or -inf */
-    float temperature;      /* SAMPLE: for this token; 0: the request's own; AICI_GREEDY: greedy */
+    float temperature;      /* SAMPLE: for this token; 0: the request's own; AICI_GREEDY: greedy. FOLLOW: the weight */
     uint32_t top_k;         /* SAMPLE: requests the k most likely tokens for the next arg; 0 = none.
                                LOOK: the k most likely tokens; 0 = all logits */
     uint32_t backtrack;     /* SPLICE */
@@ -248,6 +250,8 @@ AICI_IMPORT(var_write) uint32_t aici_var_write(const char *name, uint32_t name_l
  * from 1, at once. The answer will be the value of the variable AICI_CALL_RESULT with this number in decimal behind:
  * {"value": ...} or {"error": {"code": ..., "message": ...}}. A sequence may wait for it like for any variable. */
 #define AICI_CALL_RESULT "aici.call."
+/* The variable with this name, with the number of a sequence in decimal behind, exists once that sequence follows. */
+#define AICI_FOLLOWS "aici.follows."
 AICI_IMPORT(call) uint32_t aici_call(const char *name, uint32_t name_len, const char *arguments,
                                      uint32_t arguments_len);
 
@@ -264,6 +268,7 @@ enum {
     AICI_CAP_HOLD_END = 10, /* 1 if AICI_MID_HOLD_END has an effect; else an end token always ends the sequence */
     AICI_CAP_CALLS = 11,    /* 1 if somebody answers calls of this request. 0 in aici_init, which serves many requests */
     AICI_CAP_LOOK = 12,     /* AICI_LOOK gives: 0 nothing (an error), 1 the most likely tokens, 2 also all logits */
+    AICI_CAP_FOLLOW = 13,   /* 1 if AICI_FOLLOW is supported */
 };
 /* Returns the value of a capability; 0 for one that this runtime does not know. */
 AICI_IMPORT(capability) uint32_t aici_capability(uint32_t id);

@@ -17,6 +17,7 @@ pub const FORK: u32 = 3;
 pub const SAMPLE: u32 = 4;
 pub const SPLICE: u32 = 5;
 pub const LOOK: u32 = 8;
+pub const FOLLOW: u32 = 9;
 
 // rows
 pub const ROW_ALL: u32 = 0;
@@ -187,6 +188,7 @@ pub const CAP_MAX_FORKS: u32 = 9;
 pub const CAP_HOLD_END: u32 = 10;
 pub const CAP_CALLS: u32 = 11;
 pub const CAP_LOOK: u32 = 12;
+pub const CAP_FOLLOW: u32 = 13;
 
 pub extern "aici" fn capability(id: u32) u32;
 pub extern "aici" fn stop() noreturn;

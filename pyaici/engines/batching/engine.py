@@ -369,7 +369,7 @@ class BatchingEngine(Engine):
         stats, sampler = self._stats, self._runner.sampler
         choices = [seq.choice(row, self.vocabulary.eos) for seq, row in sampling]
         with stats.phase(Phase.SAMPLE):
-            logits = sampler.stack([seq.last_logits for seq, _ in sampling])
+            logits = sampler.stack([seq.mixed_logits for seq, _ in sampling])
         with stats.phase(Phase.MASK):
             plain = sampler.mask(logits, choices, self._vocab_size)
         with stats.phase(Phase.SAMPLE):

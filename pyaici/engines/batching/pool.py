@@ -173,11 +173,12 @@ class SequencePool:
     def idle(self) -> bool:
         """Whether no sequence can take part in a step until one is woken."""
         parked = len(self._parked) + sum(seq.slot.placed for seq in self._placing)
+        parked += sum(len(seq.followers) for seq in self._parked.values())
         return parked > 0 and not self.closing and len(self.live) == parked + len(self._waiting)
 
     def parked_requests(self) -> set[int]:
         """Returns the numbers of the requests all of whose sequences are parked."""
-        going = {seq.request_id for seq in self.going.values()}
+        going = {seq.request_id for seq in self.going.values() if seq.leader is None}
         return {seq.request_id for seq in self._parked.values()} - going
 
     def fork(self, seq: Sequence, controls: list[int | None], by_engine: bool) -> list[Sequence]:
@@ -340,8 +341,12 @@ class SequencePool:
         seq.suspended = False
         known, best = None if math.isnan(logprob) else [logprob], None if top is None else [top]
         self.recorder.append_tokens(seq, tokens, origin, known, best, allowed)
+        for follower in seq.followers:
+            self.recorder.append_tokens(follower, tokens, Origin.FORCED)
         if tokens and seq.ends_at(tokens[-1], self._eos):
             self.finish(seq, FinishReason.EOS)
+        elif any(follower.limit(self._max_context) is not None for follower in seq.followers):
+            self.finish(seq, FinishReason.LENGTH)
         elif (reason := seq.limit(self._max_context)) is not None:
             self.finish(seq, reason)
 
@@ -358,6 +363,8 @@ class SequencePool:
                 self.finish(seq, reason)
             return
         self.recorder.backtrack(seq, backtrack)
+        for follower in seq.followers:
+            self.recorder.backtrack(follower, min(backtrack, len(follower.tokens)))
         tokens = tokens[: seq.room(self._max_context)]
         if not tokens and not seq.tokens:
             tokens = [begin_token(self._vocabulary)]
@@ -365,9 +372,14 @@ class SequencePool:
         seq.note(tokens, backtrack)
         self.append_tokens(seq, tokens, Origin.FORCED)
 
+    def attach_follower(self, seq: Sequence, leader: Sequence, weight: float) -> None:
+        """Has a sequence get the tokens of another one from now on, and take part in sampling them."""
+        seq.leader, seq.weight = leader, weight
+        leader.followers.append(seq)
+
     def answer_look(self, seq: Sequence, look: Look) -> None:
         """Has the next report of a sequence answer its controller's look, from the logits that it has."""
-        (line,) = self.sampler.to_numpy([seq.last_logits])
+        (line,) = self.sampler.to_numpy([seq.mixed_logits])
         seq.note([], top=describe_next(look, line, self._vocabulary.num_known))
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
@@ -382,8 +394,10 @@ class SequencePool:
         """Ends a sequence and frees its slot.
 
         If the engine ended it, the controller is freed in the next step, which reports the last tokens.
-        Otherwise the controller is freed at once.
+        Otherwise the controller is freed at once. Does nothing for a sequence that has ended with its leader.
         """
+        if seq.reason is not None:
+            return
         self.retire(seq, reason, error)
         if seq.control is not None and reason in _TOLD:
             self.closing.append(seq)
@@ -396,6 +410,12 @@ class SequencePool:
         seq.logits = None
         del self.live[seq.id]
         self.going.pop(seq.id, None)
+        if (leader := seq.leader) is not None:
+            leader.followers.remove(seq)
+            if leader.reason is None and reason is not FinishReason.STOP:  # it cannot go on as it was told to
+                self.finish(leader, reason, error)
+        for follower in list(seq.followers):
+            self.finish(follower, FinishReason.STOP)
         if seq.parked is not None and seq.control is not None:
             del self._parked[seq.control]
         self._leave(seq)

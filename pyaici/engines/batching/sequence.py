@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from pyaici.client.control import Placement
-    from pyaici.client.results import Row
+    from pyaici.client.results import MidResult, Row
     from pyaici.engines.batching.budget import Budget, Claim
     from pyaici.engines.batching.model import LogitsRow, Slot
     from pyaici.engines.engine import Request
@@ -84,6 +84,13 @@ class Sequence(Record):
     placement: Placement | None = None
     #: its controller is being placed again; it is parked meanwhile
     placing: Future[Placement] | None = None
+    #: the sequence that it follows, and its weight there
+    leader: Sequence | None = None
+    weight: float = 0.0
+    #: sequences that follow it
+    followers: list[Sequence] = field(default_factory=list)
+    #: its controller's answer, which waits for the logits of followers
+    held: MidResult | None = None
     _generator: random.Random | None = None
     #: its options change the logits
     _changing: bool = field(init=False)
@@ -112,6 +119,23 @@ class Sequence(Record):
         """The logits after the last token, float32 [N]. A forward pass must have computed them."""
         assert self.logits is not None
         return self.logits
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the logits that its next token is sampled from are there."""
+        return self.logits is not None and all(seq.logits is not None for seq in self.followers)
+
+    @property
+    def mixed_logits(self) -> LogitsRow:
+        """The logits that its next token is sampled from, float32 [N], with those of its followers."""
+        own = self.last_logits
+        if not self.followers:
+            return own
+        mixed = own * (1 - sum(seq.weight for seq in self.followers))
+        for seq in self.followers:
+            mixed += seq.last_logits * seq.weight
+        mixed[(mixed != mixed) | (mixed == math.inf)] = -math.inf  # the model forbids it in one of them
+        return mixed
 
     @property
     def generator(self) -> random.Random:

@@ -8,7 +8,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ProtocolError, ResultError
 from aicirt.contract.messages import StepInput
 from pyaici.client.arguments import by_name
-from pyaici.client.results import Look, MidResult, Row
+from pyaici.client.results import Follow, Look, MidResult, Row
 from pyaici.engines.engine import FinishReason
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ class StepActions:
         self._others_wait = others_wait
         self._seqs = seqs
         self._closing, pool.closing = pool.closing, []
-        self._by_control = {seq.control: seq for seq in (*seqs, *self._closing) if seq.control is not None}
+        self._by_control = {
+            seq.control: seq
+            for seq in (*seqs, *self._closing)
+            if seq.control is not None and seq.leader is None and seq.held is None
+        }
         self._step: Step | None = None
 
     def post(self) -> None:
@@ -132,7 +136,7 @@ class StepActions:
         looks = {control: answer for control, answer in answers.items() if isinstance(answer, Look)}
         if not looks:
             return answers
-        looking = [seq for seq in active if seq.control in looks and seq.reason is None]
+        looking = [seq for seq in active if seq.control in looks and seq.reason is None and seq.is_computed]
         for seq in looking:
             assert seq.control is not None
             self._pool.answer_look(seq, looks[seq.control])
@@ -154,6 +158,11 @@ class StepActions:
         for seq in active:
             if seq.reason is not None or seq.placing is not None:
                 continue
+            if seq.leader is not None:  # if the leader samples nothing in this step, the next one needs them
+                seq.logits = None if seq.logits is None else self._pool.sampler.keep(seq.logits)
+                continue
+            if seq.held is not None and seq.control is not None:
+                answers[seq.control], seq.held = seq.held, None
             if seq.control is None:
                 sampling.append((seq, None))
             elif (answer := answers.get(seq.control)) is None:
@@ -167,8 +176,12 @@ class StepActions:
         seq.holds_end, seq.skips_post = answer.hold_end, answer.skip_post
         if answer.verb in (Verb.SAMPLE, Verb.SPLICE):
             seq.placement = None
-        if answer.verb == Verb.SAMPLE:
+        if answer.verb == Verb.SAMPLE and not seq.is_computed:  # followers are not so far yet
+            seq.held, seq.logits = answer, self._pool.sampler.keep(seq.last_logits)
+        elif answer.verb == Verb.SAMPLE:
             sampling.append((seq, answer.row))
+        elif isinstance(answer, Follow):
+            self._follow(seq, answer)
         elif answer.verb == Verb.SPLICE:
             problem = self._problem(seq, answer)
             if problem is not None:
@@ -177,12 +190,22 @@ class StepActions:
                 self._pool.splice(seq, answer.backtrack, answer.ff_tokens)
         elif answer.verb in (Verb.LATE, Verb.LOOK):
             seq.logits = None if seq.logits is None else self._pool.sampler.keep(seq.logits)
-            if isinstance(answer, Look):  # once more: the next step answers it
+            if isinstance(answer, Look) and seq.is_computed:  # once more: the next step answers it
                 self._pool.answer_look(seq, answer)
         elif answer.verb == Verb.STOP:
             self._pool.finish(seq, FinishReason.STOP)
         elif not self._pool.place_again(seq, answer.error):
             self._pool.finish(seq, FinishReason.ERROR, answer.error)
+
+    def _follow(self, seq: Sequence, answer: Follow) -> None:
+        leader = next((one for one in self._pool.live.values() if one.control == answer.leader), None)
+        if leader is None:  # it has ended in this step
+            self._pool.finish(seq, FinishReason.STOP)
+        elif leader.leader is not None or seq.followers:
+            error = ResultError("a sequence that others follow, or that follows another one, cannot lead")
+            self._pool.finish(seq, FinishReason.ERROR, error)
+        else:
+            self._pool.attach_follower(seq, leader, answer.weight)
 
     def _problem(self, seq: Sequence, answer: MidResult) -> str | None:
         """Returns what is wrong with a splice, or None. The model must never be fed an unknown id."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.abi import CONTINUE, FORK, LOOK, SPLICE, STOP, SUSPEND
+from aicirt.contract.abi import CONTINUE, FOLLOW, FORK, LOOK, SPLICE, STOP, SUSPEND
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
 from lab.runners.host import ALL, BITMASK, DENSE, SPARSE, TOKEN, Guest, Vocab
@@ -85,8 +85,8 @@ def test_rows(start: Callable[..., Guest]) -> None:
     assert found[8].verb == STOP
 
 
-def test_looks(start: Callable[..., Guest]) -> None:
-    guest = start("pre go", "mid look", "mid look 2", "mid any")
+def test_looks_and_followers(start: Callable[..., Guest]) -> None:
+    guest = start("pre go", "mid look", "mid look 2", "mid any", "pre go", "mid follow 9")
     first = guest.step().row
     assert (first.verb, first.top_k) == (LOOK, 0)
     guest.take_log()
@@ -95,6 +95,8 @@ def test_looks(start: Callable[..., Guest]) -> None:
     assert guest.take_log().endswith(" mass=nan tokens=group=7 looked 0.50 -1.25 7.00 3.00 \n")
     assert guest.show(top=[(3, -0.5), (1, -1.25)]).kind == ALL
     assert guest.take_log().endswith(" mass=nan tokens=group=7 3:-0.50 1:-1.25 looked \n")
+    last = guest.step().row
+    assert (last.verb, last.token, last.temperature) == (FOLLOW, 9, -0.5)
 
 
 def test_a_mask_with_the_number_of_the_last_row_is_not_passed_again(start: Callable[..., Guest]) -> None:

@@ -136,6 +136,7 @@ row = st.tuples(number, st.just(4) | small, small, small, small, small, small, s
 result = (
     row
     | st.tuples(number, st.just(8) | small, small, small, small).map(list)
+    | st.tuples(number, st.just(9) | small, number, st.floats() | small).map(list)
     | st.tuples(number, st.just(5) | small, small, st.lists(small, max_size=4) | anything).map(list)
     | st.tuples(number, small, small).map(list)
     | st.lists(small, max_size=10)
@@ -215,6 +216,18 @@ def test_invalid_rows_end_the_link(bench: Bench, fields: list[Any]) -> None:
     assert bench.links[0].gone and not bench.links[1].gone
     with pytest.raises(ProtocolError, match=r"worker 0 .* has sent an invalid message"):
         bench.links[0].take(MID, 1)
+
+
+@pytest.mark.parametrize(
+    "fields", [(GOOD[0], 1.0), (77, 1.0), ("x", 1.0), (BROKEN[1], float("nan")), (BROKEN[1], 1)]
+)
+def test_invalid_leaders_end_the_link(bench: Bench, fields: tuple[Any, ...]) -> None:
+    bench.answer_well()
+    bench.write(0, encode(Pre(PRE, NUMBER, [])))
+    bench.write(0, encode(Mid(MID, NUMBER, [[BROKEN[0], Verb.FOLLOW, *fields]], [])))
+    found = bench.step().wait()
+    bench.check(found)
+    assert isinstance(found.mid[BROKEN[0]].error, ProtocolError) and bench.links[0].gone
 
 
 @pytest.mark.parametrize(

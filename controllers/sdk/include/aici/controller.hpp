@@ -144,6 +144,11 @@ class MidResult {
   /// a `top`, `step().top()` the most likely tokens at temperature 1. The token costs a pass of the model as ever, but
   /// the engine waits for the second call. Requires `Capability::look`.
   static MidResult look(std::uint32_t top = 0);
+  /// From now on this sequence gets the tokens of another one of its request, the leader, and no function is called any
+  /// more. The leader's tokens are sampled from the sum of the logits of both, and of others that follow it, each times
+  /// its weight; the leader's own weight makes the sum of all weights 1. A leader that must not go on without it waits
+  /// for the variable `follows_name` of this sequence. Requires `Capability::follow`.
+  static MidResult follow(SeqId leader, float weight);
 
   // The following functions change this result and return it, so that calls can be chained:
   // `return MidResult::sample_any().skipping_pre();`, or `result.skipping_pre();` for a result with a name.

@@ -63,6 +63,7 @@ enum class Capability : std::uint32_t {
   hold_end = AICI_CAP_HOLD_END,
   calls = AICI_CAP_CALLS,
   look = AICI_CAP_LOOK,
+  follow = AICI_CAP_FOLLOW,
 };
 
 /// Returns whether the engine has a capability, 1 or 0, or a number (`top_k`, `max_forks`, `look`: 1 for lists, 2 for all logits).

@@ -10,6 +10,7 @@ pub const FORK: u32 = 3;
 pub const SAMPLE: u32 = 4;
 pub const SPLICE: u32 = 5;
 pub const LOOK: u32 = 8;
+pub const FOLLOW: u32 = 9;
 
 // rows
 pub const ROW_ALL: u32 = 0;
@@ -233,6 +234,7 @@ pub const CAP_MAX_FORKS: u32 = 9;
 pub const CAP_HOLD_END: u32 = 10;
 pub const CAP_CALLS: u32 = 11;
 pub const CAP_LOOK: u32 = 12;
+pub const CAP_FOLLOW: u32 = 13;
 
 #[cfg(target_arch = "wasm32")]
 #[link(wasm_import_module = "aici")]

@@ -74,6 +74,13 @@ pub enum MidResult {
     Look {
         top: u32,
     },
+    /// From now on this sequence gets the tokens of another one of its request, the leader, and no function is called
+    /// any more. The leader's tokens are sampled from the sum of the logits of both, and of others that follow it, each
+    /// times its weight; the leader's own weight makes the sum of all weights 1. Requires `Capability::Follow`.
+    Follow {
+        leader: SeqId,
+        weight: f32,
+    },
     /// A result with flags, made by `holding_end`, `skipping_pre` and `skipping_post`.
     Flagged {
         flags: u32,
@@ -197,6 +204,11 @@ impl MidResult {
             MidResult::Flagged { flags, result } => {
                 raw = result.raw();
                 raw.flags |= flags;
+            }
+            MidResult::Follow { leader, weight } => {
+                raw.verb = abi::FOLLOW;
+                raw.row = *leader;
+                raw.temperature = *weight;
             }
             MidResult::Look { top } => {
                 raw.verb = abi::LOOK;

@@ -43,6 +43,8 @@ pub enum Capability {
     Calls = abi::CAP_CALLS,
     /// What `MidResult::Look` shows: 0 nothing, 1 the most likely tokens, 2 also all logits.
     Look = abi::CAP_LOOK,
+    /// Whether `MidResult::Follow` is supported.
+    Follow = abi::CAP_FOLLOW,
 }
 
 /// Returns the value of a capability: 1 or 0 for most, a number for `TopK` and `MaxForks`.

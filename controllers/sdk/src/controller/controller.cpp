@@ -116,6 +116,13 @@ MidResult MidResult::look(std::uint32_t top) {
   return result;
 }
 
+MidResult MidResult::follow(SeqId leader, float weight) {
+  MidResult result(AICI_FOLLOW);
+  result.raw_.row = leader;
+  result.raw_.temperature = weight;
+  return result;
+}
+
 namespace detail {
 
 void link_runtime();

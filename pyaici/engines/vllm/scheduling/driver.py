@@ -27,7 +27,14 @@ log = logging.getLogger("vllm.aici")
 
 #: capabilities that every request has; a request may allow more
 CAPABILITIES = Capabilities(
-    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=True, dense=True, look=LOOK_LISTS
+    fork=False,
+    backtrack=False,
+    ff_tokens=True,
+    suspend=True,
+    logprobs=True,
+    dense=True,
+    look=LOOK_LISTS,
+    follow=False,
 )
 
 

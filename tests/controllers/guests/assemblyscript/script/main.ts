@@ -57,6 +57,7 @@ export function aici_mid_process(): aici.MidResult {
   for (let i = 2; i < words.length; i++) tokens[i - 2] = number(words[i]);
   if (what == "stop") return aici.ended();
   if (what == "look") return aici.look(tokens.length > 0 ? tokens[0] : 0);
+  if (what == "follow") return aici.follow(tokens[0], -0.5);
   if (what == "any") return aici.sampleAny();
   if (what == "force") return aici.force(tokens[0]);
   if (what == "splice") return aici.splice(tokens[0], tokens.slice<StaticArray<u32>>(1));

@@ -143,6 +143,7 @@ impl AiciCtrl for Script {
         match words[1].as_str() {
             "stop" => MidResult::Stop,
             "look" => MidResult::Look { top: tokens.first().copied().unwrap_or(0) },
+            "follow" => MidResult::Follow { leader: tokens[0], weight: -0.5 },
             "any" => MidResult::sample_any(),
             "same" => MidResult::sample(Row::Same),
             "force" => MidResult::force(tokens[0]),
