@@ -181,7 +181,7 @@ class StepActions:
         elif answer.verb == Verb.SAMPLE:
             sampling.append((seq, answer.row))
         elif isinstance(answer, Follow):
-            self._follow(seq, answer)
+            self._attach_to_leader(seq, answer)
         elif answer.verb == Verb.SPLICE:
             problem = self._problem(seq, answer)
             if problem is not None:
@@ -197,7 +197,7 @@ class StepActions:
         elif not self._pool.place_again(seq, answer.error):
             self._pool.finish(seq, FinishReason.ERROR, answer.error)
 
-    def _follow(self, seq: Sequence, answer: Follow) -> None:
+    def _attach_to_leader(self, seq: Sequence, answer: Follow) -> None:
         leader = next((one for one in self._pool.live.values() if one.control == answer.leader), None)
         if leader is None:  # it has ended in this step
             self._pool.finish(seq, FinishReason.STOP)
