@@ -150,8 +150,8 @@ class RequestLimits:
     max_result_bytes: int = limit(1 << 20, "bytes", "an answer without room is replaced by an error")
     #: variables and answers that one sequence waits for at a time
     max_waits: int = limit(64, "variables at a time", "result")
-    #: the largest top_k that is served
-    max_top_k: int = limit(64, "tokens", "at most this many get log-probabilities")
+    #: the largest top_logprobs that is served
+    max_top_logprobs: int = limit(64, "tokens", "at most this many get log-probabilities")
     #: tokens in a prompt
     max_prompt_tokens: int = limit(4 << 20, "tokens", "the sequence does not start")
     #: bytes that one call of tokenize accepts: the worst text needs about 5 us per byte

@@ -64,7 +64,7 @@ ARG_SAMPLED, ARG_HAS_LOGPROB, ARG_HURRY, ARG_LOOKED = 1, 2, 4, 8
 GREEDY = -1.0
 
 #: capabilities of the engine
-CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
+CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_LOGPROBS, CAP_DENSE = range(1, 8)
 #: capabilities that the runtime adds
 CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 #: another capability of the engine
@@ -140,11 +140,16 @@ MID_RESULT = CStruct(
     row_len="I",
     row_default="f",
     temperature="f",
-    top_k="I",
+    top_logprobs="I",
     backtrack="I",
     ff_tokens="I",
     num_ff_tokens="I",
     flags="I",
+    top_p="f",
+    top_k="I",
+    min_p="f",
+    typical_p="f",
+    top_n_sigma="f",
 )
 #: an entry of a SPARSE row, and of the source TOP
 BIAS = CStruct(token="I", bias="f")

@@ -62,7 +62,7 @@ class StepInput(NamedTuple):
     logprob: float = nan
     #: total probability of the allowed tokens in the same distribution; nan = unknown
     allowed_mass: float = nan
-    #: (token, logprob) of the most likely tokens, if the last `Row.top_k` asked for them. Without tokens, it
+    #: (token, logprob) of the most likely tokens, if the last `Row.top_logprobs` asked for them. Without tokens, it
     #: answers a `Look`: the list that it asked for, or, if the logits are in its row, an empty one
     top: list[tuple[int, float]] | None = None
     #: the engine has ended the sequence with these tokens. They are passed to post_process, or to mid_process
@@ -153,6 +153,16 @@ class Mid(NamedTuple):
     flags: Sequence[list[int]] = ()
 
 
+class Truncation(NamedTuple):
+    """Which tokens a row leaves out; docs/abi.md defines the options. 0: the request's own option."""
+
+    top_p: float = 0.0
+    top_k: int = 0
+    min_p: float = 0.0
+    typical_p: float = 0.0
+    top_n_sigma: float = 0.0
+
+
 class Sample(NamedTuple):
     """A result with a row.
 
@@ -169,7 +179,8 @@ class Sample(NamedTuple):
     entries: int
     default: float
     temperature: float | None
-    top_k: int
+    top_logprobs: int
+    truncation: Truncation | None = None
 
 
 class Splice(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from aicirt.contract.abi import CAP_CALLS, CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K, PROMPT, Export
+from aicirt.contract.abi import CAP_CALLS, CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_LOGPROBS, PROMPT, Export
 from aicirt.contract.errors import (
     AiciError,
     ControllerFailed,
@@ -161,7 +161,9 @@ class Worker:
         if known == engine and exact == vocabulary.exact:
             return capabilities
         capabilities = {number: int(value) for number, value in engine}
-        capabilities[CAP_TOP_K] = min(capabilities.get(CAP_TOP_K, 0), self.limits.max_top_k)
+        capabilities[CAP_TOP_LOGPROBS] = min(
+            capabilities.get(CAP_TOP_LOGPROBS, 0), self.limits.max_top_logprobs
+        )
         capabilities[CAP_TOKENIZER] = int(vocabulary.exact)
         capabilities[CAP_MAX_FORKS] = self.limits.max_forks
         self._capabilities = engine, vocabulary.exact, capabilities

@@ -23,7 +23,7 @@ from aicirt.contract.abi import (
     CAP_FOLLOW,
     CAP_HOLD_END,
     CAP_LOOK,
-    CAP_TOP_K,
+    CAP_TOP_LOGPROBS,
     CONTINUE,
     FOLLOW,
     FORK,
@@ -56,7 +56,7 @@ from aicirt.contract.errors import (
     SpaceError,
     counted,
 )
-from aicirt.contract.messages import Bare, Follow, Look, Sample, Splice
+from aicirt.contract.messages import Bare, Follow, Look, Sample, Splice, Truncation
 from aicirt.worker.hostapi import capability, context_of
 from aicirt.worker.waits import Condition, Waiting
 
@@ -76,11 +76,13 @@ _POST = POST_RESULT.packer("size", "verb")
 _MID = MID_RESULT.packer("size", "flags")
 _WAITS = PRE_RESULT.packer("waits", "wait_ms")
 _WAIT = WAIT.packer("name", "version")
-_POST_SIZE, _MID_SIZE = POST_RESULT.size, MID_RESULT.size
+_TRUNCATION = MID_RESULT.packer("top_p", "top_n_sigma")
+_POST_SIZE, _MID_SIZE = POST_RESULT.size, MID_RESULT.offsets["top_p"]
 #: size of an aici_pre_result without what it waits for, which was added later
 _PRE_SIZE, _WAITING_SIZE = PRE_RESULT.offsets["waits"], PRE_RESULT.size
-#: size of an aici_mid_result without its last field, which was added later
+#: size of an aici_mid_result without the fields that were added later: `flags`, and from `top_p` on
 _OLD_MID_SIZE = MID_RESULT.offsets["flags"]
+_NO_TRUNCATION = Truncation()
 #: size of an entry of a SPARSE row
 _BIAS_SIZE = BIAS.size
 _ALL_BITS = 0xFFFFFFFF
@@ -279,9 +281,7 @@ class RowWriter:
             fields = _MID.unpack_from(instance.view, address)
         except struct.error:
             fields = _MID.unpack(_at_the_end(instance, address))
-        size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff, flags = (
-            fields
-        )
+        size, verb, kind, row, row_len, default, temperature, top, backtrack, ff, num_ff, flags = fields
         if size < _MID_SIZE:
             if size < _OLD_MID_SIZE:
                 raise too_small("aici_mid_result", size, _OLD_MID_SIZE)
@@ -289,8 +289,8 @@ class RowWriter:
         if flags:
             flags = _known(flags, instance)
         if verb == SAMPLE:
-            if top_k:
-                top_k = min(top_k, capability(instance, CAP_TOP_K))
+            if top:
+                top = min(top, capability(instance, CAP_TOP_LOGPROBS))
             wanted = _temperature(temperature) if temperature else None
             if kind == ROW_BITMASK:
                 last_row = row, generation = self._copied(instance, row, row_len)
@@ -302,18 +302,17 @@ class RowWriter:
             else:
                 row, generation, count = self._other_row(instance, kind, row, row_len, default)
                 last_row = (row if kind in (ROW_SPARSE, ROW_DENSE) else -1), generation
-            return (
-                _sample((seq, SAMPLE, kind, row, generation, count, default, wanted, top_k)),
-                flags,
-                last_row,
-            )
+            sample = seq, SAMPLE, kind, row, generation, count, default, wanted, top
+            if size >= MID_RESULT.size and (cut := _truncation(instance, address + _MID_SIZE)) is not None:
+                return _sample((*sample, cut)), flags, last_row
+            return _sample(sample), flags, last_row
         if verb == STOP:
             return Bare(seq, STOP), flags, last_row
         if verb == SPLICE:
-            tokens = self._ff_tokens(instance, ff_tokens, num_ff, backtrack, length)
+            tokens = self._ff_tokens(instance, ff, num_ff, backtrack, length)
             return Splice(seq, SPLICE, backtrack, tokens), flags, last_row
         if verb == LOOK:
-            return self._to_look(instance, seq, top_k), flags | _SKIPPED, last_row
+            return self._to_look(instance, seq, top), flags | _SKIPPED, last_row
         if verb == FOLLOW:
             return self._to_follow(instance, seq, row, temperature), flags, last_row
         raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE, SPLICE, LOOK or FOLLOW")
@@ -333,7 +332,7 @@ class RowWriter:
                 "this engine cannot show the distribution before a token is drawn (AICI_CAP_LOOK)"
             )
         if top:
-            return Look(seq, LOOK, min(top, capability(instance, CAP_TOP_K)), -1, 0)
+            return Look(seq, LOOK, min(top, capability(instance, CAP_TOP_LOGPROBS)), -1, 0)
         if level < LOOK_LOGITS:
             raise CapabilityError(
                 "this engine shows the most likely tokens only, not all logits (AICI_CAP_LOOK is "
@@ -491,6 +490,23 @@ def _temperature(value: float) -> float:
     raise ResultError(
         f"aici_mid_result: temperature is {value:g}; it must be positive, 0 (the request's) or AICI_GREEDY"
     )
+
+
+def _truncation(instance: Instance, address: int) -> Truncation | None:
+    """Reads the fields from `top_p` on; None if none is set. Raises ResultError if one is out of range."""
+    if address + _TRUNCATION.size > instance.size:
+        check_span(instance, address, _TRUNCATION.size, "aici_mid_result")
+    found = Truncation._make(_TRUNCATION.unpack_from(instance.view, address))
+    if found == _NO_TRUNCATION:
+        return None
+    for name in ("top_p", "min_p", "typical_p"):
+        if not 0 <= (share := getattr(found, name)) <= 1:
+            raise ResultError(f"aici_mid_result: {name} is {share:g}; it must be 0 (the request's) to 1")
+    if not 0 <= found.top_n_sigma < math.inf:
+        raise ResultError(
+            f"aici_mid_result: top_n_sigma is {found.top_n_sigma:g}; it must be 0 (the request's) or positive"
+        )
+    return found
 
 
 def _nothing_allowed() -> EmptyMaskError:

@@ -49,9 +49,9 @@ class Beam : public aici::Controller {
     for (auto [needed, what] : needs)
       if (aici::capability(needed) == 0) missing += (missing.empty() ? "" : ", ") + std::string(what);
     if (!missing.empty()) aici::fail("beam needs capabilities that this engine lacks: " + missing);
-    if (aici::capability(top_k) < top())
+    if (aici::capability(top_logprobs) < top())
       aici::fail("beam needs the " + std::to_string(top()) + " most likely tokens; the engine reports at most " +
-                 std::to_string(aici::capability(top_k)) + ": ask for fewer branches");
+                 std::to_string(aici::capability(top_logprobs)) + ": ask for fewer branches");
     // while the branches decide, those that fork and those that stop are alive together
     if (aici::capability(max_forks) < 2 * settings_.width)
       aici::fail("beam needs " + std::to_string(2 * settings_.width) + " sequences, two per branch; the runtime " +
@@ -90,7 +90,7 @@ class Beam : public aici::Controller {
   std::uint32_t top() const { return settings_.width + 2; }  // one or two may be special tokens
 
   aici::MidResult sample() {
-    return aici::MidResult::sample(text_).with_temperature(AICI_GREEDY).with_top(top());
+    return aici::MidResult::sample(text_).with_temperature(AICI_GREEDY).with_top_logprobs(top());
   }
 
   /// Writes the sampled `token` and its alternatives, each with the score of the text that ends with it.

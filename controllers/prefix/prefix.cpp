@@ -97,7 +97,7 @@ class Prefix : public aici::Controller {
     if (!line_.look_ahead()) aici::fail("no tokens of this model spell the prefix");
     text_.allow_text();
     using enum aici::Capability;
-    told_ = aici::capability(logprobs) != 0 && aici::capability(top_k) != 0;
+    told_ = aici::capability(logprobs) != 0 && aici::capability(top_logprobs) != 0;
     approximate_ = max_trials_ == 0 || aici::capability(backtrack) == 0;
   }
 
@@ -157,7 +157,7 @@ class Prefix : public aici::Controller {
       }
       if (rest == 0) return give_up();
     }
-    return aici::MidResult::sample(allowed_).with_top(1);  // makes the engine report probabilities
+    return aici::MidResult::sample(allowed_).with_top_logprobs(1);  // makes the engine report probabilities
   }
 
   /// Switches to masks, since the model gives the prefix no probability, as far as the engine's precision tells.

@@ -23,7 +23,7 @@ constexpr std::array<std::pair<std::string_view, aici::Capability>, 13> kCapabil
     {"ff_tokens", aici::Capability::ff_tokens},
     {"suspend", aici::Capability::suspend},
     {"logprobs", aici::Capability::logprobs},
-    {"top_k", aici::Capability::top_k},
+    {"top_logprobs", aici::Capability::top_logprobs},
     {"dense", aici::Capability::dense},
     {"tokenizer", aici::Capability::tokenizer},
     {"max_forks", aici::Capability::max_forks},

@@ -111,7 +111,7 @@ void Generation::finish(script_finish how) {
 std::optional<aici::MidResult> Generation::next() {
   if (over_) return std::nullopt;
   if (constraint_ == nullptr)
-    return aici::MidResult::sample_any().with_temperature(temperature_).with_top(wanted_top());
+    return aici::MidResult::sample_any().with_temperature(temperature_).with_top_logprobs(wanted_top());
   aici::MidResult result = constraint_->next();
   if (result.is_stop()) {
     finish(SCRIPT_FINISH_COMPLETE);
@@ -124,7 +124,7 @@ std::optional<aici::MidResult> Generation::next() {
     open_ = reinterpret_cast<const std::uint32_t*>(result.raw().row);
     result = aici::MidResult::sample_any();
   }
-  return std::move(result).with_temperature(temperature).with_top(wanted_top());
+  return std::move(result).with_temperature(temperature).with_top_logprobs(wanted_top());
 }
 
 std::size_t Generation::find_stop(std::size_t added) const {

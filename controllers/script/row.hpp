@@ -26,7 +26,7 @@ struct Row {
                           : mask.empty()
                               ? aici::MidResult::sample_any()
                               : aici::MidResult::bits(mask.data(), static_cast<std::uint32_t>(mask.size()));
-    return std::move(row).with_temperature(temperature).with_top(top);
+    return std::move(row).with_temperature(temperature).with_top_logprobs(top);
   }
 };
 

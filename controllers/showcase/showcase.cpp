@@ -123,7 +123,7 @@ class Showcase : public aici::Controller {
     if (scene == 0) return splice(0, "Once upon a time");
     if (scene == 1) {
       say("mid_process: SampleWithBias, %u tokens allowed", set_.count());
-      return MidResult::sample(set_).with_top(3);
+      return MidResult::sample(set_).with_top_logprobs(3);
     }
     if (scene == 2) return say("mid_process: the same row again"), MidResult::sample_same();
     if (scene == 3) return splice(2, ", far away,");

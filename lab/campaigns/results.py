@@ -96,8 +96,10 @@ class Table:
         rng = self._campaign.random(case, "engine")
         if rng.random() < 0.9:
             return ALL
-        names = [field.name for field in fields(Capabilities) if field.name != "top_k"]
-        return Capabilities(**{name: rng.random() < 0.5 for name in names}, top_k=rng.choice((0, 1, 1000)))
+        names = [field.name for field in fields(Capabilities) if field.name != "top_logprobs"]
+        return Capabilities(
+            **{name: rng.random() < 0.5 for name in names}, top_logprobs=rng.choice((0, 1, 1000))
+        )
 
     def _start(self, case: int) -> None:
         self.requests += 1

@@ -231,7 +231,7 @@ def row_flaw(row: Row, vocab_size: int) -> str | None:
 
 def row_digest(row: Row) -> str:
     """Returns a digest of all contents of a row."""
-    parts = [row.kind, row.token, row.default, row.temperature, row.top_k]
+    parts = [row.kind, row.token, row.default, row.temperature, row.top_logprobs, row.truncation]
     arrays = [a.tobytes() for a in (row.bits, row.tokens, row.bias) if a is not None]
     return hashlib.sha256(repr(parts).encode() + b"".join(arrays)).hexdigest()[:16]
 

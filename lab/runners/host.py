@@ -22,7 +22,7 @@ from aicirt.contract.abi import (
     CAP_FOLLOW,
     CAP_LOOK,
     CAP_MAX_FORKS,
-    CAP_TOP_K,
+    CAP_TOP_LOGPROBS,
     FOLLOW,
     FORK,
     FOUND,
@@ -67,13 +67,16 @@ from lab.runners.compiled import code_of
 ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME
 EVERYTHING = {
     **dict.fromkeys(range(1, 11), 1),
-    CAP_TOP_K: 64,
+    CAP_TOP_LOGPROBS: 64,
     CAP_MAX_FORKS: 16,
     CAP_LOOK: LOOK_LOGITS,
     CAP_FOLLOW: 1,
 }
 
 _MID = MID_RESULT.packer("size", "flags")
+_TRUNCATION = MID_RESULT.packer("top_p", "top_n_sigma")
+#: what a result has for itself, and not in the row to which it refers
+_OF_RESULT = ("flags", "temperature", "top_logprobs", "truncation")
 _FOUND = FOUND_RESULT.packer("size", "data_len")
 
 
@@ -128,7 +131,8 @@ class Mid:
     biases: dict[int, float] = field(default_factory=dict)
     default: float = 0.0
     temperature: float = 0.0
-    top_k: int = 0
+    top_logprobs: int = 0
+    truncation: tuple[float, ...] = ()
     flags: int = 0
     backtrack: int = 0
     tokens: list[int] = field(default_factory=list)
@@ -309,16 +313,17 @@ class Guest:
             address = self.instance.call(Export.MID)
         except GuestExit:
             return Mid(STOP)
-        size, verb, kind, row, length, default, temperature, top_k, backtrack, ff, count, flags = _MID.unpack(
+        size, verb, kind, row, length, default, temperature, top, backtrack, ff, count, flags = _MID.unpack(
             self.read(address, _MID.size)
         )
-        assert size == _MID.size
+        assert size == MID_RESULT.size
         result = Mid(
             verb,
             kind,
             default=default,
             temperature=temperature,
-            top_k=top_k,
+            top_logprobs=top,
+            truncation=_TRUNCATION.unpack(self.read(address + _MID.size, _TRUNCATION.size)),
             flags=flags,
             backtrack=backtrack,
             token=row if verb == FOLLOW else 0,
@@ -327,8 +332,8 @@ class Guest:
             result.tokens = np.frombuffer(self.read(ff, 4 * count), "<u4").tolist()
         elif verb == SAMPLE and kind == SAME:
             assert self._last is not None, "a row that refers to no row"
-            flags, temperature, top_k = result.flags, result.temperature, result.top_k
-            result = replace(self._last, same=True, flags=flags, temperature=temperature, top_k=top_k)
+            own = {name: getattr(result, name) for name in _OF_RESULT}
+            result = replace(self._last, same=True, **own)
         elif verb == SAMPLE:
             self._read_row(result, row, length)
             self._last = result

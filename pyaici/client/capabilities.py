@@ -16,7 +16,7 @@ from aicirt.contract.abi import (
     CAP_LOGPROBS,
     CAP_LOOK,
     CAP_SUSPEND,
-    CAP_TOP_K,
+    CAP_TOP_LOGPROBS,
     LOOK_LOGITS,
     LOOK_NEVER,
 )
@@ -37,8 +37,8 @@ class Capabilities:
     logprobs: bool = True
     #: the engine supports SPARSE and DENSE rows
     dense: bool = True
-    #: the largest top_k that the engine supports
-    top_k: int = 64
+    #: the largest `Row.top_logprobs` that the engine supports
+    top_logprobs: int = 64
     #: an end-of-sequence token does not end the sequence where the controller holds it (AICI_MID_HOLD_END)
     hold_end: bool = True
     #: a controller may see a token's distribution before it decides (LOOK): never, lists of the most likely
@@ -55,7 +55,7 @@ class Capabilities:
     def from_wire(cls, pairs: list[list[int]]) -> Capabilities:
         """Rebuilds capabilities from `to_wire`."""
         found: dict[str, Any] = {_NUMBERS[number]: value for number, value in pairs}
-        numbers = ("top_k", "look")
+        numbers = ("top_logprobs", "look")
         return cls(**{name: value if name in numbers else bool(value) for name, value in found.items()})
 
 
@@ -66,7 +66,7 @@ _NUMBERS = {
     CAP_FF_TOKENS: "ff_tokens",
     CAP_SUSPEND: "suspend",
     CAP_LOGPROBS: "logprobs",
-    CAP_TOP_K: "top_k",
+    CAP_TOP_LOGPROBS: "top_logprobs",
     CAP_DENSE: "dense",
     CAP_HOLD_END: "hold_end",
     CAP_LOOK: "look",
@@ -89,7 +89,7 @@ MASK_ONLY = Capabilities(
     suspend=False,
     logprobs=False,
     dense=True,
-    top_k=0,
+    top_logprobs=0,
     hold_end=False,
     look=LOOK_NEVER,
     follow=False,

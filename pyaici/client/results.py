@@ -27,6 +27,7 @@ from aicirt.contract.messages import (
     STARTED,
     SUBJECT,
     WOKEN,
+    Truncation,
     decode,
 )
 
@@ -43,8 +44,8 @@ MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError
 _FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3, WOKEN: 3}
 #: children of one fork; the default of `max_forks` allows 16
 MAX_CHILDREN = 1 << 12
-#: top_k of a row: engines answer at most 64, and sort the probabilities of so many tokens for each row
-MAX_TOP_K = 1 << 12
+#: top_logprobs of a row: engines answer at most 64, and sort the probabilities of so many tokens for each row
+MAX_TOP_LOGPROBS = 1 << 12
 
 
 @dataclass(slots=True)
@@ -84,7 +85,9 @@ class Row:
     #: the controller's temperature for this token; None = the request's own
     temperature: float | None = None
     #: number of most likely tokens that the next `StepInput.top` must list
-    top_k: int = 0
+    top_logprobs: int = 0
+    #: the controller's options for leaving out tokens; None = all are the request's own
+    truncation: Truncation | None = None
 
     def permits(self, token: int) -> bool:
         """Returns whether the token may be sampled."""
@@ -118,7 +121,7 @@ class MidResult:
     hold_end: bool = False
     #: SUSPEND (of `PreResult`, where an engine keeps both as one): see `PreResult.waits`
     waits: bool = False
-    #: the next step needs no log-probability and allowed mass, unless `row.top_k` asks for tokens
+    #: the next step needs no log-probability and allowed mass, unless `row.top_logprobs` asks for tokens
     skip_post: bool = False
 
 
@@ -203,12 +206,27 @@ def check_splice(backtrack: Any, tokens: Any, vocab_size: int) -> list[int]:
     return tokens
 
 
-def check_sampling(temperature: Any, top_k: Any) -> None:
-    """Checks temperature and top_k of a row. Raises ProtocolError."""
+def check_sampling(temperature: Any, top_logprobs: Any) -> None:
+    """Checks temperature and top_logprobs of a row. Raises ProtocolError."""
     if temperature is not None and not (type(temperature) in (int, float) and 0 <= temperature < 1e30):
         raise ProtocolError("a row has an invalid temperature")
-    if type(top_k) is not int or not 0 <= top_k <= MAX_TOP_K:
-        raise ProtocolError("a row has an invalid top_k")
+    if type(top_logprobs) is not int or not 0 <= top_logprobs <= MAX_TOP_LOGPROBS:
+        raise ProtocolError("a row has an invalid top_logprobs")
+
+
+def check_truncation(fields: Any) -> Truncation:
+    """Returns the options of a row for leaving out tokens. Raises ProtocolError."""
+    if type(fields) is not list or list(map(type, fields)) != [float, int, float, float, float]:
+        raise ProtocolError("a row has a truncation that is not a list of numbers")
+    found = Truncation._make(fields)
+    shares = found.top_p, found.min_p, found.typical_p
+    if (
+        not all(0 <= share <= 1 for share in shares)
+        or found.top_k >> 32
+        or not 0 <= found.top_n_sigma < math.inf
+    ):
+        raise ProtocolError("a row has a truncation with a number that is out of range")
+    return found
 
 
 def check_woken(seqs: Any) -> list[int]:
@@ -284,10 +302,12 @@ class SegmentRows:
 
         Raises ProtocolError, or one of `MALFORMED`, if the message is invalid.
         """
-        seq, _, kind, number, generation, entries, default, temperature, top_k = fields
-        plain = temperature is None and top_k == 0
+        seq, _, kind, number, generation, entries, default, temperature, top, *more = fields
+        plain = temperature is None and top == 0 and not more
+        cut = None
         if not plain:
-            check_sampling(temperature, top_k)
+            check_sampling(temperature, top)
+            cut = check_truncation(more[0]) if more else None
         if type(generation) is not int:
             raise ProtocolError("a row has an invalid generation")
         held = self._held.get(seq)
@@ -298,18 +318,18 @@ class SegmentRows:
                 raise ProtocolError(f"a mask has the invalid row number {number}")
             row = self._masks[number]
             if not plain:
-                row = replace(row, temperature=temperature, top_k=top_k)
+                row = replace(row, temperature=temperature, top_logprobs=top, truncation=cut)
         elif kind == ROW_SAME:
             if held is None or held[0] != number or held[1] != generation:
                 problem = f"sequence {seq} reuses a row from a step whose results were not fetched"
                 return MidResult(Verb.ERROR, error=ProtocolError(problem))
             row = held[3]
-            if row.temperature != temperature or row.top_k != top_k:
-                row = replace(row, temperature=temperature, top_k=top_k)
+            if (row.temperature, row.top_logprobs, row.truncation) != (temperature, top, cut):
+                row = replace(row, temperature=temperature, top_logprobs=top, truncation=cut)
             return MidResult(_SAMPLE, row)
         else:
             row = self._other_row(kind, number, entries, default)
-            row.temperature, row.top_k = temperature, top_k
+            row.temperature, row.top_logprobs, row.truncation = temperature, top, cut
             if kind not in (RowKind.SPARSE, RowKind.DENSE):
                 number = -1
         if held is not None:

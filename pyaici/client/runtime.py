@@ -379,7 +379,7 @@ class Runtime(Closing):
         """Returns whether post_process of the controller will receive log-probability and allowed mass.
 
         Computing them takes longer than masking. For other controllers, and where the last result skips the
-        call, they are needed only after a row with a `top_k`.
+        call, they are needed only after a row with `top_logprobs`.
         """
         return seq in self._live.link(seq).calls.measured
 

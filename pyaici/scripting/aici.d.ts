@@ -173,7 +173,7 @@ declare module "aici" {
   export function distribution(): PromiseLike<Distribution>;
   /**
    * Looks at the most likely next tokens before one is sampled, with their log-probabilities as in `Distribution`. At
-   * most `capability("top_k")` of them. Throws if `capability("look")` is 0.
+   * most `capability("top_logprobs")` of them. Throws if `capability("look")` is 0.
    */
   export function likely(count: number): PromiseLike<Likely[]>;
 

@@ -193,7 +193,7 @@ def distribution() -> Awaitable[Distribution]:
 
 def likely(count: int) -> Awaitable[list[tuple[int, float]]]:
     """Looks at the most likely next tokens before one is sampled, with their log-probabilities as in
-    `Distribution`. At most `capability("top_k")` of them.
+    `Distribution`. At most `capability("top_logprobs")` of them.
 
     Raises `Error` if `capability("look")` is 0.
     """

@@ -96,7 +96,7 @@ PROOFS = {
         _VLLM + "engine.py::test_forks_have_the_log_probabilities_of_their_parent",
     ],
     "these log-probabilities are the model's own, before the mask": [
-        _BATCHING + "control.py::test_logprobs_allowed_mass_and_top_k_are_right",
+        _BATCHING + "control.py::test_log_probabilities_and_the_allowed_mass_are_right",
         _VLLM + "scheduler.py::test_every_token_has_a_log_probability",
     ],
     "log-probabilities of all tokens after any text (`next_logits`), for the exact [`/cpc`](cpc.md)": [
@@ -157,7 +157,7 @@ def test_transformers_and_vllm_differ_only_by_limits_of_vllm() -> None:
         assert cells == dict(zip(asdict(ALL), words(capabilities), strict=True))
     ours, theirs = shown["vllm"], shown["transformers"]
     assert list(ours) == list(theirs) and [name for name in ours if name in PROOFS] == list(PROOFS)
-    assert set(theirs.values()) <= {"yes", str(ALL.top_k), str(ALL.look)}
+    assert set(theirs.values()) <= {"yes", str(ALL.top_logprobs), str(ALL.look)}
     assert all(LIMIT.fullmatch(cell) for name, cell in ours.items() if cell != theirs[name])
 
 

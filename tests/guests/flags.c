@@ -135,7 +135,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (script[at + 2]) at += 2;
     if (what == 'm') mid.row_kind = AICI_ROW_SAME;
     if (what == 'e') sample(AICI_ROW_TOKEN, end, 0);
-    if (what == 'k') mid.top_k = 2;
+    if (what == 'k') mid.top_logprobs = 2;
     if (what == 's') splice(0, x_token(), 1);
     if (what == 'd') splice(0, end, 1);
     if (what == 'b') splice(1, x_token(), 1);

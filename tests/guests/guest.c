@@ -4,6 +4,7 @@
  * working sequence. Modes of init and init_prompt take effect at once. */
 #include <aici.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +186,15 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (is("mid_padding_mask")) memset(mask, 0, sizeof mask), mask[9] = 0xfffff000u; /* only bits beyond 300 */
     if (is("mid_infinite_temperature")) mid.temperature = INFINITY;
     if (is("temperature")) mid.temperature = (float)number / 10;
-    if (is("top")) mid.top_k = (uint32_t)number;
+    if (is("top")) mid.top_logprobs = (uint32_t)number;
+    if (is("top_p")) mid.top_p = (float)number / 10;
+    if (is("top_k")) mid.top_k = (uint32_t)number;
+    if (is("min_p")) mid.min_p = (float)number / 10;
+    if (is("typical_p")) mid.typical_p = (float)number / 10;
+    if (is("top_n_sigma")) mid.top_n_sigma = (float)number / 10;
+    if (is("min_p_nan")) mid.min_p = NAN;
+    if (is("top_n_sigma_inf")) mid.top_n_sigma = INFINITY;
+    if (is("without_truncation")) mid.min_p = 0.5f, mid.size = offsetof(aici_mid_result, top_p);
     if (is("all")) sample(AICI_ROW_ALL, 0, 0);
     if (is("token")) sample(AICI_ROW_TOKEN, (uint32_t)number, 0);
     if (is("same")) sample(AICI_ROW_SAME, 0, 0);
@@ -210,7 +219,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (is("look") || is("look_on") || is("look_slow")) { /* number: of likely tokens; 0: all logits */
         uint32_t size = aici_read(AICI_LOGITS, 0, dense, sizeof dense), looked = arg.flags & AICI_ARG_LOOKED;
         printf("%s %u bytes, %.1f, top %u\n", looked ? "looked" : "blind", size, size ? (double)dense[5] : 0, arg.num_top);
-        if (!looked || is("look_on")) mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_LOOK, .top_k = (uint32_t)number};
+        if (!looked || is("look_on")) mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_LOOK, .top_logprobs = (uint32_t)number};
         if (looked && is("look_slow"))
             for (volatile unsigned i = 0; i < 8000000u; i++) {
             }

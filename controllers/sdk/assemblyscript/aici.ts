@@ -33,7 +33,7 @@ export const pre: PreResult = changetype<PreResult>(memory.data(24));
 pre.size = offsetof<PreResult>();
 export const post: PostResult = changetype<PostResult>(memory.data(8));
 post.size = offsetof<PostResult>();
-export const mid: MidResult = changetype<MidResult>(memory.data(48));
+export const mid: MidResult = changetype<MidResult>(memory.data(68));
 mid.size = offsetof<MidResult>();
 
 /** Keeps the data alive to which `mid` points, until the next step. */
@@ -89,7 +89,7 @@ export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
  */
 export function look(top: u32 = 0): MidResult {
   answer(LOOK, 0, 0, 0);
-  mid.top_k = top;
+  mid.top_logprobs = top;
   return mid;
 }
 

@@ -102,11 +102,16 @@ export class MidResult {
   row_len: u32;
   row_default: f32;
   temperature: f32;
-  top_k: u32;
+  top_logprobs: u32;
   backtrack: u32;
   ff_tokens: u32;
   num_ff_tokens: u32;
   flags: u32;
+  top_p: f32;
+  top_k: u32;
+  min_p: f32;
+  typical_p: f32;
+  top_n_sigma: f32;
 }
 
 // imports
@@ -171,7 +176,7 @@ export const CAP_BACKTRACK: u32 = 2;
 export const CAP_FF_TOKENS: u32 = 3;
 export const CAP_SUSPEND: u32 = 4;
 export const CAP_LOGPROBS: u32 = 5;
-export const CAP_TOP_K: u32 = 6;
+export const CAP_TOP_LOGPROBS: u32 = 6;
 export const CAP_DENSE: u32 = 7;
 export const CAP_TOKENIZER: u32 = 8;
 export const CAP_MAX_FORKS: u32 = 9;

@@ -128,12 +128,18 @@ typedef struct aici_mid_result {
     uint32_t row_len;       /* SAMPLE: entries at `row` */
     float row_default;      /* SAMPLE, SPARSE: 0 or -inf */
     float temperature;      /* SAMPLE: for this token; 0: the request's own; AICI_GREEDY: greedy. FOLLOW: the weight */
-    uint32_t top_k;         /* SAMPLE: requests the k most likely tokens for the next arg; 0 = none.
-                               LOOK: the k most likely tokens; 0 = all logits */
+    uint32_t top_logprobs;  /* SAMPLE: requests so many most likely tokens for the next arg; 0 = none.
+                               LOOK: so many most likely tokens; 0 = all logits */
     uint32_t backtrack;     /* SPLICE */
     uint32_t ff_tokens;     /* SPLICE: address of uint32_t[num_ff_tokens] */
     uint32_t num_ff_tokens; /* SPLICE */
     uint32_t flags;         /* AICI_MID_*; a result that ends before this field has no flags */
+    /* SAMPLE: tokens that are left out, for this token; 0: the request's own option. A result may end before. */
+    float top_p;            /* keeps the most likely tokens that together reach this probability; 1: all */
+    uint32_t top_k;         /* keeps so many most likely tokens */
+    float min_p;            /* keeps tokens with this share of the largest probability, up to 1 */
+    float typical_p;        /* like top_p, for the tokens whose surprise is nearest to its mean; 1: all */
+    float top_n_sigma;      /* keeps logits up to so many standard deviations below the largest */
 } aici_mid_result;
 
 typedef struct aici_found_result {
@@ -261,7 +267,7 @@ enum {
     AICI_CAP_FF_TOKENS = 3, /* 1 if the engine supports ff_tokens */
     AICI_CAP_SUSPEND = 4,   /* 1 if the engine can suspend a sequence */
     AICI_CAP_LOGPROBS = 5,  /* 1 if logprob and allowed_mass are reported */
-    AICI_CAP_TOP_K = 6,     /* maximum of top_k */
+    AICI_CAP_TOP_LOGPROBS = 6,     /* maximum of top_logprobs */
     AICI_CAP_DENSE = 7,     /* 1 if SPARSE and DENSE rows are supported */
     AICI_CAP_TOKENIZER = 8, /* 1 if aici_tokenize is the model's own tokenizer, 0 if it is greedy */
     AICI_CAP_MAX_FORKS = 9, /* maximum number of live sequences of a request */

@@ -91,11 +91,16 @@ pub const MidResult = extern struct {
     row_len: u32 = 0,
     row_default: f32 = 0,
     temperature: f32 = 0,
-    top_k: u32 = 0,
+    top_logprobs: u32 = 0,
     backtrack: u32 = 0,
     ff_tokens: u32 = 0,
     num_ff_tokens: u32 = 0,
     flags: u32 = 0,
+    top_p: f32 = 0,
+    top_k: u32 = 0,
+    min_p: f32 = 0,
+    typical_p: f32 = 0,
+    top_n_sigma: f32 = 0,
 };
 
 // imports
@@ -181,7 +186,7 @@ pub const CAP_BACKTRACK: u32 = 2;
 pub const CAP_FF_TOKENS: u32 = 3;
 pub const CAP_SUSPEND: u32 = 4;
 pub const CAP_LOGPROBS: u32 = 5;
-pub const CAP_TOP_K: u32 = 6;
+pub const CAP_TOP_LOGPROBS: u32 = 6;
 pub const CAP_DENSE: u32 = 7;
 pub const CAP_TOKENIZER: u32 = 8;
 pub const CAP_MAX_FORKS: u32 = 9;

@@ -386,8 +386,8 @@ class BatchingEngine(Engine):
                     logprob=pick.logprob,
                     allowed_mass=pick.allowed_mass,
                     # the controller gets as many as it asked for; the request may ask for more
-                    top=pick.top[: row.top_k]
-                    if pick.top is not None and row is not None and row.top_k
+                    top=pick.top[: row.top_logprobs]
+                    if pick.top is not None and row is not None and row.top_logprobs
                     else None,
                 )
                 allowed = None

@@ -1,4 +1,4 @@
-"""Samples tokens under rows: masks and biases, temperature, top-k, top-p, log-probabilities."""
+"""Samples tokens under rows: masks and biases, temperature, truncation, log-probabilities."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from aicirt.contract.abi import RowKind
 from aicirt.contract.errors import EmptyMaskError
+from aicirt.contract.messages import Truncation
 from pyaici.client.masks import apply_masks
 from pyaici.client.results import Look, Row
 from pyaici.engines.sampling import HOTTEST
@@ -37,12 +38,15 @@ class Ranks:
     sorting a vocabulary, and no more than sorting if all logits are nearly equal.
     """
 
-    def __init__(self, logits: NDArray[np.float32]) -> None:
-        """`logits`: float32 [N]; at least one is not -inf."""
+    def __init__(self, logits: NDArray[np.float32], weights: NDArray[np.float32] | None = None) -> None:
+        """`logits`: float32 [N], the order of the tokens; at least one is not -inf.
+
+        `weights`: float32 [N], unnormalized probabilities, 0 where the logit is -inf; None: of `logits`.
+        """
         self._logits = logits
         below = logits.max() - logits
         #: unnormalized probabilities: 1 for the most likely token
-        self._weights = np.exp(-below)
+        self._weights = np.exp(-below) if weights is None else weights
         span = float(np.max(below, where=below < _NEGLIGIBLE, initial=_MIN_SPAN))
         below *= (_BINS - 1) / span
         self._bins = np.minimum(below, _BINS - 1, out=below).astype(np.int32)
@@ -61,6 +65,10 @@ class Ranks:
         if top_p < 1:
             kept = min(whole, self._at(top_p * whole, "left")[1])
         return self._at(min(uniform * kept, math.nextafter(kept, 0)), "right")[0]
+
+    def reach(self, share: float) -> tuple[int, float]:
+        """Returns the first token at which the sum reaches this share of all, and the sum including it."""
+        return self._at(share * float(self._cumulated[-1]), "left")
 
     def _mass_of(self, count: int) -> float:
         """Returns the unnormalized probability of the first `count` tokens together."""
@@ -116,6 +124,10 @@ class Choice:
     list_top: int = 0
     #: tokens below this share of the most likely token's probability are left out
     min_p: float = 0.0
+    #: keep the tokens whose surprise is nearest to its mean and that together have at least this probability
+    typical_p: float = 1.0
+    #: keep logits up to so many standard deviations below the largest; 0 = all
+    top_n_sigma: float = 0.0
     #: changes of the logits before `row`
     changes: Changes | None = None
 
@@ -129,9 +141,16 @@ class Choice:
         return self.temperature < GREEDY_BELOW
 
     @property
+    def truncation(self) -> Truncation:
+        """What leaves out tokens."""
+        return Truncation(self.top_p, self.top_k, self.min_p, self.typical_p, self.top_n_sigma)
+
+    @property
     def work(self) -> int:
         """The approximate cost on a CPU, in units of one pass over all tokens of the vocabulary."""
         drawn = 0 if self.greedy else 20 if self.top_p < 1 or self.top_k > 0 else 8
+        if not self.greedy:
+            drawn += 30 * (self.typical_p < 1) + 5 * (self.top_n_sigma > 0)
         return 1 + drawn + 8 * self.measured + 8 * (self.list_top > 0)
 
     @property
@@ -219,12 +238,46 @@ def _pick(masked: NDArray[np.float32], choice: Choice) -> int:
     uniform = choice.generator.random()
     # subtracts first: a large bias divided by a low temperature would be infinite
     with np.errstate(over="ignore"):
-        scaled = (masked - masked[token]) / np.float32(min(choice.temperature, HOTTEST))
+        scaled = masked - masked[token]
+        if choice.top_n_sigma > 0:
+            allowed = scaled[scaled > -math.inf].astype(np.float64)
+            scaled[scaled < -choice.top_n_sigma * allowed.std()] = -math.inf
+        scaled /= np.float32(min(choice.temperature, HOTTEST))
     if choice.min_p > 0:
         scaled[scaled < math.log(choice.min_p)] = -math.inf
-    if choice.top_p < 1 or choice.top_k > 0:
-        return Ranks(scaled).draw(choice.top_k, choice.top_p, uniform)
+    top_k = choice.top_k
+    if choice.typical_p < 1:
+        keep_first(scaled, top_k)
+        keep_typical(scaled, choice.typical_p)
+        top_k = 0
+    if choice.top_p < 1 or top_k > 0:
+        return Ranks(scaled).draw(top_k, choice.top_p, uniform)
     return _draw(np.exp(scaled, out=scaled), uniform)
+
+
+def keep_first(scaled: NDArray[np.float32], count: int) -> None:
+    """Sets all but the `count` largest of `scaled` [N] to -inf, in place; 0 = all. Ties rank by place."""
+    if 0 < count < len(scaled):
+        least = np.partition(scaled, len(scaled) - count)[len(scaled) - count]
+        kept = scaled > least
+        kept[np.flatnonzero(scaled == least)[: count - int(kept.sum())]] = True
+        scaled[~kept] = -math.inf
+
+
+def keep_typical(scaled: NDArray[np.float32], typical_p: float) -> None:
+    """Leaves out tokens by locally typical sampling (Meister et al., 2023), in place.
+
+    `scaled`: float32 [N], logits at the sampling temperature, at most 0. Keeps the tokens whose surprise
+    -log p is nearest to the entropy, its mean, until they together have the probability `typical_p`.
+    """
+    weights = np.exp(scaled)
+    possible = weights > 0
+    # the normalization of p cancels out in the difference between the surprise and its mean
+    mean = np.average(scaled[possible].astype(np.float64), weights=weights[possible])
+    far = np.where(possible, np.abs(scaled - np.float32(mean)), np.float32(math.inf))
+    last, _ = Ranks(-far, weights).reach(typical_p)
+    tokens = np.arange(len(far))
+    scaled[(far > far[last]) | ((far == far[last]) & (tokens > last))] = -math.inf
 
 
 def _draw(weights: NDArray[np.float32], uniform: float) -> int:

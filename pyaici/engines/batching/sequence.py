@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aicirt.contract.errors import AiciError, SpaceError
-from aicirt.contract.messages import StepInput
+from aicirt.contract.messages import StepInput, Truncation
 from pyaici.engines import WORK_FACTOR
 from pyaici.engines.batching.sampler import Choice
 from pyaici.engines.engine import FinishReason, Origin
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyaici.engines.batching.model import LogitsRow, Slot
     from pyaici.engines.engine import Request
     from pyaici.engines.sampling import Changes
+
+_NO_TRUNCATION = Truncation()
 
 
 def derive_seed(seed: int, number: int) -> int:
@@ -229,15 +231,18 @@ class Sequence(Record):
         temperature = sampling.temperature
         if row is not None and row.temperature is not None:
             temperature = row.temperature
+        own = _NO_TRUNCATION if row is None or row.truncation is None else row.truncation
         return Choice(
             temperature=temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
+            top_p=own.top_p or sampling.top_p,
+            top_k=own.top_k or sampling.top_k,
             generator=self.generator if temperature > 0 else None,
             row=row,
             measure=self.request.logprobs or (self.measured and not self.skips_post),
-            list_top=max(self.request.top_logprobs, 0 if row is None else row.top_k),
-            min_p=sampling.min_p,
+            list_top=max(self.request.top_logprobs, 0 if row is None else row.top_logprobs),
+            min_p=own.min_p or sampling.min_p,
+            typical_p=own.typical_p or 1.0,
+            top_n_sigma=own.top_n_sigma,
             changes=self._changes(ends) if self._changing else None,
         )
 

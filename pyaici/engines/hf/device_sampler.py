@@ -9,6 +9,7 @@ import torch
 
 from aicirt.contract.abi import RowKind
 from pyaici.client.masks import apply_masks
+from pyaici.client.truncation import truncate
 from pyaici.engines.batching.sampler import Choice, Chosen
 from pyaici.engines.sampling import HOTTEST
 
@@ -87,7 +88,14 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
         dtype=torch.float64,
         device=logits.device,
     )
-    filtered = [at for at, i in enumerate(drawn) if choices[i].top_p < 1 or choices[i].top_k > 0]
+    cut = [at for at, i in enumerate(drawn) if choices[i].typical_p < 1 or choices[i].top_n_sigma > 0]
+    if cut:
+        lines = scaled[cut]
+        truncate(lines, [choices[drawn[at]].truncation for at in cut])
+        scaled[cut] = lines
+    filtered = [
+        at for at, i in enumerate(drawn) if (choices[i].top_p < 1 or choices[i].top_k > 0) and at not in cut
+    ]
     free = [at for at in range(len(drawn)) if at not in set(filtered)]
     if free:
         probabilities = torch.softmax(scaled[free], dim=1)

@@ -91,7 +91,8 @@ class Script : public aici::Controller {
     if (what == "given") {
       aici::TokenSet set;
       set.allow(tokens);
-      return aici::MidResult::sample(std::move(set)).with_temperature(0.5f).with_top(3);
+      return aici::MidResult::sample(std::move(set)).with_temperature(0.5f).with_top_logprobs(3).with_truncation(
+          {.top_p = 0.5f, .top_k = 4, .min_p = 0.25f, .typical_p = 0.75f, .top_n_sigma = 1.5f});
     }
     if (what == "sparse")
       return aici::MidResult::biases({{tokens[0], 1.5f}, {tokens[1], aici::kForbidden}}, aici::kForbidden);
@@ -103,10 +104,10 @@ class Script : public aici::Controller {
       return result;
     }
     if (what == "held") return aici::MidResult::splice(0, {tokens[0]}).holding_end();
-    if (what == "spared") return aici::MidResult::sample_any().skipping_post().with_top(2).skipping_pre();
+    if (what == "spared") return aici::MidResult::sample_any().skipping_post().with_top_logprobs(2).skipping_pre();
     if (what == "named") {
       aici::MidResult result = aici::MidResult::sample_any();
-      result.skipping_pre().with_top(2);
+      result.skipping_pre().with_top_logprobs(2);
       result.with_temperature(0.5f);
       return result.holding_end().skipping_post();
     }

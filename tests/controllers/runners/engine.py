@@ -130,7 +130,7 @@ class Engine:
         assert biased[token] > -math.inf, "nothing is allowed"
         ranked = sorted(range(len(logprobs)), key=lambda t: -logprobs[t])
         run.news, run.sampled, run.logprob = [token], True, logprobs[token]
-        run.top = [(t, logprobs[t]) for t in ranked[: mid.top_k]]
+        run.top = [(t, logprobs[t]) for t in ranked[: mid.top_logprobs]]
         run.tokens.append(token)
         if token in self.vocab.eos:
             self._end(run)

@@ -76,8 +76,9 @@ def test_rows(start: Callable[..., Guest]) -> None:
     found = [guest.step().row for _ in rows]
     assert [mid.kind for mid in found[:7]] == [ALL, BITMASK, BITMASK, BITMASK, TOKEN, SPARSE, DENSE]
     assert [mid.same for mid in found[:7]] == [False, False, False, True, False, False, False]
-    assert found[1].allowed == [1, 3] and found[1].temperature == 0 and found[1].top_k == 0
-    assert found[2].allowed == [0, 8] and found[2].temperature == 0.5 and found[2].top_k == 3
+    assert found[1].allowed == [1, 3] and found[1].temperature == 0 and found[1].top_logprobs == 0
+    assert found[2].allowed == [0, 8] and found[2].temperature == 0.5 and found[2].top_logprobs == 3
+    assert [mid.truncation for mid in found[1:4]] == [(0,) * 5, (0.5, 4, 0.25, 0.75, 1.5), (0,) * 5]
     assert found[4].token == 5
     assert found[5].biases == {3: 1.5, 1: -math.inf} and found[5].default == -math.inf
     assert found[6].biases == dict.fromkeys(range(9), 0.25)
@@ -88,10 +89,10 @@ def test_rows(start: Callable[..., Guest]) -> None:
 def test_looks_and_followers(start: Callable[..., Guest]) -> None:
     guest = start("pre go", "mid look", "mid look 2", "mid any", "pre go", "mid follow 9")
     first = guest.step().row
-    assert (first.verb, first.top_k) == (LOOK, 0)
+    assert (first.verb, first.top_logprobs) == (LOOK, 0)
     guest.take_log()
     second = guest.show(logits=[0.5, -1.25, 7, 3, 9, -math.inf, 1, 2, 0])
-    assert (second.verb, second.top_k) == (LOOK, 2)
+    assert (second.verb, second.top_logprobs) == (LOOK, 2)
     assert guest.take_log().endswith(" mass=nan tokens=group=7 looked 0.50 -1.25 7.00 3.00 \n")
     assert guest.show(top=[(3, -0.5), (1, -1.25)]).kind == ALL
     assert guest.take_log().endswith(" mass=nan tokens=group=7 3:-0.50 1:-1.25 looked \n")
@@ -122,14 +123,14 @@ def test_flags(start: Callable[..., Guest]) -> None:
     guest = start(*(line for row in rows for line in ("pre go", f"mid {row}")))
     held, spared, plain, stop = (guest.step().row for _ in rows)
     assert (held.verb, held.tokens, held.flags) == (SPLICE, [6], 1)
-    assert (spared.kind, spared.top_k, spared.flags) == (ALL, 2, 2 | 4)
+    assert (spared.kind, spared.top_logprobs, spared.flags) == (ALL, 2, 2 | 4)
     assert (plain.flags, stop.verb, stop.flags) == (0, STOP, 0), "flags are of one result"
 
 
 def test_changes_of_a_named_result(start: Callable[..., Guest]) -> None:
     """A result with a name is changed in place, and can be returned by the last of its changes."""
     mid = start("pre go", "mid named").step().row
-    assert (mid.kind, mid.temperature, mid.top_k, mid.flags) == (ALL, 0.5, 2, 1 | 2 | 4)
+    assert (mid.kind, mid.temperature, mid.top_logprobs, mid.flags) == (ALL, 0.5, 2, 1 | 2 | 4)
 
 
 def test_results_own_or_refer_to_their_data_as_documented(start: Callable[..., Guest]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aicirt.contract.abi import CAP_BACKTRACK, CAP_LOGPROBS, CAP_MAX_FORKS, CAP_TOP_K
+from aicirt.contract.abi import CAP_BACKTRACK, CAP_LOGPROBS, CAP_MAX_FORKS, CAP_TOP_LOGPROBS
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from lab.runners.host import EVERYTHING, Guest, Vocab
@@ -88,7 +88,7 @@ def test_refuses_arguments(program: Callable[[str], Program], vocab: Vocab, argu
     [
         ({CAP_BACKTRACK: 0}, "capabilities that this engine lacks: backtrack$"),
         ({CAP_BACKTRACK: 0, CAP_LOGPROBS: 0}, "lacks: backtrack, report log-probabilities$"),
-        ({CAP_TOP_K: 4}, "needs the 6 most likely tokens; the engine reports at most 4"),
+        ({CAP_TOP_LOGPROBS: 4}, "needs the 6 most likely tokens; the engine reports at most 4"),
         ({CAP_MAX_FORKS: 7}, "needs 8 sequences, two per branch; the runtime allows 7"),
     ],
 )

@@ -229,7 +229,7 @@ P, R, _, RI, PRI, PRINT, X, _ = range(8)
 def test_a_trial_excludes_what_it_has_refuted(program: Callable[[str], Program]) -> None:
     guest = Guest(program("prefix"), WORDS, "pri")
     first = guest.step().row
-    assert (first.verb, first.allowed, first.top_k) == (SAMPLE, [P, PRI, PRINT], 1)
+    assert (first.verb, first.allowed, first.top_logprobs) == (SAMPLE, [P, PRI, PRINT], 1)
     assert guest.step([P], logprob=math.log(0.1), mass=0.4).row.allowed == [R, RI]
     back = guest.step([RI], logprob=-1.0, mass=0.0).row
     assert (back.verb, back.backtrack, back.tokens) == (SPLICE, 2, [])

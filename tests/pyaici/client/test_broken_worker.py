@@ -5,6 +5,7 @@ The rings, rows and doorbells are real; the test writes the worker's side of the
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -199,8 +200,14 @@ ROWS: dict[str, list[Any]] = {
     "an unknown kind": [17, 0, 0, 0, 0.0, None, 0],
     "a generation that is a text": [RowKind.BITMASK, 0, "x", 0, 0.0, None, 0],
     "a temperature of NaN": [RowKind.ALL, 0, 0, 0, 0.0, float("nan"), 0],
-    "a top_k of millions": [RowKind.ALL, 0, 0, 0, 0.0, None, 1 << 22],
-    "a top_k of None": [RowKind.ALL, 0, 0, 0, 0.0, None, None],
+    "a top_logprobs of millions": [RowKind.ALL, 0, 0, 0, 0.0, None, 1 << 22],
+    "a top_logprobs of None": [RowKind.ALL, 0, 0, 0, 0.0, None, None],
+    "a truncation of None": [RowKind.ALL, 0, 0, 0, 0.0, None, 0, None],
+    "a truncation of three numbers": [RowKind.ALL, 0, 0, 0, 0.0, None, 0, [0.5, 0, 0.0]],
+    "a top_p of 2": [RowKind.ALL, 0, 0, 0, 0.0, None, 0, [2.0, 0, 0.0, 0.0, 0.0]],
+    "a min_p of nan": [RowKind.ALL, 0, 0, 0, 0.0, None, 0, [0.0, 0, math.nan, 0.0, 0.0]],
+    "a negative top_k": [RowKind.ALL, 0, 0, 0, 0.0, None, 0, [0.0, -1, 0.0, 0.0, 0.0]],
+    "an infinite top_n_sigma": [RowKind.ALL, 0, 0, 0, 0.0, None, 0, [0.0, 0, 0.0, 0.0, math.inf]],
 }
 
 

@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from aicirt.contract.abi import RowKind, Verb
-from aicirt.contract.errors import ControllerError, UnknownModuleError, UnknownSequenceError, VocabularyError
-from aicirt.contract.messages import StepInput
+from aicirt.contract.errors import (
+    ControllerError,
+    ResultError,
+    UnknownModuleError,
+    UnknownSequenceError,
+    VocabularyError,
+)
+from aicirt.contract.messages import StepInput, Truncation
 from pyaici.client.capabilities import MASK_ONLY
 from pyaici.client.channel import MAX_UNCLAIMED
 from pyaici.client.runtime import Runtime
@@ -164,11 +170,50 @@ def test_a_controller_with_more_callbacks_is_not_repeatable(player: Player) -> N
     assert not player.runtime.is_repeatable(player.seqs[-1])
 
 
-def test_a_requested_top_k_is_cut_to_its_limit(player: Player) -> None:
+@pytest.mark.parametrize(
+    "argument,expected",
+    [
+        ("top_p 5", Truncation(top_p=0.5)),
+        ("top_k 40", Truncation(top_k=40)),
+        ("top_k -1", Truncation(top_k=0xFFFFFFFF)),
+        ("min_p 1", Truncation(min_p=float(np.float32(0.1)))),
+        ("typical_p 10", Truncation(typical_p=1.0)),
+        ("top_n_sigma 15", Truncation(top_n_sigma=1.5)),
+        ("without_truncation", None),
+    ],
+)
+def test_options_that_leave_out_tokens(player: Player, argument: str, expected: Truncation | None) -> None:
+    seq = player.start(argument)
+    assert (first := player.mid(seq).row) is not None and first.truncation is None
+    row = player.mid(seq, 1).row
+    assert row is not None and row.truncation == expected
+
+
+@pytest.mark.parametrize(
+    "argument,message",
+    [
+        ("top_p 11", "top_p is 1.1; it must be 0 (the request's) to 1"),
+        ("min_p -1", "min_p is -0.1"),
+        ("min_p_nan", "min_p is nan"),
+        ("typical_p 20", "typical_p is 2"),
+        ("top_n_sigma -5", "top_n_sigma is -0.5; it must be 0 (the request's) or positive"),
+        ("top_n_sigma_inf", "top_n_sigma is inf"),
+    ],
+)
+def test_options_out_of_range_end_their_own_sequence(player: Player, argument: str, message: str) -> None:
+    seq, other = player.start(argument), player.start("ok")
+    player.mid(seq)
+    player.mid(other)
+    error = player.mid(seq, 1).error
+    assert isinstance(error, ResultError) and message in error.message
+    assert player.mid(other, 1).verb == Verb.SAMPLE
+
+
+def test_requested_top_logprobs_are_cut_to_its_limit(player: Player) -> None:
     seq = player.start("top 1000")
     player.mid(seq)
     row = player.mid(seq, 1).row
-    assert row is not None and row.top_k == 64
+    assert row is not None and row.top_logprobs == 64
 
 
 def test_splice(player: Player) -> None:

@@ -82,7 +82,7 @@ def test_temperatures_are_those_that_vllm_can_divide_by(given: float, sent: floa
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 3.0])
 @pytest.mark.parametrize("kind", list(ROWS))
 def test_measured_values_equal_those_on_transformers(kind: str, temperature: float) -> None:
-    row, sampler, batch = replace(ROWS[kind], top_k=3), NumpySampler(), logits(3)
+    row, sampler, batch = replace(ROWS[kind], top_logprobs=3), NumpySampler(), logits(3)
     choice = Choice(temperature=0.0, top_p=1, top_k=0, generator=None, row=row, measure=True, list_top=3)
     plain = batch[1].numpy().copy()[None]
     if temperature:  # the engine on Transformers measures logits that are divided by the temperature

@@ -374,7 +374,7 @@ def test_calls_of_an_offer_from_before_are_not_left_out(playground: Playground) 
 
 
 def test_capabilities_survive_serialization() -> None:
-    for one in (ALL, MASK_ONLY, Capabilities(fork=False, top_k=3)):
+    for one in (ALL, MASK_ONLY, Capabilities(fork=False, top_logprobs=3)):
         assert Capabilities.from_wire(one.to_wire()) == one
 
 

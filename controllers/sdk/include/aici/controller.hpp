@@ -93,6 +93,15 @@ class PostResult {
 /// Added to the logit of one token; -infinity forbids it.
 using Bias = aici_bias;
 
+/// Options that leave out unlikely tokens; docs/abi.md defines them. 0: not set.
+struct Truncation {
+  float top_p = 0;
+  std::uint32_t top_k = 0;
+  float min_p = 0;
+  float typical_p = 0;
+  float top_n_sigma = 0;
+};
+
 inline constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 namespace detail {
@@ -158,9 +167,18 @@ class MidResult {
     raw_.temperature = temperature;
     return std::move(*this);
   }
+  /// Leaves out tokens that these options do not keep, for this token. 0: the request's own option.
+  MidResult&& with_truncation(const Truncation& truncation) {
+    raw_.top_p = truncation.top_p;
+    raw_.top_k = truncation.top_k;
+    raw_.min_p = truncation.min_p;
+    raw_.typical_p = truncation.typical_p;
+    raw_.top_n_sigma = truncation.top_n_sigma;
+    return std::move(*this);
+  }
   /// Requests the `count` most likely tokens, which the next step's `top()` returns.
-  MidResult&& with_top(std::uint32_t count) {
-    raw_.top_k = count;
+  MidResult&& with_top_logprobs(std::uint32_t count) {
+    raw_.top_logprobs = count;
     return std::move(*this);
   }
   /// Lets an end-of-sequence token from this result not end the sequence: the next step reports it like any other

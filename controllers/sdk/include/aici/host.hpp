@@ -56,7 +56,7 @@ enum class Capability : std::uint32_t {
   ff_tokens = AICI_CAP_FF_TOKENS,
   suspend = AICI_CAP_SUSPEND,
   logprobs = AICI_CAP_LOGPROBS,
-  top_k = AICI_CAP_TOP_K,
+  top_logprobs = AICI_CAP_TOP_LOGPROBS,
   dense = AICI_CAP_DENSE,
   tokenizer = AICI_CAP_TOKENIZER,
   max_forks = AICI_CAP_MAX_FORKS,
@@ -66,7 +66,7 @@ enum class Capability : std::uint32_t {
   follow = AICI_CAP_FOLLOW,
 };
 
-/// Returns whether the engine has a capability, 1 or 0, or a number (`top_k`, `max_forks`, `look`: 1 for lists, 2 for all logits).
+/// Returns whether the engine has a capability, 1 or 0, or a number (`top_logprobs`, `max_forks`, `look`: 1 for lists, 2 for all logits).
 std::uint32_t capability(Capability which);
 
 /// A variable, which all forks of a request share.

@@ -132,11 +132,16 @@ pub struct MidResult {
     pub row_len: u32,
     pub row_default: f32,
     pub temperature: f32,
-    pub top_k: u32,
+    pub top_logprobs: u32,
     pub backtrack: u32,
     pub ff_tokens: u32,
     pub num_ff_tokens: u32,
     pub flags: u32,
+    pub top_p: f32,
+    pub top_k: u32,
+    pub min_p: f32,
+    pub typical_p: f32,
+    pub top_n_sigma: f32,
 }
 
 impl MidResult {
@@ -148,11 +153,16 @@ impl MidResult {
         row_len: 0,
         row_default: 0.0,
         temperature: 0.0,
-        top_k: 0,
+        top_logprobs: 0,
         backtrack: 0,
         ff_tokens: 0,
         num_ff_tokens: 0,
         flags: 0,
+        top_p: 0.0,
+        top_k: 0,
+        min_p: 0.0,
+        typical_p: 0.0,
+        top_n_sigma: 0.0,
     };
 }
 
@@ -227,7 +237,7 @@ pub const CAP_BACKTRACK: u32 = 2;
 pub const CAP_FF_TOKENS: u32 = 3;
 pub const CAP_SUSPEND: u32 = 4;
 pub const CAP_LOGPROBS: u32 = 5;
-pub const CAP_TOP_K: u32 = 6;
+pub const CAP_TOP_LOGPROBS: u32 = 6;
 pub const CAP_DENSE: u32 = 7;
 pub const CAP_TOKENIZER: u32 = 8;
 pub const CAP_MAX_FORKS: u32 = 9;

@@ -95,7 +95,18 @@ pub struct Sample {
     /// The temperature for this token; `None`: the request's, `Some(aici::GREEDY)`: the most likely token.
     pub temperature: Option<f32>,
     /// Requests this many of the most likely tokens, which the next step's `top()` returns.
+    pub top_logprobs: u32,
+    pub truncation: Truncation,
+}
+
+/// Options that leave out unlikely tokens, for one token; docs/abi.md defines them. 0: the request's own option.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Truncation {
+    pub top_p: f32,
     pub top_k: u32,
+    pub min_p: f32,
+    pub typical_p: f32,
+    pub top_n_sigma: f32,
 }
 
 /// The tokens that may be sampled.
@@ -130,7 +141,12 @@ impl From<&Rc<TokenSet>> for Row {
 impl MidResult {
     /// Samples under `row`: a `TokenSet`, an `&Rc<TokenSet>` that the controller keeps, or a `Row`.
     pub fn sample(row: impl Into<Row>) -> Self {
-        MidResult::Sample(Sample { row: row.into(), temperature: None, top_k: 0 })
+        MidResult::Sample(Sample {
+            row: row.into(),
+            temperature: None,
+            top_logprobs: 0,
+            truncation: Truncation::default(),
+        })
     }
 
     /// Samples any token.
@@ -212,7 +228,7 @@ impl MidResult {
             }
             MidResult::Look { top } => {
                 raw.verb = abi::LOOK;
-                raw.top_k = *top;
+                raw.top_logprobs = *top;
             }
             MidResult::Splice { backtrack, ff_tokens } => {
                 raw.verb = abi::SPLICE;
@@ -222,7 +238,9 @@ impl MidResult {
             MidResult::Sample(sample) => {
                 raw.verb = abi::SAMPLE;
                 raw.temperature = sample.temperature.unwrap_or(0.0);
-                raw.top_k = sample.top_k;
+                raw.top_logprobs = sample.top_logprobs;
+                let Truncation { top_p, top_k, min_p, typical_p, top_n_sigma } = sample.truncation;
+                raw = abi::MidResult { top_p, top_k, min_p, typical_p, top_n_sigma, ..raw };
                 (raw.row_kind, (raw.row, raw.row_len)) = match &sample.row {
                     Row::All => (abi::ROW_ALL, (0, 0)),
                     Row::Tokens(set) => (abi::ROW_BITMASK, place(set.words())),

@@ -30,7 +30,7 @@ pub enum Capability {
     Suspend = abi::CAP_SUSPEND,
     Logprobs = abi::CAP_LOGPROBS,
     /// The maximum number of most likely tokens in an answer.
-    TopK = abi::CAP_TOP_K,
+    TopLogprobs = abi::CAP_TOP_LOGPROBS,
     /// Whether the engine supports rows of biases.
     Dense = abi::CAP_DENSE,
     /// Whether `tokenize` is the model's own tokenizer.
@@ -47,7 +47,7 @@ pub enum Capability {
     Follow = abi::CAP_FOLLOW,
 }
 
-/// Returns the value of a capability: 1 or 0 for most, a number for `TopK` and `MaxForks`.
+/// Returns the value of a capability: 1 or 0 for most, a number for `TopLogprobs` and `MaxForks`.
 pub fn capability(which: Capability) -> u32 {
     unsafe { imports::capability(which as u32) }
 }

@@ -112,7 +112,7 @@ MidResult MidResult::splice(std::uint32_t backtrack, std::vector<TokenId> tokens
 
 MidResult MidResult::look(std::uint32_t top) {
   MidResult result(AICI_LOOK);
-  result.raw_.top_k = top;
+  result.raw_.top_logprobs = top;
   return result;
 }
 

@@ -461,7 +461,7 @@ def is_mask(row: Row | None) -> bool:
     return row is None or (
         row.kind in (RowKind.BITMASK, RowKind.ALL, RowKind.TOKEN)
         and row.temperature is None
-        and row.top_k == 0
+        and row.top_logprobs == 0
     )
 
 
@@ -477,7 +477,7 @@ def is_measured(answer: MidResult, *, has_post: bool) -> bool:
     """
     if isinstance(answer, Look):
         return True
-    top = answer.row is not None and answer.row.top_k > 0
+    top = answer.row is not None and answer.row.top_logprobs > 0
     return answer.verb == Verb.SAMPLE and (top or (has_post and not answer.skip_post))
 
 
@@ -493,7 +493,7 @@ def measure(
     """
     if masses is None or logprobs is None or position >= len(masses):
         return UNKNOWN
-    count = answer.top if isinstance(answer, Look) else 0 if answer.row is None else answer.row.top_k
+    count = answer.top if isinstance(answer, Look) else 0 if answer.row is None else answer.row.top_logprobs
     top = None
     if count:
         tokens, values = logprobs.tokens[position, :count], logprobs.values[position, :count]

@@ -84,5 +84,5 @@ def make_driver(
         num_dense=num_dense,
         make_runtime=make_runtime,
     )
-    capabilities = CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_k=0, look=LOOK_NEVER)
+    capabilities = CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_logprobs=0, look=LOOK_NEVER)
     return ControllerDriver(connection, most_copies=copies, capabilities=capabilities)

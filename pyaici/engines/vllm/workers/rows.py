@@ -83,7 +83,7 @@ def make_row(row: ControllerRow, *, mass: bool) -> Row:
             tokens, biases = row.tokens[finite].astype(np.int64), row.bias[finite]
         if not biases.any():
             tokens = biases = None
-    return Row(temperature, tokens, biases, mass, row.top_k if mass else 0)
+    return Row(temperature, tokens, biases, mass, row.top_logprobs if mass else 0)
 
 
 def fill_mask(row: ControllerRow, words: NDArray[np.int32]) -> None:

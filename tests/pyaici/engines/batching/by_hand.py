@@ -114,7 +114,7 @@ def _carry_out(
         token = int(np.searchsorted(cumulated, branch.generator.random() * cumulated[-1], "right"))
     logprobs: Any = logits.astype(np.float64) / temperature
     logprobs -= np.log(np.exp(logprobs - logprobs.max()).sum()) + logprobs.max()
-    best = np.argsort(-logprobs, kind="stable")[: row.top_k].tolist()
+    best = np.argsort(-logprobs, kind="stable")[: row.top_logprobs].tolist()
     branch.tokens.append(token)
     return StepInput(
         control,

@@ -18,7 +18,7 @@ from aicirt.contract.errors import (
     TimeLimitError,
     WorkerDiedError,
 )
-from aicirt.contract.messages import StepInput
+from aicirt.contract.messages import StepInput, Truncation
 from pyaici import LlamaModel
 from pyaici.client.results import MidResult, PreResult
 from pyaici.engines import record
@@ -118,7 +118,7 @@ def test_the_controller_gets_argument_prompt_and_capabilities(model: Any, vocabu
         and plain.backtrack
         and plain.ff_tokens
         and plain.logprobs
-        and plain.top_k
+        and plain.top_logprobs
     )
     assert not beam.fork and not beam.suspend and beam.backtrack and beam.ff_tokens
 
@@ -147,7 +147,7 @@ def test_a_row_that_allows_all_changes_nothing(play: Any, generate: Generate) ->
 def test_logprobs_are_computed_only_where_they_are_used(play: Any) -> None:
     def known(**options: Any) -> list[bool]:
         (result,), runtime = play(
-            lambda: Script(allow(5, 6), anything(top_k=2), allow(7)), max_tokens=4, **options
+            lambda: Script(allow(5, 6), anything(top_logprobs=2), allow(7)), max_tokens=4, **options
         )
         reports = runtime.ever[100].reports[1:]
         for report, logprob in zip(reports, result.logprobs[len(PROMPT) :], strict=True):
@@ -156,7 +156,7 @@ def test_logprobs_are_computed_only_where_they_are_used(play: Any) -> None:
         return [value == value for value in result.logprobs[len(PROMPT) :]]
 
     assert known() == [True] * 4
-    assert known(post=False) == [False, True, False, False], "only the second result asks for top_k"
+    assert known(post=False) == [False, True, False, False], "only the second result asks for top_logprobs"
     assert known(post=False, logprobs=True) == [True] * 4
 
 
@@ -181,11 +181,13 @@ def test_logprobs_without_control(model: Any, vocabulary: Vocabulary) -> None:
     assert all(value != value for value in [*known.logprobs[: len(PROMPT)], *unknown.logprobs])
 
 
-def test_logprobs_allowed_mass_and_top_k_are_right(play: Any, hf_model: Any) -> None:
+def test_log_probabilities_and_the_allowed_mass_are_right(play: Any, hf_model: Any) -> None:
     """Compares with the distribution computed from scratch, without padding ids."""
     for temperature, expected in ((0.0, 1.0), (0.7, 0.7)):
         (result,), runtime = play(
-            lambda: Script(allow(*range(100)), MidResult(Verb.SAMPLE, allow(5).row), anything(top_k=3)),
+            lambda: Script(
+                allow(*range(100)), MidResult(Verb.SAMPLE, allow(5).row), anything(top_logprobs=3)
+            ),
             sampling=Sampling(temperature, seed=2),
             max_tokens=3,
         )
@@ -217,6 +219,34 @@ def test_filters_of_the_request_apply_at_the_temperature_of_a_row(
 ) -> None:
     (result,), _ = play(lambda: Script(anything(temperature=5.0)), sampling=Sampling(0.0, **filters))
     assert result.new_tokens == generate(PROMPT, 8)
+
+
+@pytest.mark.parametrize(
+    ("own", "requests"),
+    [
+        (Truncation(top_k=1), {"top_k": 5}),
+        (Truncation(top_p=0.001), {"top_p": 0.9}),
+        (Truncation(min_p=1.0), {"min_p": 0.1}),
+        (Truncation(top_n_sigma=1e-6), {}),
+        (Truncation(typical_p=0.9, min_p=1.0), {}),
+    ],
+    ids=str,
+)
+def test_options_of_a_row_replace_those_of_the_request(
+    play: Any, generate: Generate, own: Truncation, requests: dict[str, Any]
+) -> None:
+    row = anything(temperature=5.0, truncation=own)
+    (result,), _ = play(lambda: Script(row), sampling=Sampling(0.0, seed=1, **requests))
+    assert result.new_tokens == generate(PROMPT, 8)
+
+
+def test_options_of_a_row_may_keep_all_tokens(play: Any, generate: Generate) -> None:
+    everything = Truncation(top_p=1.0, top_k=0xFFFFFFFF, min_p=1e-30, typical_p=1.0, top_n_sigma=1e30)
+    strict = Sampling(5.0, top_p=0.001, top_k=1, min_p=1.0, seed=1)
+    (cut,), _ = play(lambda: Script(anything()), sampling=strict)
+    assert cut.new_tokens == generate(PROMPT, 8)
+    (free,), _ = play(lambda: Script(anything(truncation=everything)), sampling=strict)
+    assert free.new_tokens != cut.new_tokens
 
 
 @pytest.mark.parametrize(("backtrack", "text", "fed"), [(1, b"x", 1), (2, b"xyz", 3), (2, b"", 1)])

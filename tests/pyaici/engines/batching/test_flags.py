@@ -122,7 +122,7 @@ def test_logprobs_are_not_computed_where_post_process_is_skipped(play: Any) -> N
 
     skipping = replace(anything(), skip_post=True)
     assert known(skipping, anything(), skipping) == [False, True, False]
-    assert known(replace(anything(top_k=2), skip_post=True), skipping) == [True, False]
+    assert known(replace(anything(top_logprobs=2), skip_post=True), skipping) == [True, False]
     assert known(skipping, skipping, logprobs=True) == [True, True]
 
 

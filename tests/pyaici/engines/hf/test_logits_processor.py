@@ -126,7 +126,7 @@ def test_logs_are_kept_by_row(model: Any) -> None:
     _, control, runtime = run(model, [Talker(), Script(anything())])
     assert control.logs == {0: "[][65][257]"}
     for c in runtime.capabilities:
-        assert not (c.fork or c.backtrack or c.suspend or c.logprobs or c.top_k)
+        assert not (c.fork or c.backtrack or c.suspend or c.logprobs or c.top_logprobs)
         assert c.ff_tokens and c.dense
 
 

@@ -125,7 +125,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     print();
 #endif
     mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_ALL};
-    if (arg.step % number[1] == 0) mid.top_k = number[0];
+    if (arg.step % number[1] == 0) mid.top_logprobs = number[0];
     if (number[2]) mid.row_kind = AICI_ROW_BITMASK, mid.row = (uint32_t)even, mid.row_len = words;
     return &mid;
 }

@@ -72,13 +72,18 @@ export function aici_mid_process(): aici.MidResult {
     const result = aici.sample(set);
     if (what == "given") {
       result.temperature = 0.5;
-      result.top_k = 3;
+      result.top_logprobs = 3;
+      result.top_p = 0.5;
+      result.top_k = 4;
+      result.min_p = 0.25;
+      result.typical_p = 0.75;
+      result.top_n_sigma = 1.5;
     }
     return result;
   }
   const result = aici.sampleAny();
   if (what == "spared") {
-    result.top_k = 2;
+    result.top_logprobs = 2;
     result.flags = aici.MID_SKIP_PRE | aici.MID_SKIP_POST;
   }
   if (what == "same") result.row_kind = aici.ROW_SAME;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use aici::{
     variables, AiciCtrl, Bias, MidResult, PostResult, PreResult, Row, Sample, SeqId, TokenId, TokenSet,
+    Truncation,
 };
 
 struct Script {
@@ -153,7 +154,14 @@ impl AiciCtrl for Script {
             }
             "given" => {
                 let set: TokenSet = tokens.into_iter().collect();
-                MidResult::Sample(Sample { row: set.into(), temperature: Some(0.5), top_k: 3 })
+                let truncation =
+                    Truncation { top_p: 0.5, top_k: 4, min_p: 0.25, typical_p: 0.75, top_n_sigma: 1.5 };
+                MidResult::Sample(Sample {
+                    row: set.into(),
+                    temperature: Some(0.5),
+                    top_logprobs: 3,
+                    truncation,
+                })
             }
             "sparse" => {
                 let bias = |token, bias| Bias { token, bias };
@@ -163,8 +171,9 @@ impl AiciCtrl for Script {
             "dense" => MidResult::sample(Row::Dense(vec![0.25; aici::vocabulary().vocab_size()])),
             "held" => MidResult::append(tokens).holding_end(),
             "spared" => {
-                let row = Row::All;
-                MidResult::Sample(Sample { row, temperature: None, top_k: 2 }).skipping_post().skipping_pre()
+                let truncation = Truncation::default();
+                let sample = Sample { row: Row::All, temperature: None, top_logprobs: 2, truncation };
+                MidResult::Sample(sample).skipping_post().skipping_pre()
             }
             "splice" => MidResult::Splice { backtrack: tokens[0], ff_tokens: tokens[1..].to_vec() },
             what => panic!("no such line: {what}"),
