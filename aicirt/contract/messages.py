@@ -162,6 +162,10 @@ class Truncation(NamedTuple):
     typical_p: float = 0.0
     top_n_sigma: float = 0.0
 
+    def over(self, other: Truncation) -> Truncation:
+        """Returns these options, and those of `other` where none is set."""
+        return Truncation._make(mine or theirs for mine, theirs in zip(self, other, strict=True))
+
 
 class Sample(NamedTuple):
     """A result with a row.

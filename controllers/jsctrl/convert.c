@@ -32,17 +32,50 @@ bool to_limit(JSContext *js, JSValueConst value, uint32_t *out) {
   return JS_IsNull(value) || JS_IsUndefined(value) || to_number(js, value, SCRIPT_NO_LIMIT - 1, out);
 }
 
-bool to_temperature(JSContext *js, JSValueConst value, float *out) {
-  double number;
-  *out = 0;
+/* null: NaN */
+static bool to_option(JSContext *js, JSValueConst value, double *out) {
+  *out = (double)NAN;
   if (JS_IsNull(value) || JS_IsUndefined(value)) return true;
-  if (JS_ToFloat64(js, &number, value) != 0) return false;
-  if (!(number >= 0 && number < 1e30)) {
-    JS_ThrowRangeError(js, "a temperature is 0 (the most likely token) or more");
-    return false;
+  if (JS_ToFloat64(js, out, value) != 0) return false;
+  if (!isnan(*out)) return true;
+  JS_ThrowRangeError(js, "an option of sampling is not a number");
+  return false;
+}
+
+static bool to_biases(JSContext *js, JSValueConst value, script_options *options) {
+  if (JS_IsNull(value) || JS_IsUndefined(value)) return true;
+  size_t size;
+  const uint8_t *const bytes = JS_GetUint8Array(js, &size, value);
+  if (bytes == NULL) return false;
+  const size_t count = size / (2 * sizeof(double));
+  script_bias *const biases = js_malloc(js, (count + 1) * sizeof *biases);
+  if (biases == NULL) return false;
+  for (size_t i = 0; i < count; i++) {
+    double pair[2];
+    memcpy(pair, bytes + i * sizeof pair, sizeof pair);
+    const bool known = pair[0] >= 0 && pair[0] < UINT32_MAX && pair[0] == floor(pair[0]);
+    biases[i] = (script_bias){known ? (uint32_t)pair[0] : UINT32_MAX, (float)pair[1]};
   }
-  *out = number == 0 ? SCRIPT_GREEDY : (float)number;
+  options->biases = biases;
+  options->num_biases = count;
   return true;
+}
+
+bool to_options(JSContext *js, JSValueConst value, script_options *options) {
+  double *const numbers[] = {&options->temperature, &options->top_p,       &options->top_k,
+                             &options->min_p,       &options->typical_p, &options->top_n_sigma};
+  JSValue of[10];
+  for (uint32_t i = 0; i < 10; i++) of[i] = JS_GetPropertyUint32(js, value, i);
+  bool well = true;
+  for (uint32_t i = 0; i < 6; i++) well = well && to_option(js, of[i], numbers[i]);
+  uint32_t *favoured = NULL;
+  well = well && to_number(js, of[6], UINT32_MAX, &options->top_logprobs) && to_mask(js, of[7], &favoured) &&
+         to_option(js, of[8], &options->bias) && to_biases(js, of[9], options);
+  options->favoured = favoured;
+  for (uint32_t i = 0; i < 10; i++) JS_FreeValue(js, of[i]);  /* the script still has the masks */
+  const char *const flaw = well ? script_flaw(options) : NULL;
+  if (flaw != NULL) JS_ThrowRangeError(js, "%s", flaw);
+  return well && flaw == NULL;
 }
 
 bool to_tokens(JSContext *js, JSValueConst value, script_tokens *tokens, uint32_t **keep) {

@@ -24,8 +24,9 @@ script_text to_text(JSContext *js, JSValueConst value);
 bool to_number(JSContext *js, JSValueConst value, uint32_t most, uint32_t *out);
 /* null: none; 0 is 0. */
 bool to_limit(JSContext *js, JSValueConst value, uint32_t *out);
-/* null: the request's temperature; 0: the most likely token. */
-bool to_temperature(JSContext *js, JSValueConst value, float *out);
+/* An array: temperature, topP, topK, minP, typicalP, topNSigma (null: the request's own), topLogprobs, favoured mask or
+ * null, bias, and biases or null: the bytes of float64 numbers, a token and its bias in turn. Free options->biases. */
+bool to_options(JSContext *js, JSValueConst value, script_options *options);
 /* Converts an array of token ids, or a text, which is tokenized. `*keep` owns the result; free it. */
 bool to_tokens(JSContext *js, JSValueConst value, script_tokens *tokens, uint32_t **keep);
 /* Converts a mask (a Uint8Array) to words; NULL for null. Returns false if the value is not a mask. */

@@ -194,21 +194,21 @@ static void free_texts(JSContext *js, const script_text *texts, size_t count) {
   for (size_t i = 0; i < count; i++) JS_FreeCString(js, texts[i].data);
 }
 
-/* pattern, maxTokens, maxBytes, temperature, logprobs, top, stops, includeStop, leave */
+/* pattern, maxTokens, maxBytes, logprobs, stops, includeStop, leave, options */
 FUNCTION(beginGeneration) {
   UNUSED;
-  script_generation what = {.logprobs = JS_ToBool(js, of[4]) > 0,
-                            .include_stop = JS_ToBool(js, of[7]) > 0,
-                            .leave = JS_ToBool(js, of[8]) > 0};
+  script_generation what = {.logprobs = JS_ToBool(js, of[3]) > 0,
+                            .include_stop = JS_ToBool(js, of[5]) > 0,
+                            .leave = JS_ToBool(js, of[6]) > 0};
   script_text stops[MOST_NAMES];
   if (!to_number(js, of[0], UINT32_MAX, &what.pattern) || !to_limit(js, of[1], &what.max_tokens) ||
-      !to_limit(js, of[2], &what.max_bytes) || !to_temperature(js, of[3], &what.temperature) ||
-      !to_number(js, of[5], UINT32_MAX, &what.top))
+      !to_limit(js, of[2], &what.max_bytes))
     return JS_EXCEPTION;
-  const bool well = to_texts(js, of[6], stops, &what.num_stops);
+  const bool well = to_options(js, of[7], &what.options) && to_texts(js, of[4], stops, &what.num_stops);
   what.stops = stops;
   const script_error error = well ? script_begin_generation(&what) : NULL;
   free_texts(js, stops, what.num_stops);
+  js_free(js, (void *)what.options.biases);
   return well ? awaited(js, error) : JS_EXCEPTION;
 }
 
@@ -235,26 +235,22 @@ FUNCTION(generatedText) {
   return from_text(js, result.text);
 }
 
-/* mask or null, temperature, top, favoured mask or null, bias */
-static bool to_row(JSContext *js, JSValueConst *of, script_row *row) {
-  uint32_t *mask, *favoured;
-  double bias;
-  if (!to_mask(js, of[0], &mask) || !to_temperature(js, of[1], &row->temperature) ||
-      !to_number(js, of[2], UINT32_MAX, &row->top) || !to_mask(js, of[3], &favoured) ||
-      JS_ToFloat64(js, &bias, of[4]) != 0)
-    return false;
-  row->mask = mask;
-  row->favoured = favoured;
-  row->bias = (float)bias;
-  if (isfinite(row->bias)) return true;
-  JS_ThrowRangeError(js, "a bias is a finite number");
-  return false;
+/* Calls a function with a row: a mask or null, and options. */
+static bool with_row(JSContext *js, JSValueConst *of, script_error (*use)(const script_row *), script_error *error) {
+  script_row row = {0};
+  uint32_t *mask;
+  const bool well = to_mask(js, of[0], &mask) && to_options(js, of[1], &row.options);
+  row.mask = mask;
+  if (well) *error = use(&row);
+  js_free(js, (void *)row.options.biases);
+  return well;
 }
 
+/* mask or null, options */
 FUNCTION(beginSample) {
   UNUSED;
-  script_row row;
-  return to_row(js, of, &row) ? awaited(js, script_begin_sample(&row)) : JS_EXCEPTION;
+  script_error error;
+  return with_row(js, of, script_begin_sample, &error) ? awaited(js, error) : JS_EXCEPTION;
 }
 
 FUNCTION(sampled) {
@@ -438,9 +434,9 @@ FUNCTION(answerFork) {
 
 FUNCTION(answerSample) {
   UNUSED;
-  script_row row;
-  if (!to_row(js, of, &row)) return JS_EXCEPTION;
-  RAISE_IF(script_answer_sample(&row));
+  script_error error;
+  if (!with_row(js, of, script_answer_sample, &error)) return JS_EXCEPTION;
+  RAISE_IF(error);
   return JS_UNDEFINED;
 }
 
@@ -468,10 +464,10 @@ static const JSCFunctionListEntry entries[] = {
     ENTRY(force, 1), ENTRY(rewindTo, 1), ENTRY(turn, 3), ENTRY(size, 0), ENTRY(promptSize, 0), ENTRY(tokensBetween, 2),
     ENTRY(textBetween, 2), ENTRY(mark, 0), ENTRY(place, 1), ENTRY(pattern, 2), ENTRY(follow, 1), ENTRY(unfollow, 1),
     ENTRY(followAppend, 2), ENTRY(followEnded, 1), ENTRY(followMayEnd, 1), ENTRY(followNext, 1),
-    ENTRY(beginGeneration, 9), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 5), ENTRY(sampled, 0),
+    ENTRY(beginGeneration, 8), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 2), ENTRY(sampled, 0),
     ENTRY(beginFork, 1), ENTRY(forked, 0), ENTRY(beginWait, 2), ENTRY(waited, 0), ENTRY(beginStep, 0),
     ENTRY(presentStep, 0), ENTRY(answerStop, 0), ENTRY(answerSuspend, 0), ENTRY(answerFork, 1),
-    ENTRY(answerSample, 5), ENTRY(answerSplice, 2), ENTRY(answerLook, 1), ENTRY(beginLook, 1), ENTRY(looked, 0),
+    ENTRY(answerSample, 2), ENTRY(answerSplice, 2), ENTRY(answerLook, 1), ENTRY(beginLook, 1), ENTRY(looked, 0),
     ENTRY(beginFollow, 2), ENTRY(forkGroup, 0), ENTRY(norm, 1), ENTRY(entropy, 2), ENTRY(mass, 3), ENTRY(likely, 3),
 };
 #define COUNT ((int)(sizeof entries / sizeof *entries))

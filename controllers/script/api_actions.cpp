@@ -14,6 +14,7 @@
 
 using script::Action;
 using script::attempt;
+using script::Options;
 using script::Row;
 using script::session;
 
@@ -23,9 +24,14 @@ std::string_view view(script_text text) { return {text.data, text.size}; }
 std::span<const aici::TokenId> view(script_tokens tokens) { return {tokens.data, tokens.size}; }
 script_tokens raw(std::span<const aici::TokenId> tokens) { return {tokens.data(), tokens.size()}; }
 
+script_error check_biases(const script_options& options) {
+  if ((options.favoured == nullptr && options.num_biases == 0) || aici::capability(aici::Capability::dense) != 0)
+    return nullptr;
+  return "this engine supports no biases (capability dense): sample without them";
+}
+
 script_error check_row(const script_row& row) {
-  if (row.favoured != nullptr && aici::capability(aici::Capability::dense) == 0)
-    return "this engine supports no biases (capability dense): favour no tokens";
+  if (script_error error = check_biases(row.options)) return error;
   if (row.mask == nullptr) return nullptr;
   for (std::uint32_t word = 0; word < aici::vocabulary().mask_words(); word++)
     if (row.mask[word] != 0) return nullptr;
@@ -38,19 +44,9 @@ script_error check_look(std::uint32_t top) {
   return level == 1 && top == 0 ? "this engine shows the most likely tokens only: ask for a number of them" : nullptr;
 }
 
-bool has(const std::uint32_t* mask, aici::TokenId token) { return (mask[token / 32] >> token % 32 & 1) != 0; }
-
 Row make_row(const script_row& from) {
-  Row row{.mask = {}, .biases = {}, .temperature = from.temperature, .top = from.top};
-  if (from.favoured != nullptr) {
-    row.biases.resize(aici::vocabulary().size());
-    for (std::uint32_t token = 0; token < row.biases.size(); token++)
-      row.biases[token] = from.mask != nullptr && !has(from.mask, token) ? aici::kForbidden
-                          : has(from.favoured, token)                    ? from.bias
-                                                                         : 0;
-  } else if (from.mask != nullptr) {
-    row.mask.assign(from.mask, from.mask + aici::vocabulary().mask_words());
-  }
+  Row row{.mask = {}, .options = Options(from.options)};
+  if (from.mask != nullptr) row.mask.assign(from.mask, from.mask + aici::vocabulary().mask_words());
   return row;
 }
 
@@ -142,6 +138,7 @@ script_error script_follow_next(uint32_t constraint, script_tokens* certain, con
 // ---- actions
 
 script_error script_begin_generation(const script_generation* what) {
+  if (script_error error = check_biases(what->options)) return error;
   Action& action = session().begin(Action::Kind::generate);
   return attempt([&] {
     action.generation = std::make_unique<script::Generation>(*what, session().patterns, session().sequence);

@@ -27,11 +27,12 @@ Generation::Generation(const script_generation& wanted, Patterns& patterns, Sequ
     : sequence_(sequence),
       max_tokens_(wanted.max_tokens),
       max_bytes_(wanted.max_bytes),
-      temperature_(wanted.temperature),
-      logprobs_(wanted.logprobs || wanted.top != 0),
+      options_(wanted.options),
+      top_(options_.top_logprobs),
+      logprobs_(wanted.logprobs || top_ != 0),
       include_stop_(wanted.include_stop),
-      top_(wanted.top),
       may_leave_(wanted.leave && can_take_back() && aici::capability(aici::Capability::hold_end) != 0) {
+  if (logprobs_ && top_ == 0) options_.top_logprobs = 1;
   for (std::size_t i = 0; i < wanted.num_stops; i++) stops_.emplace_back(wanted.stops[i].data, wanted.stops[i].size);
   if (wanted.pattern != SCRIPT_NO_PATTERN) constraint_ = &patterns.start(wanted.pattern);
   if (max_tokens_ == 0) finish(SCRIPT_FINISH_TOKENS);
@@ -110,21 +111,20 @@ void Generation::finish(script_finish how) {
 
 std::optional<aici::MidResult> Generation::next() {
   if (over_) return std::nullopt;
-  if (constraint_ == nullptr)
-    return aici::MidResult::sample_any().with_temperature(temperature_).with_top_logprobs(wanted_top());
+  if (constraint_ == nullptr) return options_.apply(aici::MidResult::sample_any());
   aici::MidResult result = constraint_->next();
   if (result.is_stop()) {
     finish(SCRIPT_FINISH_COMPLETE);
     return std::nullopt;
   }
   // a grammar may have a temperature for a part of the text
-  const float temperature = result.raw().temperature != 0 ? result.raw().temperature : temperature_;
+  const float temperature = result.raw().temperature;
   open_ = nullptr;
   if (may_leave_ && result.raw().row_kind == AICI_ROW_BITMASK && constraint_->may_end()) {
     open_ = reinterpret_cast<const std::uint32_t*>(result.raw().row);
-    result = aici::MidResult::sample_any();
+    result = aici::MidResult::sample_any().with_temperature(temperature);
   }
-  return std::move(result).with_temperature(temperature).with_top_logprobs(wanted_top());
+  return options_.apply(std::move(result));
 }
 
 std::size_t Generation::find_stop(std::size_t added) const {

@@ -10,6 +10,7 @@
 
 #include "aici/controller.hpp"
 #include "patterns.hpp"
+#include "row.hpp"
 #include "script.h"
 #include "sequence.hpp"
 
@@ -29,7 +30,6 @@ class Generation {
   script_generated result() const;
 
  private:
-  std::uint32_t wanted_top() const { return logprobs_ && top_ == 0 ? 1 : top_; }
   void append_one(aici::TokenId token, const aici::Step& step);
   /// Ends the text where the model leaves the pattern; `token` may begin with the end of the text.
   void leave(aici::TokenId token);
@@ -44,9 +44,10 @@ class Generation {
   Sequence& sequence_;
   aici::AnyConstraint* constraint_ = nullptr;
   std::uint32_t max_tokens_, max_bytes_;
-  float temperature_;
-  bool logprobs_, include_stop_;
+  /// Numbers of most likely tokens: what the engine reports, and what the script gets.
+  Options options_;
   std::uint32_t top_;
+  bool logprobs_, include_stop_;
   std::vector<std::string> stops_;
 
   /// The mask, stored in the constraint, if the text may end here: any token is allowed, and a token outside the mask

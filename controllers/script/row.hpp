@@ -2,31 +2,50 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "aici/controller.hpp"
+#include "script.h"
 
 namespace script {
+
+inline bool has(const std::uint32_t* mask, aici::TokenId token) { return (mask[token / 32] >> token % 32 & 1) != 0; }
+
+/// How a token is sampled: a copy of script_options.
+struct Options {
+  Options() = default;
+  /// `from` has no flaw.
+  explicit Options(const script_options& from);
+
+  bool has_biases() const { return !favoured.empty() || !biases.empty(); }
+  /// Returns a row with these options, and with these biases if it has none of its own. Its own temperature holds.
+  aici::MidResult apply(aici::MidResult row) const;
+
+  /// 0: the request's temperature.
+  float temperature = 0;
+  aici::Truncation truncation;
+  /// Number of most likely tokens to report.
+  std::uint32_t top_logprobs = 0;
+  /// A mask of the tokens whose logits get `bias`; empty: none.
+  std::vector<std::uint32_t> favoured;
+  float bias = 0;
+  std::vector<aici::Bias> biases;
+
+ private:
+  /// Returns a row of the biases; `mask`: the allowed tokens, or null for all.
+  aici::MidResult biased(const std::uint32_t* mask) const;
+};
 
 struct Row {
   /// Empty: any token is allowed.
   std::vector<std::uint32_t> mask;
-  /// A bias for every token, kForbidden for those that the mask forbids; empty: none.
-  std::vector<float> biases;
-  /// 0: the request's temperature.
-  float temperature = 0;
-  /// Number of most likely tokens to report.
-  std::uint32_t top = 0;
+  Options options;
 
-  /// Valid as long as the mask and the biases are.
+  /// Valid as long as the mask is.
   aici::MidResult result() const {
-    aici::MidResult row = !biases.empty() ? aici::MidResult::dense(std::span<const float>(biases))
-                          : mask.empty()
-                              ? aici::MidResult::sample_any()
-                              : aici::MidResult::bits(mask.data(), static_cast<std::uint32_t>(mask.size()));
-    return std::move(row).with_temperature(temperature).with_top_logprobs(top);
+    return options.apply(mask.empty()
+                             ? aici::MidResult::sample_any()
+                             : aici::MidResult::bits(mask.data(), static_cast<std::uint32_t>(mask.size())));
   }
 };
 

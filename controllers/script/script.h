@@ -118,14 +118,31 @@ script_error script_follow_next(uint32_t constraint, script_tokens *certain, con
 
 #define SCRIPT_NO_LIMIT 0xffffffffu
 #define SCRIPT_NO_PATTERN 0u
-#define SCRIPT_GREEDY (-1.0f)
+/* Numbers that are NaN: the request's own option. */
+typedef struct script_bias {
+  uint32_t token;
+  float bias; /* added to the logit; -infinity forbids the token */
+} script_bias;
+
+typedef struct script_options {
+  double temperature;             /* 0: the most likely token */
+  double top_p, typical_p, min_p; /* up to 1 */
+  double top_k, top_n_sigma;      /* 0: all tokens */
+  uint32_t top_logprobs;          /* number of most likely tokens to report */
+  const uint32_t *favoured;       /* a mask of the tokens whose logits get `bias`; NULL: none */
+  double bias;
+  const script_bias *biases; /* each token at most once */
+  size_t num_biases;
+} script_options;
+
+/* Returns what is wrong with the options, or NULL. */
+const char *script_flaw(const script_options *options);
 
 typedef struct script_generation {
   uint32_t pattern; /* or SCRIPT_NO_PATTERN */
   uint32_t max_tokens, max_bytes;
-  float temperature; /* 0: the request's temperature */
+  script_options options;
   bool logprobs;
-  uint32_t top; /* number of most likely tokens to report at each position */
   const script_text *stops;
   size_t num_stops;
   bool include_stop;
@@ -162,15 +179,13 @@ typedef struct script_generated {
   const script_top *tops;
 } script_generated;
 
-/* Each function begins an action, which is complete when interpreter_resume is called. */
+/* Each function begins an action, which is complete when interpreter_resume is called. Options without a flaw are
+ * expected; they and masks are copied. */
 script_error script_begin_generation(const script_generation *what);
-/* The row of one sampled token. The masks are copied. */
+/* The row of one sampled token. */
 typedef struct script_row {
   const uint32_t *mask; /* NULL: any token */
-  float temperature;    /* 0: the request's temperature */
-  uint32_t top;         /* number of most likely tokens to report */
-  const uint32_t *favoured; /* the tokens whose logits get the bias; NULL: none */
-  float bias;
+  script_options options;
 } script_row;
 
 script_error script_begin_sample(const script_row *row);

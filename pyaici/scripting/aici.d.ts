@@ -69,7 +69,7 @@ declare module "aici" {
     yacc?: string;
   }
 
-  export interface Generation {
+  export interface Generation extends Sampling {
     /** The text ends before one of these strings, even within a token. */
     stop?: string | Iterable<string>;
     /** Keeps the stop string at the end of the text. */
@@ -78,8 +78,6 @@ declare module "aici" {
     maxTokens?: number;
     /** Maximum number of bytes. The text is never cut within a character. */
     maxBytes?: number;
-    /** 0 selects the most likely token. Default: the request's temperature. */
-    temperature?: number;
     /** Also sets the variable of this name to the text. */
     store?: string;
     /**
@@ -93,7 +91,7 @@ declare module "aici" {
     /** Whether to compute the probability of each token. Default: true. */
     logprobs?: boolean;
     /** Number of most likely tokens to list at each position. */
-    top?: number;
+    topLogprobs?: number;
   }
 
   /**
@@ -121,24 +119,43 @@ declare module "aici" {
   /**
    * Samples one token, from a set or from all tokens.
    *
-   *     const one = await sample(new TokenSet(tokenize("abc")), { top: 1 });
+   *     const one = await sample(new TokenSet(tokenize("abc")), { topLogprobs: 1 });
    *
    * An end token does not end the sequence here, unless `capability("hold_end")` is 0.
    *
-   * `temperature`: 0 selects the most likely token. Default: the request's temperature.
-   * `top`: number of most likely tokens to list. With 1 or more, the token's probability is known, too.
-   * `favoured`, `bias`: adds `bias` to the logits of these tokens; +0.7 doubles their odds against others.
-   * Throws if `capability("dense")` is 0. Without `Runtime(num_dense=...)`, a worker of the runtime has room
-   * for the biases of two sequences at a time, and a further one ends with an error.
+   * Throws a TypeError or RangeError if an option is invalid, and an Error if there are biases and
+   * `capability("dense")` is 0.
    */
-  export function sample(allowed?: TokenSet, options?: Sampling): PromiseLike<Token>;
+  export function sample(allowed?: TokenSet, options?: Sampled): PromiseLike<Token>;
 
-  /** Options of `sample` and `Sample`. */
+  /** How a token is sampled. Default: the request's own options. docs/abi.md defines them and their order. */
   export interface Sampling {
+    /** 0 selects the most likely token. */
     temperature?: number;
-    top?: number;
+    /** Keeps the most likely tokens that together reach this probability; 1 keeps all. */
+    topP?: number;
+    /** Keeps so many most likely tokens; 0 keeps all. */
+    topK?: number;
+    /** Keeps tokens with this share of the largest probability; 0 keeps all. */
+    minP?: number;
+    /** Like `topP`, for the tokens whose surprise is nearest to its mean; 1 keeps all. */
+    typicalP?: number;
+    /** Keeps logits up to so many standard deviations below the largest; 0 keeps all. */
+    topNSigma?: number;
+    /** The tokens to whose logits `bias` is added; +0.7 doubles their odds against others. */
     favoured?: TokenSet;
     bias?: number;
+    /**
+     * Adds to the logit of each token its own number: by token, or in an array with one for each token of the
+     * vocabulary. -Infinity forbids a token.
+     */
+    biases?: Record<number, number> | Map<number, number> | ArrayLike<number>;
+  }
+
+  /** Options of `sample` and `Sample`. */
+  export interface Sampled extends Sampling {
+    /** Number of most likely tokens to list. With 1 or more, the token's probability is known, too. */
+    topLogprobs?: number;
   }
 
   /** A token with its log-probability. */
@@ -187,7 +204,7 @@ declare module "aici" {
     logprob: number | null;
     /** Total probability of all allowed tokens, at the same temperature; null in the same cases. */
     allowedMass: number | null;
-    /** The most likely tokens with their log-probabilities, if `top` requested them. */
+    /** The most likely tokens with their log-probabilities, if `topLogprobs` requested them. */
     top: Likely[];
   }
 
@@ -474,7 +491,7 @@ declare module "aici" {
     | "ff_tokens"
     | "suspend"
     | "logprobs"
-    | "top_k"
+    | "top_logprobs"
     | "dense"
     | "tokenizer"
     | "max_forks"
@@ -483,7 +500,7 @@ declare module "aici" {
     | "look"
     | "follow";
   /**
-   * Returns what the engine supports: a maximum for "top_k" and "max_forks", otherwise 1 or 0.
+   * Returns what the engine supports: a maximum for "top_logprobs" and "max_forks", otherwise 1 or 0.
    *
    * Throws a RangeError if the name is unknown.
    */
@@ -563,7 +580,7 @@ declare module "aici" {
   }
 
   /** Answer of `mid_process`: samples one token, from a set or from all tokens. */
-  export const Sample: (allowed?: TokenSet, options?: Sampling) => Answer;
+  export const Sample: (allowed?: TokenSet, options?: Sampled) => Answer;
   /**
    * Answer of `mid_process`: shows the distribution of the next token, and calls `mid_process` again. `top`: only this
    * number of most likely tokens, in `Step.top`; 0: `Step.distribution`.

@@ -5,7 +5,7 @@ callbacks. Its top level runs once, before the prompt is known. docs/guide is th
 """
 
 import re
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal, NoReturn
 
 #: how a generated text ended: nothing can follow in its pattern (`complete`); the model ended it, or
@@ -18,7 +18,7 @@ Capability = Literal[
     "ff_tokens",
     "suspend",
     "logprobs",
-    "top_k",
+    "top_logprobs",
     "dense",
     "tokenizer",
     "max_forks",
@@ -90,6 +90,14 @@ def gen(
     max_tokens: int | None = None,
     max_bytes: int | None = None,
     temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    typical_p: float | None = None,
+    top_n_sigma: float | None = None,
+    favoured: TokenSet | None = None,
+    bias: float = 0,
+    biases: dict[int, float] | Sequence[float] | None = None,
     store: str | None = None,
     leave: bool = True,
 ) -> Awaitable[str]:
@@ -107,7 +115,7 @@ def gen(
     `include_stop`: keeps the stop string at the end of the text.
     `max_tokens`: maximum number of tokens.
     `max_bytes`: maximum number of bytes. The text is never cut within a character.
-    `temperature`: 0 selects the most likely token. None is the request's temperature.
+    `temperature` and the options after it are those of `sample`; the pattern applies, too.
     `store`: also sets the variable of this name to the text.
     `leave`: where the pattern may end, the text also ends if the model prefers a token that the pattern
     forbids. If False, only the model's end token ends the text early.
@@ -131,36 +139,59 @@ def generate(
     max_tokens: int | None = None,
     max_bytes: int | None = None,
     temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    typical_p: float | None = None,
+    top_n_sigma: float | None = None,
+    favoured: TokenSet | None = None,
+    bias: float = 0,
+    biases: dict[int, float] | Sequence[float] | None = None,
     store: str | None = None,
     leave: bool = True,
     logprobs: bool = True,
-    top: int = 0,
+    top_logprobs: int = 0,
 ) -> Awaitable[Generated]:
     """Generates a text as `gen` does, and returns it with its details.
 
     `logprobs`: whether to compute the probability of each token.
-    `top`: number of most likely tokens to list at each position.
+    `top_logprobs`: number of most likely tokens to list at each position.
     """
 
 def sample(
     allowed: TokenSet | None = None,
     *,
     temperature: float | None = None,
-    top: int = 0,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    typical_p: float | None = None,
+    top_n_sigma: float | None = None,
     favoured: TokenSet | None = None,
     bias: float = 0,
+    biases: dict[int, float] | Sequence[float] | None = None,
+    top_logprobs: int = 0,
 ) -> Awaitable[Token]:
     """Samples one token, from a set or from all tokens.
 
-        one = await sample(TokenSet(tokenize("abc")), top=1)
+        one = await sample(TokenSet(tokenize("abc")), top_logprobs=1)
 
     An end token does not end the sequence here, unless `capability("hold_end")` is 0.
 
-    `temperature`: 0 selects the most likely token. None is the request's temperature.
-    `top`: number of most likely tokens to list. With 1 or more, the token's probability is known, too.
+    `temperature`: 0 selects the most likely token.
+    `top_p`: keeps the most likely tokens that together reach this probability; 1 keeps all.
+    `top_k`: keeps so many most likely tokens; 0 keeps all.
+    `min_p`: keeps tokens with this share of the largest probability; 0 keeps all.
+    `typical_p`: like `top_p`, for the tokens whose surprise is nearest to its mean; 1 keeps all.
+    `top_n_sigma`: keeps logits up to so many standard deviations below the largest; 0 keeps all.
+    None is the request's own option. docs/abi.md defines these options and their order.
     `favoured`, `bias`: adds `bias` to the logits of these tokens; +0.7 doubles their odds against others.
-    Raises `Error` if `capability("dense")` is 0. Without `Runtime(num_dense=...)`, a worker of the runtime
-    has room for the biases of two sequences at a time, and a further one ends with an error.
+    `biases`: adds to the logit of each token its own number, in a dictionary by token or in a list with one
+    for each token of the vocabulary; -infinity forbids a token.
+    `top_logprobs`: number of most likely tokens to list. With 1 or more, the token's probability is known.
+
+    Raises TypeError or ValueError if an option is invalid, and `Error` if there are biases and
+    `capability("dense")` is 0.
     """
 
 class Distribution:
@@ -222,7 +253,7 @@ class Token:
     logprob: float | Any
     #: total probability of all allowed tokens, at the same temperature; None in the same cases
     allowed_mass: float | Any
-    #: the most likely tokens with their log-probabilities, if `top` requested them
+    #: the most likely tokens with their log-probabilities, if `top_logprobs` requested them
     top: list[tuple[int, float]]
 
 # ---- labels and backtracking
@@ -479,7 +510,7 @@ def tokens() -> list[int]:
     """Returns everything after the prompt as tokens, including fixed text."""
 
 def capability(name: Capability) -> int:
-    """Returns what the engine supports: a maximum for "top_k" and "max_forks", otherwise 1 or 0.
+    """Returns what the engine supports: a maximum for "top_logprobs" and "max_forks", otherwise 1 or 0.
 
     Raises ValueError if the name is unknown.
     """
@@ -557,19 +588,20 @@ class Step:
 class Sample:
     """Answer of `mid_process`: samples one token, from a set or from all tokens."""
 
-    allowed: TokenSet | None
-    temperature: float | None
-    top: int
-    favoured: TokenSet | None
-    bias: float
     def __init__(
         self,
         allowed: TokenSet | None = None,
         *,
         temperature: float | None = None,
-        top: int = 0,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        top_n_sigma: float | None = None,
         favoured: TokenSet | None = None,
         bias: float = 0,
+        biases: dict[int, float] | Sequence[float] | None = None,
+        top_logprobs: int = 0,
     ) -> None:
         """Has the same arguments as `sample`."""
 

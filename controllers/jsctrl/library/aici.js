@@ -260,6 +260,27 @@ function textsOf(stop) {
   return stops;
 }
 
+/** The bytes of tokens and their biases in turn: from an object or a Map, or from an array with one for each token. */
+function biasesOf(biases) {
+  if (biases === undefined || biases === null) return null;
+  if (Object(biases) !== biases) throw new TypeError("biases are an object, a Map or an array");
+  const isArray = Array.isArray(biases) || ArrayBuffer.isView(biases);
+  if (isArray && biases.length !== vocabSize())
+    throw new RangeError(`biases: an array has one for each of the ${vocabSize()} tokens`);
+  const pairs = biases instanceof Map || isArray ? [...biases.entries()] : Object.entries(biases);
+  return new Uint8Array(Float64Array.from(pairs.flat(), Number).buffer);
+}
+
+/** Takes the options of sampling a token out of others. */
+function samplingOf(
+  { temperature, topP, topK, minP, typicalP, topNSigma, topLogprobs, favoured, bias = 0, biases, ...others },
+  whole,
+) {
+  if (!whole && topLogprobs !== undefined) others.topLogprobs = topLogprobs;
+  const numbers = [temperature, topP, topK, minP, typicalP, topNSigma, topLogprobs ?? 0];
+  return { sampling: [...numbers, favoured?._bits, bias, biasesOf(biases)], ...others };
+}
+
 function generation(name, first, second, read, whole) {
   if (first instanceof RegExp) first = regex(first);
   const isPattern = first instanceof Pattern;
@@ -272,14 +293,14 @@ function generation(name, first, second, read, whole) {
       isPattern ? generation(name, first, again(schema), read, whole) : generation(name, again(schema), undefined, read, whole),
     );
   }
-  const { maxTokens, maxBytes, temperature, stop, includeStop, leave = true, store, logprobs, top, ...ways } = given;
+  const { maxTokens, maxBytes, stop, includeStop, leave = true, store, logprobs, ...others } = given;
+  const { sampling, ...ways } = samplingOf(others, whole);
   const number = patternOf(isPattern ? first : undefined, ways);
   const stops = textsOf(stop);
   const score = whole && (logprobs ?? true);
   return new Action(
     name,
-    () =>
-      native.beginGeneration(number, maxTokens, maxBytes, temperature, score, whole ? (top ?? 0) : 0, stops, includeStop, leave),
+    () => native.beginGeneration(number, maxTokens, maxBytes, score, stops, includeStop, leave, sampling),
     () => {
       const found = read();
       if (store !== undefined) setVar(store, String(found));
@@ -298,13 +319,11 @@ export function generate(pattern, options) {
   return generation("generate", pattern, options, () => new Generated(native.generated()), true);
 }
 
-const rowOf = (allowed, { temperature, top = 0, favoured, bias = 0 } = {}) => [
-  allowed?._bits,
-  temperature,
-  top,
-  favoured?._bits,
-  bias,
-];
+const rowOf = (allowed, options = {}) => {
+  const { sampling, ...wrong } = samplingOf(options, true);
+  for (const name of Object.keys(wrong)) throw new TypeError(`sample has no option ${name}`);
+  return [allowed?._bits, sampling];
+};
 
 /** Samples one token, from a set or from all tokens. */
 export function sample(allowed, options) {

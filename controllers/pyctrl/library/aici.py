@@ -320,12 +320,11 @@ def _generation(name, pattern, how, read, whole):
     options = (
         option("max_tokens", None),
         option("max_bytes", None),
-        option("temperature", None),
         option("logprobs", True) if whole else False,
-        option("top", 0) if whole else 0,
         _texts(option("stop", None)),
         option("include_stop", False),
         option("leave", True),
+        _sampling(how, whole),
     )
     number = _pattern(pattern, how)
 
@@ -350,8 +349,32 @@ def _bits(tokens):
     return None if tokens is None else tokens._bits
 
 
-def sample(allowed=None, *, temperature=None, top=0, favoured=None, bias=0):
-    row = (_bits(allowed), temperature, top, _bits(favoured), bias)
+def _sampling(how, whole=True):
+    """Takes the options of sampling a token out of the named arguments."""
+    option = how.pop
+    return (
+        option("temperature", None),
+        option("top_p", None),
+        option("top_k", None),
+        option("min_p", None),
+        option("typical_p", None),
+        option("top_n_sigma", None),
+        _bits(option("favoured", None)),
+        option("bias", 0),
+        option("biases", None),
+        option("top_logprobs", 0) if whole else 0,
+    )
+
+
+def _row(name, allowed, how):
+    row = _bits(allowed), _sampling(how)
+    for wrong in how:
+        raise TypeError(f"{name} has no argument {wrong!r}")
+    return row
+
+
+def sample(allowed=None, **how):
+    row = _row("sample", allowed, how)
     return _Action("sample", lambda: _aici.begin_sample(*row), lambda: Token(*_aici.sampled()))
 
 
@@ -731,16 +754,12 @@ class Fork:
 
 
 class Sample:
-    def __init__(self, allowed=None, *, temperature=None, top=0, favoured=None, bias=0):
-        self.allowed = allowed
-        self.temperature = temperature
-        self.top = top
-        self.favoured = favoured
-        self.bias = bias
+    def __init__(self, allowed=None, **how):
+        self._row = _row("Sample", allowed, how)
 
     def _answer(self, callback):
         _only(callback, "mid_process", self)
-        _aici.answer_sample(_bits(self.allowed), self.temperature, self.top, _bits(self.favoured), self.bias)
+        _aici.answer_sample(*self._row)
 
 
 class Look:

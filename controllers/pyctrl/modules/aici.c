@@ -18,14 +18,60 @@ static uint32_t to_limit(mp_obj_t object) {
   return (uint32_t)value;
 }
 
-/* None: the request's temperature; 0: the most likely token. */
-static float to_temperature(mp_obj_t object) {
-  if (object == mp_const_none) return 0;
+/* None: the request's own option. */
+static double to_option(mp_obj_t object) {
+  if (object == mp_const_none) return NAN;
   const mp_float_t value = mp_obj_get_float(object);
-  if (value == 0) return SCRIPT_GREEDY;
-  if (!(value > 0 && value < 1e30))
-    mp_raise_ValueError(MP_ERROR_TEXT("a temperature is 0 (the most likely token) or more"));
-  return (float)value;
+  if (isnan(value)) mp_raise_ValueError(MP_ERROR_TEXT("an option of sampling is NaN"));
+  return value;
+}
+
+static script_bias to_bias(mp_obj_t token, mp_obj_t bias) {
+  const mp_int_t number = mp_obj_get_int(token);
+  return (script_bias){number < 0 ? UINT32_MAX : (uint32_t)number, (float)mp_obj_get_float(bias)};
+}
+
+/* A dict of tokens and biases, or a list or tuple of a bias for each token. */
+static void to_biases(mp_obj_t object, script_options *options) {
+  if (object == mp_const_none) return;
+  if (!mp_obj_is_dict_or_ordereddict(object)) {
+    mp_obj_t *items;
+    size_t count;
+    mp_obj_get_array(object, &count, &items);
+    if (count != script_vocabulary_size())
+      mp_raise_msg_varg(&mp_type_ValueError, MP_ERROR_TEXT("biases: a list has one for each of the %u tokens"),
+                        (unsigned)script_vocabulary_size());
+    script_bias *const biases = m_new(script_bias, count);
+    for (size_t i = 0; i < count; i++) biases[i] = to_bias(MP_OBJ_NEW_SMALL_INT((mp_int_t)i), items[i]);
+    options->biases = biases;
+    options->num_biases = count;
+    return;
+  }
+  const mp_map_t *const map = mp_obj_dict_get_map(object);
+  script_bias *const biases = m_new(script_bias, map->used + 1);
+  for (size_t i = 0; i < map->alloc; i++)
+    if (mp_map_slot_is_filled(map, i))
+      biases[options->num_biases++] = to_bias(map->table[i].key, map->table[i].value);
+  options->biases = biases;
+}
+
+/* temperature, top_p, top_k, min_p, typical_p, top_n_sigma, favoured mask or None, bias, biases or None, top_logprobs */
+static script_options to_options(mp_obj_t object) {
+  mp_obj_t *of;
+  mp_obj_get_array_fixed_n(object, 10, &of);
+  script_options options = {.temperature = to_option(of[0]),
+                            .top_p = to_option(of[1]),
+                            .typical_p = to_option(of[4]),
+                            .min_p = to_option(of[3]),
+                            .top_k = to_option(of[2]),
+                            .top_n_sigma = to_option(of[5]),
+                            .top_logprobs = (uint32_t)mp_obj_get_int(of[9]),
+                            .favoured = to_mask(of[6]),
+                            .bias = mp_obj_get_float(of[7])};
+  to_biases(of[8], &options);
+  const char *const flaw = script_flaw(&options);
+  if (flaw != NULL) mp_raise_msg_varg(&mp_type_ValueError, MP_ERROR_TEXT("%s"), flaw);
+  return options;
 }
 
 /* ---- the sequence ---- */
@@ -157,12 +203,12 @@ FUNCTION(follow_next, 1, 1);
 
 /* ---- actions ---- */
 
-/* pattern, max_tokens, max_bytes, temperature, logprobs, top, stops, include_stop, leave */
+/* pattern, max_tokens, max_bytes, logprobs, stops, include_stop, leave, options */
 static mp_obj_t begin_generation(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   size_t num_stops;
   mp_obj_t *stops;
-  mp_obj_get_array(of[6], &num_stops, &stops);
+  mp_obj_get_array(of[4], &num_stops, &stops);
   if (num_stops > MOST_TEXTS)
     mp_raise_msg_varg(&mp_type_ValueError, MP_ERROR_TEXT("at most %d stop strings"), MOST_TEXTS);
   script_text texts[num_stops + 1];
@@ -171,18 +217,17 @@ static mp_obj_t begin_generation(size_t n, const mp_obj_t *of) {
       .pattern = (uint32_t)mp_obj_get_int(of[0]),
       .max_tokens = to_limit(of[1]),
       .max_bytes = to_limit(of[2]),
-      .temperature = to_temperature(of[3]),
-      .logprobs = mp_obj_is_true(of[4]),
-      .top = (uint32_t)mp_obj_get_int(of[5]),
+      .options = to_options(of[7]),
+      .logprobs = mp_obj_is_true(of[3]),
       .stops = texts,
       .num_stops = num_stops,
-      .include_stop = mp_obj_is_true(of[7]),
-      .leave = mp_obj_is_true(of[8]),
+      .include_stop = mp_obj_is_true(of[5]),
+      .leave = mp_obj_is_true(of[6]),
   };
   raise_if(script_begin_generation(&what));
   return mp_const_none;
 }
-FUNCTION(begin_generation, 9, 9);
+FUNCTION(begin_generation, 8, 8);
 
 static const qstr finishes[] = {MP_QSTR_complete, MP_QSTR_end, MP_QSTR_stop, MP_QSTR_max_tokens, MP_QSTR_max_bytes};
 
@@ -212,24 +257,14 @@ static mp_obj_t generated_text(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(generated_text, 0, 0);
 
-/* mask or None, temperature, top, favoured mask or None, bias */
-static script_row to_row(const mp_obj_t *of) {
-  const float bias = (float)mp_obj_get_float(of[4]);
-  if (!isfinite(bias)) mp_raise_ValueError(MP_ERROR_TEXT("a bias is a finite number"));
-  return (script_row){.mask = to_mask(of[0]),
-                      .temperature = to_temperature(of[1]),
-                      .top = (uint32_t)mp_obj_get_int(of[2]),
-                      .favoured = to_mask(of[3]),
-                      .bias = bias};
-}
-
+/* mask or None, options */
 static mp_obj_t begin_sample(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  const script_row row = to_row(of);
+  const script_row row = {to_mask(of[0]), to_options(of[1])};
   raise_if(script_begin_sample(&row));
   return mp_const_none;
 }
-FUNCTION(begin_sample, 5, 5);
+FUNCTION(begin_sample, 2, 2);
 
 /* token, logprob, allowed mass, top */
 static mp_obj_t sampled(size_t n, const mp_obj_t *of) {
@@ -421,11 +456,11 @@ FUNCTION(answer_fork, 1, 1);
 
 static mp_obj_t answer_sample(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  const script_row row = to_row(of);
+  const script_row row = {to_mask(of[0]), to_options(of[1])};
   raise_if(script_answer_sample(&row));
   return mp_const_none;
 }
-FUNCTION(answer_sample, 5, 5);
+FUNCTION(answer_sample, 2, 2);
 
 static mp_obj_t answer_look(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);

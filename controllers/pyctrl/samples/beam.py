@@ -17,7 +17,7 @@ async def main():
     for _ in range(LENGTH):
         # the two likeliest tokens here; a fork tries each of them
         here = label()
-        best = (await sample(TEXT, temperature=0.01, top=2)).top
+        best = (await sample(TEXT, temperature=0.01, top_logprobs=2)).top
         await rewind(here)
         child = await fork(2)
         token, logprob = best[child]

@@ -23,7 +23,7 @@ def think(state):
         thought = await gen(SENTENCE, temperature=1.0)
         await fixed("\nIs the story good so far? Answer yes or no:")
         # one token is enough for a value: the share of yes in the probability of both
-        verdict = await sample(VERDICT, top=1)
+        verdict = await sample(VERDICT, top_logprobs=1)
         share = math.exp(verdict.logprob) / verdict.allowed_mass
         return [share if verdict.token == YES else 1 - share, state + thought]
 

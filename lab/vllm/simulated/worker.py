@@ -34,7 +34,7 @@ from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 from lab.vllm.simulated.model import TinyModel
 from pyaici.engines.batching.sampler import Choice, NumpySampler
 from pyaici.engines.sampling import Sampling, Tally
-from pyaici.engines.vllm.workers.runners import LogitsRows, StepRows, asked_temperatures, guarded
+from pyaici.engines.vllm.workers.runners import LogitsRows, StepRows, asked_temperatures, guarded, truncated
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -141,6 +141,8 @@ class SimulatedRunner:
         #: the rows of controllers in this pass
         self.rows: StepRows | None = None
         self.temperatures: dict[str, float] = {}
+        #: requests of which the rows leave out tokens, in place of this runner
+        self.cut: list[str] = []
         SimulatedRows(self)
 
     def execute_model(self, output: Any) -> ModelRunnerOutput | None:
@@ -290,12 +292,13 @@ class SimulatedRunner:
             allowed = np.zeros(len(logits), bool)
             allowed[params.allowed_token_ids] = True
             line[0, ~allowed] = -np.inf
+        cut = name in self.cut
         choice = Choice(
             self.temperatures.get(name, params.temperature),
-            params.top_p,
-            max(0, params.top_k),
+            1.0 if cut else params.top_p,
+            0 if cut else max(0, params.top_k),
             seen.generator,
-            min_p=params.min_p,
+            min_p=0.0 if cut else params.min_p,
             changes=changes,
         )
         self._sampler.mask(line, [choice], line.shape[1])
@@ -358,14 +361,14 @@ class SimulatedRows(LogitsRows):
             return None
         wanted = asked_temperatures(rows, state.lines)
         own = {name: float(runner.requests[name].params.temperature) for name in state.lines}
-        runner.temperatures = wanted
+        runner.temperatures, runner.cut = wanted, truncated(rows, state.lines)
         step = runner.rows = StepRows(rows, own | wanted)
         step.set_lines(
             {name: (first, 1 + len(state.fed[name].drafts)) for name, first in state.lines.items()}
         )
 
         def done() -> None:
-            runner.rows, runner.temperatures = None, {}
+            runner.rows, runner.temperatures, runner.cut = None, {}, []
 
         stack.callback(done)
         return step

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pyaici.engines.engine import Request
     from pyaici.engines.sampling import Changes
 
-_NO_TRUNCATION = Truncation()
-
 
 def derive_seed(seed: int, number: int) -> int:
     """Returns the seed of a sequence's `number`-th copy: unrelated to the seed, and the same in every run."""
@@ -231,18 +229,20 @@ class Sequence(Record):
         temperature = sampling.temperature
         if row is not None and row.temperature is not None:
             temperature = row.temperature
-        own = _NO_TRUNCATION if row is None or row.truncation is None else row.truncation
+        cut = Truncation(sampling.top_p, sampling.top_k, sampling.min_p, 1.0)
+        if row is not None and row.truncation is not None:
+            cut = row.truncation.over(cut)
         return Choice(
             temperature=temperature,
-            top_p=own.top_p or sampling.top_p,
-            top_k=own.top_k or sampling.top_k,
+            top_p=cut.top_p,
+            top_k=cut.top_k,
             generator=self.generator if temperature > 0 else None,
             row=row,
             measure=self.request.logprobs or (self.measured and not self.skips_post),
             list_top=max(self.request.top_logprobs, 0 if row is None else row.top_logprobs),
-            min_p=own.min_p or sampling.min_p,
-            typical_p=own.typical_p or 1.0,
-            top_n_sigma=own.top_n_sigma,
+            min_p=cut.min_p,
+            typical_p=cut.typical_p,
+            top_n_sigma=cut.top_n_sigma,
             changes=self._changes(ends) if self._changing else None,
         )
 

@@ -249,21 +249,21 @@ SCORES: Pair = (
     """
 from aici import *
 async def main():
-    out = await generate(regex="[a-z ]+", max_tokens=4, top=3)
+    out = await generate(regex="[a-z ]+", max_tokens=4, top_logprobs=3)
     for token in out.details:
         print(token.token, token.logprob, token.allowed_mass, [t[0] for t in token.top])
     print(out.logprob)
-    one = await sample(TokenSet(tokenize("7")), top=2)
+    one = await sample(TokenSet(tokenize("7")), top_logprobs=2)
     print(token_bytes(one.token) == b"7", one.logprob < -1, len(one.top))
 """,
     """
 import { generate, sample, TokenSet, tokenize, tokenBytes } from "aici";
 export async function main() {
-  const out = await generate({ regex: "[a-z ]+", maxTokens: 4, top: 3 });
+  const out = await generate({ regex: "[a-z ]+", maxTokens: 4, topLogprobs: 3 });
   for (const { token, logprob, allowedMass, top } of out.details)
     console.log(token, logprob, allowedMass, `[${top.map((t) => t.token).join(", ")}]`);
   console.log(out.logprob);
-  const one = await sample(new TokenSet(tokenize("7")), { top: 2 });
+  const one = await sample(new TokenSet(tokenize("7")), { topLogprobs: 2 });
   const isSeven = tokenBytes(one.token)[0] === 55;
   console.log(isSeven ? "True" : "False", one.logprob < -1 ? "True" : "False", one.top.length);
 }

@@ -31,7 +31,7 @@ def mid_process(step):
         return Splice("fork " + str(state["mine"]) + ":")
     if len(text()) > 12:
         return Stop() if state["mine"] else Splice(".", backtrack=1)
-    return Sample(allowed, temperature=0, top=2)
+    return Sample(allowed, temperature=0, top_logprobs=2)
 
 def post_process(step):
     if step.sampled and len(step.top) == 2 and state["round"] < 6:
@@ -61,7 +61,7 @@ export function mid_process(step) {
     return aici.Splice(`fork ${mine}:`);
   }
   if (aici.text().length > 12) return mine ? aici.Stop() : aici.Splice(".", { backtrack: 1 });
-  return aici.Sample(allowed, { temperature: 0, top: 2 });
+  return aici.Sample(allowed, { temperature: 0, topLogprobs: 2 });
 }
 
 export function post_process(step) {

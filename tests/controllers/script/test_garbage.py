@@ -251,7 +251,7 @@ from aici import *
 async def ask(i):
     start = label()
     await fixed(str(i) + ":")
-    one = await generate(regex="[a-z]", max_tokens=1, top=2)
+    one = await generate(regex="[a-z]", max_tokens=1, top_logprobs=2)
     return [start.text, one.text, len(one.details[0].top)]
 async def main():
     answers = []

@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from aicirt.contract.abi import RowKind, Verb
+from aicirt.contract.messages import Truncation
 from pyaici.client.masks import apply_masks
 from pyaici.client.results import MidResult
 from pyaici.client.results import Row as ControllerRow
+from pyaici.client.truncation import truncate
 from pyaici.engines.batching.sampler import Choice, NumpySampler
 from pyaici.engines.vllm.scheduling.controlled import UNKNOWN, measure
 from pyaici.engines.vllm.workers.rows import Row, fill_mask, make_row
@@ -126,6 +128,27 @@ def test_each_position_of_a_request_has_its_own_row() -> None:
     step.apply(batch)
     assert torch.equal(batch, expected)
     assert {name: mass.tolist() for name, mass in step.measured_masses().items()} == {"a": [0.0, 0.0, 0.0]}
+
+
+def test_positions_leave_out_tokens_at_their_temperatures_after_their_biases() -> None:
+    one, requests = Truncation(top_k=3, typical_p=0.5), Truncation(top_p=0.9, min_p=0.01)
+    rows = [
+        make_row(replace(ROWS["dense"], truncation=one), mass=False, own=requests),
+        make_row(ControllerRow(RowKind.ALL), mass=False, own=requests),
+    ]
+    batch, greedy = logits(3), Row(truncation=one)
+    expected = batch.clone()
+    add_biases(expected, [(0, rows[0])])
+    for line, options in enumerate((Truncation(0.9, 3, 0.01, 0.5), requests)):
+        scaled = expected[line : line + 1] / 5.0
+        truncate(scaled, [options])
+        expected[line].masked_fill_(scaled[0] == -math.inf, -math.inf)
+    step = StepRows({"a": rows, "b": [greedy]}, {"a": 5.0, "b": 0.0})
+    step.set_lines({"a": (0, 2), "b": (2, 1)})
+    step.apply(batch)
+    assert torch.equal(batch, expected)
+    kept = (batch > -math.inf).sum(dim=1).tolist()
+    assert 1 <= kept[0] <= 3 < kept[1] < kept[2] == WIDTH
 
 
 def test_a_huge_bias_stays_finite_at_a_low_temperature() -> None:

@@ -22,6 +22,8 @@ FOLDER = Path(pyaici.__file__).parent / "scripting"
 LIBRARY = ROOT / "controllers" / "pyctrl" / "library" / "aici.py"
 #: names in the stub without a counterpart in the library: types for annotations
 TYPES = {"Finish", "Capability"}
+#: what takes its options from `**how`
+OPEN = ("gen", "generate", "sample", "Sample")
 
 
 def definitions(path: Path) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def test_python_stub_has_exactly_the_names_of_the_module(stub: dict[str, Any]) -
 
 def test_python_stub_has_the_librarys_parameters_and_methods(stub: dict[str, Any]) -> None:
     library = definitions(LIBRARY)
-    ours = {name: value for name, value in stub.items() if name not in {"gen", "generate", "Error"}}
+    ours = {name: value for name, value in stub.items() if name not in {*OPEN, "Error"}}
     assert len(ours) >= 20
     for name, value in ours.items():
         expected = library[name]
@@ -96,7 +98,7 @@ def test_python_stub_has_the_librarys_parameters_and_methods(stub: dict[str, Any
         assert value == expected, name
 
 
-def test_python_stub_has_the_keywords_of_gen_and_generate(stub: dict[str, Any]) -> None:
+def test_python_stub_has_the_keywords_of_actions_that_sample(stub: dict[str, Any]) -> None:
     """The library takes them from `**how`, so the test reads them from its source."""
     text = LIBRARY.read_text()
     taken = dict(re.findall(r'option\("(\w+)", (\w+)\)', text))
@@ -107,10 +109,16 @@ def test_python_stub_has_the_keywords_of_gen_and_generate(stub: dict[str, Any]) 
         assert first == ("", "pattern", "None")
         whole = name == "generate"
         wanted = dict.fromkeys(kinds, "...") | {
-            key: default for key, default in taken.items() if whole or key not in {"logprobs", "top"}
+            key: default for key, default in taken.items() if whole or key not in {"logprobs", "top_logprobs"}
         }
         assert {key: default for _, key, default in others} == wanted
         assert {kind for kind, _, _ in others} == {"keyword"}
+    (sampling,) = re.findall(r"def _sampling\(.*?\n\n", text, re.DOTALL)
+    own = dict(re.findall(r'option\("(\w+)", (\w+)\)', sampling))
+    for parameters in (stub["sample"][1], stub["Sample"]["__init__"]):
+        *first, allowed = parameters[: len(parameters) - len(own)]
+        assert allowed == ("", "allowed", "None") and first in ([], [("", "self", None)])
+        assert parameters[-len(own) :] == [("keyword", key, default) for key, default in own.items()]
 
 
 def test_python_stub_has_docstrings(stub: dict[str, Any]) -> None:
@@ -147,7 +155,9 @@ def test_typescript_declarations_have_exactly_the_names_of_the_module() -> None:
 def test_typescript_declarations_have_the_options_of_the_library() -> None:
     library = (ROOT / "controllers" / "jsctrl" / "library" / "aici.js").read_text()
     text = (FOLDER / "aici.d.ts").read_text()
-    (taken,) = re.findall(r"const \{ (maxTokens.*?), \.\.\.ways \}", library)
+    (taken,) = re.findall(r"const \{ (maxTokens.*?), \.\.\.others \}", library)
+    (sampling,) = re.findall(r"\{ (temperature, .*?), \.\.\.others \}", library)
+    sampled = {word.split(" ")[0] for word in sampling.split(", ")}
     kinds = re.findall(r"const makers = \{ (.*) \};", library)[0].split(", ")
 
     def fields(interface: str) -> set[str]:
@@ -155,7 +165,10 @@ def test_typescript_declarations_have_the_options_of_the_library() -> None:
         return set(re.findall(r"^    (\w+)\??:", body, re.MULTILINE))
 
     assert fields("Ways") == set(kinds)
-    assert fields("Generation") | fields("Details") == {word.split(" ")[0] for word in taken.split(", ")}
+    options = {word.split(" ")[0] for word in taken.split(", ")}
+    assert fields("Generation extends Sampling") | fields("Details") == options | {"topLogprobs"}
+    assert fields("Sampling") | {"topLogprobs"} == sampled
+    assert fields("Sampled extends Sampling") == {"topLogprobs"}
     names = re.findall(r"export (?:async )?(?:const|function) (\w+)[^\n]*\{ [^\n]*\} = \{\}\)", library)
     assert names
     for name in names:

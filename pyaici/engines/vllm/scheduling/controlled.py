@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError
-from aicirt.contract.messages import StepInput
+from aicirt.contract.messages import StepInput, Truncation
 from pyaici.client.masks import count_allowed, pack_row
 from pyaici.client.results import Look, MidResult, Row
 from pyaici.engines.vllm.frontend.events import Events, variables_to_wire
@@ -243,8 +243,11 @@ class Controlled:
         known = {each.row.temperature for each in self._answers() if each.row is not None}
         return answer.row is None or not known or answer.row.temperature in known
 
-    def rows(self) -> list[rows.Row]:
-        """Returns what the masks do not express, for each position of a pass; empty if there is nothing."""
+    def rows(self, parameters: Any) -> list[rows.Row]:
+        """Returns what the masks do not express, for each position of a pass; empty if there is nothing.
+
+        `parameters`: vLLM's SamplingParams of the request.
+        """
         answer = self.answer
         if answer is not None and answer.verb in (Verb.LATE, Verb.SUSPEND):
             return DISCARDED
@@ -253,9 +256,12 @@ class Controlled:
         if answer is None or (not self.guesses and not self.has_post and is_mask(answer.row)):
             return []  # nearly always
         mass = self.wants_mass
-        made = [
-            rows.Row() if each.row is None else rows.make_row(each.row, mass=mass) for each in self._answers()
-        ]
+        given = [each.row for each in self._answers()]
+        own = None
+        if any(row is not None and row.truncation is not None for row in given):
+            # -1 and 0 are all tokens
+            own = Truncation(parameters.top_p, max(0, parameters.top_k), parameters.min_p)
+        made = [rows.Row() if row is None else rows.make_row(row, mass=mass, own=own) for row in given]
         return made if any(row.changes or row.mass for row in made) else []
 
     def _answers(self) -> list[MidResult]:
@@ -461,6 +467,7 @@ def is_mask(row: Row | None) -> bool:
     return row is None or (
         row.kind in (RowKind.BITMASK, RowKind.ALL, RowKind.TOKEN)
         and row.temperature is None
+        and row.truncation is None
         and row.top_logprobs == 0
     )
 

@@ -235,7 +235,8 @@ class ControlledRequests:
             controlled = self.driver.requests.get(request_id)
             if controlled is None:
                 continue
-            rows = DISCARDED if discards(self._scheduler.requests[request_id]) else controlled.rows()
+            request = self._scheduler.requests[request_id]
+            rows = DISCARDED if discards(request) else controlled.rows(request.sampling_params)
             if not rows:
                 continue
             if self._rows_refusal is None:

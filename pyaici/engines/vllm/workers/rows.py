@@ -21,6 +21,7 @@ from pyaici.engines.sampling import HOTTEST
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from aicirt.contract.messages import Truncation
     from pyaici.client.results import Row as ControllerRow
 
 
@@ -44,11 +45,15 @@ class Row(NamedTuple):
     mass: bool = False
     #: with `mass`: number of most likely tokens to report
     top: int = 0
+    #: which tokens are left out, in place of the request's own options; None = those hold. If a position of
+    #: a request has it, all positions have it
+    truncation: Truncation | None = None
 
     @property
     def changes(self) -> bool:
         """Whether the row has an effect on the sampled token."""
-        return self.temperature is not None or self.biases is not None
+        effects = self.temperature, self.biases, self.truncation
+        return any(each is not None for each in effects)
 
 
 class Logprobs(NamedTuple):
@@ -66,11 +71,17 @@ class Logprobs(NamedTuple):
     values: NDArray[np.float32]
 
 
-def make_row(row: ControllerRow, *, mass: bool) -> Row:
-    """Returns what the mask of a controller's row does not express. Copies the arrays."""
+def make_row(row: ControllerRow, *, mass: bool, own: Truncation | None = None) -> Row:
+    """Returns what the mask of a controller's row does not express. Copies the arrays.
+
+    `own`: the request's options for leaving out tokens; None if no row of this pass has such options.
+    """
     temperature = row.temperature
     if temperature is not None:
         temperature = 0.0 if temperature < GREEDY_BELOW else min(temperature, HOTTEST)
+    truncation = own
+    if own is not None and row.truncation is not None:
+        truncation = row.truncation.over(own)
     tokens: NDArray[np.int64] | None = None
     biases: NDArray[np.float32] | None = None
     if row.kind in (RowKind.SPARSE, RowKind.DENSE):
@@ -83,7 +94,7 @@ def make_row(row: ControllerRow, *, mass: bool) -> Row:
             tokens, biases = row.tokens[finite].astype(np.int64), row.bias[finite]
         if not biases.any():
             tokens = biases = None
-    return Row(temperature, tokens, biases, mass, row.top_logprobs if mass else 0)
+    return Row(temperature, tokens, biases, mass, row.top_logprobs if mass else 0, truncation)
 
 
 def fill_mask(row: ControllerRow, words: NDArray[np.int32]) -> None:

@@ -1,4 +1,4 @@
-"""Applies the rows of controllers in vLLM's workers: biases, temperatures, and the allowed probability.
+"""Applies the rows of controllers in vLLM's workers: biases, sampling options, and the allowed probability.
 
 A grammar mask only forbids tokens. The rest of a controller's row travels with the masks (see `rows`) and is
 applied while vLLM samples. A step without rows takes no part in this. If something here fails, the worker
@@ -8,6 +8,7 @@ does not set `MASS`, and the scheduler ends the requests that needed it.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import logging
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pyaici.client.truncation import truncate
 from pyaici.engines.vllm.workers.rows import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def keep_output(runner: Any) -> None:
 
 
 class StepRows:
-    """The rows of one step: measures logits before and after the mask, then adds biases."""
+    """The rows of one step: measures logits before and after the mask, adds biases, leaves out tokens."""
 
     def __init__(self, rows: Mapping[str, Sequence[Row]], temperatures: Mapping[str, float]) -> None:
         """`temperatures`: the temperature of each request in this step."""
@@ -123,7 +125,7 @@ class StepRows:
 
     @torch.inference_mode()
     def apply(self, logits: torch.Tensor) -> None:
-        """Measures logits [lines, V] after the mask, and adds the biases in place."""
+        """Measures logits [lines, V] after the mask; adds the biases and leaves out tokens, in place."""
         if self._before is not None:
             mass = (self._scaled(logits).logsumexp(dim=1) - self._before).clamp_(max=0)
             # vLLM waits for the tokens of the step, which it copies later, before anyone reads the output
@@ -136,7 +138,24 @@ class StepRows:
         ]
         if biased:
             add_biases(logits, biased)
+        self._leave_out(logits)
         self.applied = True
+
+    def _leave_out(self, logits: torch.Tensor) -> None:
+        """Sets the tokens that rows leave out to -inf."""
+        cut = [
+            (line, self._temperatures[name], row.truncation)
+            for name, lines in self._lines.items()
+            for line, row in zip(lines, self._rows[name], strict=False)
+            if row.truncation is not None and self._temperatures[name] >= GREEDY_BELOW
+        ]
+        if cut:
+            lines, temperatures, options = zip(*cut, strict=True)
+            index = _to_device(np.array(lines, np.int64), logits.device)
+            chosen = logits.index_select(0, index)
+            scaled = chosen.float() / _to_device(np.array(temperatures, np.float32), logits.device)[:, None]
+            truncate(scaled, options)
+            logits.index_copy_(0, index, chosen.masked_fill_(scaled == -np.inf, -np.inf))
 
     @torch.inference_mode()
     def read_tokens(self, sampled: torch.Tensor, names: Sequence[str]) -> None:
@@ -287,9 +306,10 @@ class RowsOfRunnerV1(LogitsRows):
             return None
         batch = runner.input_batch
         wanted = asked_temperatures(rows, batch.req_id_to_index)
-        if wanted:
-            stack.enter_context(self._with_temperatures(wanted))
         places = batch.req_id_to_index
+        cut = [places[name] for name in truncated(rows, places)]
+        if wanted or cut:
+            stack.enter_context(self._with_options(wanted, cut))
         own = {name: float(batch.temperature_cpu[places[name]]) for name in rows if name in places}
         step = StepRows(rows, own | wanted)
         drafts, lines, start = state.scheduler_output.scheduled_spec_decode_tokens, {}, 0
@@ -311,8 +331,11 @@ class RowsOfRunnerV1(LogitsRows):
         return step
 
     @contextlib.contextmanager
-    def _with_temperatures(self, wanted: Mapping[str, float]) -> Iterator[None]:
-        """Samples requests at other temperatures within the `with` body."""
+    def _with_options(self, wanted: Mapping[str, float], cut: list[int]) -> Iterator[None]:
+        """Samples requests at other temperatures within the `with` body.
+
+        `cut`: places of requests of which vLLM leaves out no tokens.
+        """
         batch = self._runner.input_batch
         temperatures, kept = batch.temperature_cpu[: batch.num_reqs].copy(), batch.sampling_metadata
         generators = dict(kept.generators)
@@ -331,6 +354,7 @@ class RowsOfRunnerV1(LogitsRows):
             temperature=_to_device(temperatures, torch.device(self._runner.device)),
             all_greedy=bool(greedy.all()),
             all_random=not greedy.any(),
+            **_keeping_all(kept, cut, batch.vocab_size),
         )
         try:
             yield
@@ -365,8 +389,10 @@ class RowsOfRunnerV2(LogitsRows):
         wanted = asked_temperatures(rows, slots)
         own = runner.sampler.sampling_states.temperature.np
         temperatures = {name: float(own[slots[name]]) for name in rows if name in slots} | wanted
-        if wanted:
-            stack.enter_context(self._with_temperatures({slots[name]: wanted[name] for name in wanted}))
+        cut = [slots[name] for name in truncated(rows, slots)]
+        if wanted or cut:
+            asked = {slots[name]: wanted[name] for name in wanted}
+            stack.enter_context(self._with_options(asked, cut))
         step = StepRows(rows, temperatures)
         worker = runner.structured_outputs_worker
         apply_mask = worker.apply_grammar_bitmask
@@ -398,19 +424,32 @@ class RowsOfRunnerV2(LogitsRows):
         return step
 
     @contextlib.contextmanager
-    def _with_temperatures(self, wanted: Mapping[int, float]) -> Iterator[None]:
-        """Samples slots at other temperatures within the `with` body."""
+    def _with_options(self, wanted: Mapping[int, float], cut: list[int]) -> Iterator[None]:
+        """Samples slots at other temperatures within the `with` body.
+
+        `cut`: slots of which vLLM leaves out no tokens.
+        """
         sampler = self._runner.sampler
-        temperature, needs = sampler.sampling_states.temperature, sampler.needs_logits_processing
+        states, needs = sampler.sampling_states, sampler.needs_logits_processing
+        changes = [(states.temperature, list(wanted), list(wanted.values()))]
+        changes += [
+            (getattr(states, name), cut, [value] * len(cut))
+            for name, value in (("top_p", 1.0), ("top_k", states.vocab_size), ("min_p", 0.0))
+        ]
+        kept = [(state, places, state.np[places], state.gpu) for state, places, _ in changes]
         slots = list(wanted)
-        kept, kept_needs, device_copy = temperature.np[slots], needs[slots], temperature.gpu
-        temperature.np[slots], needs[slots] = list(wanted.values()), True
-        # a tensor of its own: kernels read vLLM's buffer after this function has restored it
-        temperature.gpu = _to_device(temperature.np.copy(), device_copy.device)
+        kept_needs = needs[slots]
+        needs[slots] = True
+        for state, places, values in changes:
+            state.np[places] = values
+            # a tensor of its own: kernels read vLLM's buffer after this function has restored it
+            state.gpu = _to_device(state.np.copy(), state.gpu.device)
         try:
             yield
         finally:
-            temperature.np[slots], needs[slots], temperature.gpu = kept, kept_needs, device_copy
+            needs[slots] = kept_needs
+            for state, places, before, on_device in kept:
+                state.np[places], state.gpu = before, on_device
 
 
 def asked_temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -> dict[str, float]:
@@ -421,6 +460,31 @@ def asked_temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, An
         if temperatures and name in batch:
             found[name] = temperatures[0]
     return found
+
+
+def truncated(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -> list[str]:
+    """Returns the requests of this batch whose rows leave out tokens, in place of vLLM."""
+    return [name for name in rows if name in batch and any(row.truncation is not None for row in rows[name])]
+
+
+def _keeping_all(metadata: Any, places: list[int], vocab_size: int) -> dict[str, Any]:
+    """Returns fields of a SamplingMetadata with which vLLM leaves out no tokens of these requests."""
+    if not places:
+        return {}
+
+    def with_value(numbers: torch.Tensor | None, value: float) -> torch.Tensor | None:
+        if numbers is not None:
+            numbers = numbers.clone()
+            numbers[_to_device(np.array(places, np.int64), numbers.device)] = value
+        return numbers
+
+    processors = copy.copy(metadata.logitsprocs)
+    processors.argmax_invariant = list(map(copy.copy, processors.argmax_invariant))
+    for each in processors.argmax_invariant:
+        if getattr(each, "min_p_count", 0):
+            each.min_p = with_value(each.min_p, 0.0)
+    top_p, top_k = with_value(metadata.top_p, 1.0), with_value(metadata.top_k, vocab_size)
+    return {"top_p": top_p, "top_k": top_k, "logitsprocs": processors}
 
 
 def guarded(what: Callable[..., None], *arguments: Any) -> bool:

@@ -125,6 +125,34 @@ def check_hot(tokens: dict[str, list[int]], expected: Expected) -> None:
     assert tokens["alternating"][0] == greedy[0] and tokens["alternating"] != greedy
 
 
+def cut(llm: Any, count: int = TOKENS, *more: Any) -> dict[str, list[int]]:
+    """Returns the tokens of requests whose controllers leave out tokens, beside others (`more`)."""
+    requests = {
+        "free": hot(max_tokens=count),
+        "none left out": hot("all -/min_p=1e-30", min_p=1.0, max_tokens=count),
+        "wider": hot("all -/top_k=1000000", top_k=1, max_tokens=count),
+        "wide": hot("all -/top_p=1", top_p=0.001, max_tokens=count),
+        **{option: hot(f"all -/{option}", max_tokens=count) for option in NARROW},
+        "greedy request": hot("all 2/min_p=1", 0.0, max_tokens=count),
+        "beside min_p of the request": hot("all -/top_p=0.9", min_p=1.0, max_tokens=count),
+    }
+    requests |= {f"beside {number}": each for number, each in enumerate(more)}
+    together = generate(llm, [(FRANCE, each) for each in requests.values()])
+    return {name: list(each.token_ids) for name, each in zip(requests, together, strict=True)}
+
+
+#: options with which only the most likely token is left
+NARROW = ["top_p=0.001", "top_k=1", "min_p=1", "top_n_sigma=0.00001"]
+
+
+def check_cut(tokens: dict[str, list[int]], expected: Expected) -> None:
+    free = tokens.pop("free")
+    greedy = expected.free[: len(free)]
+    everything = [tokens.pop(name) for name in ("none left out", "wider", "wide")]
+    assert everything == [free] * 3 and free != greedy
+    assert tokens == dict.fromkeys(tokens, greedy)
+
+
 def measure(llm: Any, args: list[str], count: int = TOKENS) -> list[tuple[list[int], list[float]]]:
     return masses(VllmEngine(llm).run(measuring(args, count)))
 
@@ -142,6 +170,7 @@ def test_results_equal_transformers(llm: Any, expected: Expected, configuration:
     assert write(llm, expected.args, count) == ([tokens[:count] for tokens in expected.tokens], True)
     check_hot(write_hot(llm, count), expected)
     check_measured(measure(llm, expected.args, count), expected)
+    check_cut(cut(llm, count, hot(top_k=1, top_p=0.9, max_tokens=count)), expected)
 
 
 def test_the_engine_with_forks_uses_temperatures_of_greedy_requests(llm: Any, expected: Expected) -> None:
@@ -204,6 +233,8 @@ def test_runner_v2_equals_transformers(on_v2: Callable[..., Any], expected: Expe
     assert on_v2(write, expected.args, count) == (few, True)
     check_hot(on_v2(write_hot, count), expected)
     check_measured(on_v2(measure, expected.args, count), expected)
+    # this interpreter cannot run the kernel for a request's own top_k
+    check_cut(on_v2(cut, count), expected)
 
 
 COUNT = "one two three one two three one two three one two"
