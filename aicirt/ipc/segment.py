@@ -15,10 +15,50 @@ from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 
 _LINE = 64
+#: dense rows of a segment, and their default number where all of them take memory
+_MAX_DENSE, _EAGER_DENSE = 1 << 12, 64
 #: neither side can change the size: access behind the end of a file kills the process with SIGBUS
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 #: seals against writes (the second is F_SEAL_FUTURE_WRITE): a segment could not be used
 _READ_ONLY = fcntl.F_SEAL_WRITE | 0x10
+#: MADV_POPULATE_WRITE
+_POPULATE = 23
+
+
+def _reserves_parts() -> bool:
+    """Returns whether the kernel (Linux 5.14 and later) reserves parts of a mapping on request."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as probe, contextlib.suppress(OSError):
+        probe.madvise(_POPULATE, 0, mmap.PAGESIZE)
+        return True
+    return False
+
+
+#: whether dense rows take memory only from their first use on; otherwise a segment is reserved as a whole
+LATE_ROWS = _reserves_parts()
+
+
+def dense_rows_for(num_rows: int) -> int:
+    """Returns how many dense rows a client with so many mask rows has by default.
+
+    That is one for each mask row, so that all sequences can have biases at the same time. Where they would
+    all take memory, they are few.
+    """
+    return min(num_rows, _MAX_DENSE if LATE_ROWS else _EAGER_DENSE)
+
+
+def reserve(memory: memoryview, start: int, length: int) -> None:
+    """Reserves a part of a mapped segment: without, a write or a read could be killed. Raises SpaceError."""
+    if not LATE_ROWS or not isinstance(memory.obj, mmap.mmap):
+        return
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    try:
+        memory.obj.madvise(_POPULATE, first, start + length - first)
+    except OSError as error:
+        raise SpaceError(
+            f"no memory is left for a row of {length / 2**20:.1f} MiB with biases: {describe(error)}; free "
+            "memory, or use fewer sequences with biases at a time",
+            bytes=length,
+        ) from error
 
 
 def _aligned(n: int, to: int = _LINE) -> int:
@@ -43,8 +83,8 @@ class Layout:
             raise ProtocolError(f"a segment for {self.vocab_size} tokens: between 1 and 4194304 are allowed")
         if not 2 <= self.num_rows <= 1 << 16:
             raise ProtocolError(f"{self.num_rows} mask rows: between 2 and 65536 are allowed")
-        if not 0 <= self.num_dense <= 1 << 12:
-            raise ProtocolError(f"{self.num_dense} dense rows: between 0 and 4096 are allowed")
+        if not 0 <= self.num_dense <= _MAX_DENSE:
+            raise ProtocolError(f"{self.num_dense} dense rows: between 0 and {_MAX_DENSE} are allowed")
         if not 1 << 12 <= self.ring_bytes <= 1 << 28 or self.ring_bytes % _LINE:
             raise ProtocolError(f"a ring of {self.ring_bytes} bytes: 4 KiB to 256 MiB, in multiples of 64")
 
@@ -124,12 +164,14 @@ class Segment:
     def create(cls, layout: Layout) -> Segment:
         """Creates a zeroed segment in a sealed memory file. Raises SpaceError.
 
-        Reserves its memory: a write to a page that cannot be allocated would kill the engine with SIGBUS.
+        Reserves its memory: a write to a page that cannot be allocated would kill the engine with SIGBUS. The
+        memory of a dense row is reserved at its first use (`reserve`) if `LATE_ROWS` is set.
         """
         try:
             fd = os.memfd_create("aici-segment", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             file = Descriptor(fd)
-            os.posix_fallocate(fd, 0, layout.total)
+            os.ftruncate(fd, layout.total)
+            os.posix_fallocate(fd, 0, layout.dense if LATE_ROWS else layout.total)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
             return cls(mmap.mmap(fd, layout.total), layout, file)
         except OSError as error:

@@ -57,6 +57,7 @@ from aicirt.contract.errors import (
     counted,
 )
 from aicirt.contract.messages import Bare, Follow, Look, Sample, Splice, Truncation
+from aicirt.ipc.segment import reserve
 from aicirt.worker.hostapi import capability, context_of
 from aicirt.worker.waits import Condition, Waiting
 
@@ -198,11 +199,18 @@ class RowPool:
                 f"all {len(private)} {self._kind} rows of this client are in use; release rows, "
                 "or request more when you attach"
             ) from None
+        view = self._views[row] or self._view(row)
         private[row] = self._published[row] = generation = private[row] + 1 & _LAST
-        return row, generation, self._views[row] or self._view(row)
+        return row, generation, view
 
     def _view(self, row: int) -> memoryview:
+        """Returns the bytes of a row that is used for the first time; without memory, it stays free."""
         start = self._first + row * self._stride
+        try:
+            reserve(self._memory, start, self._stride)
+        except SpaceError:
+            self._free.append(row)
+            raise
         view = self._views[row] = self._memory[start : start + self._stride]
         return view
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aicirt.contract.abi import ROW_SAME, RowKind, Verb
-from aicirt.contract.errors import AiciError, ProtocolError
+from aicirt.contract.errors import AiciError, ProtocolError, SpaceError
 from aicirt.contract.messages import (
     CLONED,
     MID,
@@ -30,6 +30,7 @@ from aicirt.contract.messages import (
     Truncation,
     decode,
 )
+from aicirt.ipc.segment import reserve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -284,6 +285,9 @@ class SegmentRows:
         self._masks = [Row(_BITMASK, bits) for bits in self._rows[:, : layout.mask_words]]
         dense = np.frombuffer(memory, np.float32, layout.num_dense * layout.dense_bytes // 4, layout.dense)
         self._dense = list(dense.reshape(layout.num_dense, layout.dense_bytes // 4)[:, : layout.vocab_size])
+        self._memory, self._layout = memory, layout
+        #: dense rows whose memory is known to be reserved
+        self._reserved: set[int] = set()
         self._vocab_size = layout.vocab_size
         self._row_words = layout.row_bytes // 4
 
@@ -328,7 +332,11 @@ class SegmentRows:
                 row = replace(row, temperature=temperature, top_logprobs=top, truncation=cut)
             return MidResult(_SAMPLE, row)
         else:
-            row = self._other_row(kind, number, entries, default)
+            try:
+                row = self._other_row(kind, number, entries, default)
+            except SpaceError as error:
+                self._released[True].extend((number, generation))
+                return MidResult(Verb.ERROR, error=error)
             row.temperature, row.top_logprobs, row.truncation = temperature, top, cut
             if kind not in (RowKind.SPARSE, RowKind.DENSE):
                 number = -1
@@ -425,6 +433,7 @@ class SegmentRows:
         self._rows = np.empty((0, 0), np.uint32)
         self._masks.clear()
         self._dense.clear()
+        self._memory = memoryview(b"")
 
     def _release(self, held: Held) -> None:
         number, generation, dense, _ = held
@@ -448,6 +457,12 @@ class SegmentRows:
         if kind == RowKind.SPARSE:
             return self._sparse_row(number, entries, default)
         if kind == RowKind.DENSE:
+            if number not in self._reserved:
+                # the worker has written the row, unless it has been broken out of
+                reserve(
+                    self._memory, self._layout.dense + number * self._layout.dense_bytes, 4 * self._vocab_size
+                )
+                self._reserved.add(number)
             return Row(RowKind.DENSE, bias=self._dense[number])
         raise ProtocolError("a row has an unknown kind")
 

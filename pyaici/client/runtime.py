@@ -41,17 +41,9 @@ if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
 
 
-#: most rows with biases for all tokens that `rows_for` chooses; each takes 4 bytes for each token
-_MAX_DENSE = 64
-
-
-def rows_for(sequences: int) -> tuple[int, int]:
-    """Returns `num_rows` and `num_dense` of a `Runtime` for an engine with so many sequences, which need two.
-
-    The numbers hold for each worker. Rows with biases for all tokens (`num_dense`) are few, since they are
-    large: a sequence that finds none ends with the error `space`.
-    """
-    return max(256, 2 * sequences + 64), max(4, min(2 * sequences, _MAX_DENSE))
+def rows_for(sequences: int) -> int:
+    """Returns `num_rows` of a `Runtime` for an engine with so many sequences, each of which needs two."""
+    return max(256, 2 * sequences + 64)
 
 
 class Runtime(Closing):
@@ -79,7 +71,7 @@ class Runtime(Closing):
         limits: Mapping[str, int] | None = None,
         store: Path | None = None,
         num_rows: int = 256,
-        num_dense: int = 4,
+        num_dense: int | None = None,
         owner: str | None = None,
     ) -> None:
         """Connects to the daemon at `socket` (default: $AICI_SOCKET), or starts a private one.
@@ -87,7 +79,10 @@ class Runtime(Closing):
         `workers`, `limits` (names as in ``aici runtime --help``) and `store` configure a private daemon. With
         any of them, $AICI_SOCKET is ignored.
         `num_rows` bounds the live sequences per worker: each needs two mask rows, and three after an
-        abandoned step. `owner`: the owner for whom this client works. Owners of a shared daemon have separate
+        abandoned step. `num_dense` bounds the rows with biases for all tokens, 4 bytes for each token: each
+        sequence with such biases needs two, and one that finds none ends with the error `space`. None: as many
+        as mask rows, since a row takes memory from its first use on (before Linux 5.14, 64 from the start).
+        `owner`: the owner for whom this client works. Owners of a shared daemon have separate
         tags, snapshots and limits. A client for many users passes `owner` to the methods that take it, which
         overrides this one.
         """

@@ -28,7 +28,7 @@ from aicirt.contract.errors import (
     counted,
 )
 from aicirt.contract.messages import FREE, LINK_NUMBERS, MID, MID_RESULTS, PRE, RESULT_SEQ, Free, StepInput
-from aicirt.ipc.segment import Layout
+from aicirt.ipc.segment import Layout, dense_rows_for
 from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 from pyaici.client.channel import Channel, Copy, Patience
@@ -400,13 +400,13 @@ class Links:
     """
 
     def __init__(
-        self, control: Control, live: Sequences, num_rows: int, num_dense: int, alarm: Alarm
+        self, control: Control, live: Sequences, num_rows: int, num_dense: int | None, alarm: Alarm
     ) -> None:
         """`alarm`: of the client; workers ring it."""
         self._control = control
         self._alarm = alarm
         self._live = live
-        self._rows = num_rows, num_dense
+        self._rows = num_rows, dense_rows_for(num_rows) if num_dense is None else num_dense
         self._links: dict[tuple[int, int], WorkerLink] = {}
         #: links whose workers have not answered yet
         self._attaching: set[WorkerLink] = set()

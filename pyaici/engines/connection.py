@@ -111,13 +111,12 @@ class Connection:
         *,
         socket: str | None = None,
         num_rows: int = 256,
-        num_dense: int = 4,
         make_runtime: Callable[..., Runtime] = Runtime,
     ) -> None:
         self._load_vocabulary = vocabulary
         self._vocabulary: Vocabulary | None = None
         self._socket = socket
-        self._rows = {"num_rows": num_rows, "num_dense": num_dense}
+        self._num_rows = num_rows
         self._make_runtime = make_runtime
         self._threads = OwnerThreads(self._THREADS)
         #: for controllers that are ready, which must not wait for others to compile
@@ -197,7 +196,7 @@ class Connection:
                 with contextlib.ExitStack() as stack:
                     daemon = None if self._socket else stack.enter_context(Daemon(detached=True))
                     socket = self._socket if daemon is None else daemon.socket_path
-                    runtime = stack.enter_context(self._make_runtime(socket, **self._rows))
+                    runtime = stack.enter_context(self._make_runtime(socket, num_rows=self._num_rows))
                     runtime.register(self._vocabulary)
                     stack.pop_all()
                 special = self._vocabulary.special

@@ -190,8 +190,7 @@ def serve(settings: ServerSettings) -> None:
             socket = daemon.socket_path
         tools = stack.enter_context(ToolsProcess(socket, settings.tools)) if settings.tools.wanted else None
         # requests such as uploads arrive while the engine is in a step: each side has its own connection
-        rows, dense = rows_for(settings.max_streams)
-        engine_runtime = stack.enter_context(Runtime(socket, num_rows=rows, num_dense=dense))
+        engine_runtime = stack.enter_context(Runtime(socket, num_rows=rows_for(settings.max_streams)))
         control_runtime = stack.enter_context(Runtime(socket))
         model = models.load(settings, engine_runtime, socket)
         control_runtime.register(model.vocabulary)

@@ -46,6 +46,10 @@ PROOFS = {
         _BATCHING + "control.py::test_a_row_may_set_the_temperature",
         _VLLM + "rows.py::test_results_equal_transformers",
     ],
+    "`top_p`, `top_k`, `min_p`, `typical_p`, `top_n_sigma` for each token": [
+        _BATCHING + "control.py::test_options_of_a_row_replace_those_of_the_request",
+        _VLLM + "rows.py::test_results_equal_transformers",
+    ],
     "`top_k`, `top_p` and `min_p` of the request at this temperature": [
         _BATCHING + "control.py::test_filters_of_the_request_apply_at_the_temperature_of_a_row",
         _VLLM + "rows.py::test_the_engine_with_forks_uses_temperatures_of_greedy_requests",

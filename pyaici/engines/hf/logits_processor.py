@@ -6,7 +6,7 @@ does not have:
 - Controllers run after the forward pass instead of beside it.
 - Masks force spliced tokens one by one; each takes a forward pass.
 - Backtracking, forking and suspending are refused; the declared capabilities leave them out.
-- A controller's temperature and its request for top-k are ignored.
+- A controller's temperature, its options that leave out tokens, and `top_logprobs` are ignored.
 - Controllers get no log-probabilities.
 - When a controller stops or fails, its row is forced to end with an end token.
 """

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pyaici.engines.connection import Connection, Prepared, VocabularyRuntime
 
 log = logging.getLogger("sglang.aici")
-_TEMPERATURE = (
-    "the controller sets a temperature, which SGLang cannot apply: use another controller, or another engine"
+_OPTIONS = (
+    "the controller sets a temperature or leaves out tokens, which SGLang cannot apply: use another "
+    "controller, or another engine"
 )
-
 #: whether the scheduler tries drafts now, which it takes back afterwards
 _following = False
 
@@ -213,8 +213,8 @@ class AiciGrammar(BaseGrammarObject):  # type: ignore[misc,unused-ignore]
             except AiciError as error:
                 session.fail(error)
             else:
-                if row is not None and row.temperature is not None:
-                    session.rows.errors[place.row] = ResultError(_TEMPERATURE)
+                if row is not None and (row.temperature, row.truncation) != (None, None):
+                    session.rows.errors[place.row] = ResultError(_OPTIONS)
                 if self._failure(session, place) is None:
                     return row
         return Row(RowKind.TOKEN, token=session.known.text_tokens[0])

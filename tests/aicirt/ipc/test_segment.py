@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import tempfile
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 from aicirt.contract.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.segment import Layout, Segment
+from aicirt.ipc.segment import Layout, Segment, dense_rows_for, reserve
 from aicirt.worker.results import RowPool
 
 LAYOUT = Layout(1000, num_rows=4, num_dense=2, ring_bytes=4096)
@@ -30,12 +31,56 @@ def file_of(segment: Segment) -> int:
 
 def test_both_sides_share_memory() -> None:
     segment = Segment.create(LAYOUT)
-    assert os.fstat(file_of(segment)).st_blocks * 512 >= LAYOUT.total, "the memory must be reserved"
+    assert os.fstat(file_of(segment)).st_blocks * 512 >= LAYOUT.dense, "the memory must be reserved"
     other = Segment.of_file(file_of(segment), LAYOUT)
     assert segment.to_worker.try_write(b"hello")
     assert other.to_worker.read() == b"hello"
     other.close()
     segment.close()
+
+
+def test_dense_rows_take_memory_from_their_first_use_on() -> None:
+    layout = Layout(100_000, num_rows=4, num_dense=256, ring_bytes=4096)
+    segment = Segment.create(layout)
+
+    def taken() -> int:
+        return os.fstat(file_of(segment)).st_blocks * 512
+
+    start = taken()
+    assert start < layout.dense + layout.dense_bytes
+    pool = RowPool(segment.memory, layout, dense=True)
+    number, generation, _ = pool.take()
+    used = taken()
+    assert 0 < used - start < 2 * layout.dense_bytes
+    pool.give_back([number, generation])
+    pool.take()
+    assert taken() == used, "a row that was used before is used again"
+    pool.release()
+    segment.close()
+
+
+def test_a_kernel_that_reserves_no_parts_reserves_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aicirt.ipc.segment.LATE_ROWS", False)
+    segment = Segment.create(LAYOUT)
+    assert os.fstat(file_of(segment)).st_blocks * 512 >= LAYOUT.total
+    reserve(segment.memory, LAYOUT.dense, LAYOUT.dense_bytes)
+    segment.close()
+    assert (dense_rows_for(10), dense_rows_for(1000)) == (10, 64)
+
+
+def test_a_row_for_which_there_is_no_memory_stays_free(tmp_path: Path) -> None:
+    """A file that is shorter than its mapping stands for memory that cannot be had."""
+    layout = Layout(100_000, num_rows=2, num_dense=1, ring_bytes=4096)
+    with (tmp_path / "short").open("w+b") as file:
+        file.truncate(layout.total)
+        memory = memoryview(mmap.mmap(file.fileno(), layout.total))
+        file.truncate(layout.dense)
+        pool = RowPool(memory, layout, dense=True)
+        for _ in range(2):
+            with pytest.raises(SpaceError, match=r"no memory is left for a row of 0\.4 MiB with biases"):
+                pool.take()
+        file.truncate(layout.total)
+        assert pool.take()[:2] == (0, 1)
 
 
 def test_regions_do_not_overlap() -> None:

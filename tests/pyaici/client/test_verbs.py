@@ -80,6 +80,15 @@ def test_dense_rows(player: Player) -> None:
         assert row.bias.tolist() == list(range(300))
 
 
+@also_real
+def test_many_sequences_have_dense_rows_at_a_time(player: Player) -> None:
+    seqs = [player.start("dense") for _ in range(40)]
+    for tokens in ([], [1], [2]):
+        result = player.runtime.begin_step([StepInput(seq, tokens) for seq in seqs]).wait()
+        assert [result.mid[seq].error for seq in seqs] == [None] * 40
+    assert [mid.row.kind for mid in result.mid.values() if mid.row] == [RowKind.DENSE] * 40
+
+
 def test_a_row_can_be_repeated_without_copying(player: Player) -> None:
     seq = player.start("same")
     first = player.mid(seq).row

@@ -76,12 +76,10 @@ def make_driver(
         words = (config.model_config.get_vocab_size() + 31) // 32
         manager._grammar_bitmask = torch.full((masks, words), -1, dtype=torch.int32)
     copies = min(running * config.num_speculative_tokens, MAX_DRAFT_COPIES)
-    num_rows, num_dense = rows_for(running + copies)
     connection = Connection(
         functools.partial(engine_vocabulary, config),
         socket=socket,
-        num_rows=num_rows,
-        num_dense=num_dense,
+        num_rows=rows_for(running + copies),
         make_runtime=make_runtime,
     )
     capabilities = CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_logprobs=0, look=LOOK_NEVER)
