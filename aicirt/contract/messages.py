@@ -162,6 +162,11 @@ class Truncation(NamedTuple):
     typical_p: float = 0.0
     top_n_sigma: float = 0.0
 
+    @property
+    def given(self) -> dict[str, float]:
+        """The options that are set, by name."""
+        return {name: value for name, value in self._asdict().items() if value}
+
     def over(self, other: Truncation) -> Truncation:
         """Returns these options, and those of `other` where none is set."""
         return Truncation._make(mine or theirs for mine, theirs in zip(self, other, strict=True))

@@ -108,8 +108,8 @@ class _Writer:
     def _mid(self) -> list[int]:
         """Returns a result.
 
-        Its fields: size, verb, kind, row, len, default, temperature, top_k, backtrack, ff_tokens, num_ff,
-        flags.
+        Its fields: size, verb, kind, row, len, default, temperature, top_logprobs, backtrack, ff_tokens,
+        num_ff, flags, top_p, top_k, min_p, typical_p, top_n_sigma.
         """
         rng, vocab = self._random, self._vocab
         words = -(-vocab // 32)
@@ -118,8 +118,8 @@ class _Writer:
         )
         before: list[int] = []
         row: Operand = (Base.BUFFER, 0)
-        size, flags = rng.choice((44, 48)), rng.randint(0, 7)  # the smaller size has no flags
-        plain = [size, _SAMPLE, _ALL, row, 0, 0, 0, 0, 0, 0, 0, flags]
+        size, flags = rng.choice((44, 48, 68)), rng.randint(0, 7)  # smaller sizes lack the last fields
+        plain = [size, _SAMPLE, _ALL, row, 0, 0, 0, 0, 0, 0, 0, flags, 0, 0, 0, 0, 0]
         match kind[0]:
             case "mask":
                 plain[2:5] = [_BITMASK, row, rng.choice((words, words, 4096))]
@@ -148,6 +148,11 @@ class _Writer:
         if plain[1] == _SAMPLE and rng.random() < 0.3:
             plain[6] = self._float() if rng.random() < 0.3 else _bits(rng.choice((0.5, 1.0, -1.0, 1e-30)))
             plain[7] = rng.choice((0, 1, 64, 65, 0xFFFFFFFF))
+        if plain[1] == _SAMPLE and rng.random() < 0.2:
+            shares = [_bits(rng.choice((0, 0.25, 1))) for _ in range(4)]
+            plain[12:17] = [shares[0], rng.choice((0, 1, 0xFFFFFFFF)), *shares[1:]]
+            if rng.random() < 0.1:
+                plain[rng.choice((12, 14, 15, 16))] = self._float()
         return before + self._answer(plain)
 
     def _answer(self, fields: Sequence[int | Operand]) -> list[int]:

@@ -288,6 +288,11 @@ STRANGERS: tuple[Stranger, ...] = (
         "temperature_minus", "its temperature is -2", "result", "temperature", "answer temperature_minus"
     ),
     Stranger("temperature_zero", "its temperature is -0", GOES_ON, "", "answer temperature_zero"),
+    Stranger("top_p_nan", "its top_p is NaN", "result", "top_p", "answer top_p_nan"),
+    Stranger(
+        "top_n_sigma_inf", "its top_n_sigma is infinite", "result", "top_n_sigma", "answer top_n_sigma_inf"
+    ),
+    Stranger("top_k", "it keeps the 4 G most likely tokens", GOES_ON, "", "answer top_k"),
     Stranger("top_logprobs", "it asks for the 4 G most likely tokens", GOES_ON, "", "answer top_logprobs"),
     Stranger("contradictory", "it samples, with the fields of a splice", GOES_ON, "", "answer contradictory"),
     Stranger("both", "it splices, with the fields of a row", "result", "backtrack", "answer both"),

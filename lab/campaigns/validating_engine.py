@@ -208,6 +208,10 @@ def row_flaw(row: Row, vocab_size: int) -> str | None:
     """Returns why a row is invalid, or None."""
     if row.temperature is not None and not 0 <= row.temperature < math.inf:
         return f"a temperature of {row.temperature}"
+    if row.truncation is not None:
+        *shares, deviations = (value for name, value in row.truncation._asdict().items() if name != "top_k")
+        if not all(0 <= share <= 1 for share in shares) or not 0 <= deviations < math.inf:
+            return f"options {row.truncation}"
     if row.kind == RowKind.BITMASK:
         assert row.bits is not None
         bits = np.unpackbits(row.bits.view(np.uint8), bitorder="little")

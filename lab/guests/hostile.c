@@ -451,6 +451,9 @@ static void answer_wrongly(void) {
     if (is("temperature_inf")) mid.temperature = INFINITY;
     if (is("temperature_minus")) mid.temperature = -2;
     if (is("temperature_zero")) mid.temperature = -0.0f;
+    if (is("top_p_nan")) mid.top_p = NAN;
+    if (is("top_n_sigma_inf")) mid.top_n_sigma = INFINITY;
+    if (is("top_k")) mid.top_k = 0xffffffff;
     if (is("top_logprobs")) mid.top_logprobs = 0xffffffff;
     if (!strncmp(what, "sparse", 6)) biases(AICI_ROW_SPARSE);
     if (!strncmp(what, "dense", 5)) biases(AICI_ROW_DENSE);

@@ -18,7 +18,7 @@ enum { RETURN, ANSWER, STORE, FILL, CALL, GROW, SPIN, TRAP, PRINT, NUM_OPS };
 enum { PLAIN, AT_ANSWER, AT_BUFFER, AT_END, AT_ARG, AT_RESULT, AT_VOCABULARY, AT_FIELD };
 
 static aici_step_arg arg = {sizeof(aici_step_arg)};
-static uint32_t answer[16], buffer[4096];
+static uint32_t answer[32], buffer[4096];
 static uint32_t script[MOST_WORDS], result;
 /* for each callback: its next word, and the end of its words */
 static uint32_t at[NUM_CALLBACKS], end[NUM_CALLBACKS], now;
@@ -71,7 +71,7 @@ static uint32_t perform(uint32_t callback, uint32_t fallback) {
         switch (word() % NUM_OPS) {
         case RETURN: return operand();
         case ANSWER:
-            for (uint32_t n = word() % 16, i = 0; i < n; i++) answer[i] = operand();
+            for (uint32_t n = word() % 32, i = 0; i < n; i++) answer[i] = operand();
             return (uint32_t)(uintptr_t)answer;
         case STORE: {
             uint32_t *target = (uint32_t *)operand();

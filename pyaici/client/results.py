@@ -209,7 +209,7 @@ def check_splice(backtrack: Any, tokens: Any, vocab_size: int) -> list[int]:
 
 def check_sampling(temperature: Any, top_logprobs: Any) -> None:
     """Checks temperature and top_logprobs of a row. Raises ProtocolError."""
-    if temperature is not None and not (type(temperature) in (int, float) and 0 <= temperature < 1e30):
+    if temperature is not None and not (type(temperature) in (int, float) and 0 <= temperature < math.inf):
         raise ProtocolError("a row has an invalid temperature")
     if type(top_logprobs) is not int or not 0 <= top_logprobs <= MAX_TOP_LOGPROBS:
         raise ProtocolError("a row has an invalid top_logprobs")

@@ -356,7 +356,7 @@ class _Tape:
             assert row is not None
             allowed = allowed_by(row, self._vocabulary.vocab_size)
             sampled = Sampled(-1, row.kind.name.lower(), int(allowed.sum()), digest_of(allowed))
-            sampled.temperature = row.temperature
+            sampled.temperature, sampled.truncation = row.temperature, row.truncation
             self._pending[seq] = _Undone(sampled, allowed), answer.hold_end
         elif answer.verb == Verb.SPLICE:
             self._pending[seq] = Spliced(answer.backtrack, list(answer.ff_tokens)), answer.hold_end
@@ -425,6 +425,7 @@ class _Undone(Sampled):
 
     def __init__(self, sampled: Sampled, allowed: Any) -> None:
         super().__init__(-1, sampled.row, sampled.num_allowed, sampled.mask, True, sampled.temperature)
+        self.truncation = sampled.truncation
         self._allowed = allowed
 
     def with_token(self, report: StepInput) -> Sampled:
@@ -439,6 +440,7 @@ class _Undone(Sampled):
             _known(report.logprob),
             _known(report.allowed_mass),
             copy.copy(report.top),
+            self.truncation,
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import AiciError
+from aicirt.contract.messages import Truncation
 from pyaici.client.capabilities import Capabilities
 
 #: increased when files of earlier versions can no longer be read
@@ -36,6 +37,8 @@ class Sampled:
     allowed_mass: float | None = None
     #: (token, log-probability) of the most likely tokens, if the controller asked for them
     top: list[tuple[int, float]] | None = None
+    #: the controller's options for leaving out tokens; None = all are the request's own
+    truncation: Truncation | None = None
 
 
 @dataclass(slots=True)
@@ -262,6 +265,7 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
         }
         more = {
             "temperature": event.temperature,
+            "truncation": None if event.truncation is None else event.truncation.given,
             "logprob": event.logprob,
             "allowed_mass": event.allowed_mass,
             "top": event.top,
@@ -349,6 +353,7 @@ def _read_event(content: dict[str, Any]) -> Event:
         return Spliced(content.get("backtrack", 0), list(content["splice"]), content.get("done"))
     if (look := content.get("look")) is not None:
         return Looked(_top(look.get("top")), base64.b64decode(look.get("logits", "")))
+    cut = content.get("truncation")
     return Sampled(
         content["sample"],
         content["row"],
@@ -359,6 +364,7 @@ def _read_event(content: dict[str, Any]) -> Event:
         content.get("logprob"),
         content.get("allowed_mass"),
         _top(content.get("top")),
+        None if cut is None else Truncation(**cut),
     )
 
 

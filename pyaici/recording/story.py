@@ -42,6 +42,9 @@ def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[s
         lines = [f"sampled {quoted(recording.text([event.token]))}{more}"]
         if event.temperature is not None:
             lines.append(f"  at temperature {event.temperature:g}")
+        if event.truncation is not None:
+            options = [f"{name} {value:g}" for name, value in event.truncation.given.items()]
+            lines.append(f"  with {', '.join(options)}")
         return lines
     if isinstance(event, Spliced):
         removed = [f"removed {counted(event.backtrack, 'token')}"] if event.backtrack else []

@@ -185,6 +185,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (is("mid_empty_mask")) memset(mask, 0, sizeof mask);
     if (is("mid_padding_mask")) memset(mask, 0, sizeof mask), mask[9] = 0xfffff000u; /* only bits beyond 300 */
     if (is("mid_infinite_temperature")) mid.temperature = INFINITY;
+    if (is("temperature_largest")) mid.temperature = 3e38f;
     if (is("temperature")) mid.temperature = (float)number / 10;
     if (is("top")) mid.top_logprobs = (uint32_t)number;
     if (is("top_p")) mid.top_p = (float)number / 10;

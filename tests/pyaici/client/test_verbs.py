@@ -179,6 +179,13 @@ def test_a_controller_with_more_callbacks_is_not_repeatable(player: Player) -> N
     assert not player.runtime.is_repeatable(player.seqs[-1])
 
 
+def test_a_temperature_may_be_any_positive_number(player: Player) -> None:
+    seq = player.start("temperature_largest")
+    player.mid(seq)
+    row = player.mid(seq, 1).row
+    assert row is not None and row.temperature == pytest.approx(3e38)
+
+
 @pytest.mark.parametrize(
     "argument,expected",
     [

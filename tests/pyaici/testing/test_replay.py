@@ -91,6 +91,21 @@ def test_replay_of_an_unchanged_script_passes(recording: Recording, tmp_path: Pa
     assert done.vocabulary.exact is not only
 
 
+def test_options_of_sampling_are_recorded_and_compared(playground: Playground, script: Path) -> None:
+    script.write_text(
+        "from aici import *\n"
+        "async def main():\n    await gen(max_tokens=2, temperature=0.5, min_p=0.25, top_k=3)\n"
+    )
+    recording = playground.record(script, "ab")
+    write_recording(recording, Path("r.json"))
+    (sequence,) = json.loads(Path("r.json").read_text())["sequences"]
+    assert sequence["steps"][0]["truncation"] == {"top_k": 3, "min_p": 0.25}
+    assert replay(read_recording("r.json"), masks=True).passed
+    edit(script, "min_p=0.25", "top_p=0.5")
+    different = str(replay(recording))
+    assert "with top_k 3, min_p 0.25" in different and "with top_p 0.5, top_k 3" in different
+
+
 def test_sampled_token_that_is_now_forbidden_is_a_problem(recording: Recording, script: Path) -> None:
     edit(script, '"cat"', '"cow"')
     done = replay(recording)
