@@ -62,8 +62,8 @@ class StepInput(NamedTuple):
     logprob: float = nan
     #: total probability of the allowed tokens in the same distribution; nan = unknown
     allowed_mass: float = nan
-    #: (token, logprob) of the most likely tokens, if the last `Row.top_logprobs` asked for them. Without tokens, it
-    #: answers a `Look`: the list that it asked for, or, if the logits are in its row, an empty one
+    #: (token, logprob) of the most likely tokens, if the last `Row.top_logprobs` asked for them. Without
+    #: tokens, it answers a `Look`: the list that it asked for, or, if the logits are in its row, an empty one
     top: list[tuple[int, float]] | None = None
     #: the engine has ended the sequence with these tokens. They are passed to post_process, or to mid_process
     #: if the controller has no post_process; the answer is ignored, and the sequence is freed

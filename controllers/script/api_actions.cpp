@@ -200,7 +200,7 @@ script_error script_wait_result(bool* there) {
 
 script_error script_begin_look(uint32_t top) {
   if (script_error error = check_look(top)) return error;
-  session().begin(Action::Kind::look).row.top = top;
+  session().begin(Action::Kind::look).row.options.top_logprobs = top;
   return nullptr;
 }
 

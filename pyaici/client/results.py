@@ -345,7 +345,7 @@ class SegmentRows:
         self._held[seq] = number, generation, kind == _DENSE, row
         return MidResult(_SAMPLE, row)
 
-    def look(self, fields: list[Any]) -> Look:
+    def look(self, fields: list[Any]) -> MidResult:
         """Turns a Look message into a result with a view of the row for the logits.
 
         Raises ProtocolError, or one of `MALFORMED`, if the message is invalid.
@@ -357,7 +357,11 @@ class SegmentRows:
         self.end_look(seq)
         if number < 0:
             return Look(Verb.LOOK, top=top)
-        logits = self._dense[number]
+        try:
+            logits = self._dense_row(number)
+        except SpaceError as error:
+            self._released[True].extend((number, generation))
+            return MidResult(Verb.ERROR, error=error)
         self._looks[seq] = number, generation
         self._extra = True
         return Look(Verb.LOOK, logits=logits)
@@ -457,14 +461,20 @@ class SegmentRows:
         if kind == RowKind.SPARSE:
             return self._sparse_row(number, entries, default)
         if kind == RowKind.DENSE:
-            if number not in self._reserved:
-                # the worker has written the row, unless it has been broken out of
-                reserve(
-                    self._memory, self._layout.dense + number * self._layout.dense_bytes, 4 * self._vocab_size
-                )
-                self._reserved.add(number)
-            return Row(RowKind.DENSE, bias=self._dense[number])
+            return Row(RowKind.DENSE, bias=self._dense_row(number))
         raise ProtocolError("a row has an unknown kind")
+
+    def _dense_row(self, number: int) -> NDArray[np.float32]:
+        """Returns a dense row. Raises SpaceError if it has no memory.
+
+        The worker has reserved the memory, unless it has been broken out of.
+        """
+        row: NDArray[np.float32] = self._dense[number]
+        if number not in self._reserved:
+            layout = self._layout
+            reserve(self._memory, layout.dense + number * layout.dense_bytes, layout.dense_bytes)
+            self._reserved.add(number)
+        return row
 
     def _sparse_row(self, number: int, entries: int, default: float) -> Row:
         """Returns a checked copy: the worker could change the segment after the check."""

@@ -82,5 +82,7 @@ def make_driver(
         num_rows=rows_for(running + copies),
         make_runtime=make_runtime,
     )
-    capabilities = CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_logprobs=0, look=LOOK_NEVER)
+    capabilities = (
+        CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_logprobs=0, look=LOOK_NEVER)
+    )
     return ControllerDriver(connection, most_copies=copies, capabilities=capabilities)
