@@ -154,7 +154,7 @@ class Mid(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """Which tokens a row leaves out; docs/abi.md defines the options. 0: the request's own option."""
+    """Options of a row that leave out tokens; docs/abi.md defines them. 0: the request's own option."""
 
     top_p: float = 0.0
     top_k: int = 0

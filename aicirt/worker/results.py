@@ -83,7 +83,9 @@ _POST_SIZE, _MID_SIZE = POST_RESULT.size, MID_RESULT.offsets["top_p"]
 _PRE_SIZE, _WAITING_SIZE = PRE_RESULT.offsets["waits"], PRE_RESULT.size
 #: size of an aici_mid_result without the fields that were added later: `flags`, and from `top_p` on
 _OLD_MID_SIZE = MID_RESULT.offsets["flags"]
-_NO_TRUNCATION = Truncation()
+#: the size of an aici_mid_result with all fields, and the bytes of the last ones if none is set
+_WHOLE_SIZE = MID_RESULT.size
+_NO_OPTIONS = bytes(_WHOLE_SIZE - _MID_SIZE)
 #: size of an entry of a SPARSE row
 _BIAS_SIZE = BIAS.size
 _ALL_BITS = 0xFFFFFFFF
@@ -300,6 +302,9 @@ class RowWriter:
             if top:
                 top = min(top, capability(instance, CAP_TOP_LOGPROBS))
             wanted = _temperature(temperature) if temperature else None
+            cut, start = None, address + _MID_SIZE
+            if size >= _WHOLE_SIZE and instance.view[start : address + _WHOLE_SIZE] != _NO_OPTIONS:
+                cut = _truncation(instance, start)
             if kind == ROW_BITMASK:
                 last_row = row, generation = self._copied(instance, row, row_len)
                 count = 0
@@ -311,9 +316,7 @@ class RowWriter:
                 row, generation, count = self._other_row(instance, kind, row, row_len, default)
                 last_row = (row if kind in (ROW_SPARSE, ROW_DENSE) else -1), generation
             sample = seq, SAMPLE, kind, row, generation, count, default, wanted, top
-            if size >= MID_RESULT.size and (cut := _truncation(instance, address + _MID_SIZE)) is not None:
-                return _sample((*sample, cut)), flags, last_row
-            return _sample(sample), flags, last_row
+            return _sample(sample if cut is None else (*sample, cut)), flags, last_row
         if verb == STOP:
             return Bare(seq, STOP), flags, last_row
         if verb == SPLICE:
@@ -500,13 +503,11 @@ def _temperature(value: float) -> float:
     )
 
 
-def _truncation(instance: Instance, address: int) -> Truncation | None:
-    """Reads the fields from `top_p` on; None if none is set. Raises ResultError if one is out of range."""
+def _truncation(instance: Instance, address: int) -> Truncation:
+    """Reads the fields from `top_p` on. Raises ResultError if one is out of range."""
     if address + _TRUNCATION.size > instance.size:
         check_span(instance, address, _TRUNCATION.size, "aici_mid_result")
     found = Truncation._make(_TRUNCATION.unpack_from(instance.view, address))
-    if found == _NO_TRUNCATION:
-        return None
     for name in ("top_p", "min_p", "typical_p"):
         if not 0 <= (share := getattr(found, name)) <= 1:
             raise ResultError(f"aici_mid_result: {name} is {share:g}; it must be 0 (the request's) to 1")

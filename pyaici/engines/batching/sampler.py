@@ -142,7 +142,7 @@ class Choice:
 
     @property
     def truncation(self) -> Truncation:
-        """What leaves out tokens."""
+        """The options that leave out tokens."""
         return Truncation(self.top_p, self.top_k, self.min_p, self.typical_p, self.top_n_sigma)
 
     @property

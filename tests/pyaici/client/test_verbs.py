@@ -225,6 +225,14 @@ def test_options_out_of_range_end_their_own_sequence(player: Player, argument: s
     assert player.mid(other, 1).verb == Verb.SAMPLE
 
 
+def test_options_out_of_range_take_no_row(player: Player) -> None:
+    for _ in range(300):  # more than there are mask rows
+        seq = player.start("top_p 11")
+        player.mid(seq)
+        assert isinstance(player.mid(seq, 1).error, ResultError)
+        player.runtime.free([seq])
+
+
 def test_requested_top_logprobs_are_cut_to_its_limit(player: Player) -> None:
     seq = player.start("top 1000")
     player.mid(seq)

@@ -131,7 +131,7 @@ def cut(llm: Any, count: int = TOKENS, *more: Any) -> dict[str, list[int]]:
         "free": hot(max_tokens=count),
         "none left out": hot("all -/min_p=1e-30", min_p=1.0, max_tokens=count),
         "wider": hot("all -/top_k=1000000", top_k=1, max_tokens=count),
-        "wide": hot("all -/top_p=1", top_p=0.001, max_tokens=count),
+        "wide": hot("all -/top_p=1", top_p=0.000001, max_tokens=count),
         **{option: hot(f"all -/{option}", max_tokens=count) for option in NARROW},
         "greedy request": hot("all 2/min_p=1", 0.0, max_tokens=count),
         "beside min_p of the request": hot("all -/top_p=0.9", min_p=1.0, max_tokens=count),
@@ -142,7 +142,7 @@ def cut(llm: Any, count: int = TOKENS, *more: Any) -> dict[str, list[int]]:
 
 
 #: options with which only the most likely token is left
-NARROW = ["top_p=0.001", "top_k=1", "min_p=1", "top_n_sigma=0.00001"]
+NARROW = ["top_p=0.000001", "top_k=1", "min_p=1", "top_n_sigma=0.00001"]
 
 
 def check_cut(tokens: dict[str, list[int]], expected: Expected) -> None:
