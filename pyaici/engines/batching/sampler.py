@@ -70,14 +70,25 @@ class Ranks:
         """Returns the first token at which the sum reaches this share of all, and the sum including it."""
         return self._at(share * float(self._cumulated[-1]), "left")
 
+    def after(self, count: int) -> NDArray[np.bool_]:
+        """Returns a mask [N] of the tokens that come after the first `count`."""
+        number, first = self._reached(count)
+        later: NDArray[np.bool_] = self._bins >= number
+        later[first] = False
+        return later
+
     def _mass_of(self, count: int) -> float:
         """Returns the unnormalized probability of the first `count` tokens together."""
+        number, first = self._reached(count)
+        before = float(self._cumulated[number - 1]) if number else 0.0
+        return before + float(self._weights[first].sum(dtype=np.float64))
+
+    def _reached(self, count: int) -> tuple[int, NDArray[np.intp]]:
+        """Returns the bin that has the last one of `count` tokens, and its tokens up to that one."""
         counts = np.bincount(self._bins, minlength=_BINS).cumsum()
         number = int(np.searchsorted(counts, count))
         tokens = self._sorted(number)
-        more = count - (int(counts[number]) - len(tokens))
-        before = float(self._cumulated[number - 1]) if number else 0.0
-        return before + float(self._weights[tokens[:more]].sum(dtype=np.float64))
+        return number, tokens[: count - (int(counts[number]) - len(tokens))]
 
     def _at(self, mass: float, side: Literal["left", "right"]) -> tuple[int, float]:
         """Returns the first token at which the sum reaches `mass` (left) or exceeds it (right).
@@ -258,10 +269,7 @@ def _pick(masked: NDArray[np.float32], choice: Choice) -> int:
 def keep_first(scaled: NDArray[np.float32], count: int) -> None:
     """Sets all but the `count` largest of `scaled` [N] to -inf, in place; 0 = all. Ties rank by place."""
     if 0 < count < len(scaled):
-        least = np.partition(scaled, len(scaled) - count)[len(scaled) - count]
-        kept = scaled > least
-        kept[np.flatnonzero(scaled == least)[: count - int(kept.sum())]] = True
-        scaled[~kept] = -math.inf
+        scaled[Ranks(scaled).after(count)] = -math.inf
 
 
 def keep_typical(scaled: NDArray[np.float32], typical_p: float) -> None:

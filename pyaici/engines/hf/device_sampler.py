@@ -80,6 +80,11 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     # subtracts first: a large bias divided by a low temperature would be infinite
     scaled = logits[drawn] - largest[drawn, None]
     scaled /= torch.tensor(temperatures, device=logits.device)[:, None]
+    cut = [at for at, i in enumerate(drawn) if choices[i].typical_p < 1 or choices[i].top_n_sigma > 0]
+    if cut:
+        lines = scaled[cut]
+        truncate(lines, [choices[drawn[at]].truncation for at in cut])
+        scaled[cut] = lines
     if any(choices[i].min_p > 0 for i in drawn):
         least = [math.log(choices[i].min_p) if choices[i].min_p > 0 else -math.inf for i in drawn]
         scaled.masked_fill_(scaled < torch.tensor(least, device=logits.device)[:, None], -math.inf)
@@ -88,11 +93,6 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
         dtype=torch.float64,
         device=logits.device,
     )
-    cut = [at for at, i in enumerate(drawn) if choices[i].typical_p < 1 or choices[i].top_n_sigma > 0]
-    if cut:
-        lines = scaled[cut]
-        truncate(lines, [choices[drawn[at]].truncation for at in cut])
-        scaled[cut] = lines
     filtered = [
         at for at, i in enumerate(drawn) if (choices[i].top_p < 1 or choices[i].top_k > 0) and at not in cut
     ]

@@ -293,7 +293,17 @@ def test_equal_values_rank_by_column() -> None:
             assert torch.equal(device_sampler._place(lines, values, torch.full((5, 1), rank)), order[:, rank])
 
 
-@pytest.mark.parametrize("options", [{"top_p": 0.99}, {"top_k": 900}, {"top_k": 900, "top_p": 0.9}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_p": 0.99},
+        {"top_k": 900},
+        {"top_k": 900, "top_p": 0.9},
+        {"typical_p": 0.9, "top_k": 50_000},
+        {"top_n_sigma": 1.0},
+    ],
+    ids=str,
+)
 def test_wide_filters_do_not_sort_tokens(options: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Sorting a line with its indices takes up to 50 ms, for which all requests in the step wait."""
     argsort = np.argsort
