@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 351,
-    "lines of Python": 65_760,
+    "files of Python": 352,
+    "lines of Python": 66_070,
     "files of the SDK": 133,
     "files of Python under 60 lines": 63,
     "circles of files": 0,

@@ -98,7 +98,7 @@ std::optional<aici::MidResult> Session::act() {
     case Kind::sample:
       return action.row.result();
     case Kind::look:
-      return aici::MidResult::look(action.row.top);
+      return aici::MidResult::look(action.row.options.top_logprobs);
     case Kind::follow:
       return aici::MidResult::follow(action.forks, action.weight);
     case Kind::wait:
