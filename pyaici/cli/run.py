@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyaici.rest import RestClient
 
 #: options for a local model, and their defaults
-_LOCAL = {
+LOCAL = {
     "model": None,
     "engine": None,
     "device": None,
@@ -132,7 +132,7 @@ def _run_here(arguments: argparse.Namespace) -> int:
     """Generates with a model of this process. Raises ValueError for options that the engine does not have."""
     engine = arguments.engine or engine_of(arguments.model)
     for name, engines in _OF_ENGINES.items():
-        if engine not in engines and getattr(arguments, name) != _LOCAL[name]:
+        if engine not in engines and getattr(arguments, name) != LOCAL[name]:
             raise ValueError(f"{_option(name)} needs --engine {' or '.join(engines)}; this run uses {engine}")
     return _ENGINES[engine](arguments)
 
@@ -146,7 +146,7 @@ def _option(name: str) -> str:
 
 def _local_options(arguments: argparse.Namespace) -> list[str]:
     """Returns the options for a local model that the user has given."""
-    return [_option(name) for name, default in _LOCAL.items() if getattr(arguments, name) != default]
+    return [_option(name) for name, default in LOCAL.items() if getattr(arguments, name) != default]
 
 
 def _run_at(url: str, arguments: argparse.Namespace) -> int:

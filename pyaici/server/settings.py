@@ -75,7 +75,9 @@ class ServerSettings(BaseSettings):
         validation_alias=AliasChoices("model", f"{PREFIX}MODEL", "HF_MODEL"),
     )
     model_name: str | None = Field(
-        None, description="name of the model for clients (default: the folder's name)"
+        None,
+        description="name of the model for clients (default: that of the model's file, folder or Hub page, or "
+        "of the default model)",
     )
     model_aliases: list[str] = Field(
         ["rwkv-world"], description="other names that requests may use for the model"

@@ -93,7 +93,7 @@ def find_sdk() -> Sdk:
     root = tree / "controllers" / "sdk" if tree else _PACKAGE / "_sdk"
     if not (root / "include" / "aici.h").is_file():
         raise BuildError(
-            f"the controller SDK is missing: no {root / 'include' / 'aici.h'}; reinstall the package aici"
+            f"the controller SDK is missing: no {root / 'include' / 'aici.h'}; reinstall the package pyaici"
         )
     return Sdk(root)
 
