@@ -76,8 +76,8 @@ class ServerSettings(BaseSettings):
     )
     model_name: str | None = Field(
         None,
-        description="name of the model for clients (default: that of the model's file, folder or Hub page, or "
-        "of the default model)",
+        description="name of the model for clients (default: that of the model's file, folder or Hub page, "
+        "or of the default model)",
     )
     model_aliases: list[str] = Field(
         ["rwkv-world"], description="other names that requests may use for the model"
