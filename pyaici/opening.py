@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyaici.engines.batching.engine import BatchingEngine
     from pyaici.engines.vllm.engine import VllmEngine
 
+_log = logging.getLogger("aicirt.engine")
 #: form of a model's name on the Hub
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: files of a model on the Hub that are downloaded
@@ -31,8 +33,8 @@ class EngineOptions:
     device: str | None = None
     #: Transformers, vLLM: run Python files of the model's folder
     trust_remote_code: bool = False
-    #: llama.cpp: threads of the model
-    threads: int = 1
+    #: llama.cpp: threads of the model; None = one for each processor core but one
+    threads: int | None = None
     #: llama.cpp: a libllama.so to use instead of the package's
     llama_library: Path | None = None
     #: llama.cpp, Transformers: ended sequences that stay in the cache, for prompts that begin as they do
@@ -116,13 +118,14 @@ def load_engine(
         from pyaici.engines.llama.engine import LlamaEngine
         from pyaici.engines.llama.library import load_library
         from pyaici.engines.llama.model import LlamaModel
+        from pyaici.engines.llama.program import choose_threads
 
         return LlamaEngine(
             LlamaModel(load_library(options.llama_library), path),
             runtime,
             keep=options.keep,
             cache_tokens=options.cache_tokens,
-            threads=options.threads,
+            threads=choose_threads(options.threads, _log.info),
         )
     if kind == "hf":
         from pyaici.engines.hf.program import load_model

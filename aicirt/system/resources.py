@@ -78,6 +78,21 @@ def default_worker_count() -> int:
     return max(1, min(8, int(usable_cpus()) - 1))
 
 
+def default_thread_count(root: Path = Path("/")) -> int:
+    """Returns the number of threads for a model that runs on processors, at least one.
+
+    One usable processor stays free for the server and the workers. Two threads of a processor core share its
+    units of arithmetic, so there is at most one thread for each core. `root` contains proc and sys.
+    """
+    allowed = os.sched_getaffinity(0)
+    try:
+        topology = root / "sys/devices/system/cpu"
+        cores = {(topology / f"cpu{cpu}/topology/thread_siblings_list").read_text() for cpu in allowed}
+    except OSError:  # some containers hide it
+        cores = {str(cpu) for cpu in allowed}
+    return max(1, min(len(cores), int(usable_cpus(root)) - 1))
+
+
 def free_bytes(root: Path = Path("/")) -> int:
     """Returns the bytes free on the machine, or in this process's fullest control group if that is less.
 

@@ -45,7 +45,7 @@ LOCAL = {
     "model": None,
     "engine": None,
     "device": None,
-    "threads": 1,
+    "threads": None,
     "llama_library": None,
     "trust_remote_code": False,
     "socket": None,

@@ -114,8 +114,12 @@ class ServerSettings(BaseSettings):
         "memory, 64 % on a GPU. With hf, each request takes as many tokens as the longest one. Not for "
         "models without such a cache, e.g. Mamba",
     )
-    threads: int = Field(
-        1, ge=1, le=256, description="threads of the model (llama); more than idle processors make it slow"
+    threads: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="threads of the model (llama); more than idle processors make it slow (default: one for "
+        "each processor core but one)",
     )
     llama_library: Path | None = Field(
         None, description="a libllama.so that you have built, e.g. for CUDA (default: that of xllamacpp)"

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aicirt.system.resources import default_thread_count, usable_cpus
+from aicirt.system.terminal import show
 from pyaici.engines.batching.run_request import run_request
 from pyaici.engines.options import (
     MODEL,
@@ -45,9 +50,9 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--threads",
         type=int,
-        default=1,
         metavar="N",
-        help="threads of llama.cpp (default: 1); more than there are idle processors make it slow",
+        help="threads of llama.cpp; more than there are idle processors make it slow (default: one for each "
+        f"processor core but one, on this machine {default_thread_count()})",
     )
     group.add_argument(
         "--llama-library",
@@ -55,6 +60,19 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a libllama.so that you have built, e.g. for CUDA (default: that of the package xllamacpp)",
     )
+
+
+def choose_threads(given: int | None, tell: Callable[[str], object]) -> int:
+    """Returns the number of threads of the model, by default `default_thread_count`.
+
+    Tells the user the number, and whether it is larger than the number of usable processors.
+    """
+    threads = given or default_thread_count()
+    line = f"llama.cpp uses {threads} thread{'s' * (threads != 1)}"
+    if threads > max(usable := usable_cpus(), 1):
+        line += f", more than the {usable:g} usable processors: they wait for each other, which is slow"
+    tell(line)
+    return threads
 
 
 def check_packages() -> None:
@@ -73,7 +91,7 @@ def run_controller(arguments: argparse.Namespace) -> int:
 
     def check() -> Path | None:
         file = None if arguments.model is None else check_file(arguments.model)
-        if arguments.threads < 1:
+        if arguments.threads is not None and arguments.threads < 1:
             raise ValueError(f"--threads is {arguments.threads}; it must be at least 1")
         check_packages()
         load_library(arguments.llama_library)
@@ -87,7 +105,8 @@ def run_controller(arguments: argparse.Namespace) -> int:
 
         model = stack.enter_context(LlamaModel(load_library(arguments.llama_library), path))
         known = None if vocabulary is None else vocabulary.cut(model.num_tokens)
-        return stack.enter_context(LlamaEngine(model, runtime, vocabulary=known, threads=arguments.threads))
+        threads = choose_threads(arguments.threads, partial(show, file=sys.stderr))
+        return stack.enter_context(LlamaEngine(model, runtime, vocabulary=known, threads=threads))
 
     def read_vocabulary(path: Path) -> Vocabulary:
         """Returns the vocabulary that the engine registers, with what the chat template writes."""
