@@ -268,10 +268,7 @@ def local_controller(name: str | Path) -> Path | None:
         if path.suffix in SOURCE_SUFFIXES:
             raise UnknownModuleError(f"{path} is a source file, not a controller{_build(path)}")
         if language_of(path):
-            raise UnknownModuleError(
-                f"{path} is a script, not a module: run it with aici run {path}, or check it with "
-                f"aici script check {path}"
-            )
+            raise UnknownModuleError(f"{path} is a script, not a module: run it with aici run {path}")
         return path
     bundled = bundled_controllers()
     if str(name) in bundled:
@@ -279,6 +276,26 @@ def local_controller(name: str | Path) -> Path | None:
     if is_folder:
         raise UnknownModuleError(f"{path} is a folder, not a controller{_build(path)}")
     return None
+
+
+def controller_in(name: str) -> str:
+    """Returns the controller in a folder: its script `main`, its only module, or FOLDER.wasm beside it.
+
+    Any other name is returned as it is. Raises UnknownModuleError for a folder without any of these.
+    """
+    folder = Path(name)
+    if name in bundled_controllers() or not stat.S_ISDIR(_mode(folder)):
+        return name
+    scripts = [folder / f"main{suffix}" for language in LANGUAGES for suffix in language.suffixes]
+    modules = sorted(folder.glob("*.wasm"))
+    beside = folder.resolve().with_suffix(".wasm")
+    for path in (*scripts, *(modules if len(modules) == 1 else [folder.parent / beside.name])):
+        if path.is_file():
+            return str(path)
+    raise UnknownModuleError(
+        f"the folder {folder} has no script main.py or main.js, and no module: name a file, or build one: "
+        f"aici build {folder}"
+    )
 
 
 def not_found(name: str | Path, what: str) -> str:

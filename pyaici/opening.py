@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pyaici.engines.options import EngineKind, check_folder, engine_of
+from pyaici.engines.options import EngineKind, engine_of, find_folder
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from pyaici.engines.vllm.engine import VllmEngine
 
 _log = logging.getLogger("aicirt.engine")
-#: form of a model's name on the Hub
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-#: files of a model on the Hub that are downloaded
-_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +83,15 @@ def find_model(model: str | Path | None, kind: EngineKind) -> Path:
 
     First checks a path, then that the engine's packages are installed, and only then downloads anything.
     """
-    path: Path | None = None
     if model is not None and kind == "llama":
         from pyaici.engines.llama.program import check_file
 
         path = check_file(model)
-    elif model is not None and (Path(model).is_dir() or not _HUB_NAME.fullmatch(str(model))):
-        path = check_folder(str(model))
-    _check_packages(kind)
-    if path is not None:
+        _check_packages(kind)
         return path
     if model is not None:
-        return _from_hub(str(model))
+        return find_folder(model, partial(_check_packages, kind))
+    _check_packages(kind)
     from pyaici.models import default_gguf_path, default_model_path
 
     return default_gguf_path() if kind == "llama" else default_model_path()
@@ -159,21 +152,3 @@ def _check_packages(kind: EngineKind) -> None:
     else:
         from pyaici.engines.vllm.program import check_packages
     check_packages()
-
-
-def _from_hub(name: str) -> Path:
-    """Returns the folder of a model of the Hugging Face Hub; downloads it unless it is in the user's cache.
-
-    Raises ValueError if the model cannot be downloaded.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{name} is not a folder, and cannot be downloaded from the Hugging Face Hub: {reason}; download "
-            "a model and pass its folder"
-        ) from None

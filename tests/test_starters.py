@@ -89,7 +89,7 @@ def test_controller(language: str, aici: Callable[..., str], folder: Path, trans
 def test_script(language: str, aici: Callable[..., str], folder: Path) -> None:
     script, tests = f"my_{language}/{SCRIPTS[language]}", f"my_{language}/tests.toml"
     aici("new", f"--{language}", f"my_{language}")
-    assert aici("script", "check", script) == ""
+    assert aici("check", script) == f"{script}: accepted\n"
     assert f"{tests}: 2 cases, 0 failed" in aici("test", script, "--transcript", tests)
     shown = aici("run", script, *MODEL)
     assert re.search(r"«Once upon a time there was a »(cat|dog)« called »[A-Z][a-z]+", shown)

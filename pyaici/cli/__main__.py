@@ -23,7 +23,6 @@ from pyaici.cli import (
     users,
     watch,
 )
-from pyaici.cli import script as script_command
 from pyaici.toolchain import BuildError
 
 _DESCRIPTION = (
@@ -34,12 +33,12 @@ write your own controller in four steps:
   aici new my_ctrl                                     creates a folder with a working program
   aici build my_ctrl                                   writes my_ctrl.wasm
   aici check my_ctrl.wasm                              validates it
-  aici run my_ctrl.wasm --prompt "Tell me a story"     generates text under its control
+  aici run my_ctrl.wasm "Tell me a story"              generates text under its control
 
 or in Python or JavaScript, without a compiler:
   aici new --python my_script                          creates a folder with a working script and its tests
-  aici test my_script/main.py --transcript my_script/tests.toml
-  aici run my_script/main.py --prompt "Tell me a story"
+  aici test my_script                                  runs them, without a model
+  aici run my_script "Tell me a story"
 
 `aici COMMAND --help` explains each command with examples.
 """
@@ -61,7 +60,6 @@ def parser() -> argparse.ArgumentParser:
         check,
         run,
         test,
-        script_command,
         services,
         users,
         grammar,

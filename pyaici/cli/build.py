@@ -53,4 +53,4 @@ def run(arguments: argparse.Namespace) -> int:
     name = source.stem if source.is_file() else source.resolve().name
     out = arguments.out or Path(f"{name}.wasm")
     built = build_controller(source, out)
-    return print_check(built.path, brief=True)
+    return print_check(built.path)

@@ -6,13 +6,21 @@ import argparse
 import json
 import shlex
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import AiciError
+from aicirt.contract.modules import ModuleInfo
 from aicirt.system.terminal import show
-from pyaici.bundled import LANGUAGES, bundled_grammars, check_tag, find_controller, language_of
+from pyaici.bundled import (
+    LANGUAGES,
+    BundledController,
+    bundled_grammars,
+    check_tag,
+    find_controller,
+    language_of,
+)
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place, require_store
 from pyaici.scripting.script import Script, read_script
@@ -40,6 +48,7 @@ _LIST_EXAMPLES = """\
   aici list --all                         ... and all other uploads
   aici list --socket /run/aici.sock       ... and uploads with a tag in this daemon
   aici list --server http://gpu-3:8000    ... and uploads at this server: your own, and those with a tag
+  aici list --json                        whole ids, and times in seconds since 1970
 """
 
 
@@ -48,6 +57,7 @@ def _add_list(commands: Any) -> None:
     parser = add_command(commands, "list", list_all, summary, more=_LIST_MORE, examples=_LIST_EXAMPLES)
     add_place(parser)
     parser.add_argument("--all", action="store_true", help="also show uploads without a tag")
+    parser.add_argument("--json", action="store_true", help="print a JSON object of lists")
 
 
 def list_all(arguments: argparse.Namespace) -> int:
@@ -55,6 +65,13 @@ def list_all(arguments: argparse.Namespace) -> int:
     require_store(arguments)
     with open_place(arguments) as place:
         modules, bundled = place.list(), place.bundled()
+    shown = sorted(
+        (module for module in modules if arguments.all or module.tags),
+        key=lambda module: (not module.tags, module.tags, module.id),
+    )
+    if arguments.json:
+        show(json.dumps(_listed(bundled, shown), indent=2, ensure_ascii=False))
+        return 0
     show("bundled:")
     for known in bundled:
         show(_line(known.name, known.size, known.summary))
@@ -70,14 +87,33 @@ def list_all(arguments: argparse.Namespace) -> int:
         show(f"  {' '.join('*' + suffix for suffix in language.suffixes):<33}{language.name}, {runs}")
         show(f"{'':<33}  {example}")
     show(f"grammars, for --arg @NAME: {', '.join(bundled_grammars())}")
-    shown = [module for module in modules if arguments.all or module.tags]
     show("uploaded:" if modules else "uploaded: nothing")
-    for module in sorted(shown, key=lambda m: (not m.tags, m.tags, m.id)):
+    for module in shown:
         script = [f"({module.script}, a script in {module.language})"] if module.script else []
         show(_line(module.id[:16], module.size, "  ".join([", ".join(module.tags), *script]).strip()))
     if left := len(modules) - len(shown):
         show(f"  {left} without a tag; --all lists them")
     return 0
+
+
+def _listed(bundled: list[BundledController], modules: list[ModuleInfo]) -> dict[str, Any]:
+    """Returns the lists of controllers, kinds of scripts and grammars as JSON values."""
+    return {
+        "bundled": [asdict(known) for known in bundled],
+        "scripts": [asdict(language) for language in LANGUAGES],
+        "grammars": list(bundled_grammars()),
+        "uploaded": [
+            {
+                "id": module.id,
+                "size": module.size,
+                "tags": sorted(module.tags),
+                "owners": module.owners,
+                "created": module.created or None,
+                "script": module.script or None,
+            }
+            for module in modules
+        ],
+    }
 
 
 def _quoted(text: str) -> str:

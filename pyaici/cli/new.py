@@ -32,7 +32,7 @@ _EXAMPLES = """\
   aici new my_ctrl
   aici new my_ctrl --lang rust
   aici new --python my_script
-  aici test my_script/main.py --transcript my_script/tests.toml
+  aici test my_script
   aici build my_ctrl && aici run my_ctrl.wasm --prompt "Tell me a story"
 """
 
@@ -60,10 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     create(folder, arguments.lang)
     print(f"made {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
     if script := SCRIPTS.get(arguments.lang):
-        tested = f"aici test {folder / script} --transcript {folder / 'tests.toml'}"
-        print(f'next: {tested} && aici run {folder / script} --prompt "Tell me a story"')
+        print(f'next: aici test {folder} && aici run {folder / script} "Tell me a story"')
         return 0
-    print(f'next: aici build {folder} && aici run {folder.name}.wasm --prompt "Tell me a story"')
+    print(f'next: aici build {folder} && aici run {folder.name}.wasm "Tell me a story"')
     return 0
 
 

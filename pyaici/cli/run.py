@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import time
 from collections.abc import Generator
 from functools import partial
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, OwnerLimitError
-from pyaici.bundled import find_controller, language_of
+from aicirt.system.terminal import refuse_rest, show
+from pyaici.bundled import controller_in, find_controller, language_of
 from pyaici.cli.command import add_command
 from pyaici.cli.server import add_server, open_server, server_of
 from pyaici.engines.hf import program as hf
@@ -71,8 +73,8 @@ the one at $AICI_SOCKET. Shows the text as it grows: sampled, forced and removed
 and the output of the controller.
 
 A GGUF file runs on llama.cpp (extra llama of the package; in a checkout ./scripts/run.sh installs it), the
-folder of a Transformers model on Transformers (extra hf; ./scripts/hf.sh), and with --engine vllm on vLLM
-(extra vllm; ./scripts/vllm.sh).
+folder or the Hub name of a Transformers model on Transformers (extra hf; ./scripts/hf.sh), and with
+--engine vllm on vLLM (extra vllm; ./scripts/vllm.sh).
 
 A controller is a script in Python or JavaScript, which needs no compiler (aici new --python NAME), or a
 WebAssembly module (aici new NAME), or one that aici upload has put into the daemon or the store, by its tag
@@ -83,7 +85,7 @@ then a script, a name that the server knows (bundled, a tag or an id), or a .was
 first. Needs the extra client.
 """
 _EXAMPLES = """\
-  aici run my_script.py --prompt "Tell me a story"
+  aici run my_script.py "Tell me a story"
   aici run my_script.js --arg '{"words": 3}' --prompt "Tell me a story"
   aici run my_ctrl.wasm --prompt "Tell me a story"
   aici run regex --arg "[A-Z][a-z]+ is [0-9]+ years old" --prompt "Who are you?"
@@ -102,7 +104,11 @@ def add(commands: Any) -> None:
         metavar="CONTROLLER",
         help=f"{CONTROLLER_HELP} (aici list), or none",
     )
-    add_prompt_options(parser, "GGUF file, or folder of a Transformers model")
+    parser.add_argument("text", nargs="?", metavar="PROMPT", help="the prompt, as with --prompt")
+    parser.set_defaults(takes_rest=True)  # argparse does not find a prompt that comes after options
+    add_prompt_options(
+        parser, "GGUF file, or folder of a Transformers model, or its name on the Hugging Face Hub"
+    )
     option_group(parser, MODEL).add_argument(
         "--engine",
         choices=tuple(_ENGINES),
@@ -121,11 +127,22 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Generates text; returns 1 if a sequence ended with an error."""
+    _place_prompt(arguments)
+    arguments.controller = controller_in(arguments.controller)
     url = server_of(arguments, elsewhere=bool(_local_options(arguments)))
     try:
         return _run_here(arguments) if url is None else _run_at(url, arguments)
     except (ValueError, OSError) as error:
         raise AiciError(str(error)) from error
+
+
+def _place_prompt(arguments: argparse.Namespace) -> None:
+    """Takes the prompt from its place. Ends the program as argparse does for anything that has no meaning."""
+    given = [text for text in (*arguments.rest, arguments.text) if text is not None]
+    if len(given) == 1 and arguments.prompt is None and not given[0].startswith("--"):
+        arguments.prompt = given[0]
+    elif given:
+        refuse_rest(arguments.parser, given)
 
 
 def _run_here(arguments: argparse.Namespace) -> int:
@@ -180,7 +197,7 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
         with contextlib.closing(_start(client, body, str(request.prompt), arguments.chat)) as stream:
             if request.name:
                 send_lines(partial(_send_line, client, request.name))
-            return _show(stream)
+            return _print_json(stream) if arguments.json else _show(stream)
 
 
 def _send_line(client: RestClient, run: str, message: Any) -> None:
@@ -241,6 +258,22 @@ def _accepted(client: RestClient, body: dict[str, Any]) -> Stream:
     return stream
 
 
+def _print_json(stream: Stream) -> int:
+    """Prints the end of the run as one object; returns 1 if a fork ended with an error."""
+    end = None
+    for item in stream:
+        end = item if item["object"] == "run.end" else None
+    show(json.dumps({**_end_of(end), "object": "run.result"}, indent=2, ensure_ascii=False))
+    return int(any(fork["error"] is not None for fork in _end_of(end)["forks"]))
+
+
+def _end_of(end: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns the end of a run. Raises AiciError if the stream had none."""
+    if end is None or not end["forks"]:
+        raise AiciError("the server ended the stream before the run was finished")
+    return end
+
+
 def _show(stream: Stream) -> int:
     from pyaici.engines.rest_events import RestEvents
     from pyaici.engines.terminal import Terminal
@@ -255,9 +288,7 @@ def _show(stream: Stream) -> int:
                     terminal.show(event)
     finally:
         _summarize(terminal, events, time.perf_counter() - start)
-    if events.end is None or not events.end["forks"]:
-        raise AiciError("the server ended the stream before the run was finished")
-    return int(any(fork["error"] is not None for fork in events.end["forks"]))
+    return int(any(fork["error"] is not None for fork in _end_of(events.end)["forks"]))
 
 
 def _summarize(terminal: Terminal, events: RestEvents, seconds: float) -> None:

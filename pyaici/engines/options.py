@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
+import re
 import secrets
 import sys
 import threading
@@ -40,17 +42,26 @@ if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
 
 
-def generate(engine: Engine, request: Request, *more: Callable[[], RenderableType]) -> int:
-    """Runs a request and shows it in the terminal. Returns the exit status.
+def generate(
+    engine: Engine, request: Request, *more: Callable[[], RenderableType], as_json: bool = False
+) -> int:
+    """Runs a request and shows it in the terminal, or prints its result as JSON. Returns the exit status.
 
     The status is 0, or 1 if a sequence ended with an error. The results of `more` are printed after the
     summary. On KeyboardInterrupt, shows the output so far and then raises it.
     """
-    from pyaici.engines.terminal import Terminal
-
     number = engine.add(request)
     if request.name and engine.runtime is not None:
         send_lines(partial(engine.runtime.answerer.send, request.name))
+    if as_json:
+        from pyaici.engines.rest_events import result_json
+
+        engine.run()
+        results = engine.results(number)
+        show(json.dumps(result_json(results), indent=2, ensure_ascii=False))
+        return int(any(result.error is not None for result in results))
+    from pyaici.engines.terminal import Terminal
+
     start = time.perf_counter()
     terminal = Terminal()
     try:
@@ -174,7 +185,8 @@ def keep_recording(runtime: RecordingRuntime, arguments: argparse.Namespace) -> 
     from pyaici.recording.recording import write_recording
 
     write_recording(runtime.take(), arguments.record)
-    print(f"recorded: aici test {arguments.controller} --transcript {arguments.record}")
+    line = f"recorded: aici test {arguments.controller} --transcript {arguments.record}"
+    show(line, file=sys.stderr if arguments.json else None)
 
 
 #: the ways to name a controller
@@ -226,6 +238,9 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         "--messages",
         action="store_true",
         help="send each line of standard input to the script as a message (receive), and null at the end",
+    )
+    request.add_argument(
+        "--json", action="store_true", help="print the result as JSON, in the form of POST /v1/run"
     )
     option_group(parser, MODEL).add_argument(
         "--model", metavar="PATH", help=f"{models} (default: SmolLM2-135M-Instruct)"
@@ -432,14 +447,19 @@ def naming_trust_option(folder: Path) -> Iterator[None]:
         ) from None
 
 
+#: form of a model's name on the Hub
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+#: files of a model on the Hub that are downloaded
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
+
+
 def check_folder(path: str | Path) -> Path:
     """Returns the path of a model's folder. Raises ValueError if there is none, or it has no config.json."""
     folder = Path(path)
     if not folder.exists():
         raise ValueError(
-            f"there is no file or folder {folder}; give a GGUF file or the folder of a Transformers model "
-            "(aici serve and open_engine also take its name on the Hugging Face Hub, OWNER/NAME), or none "
-            "for the default"
+            f"there is no file or folder {folder}; give a GGUF file, the folder of a Transformers model or "
+            "its name on the Hugging Face Hub (OWNER/NAME), or none for the default"
         )
     if not (folder / "config.json").is_file():
         raise ValueError(
@@ -447,6 +467,37 @@ def check_folder(path: str | Path) -> Path:
             "a downloaded model)"
         )
     return folder
+
+
+def find_folder(model: str | Path, check_packages: Callable[[], None]) -> Path:
+    """Returns the folder of a Transformers model: a path, or a name on the Hub, which is downloaded.
+
+    Checks a path first, then the engine's packages, and only then downloads anything. Raises ValueError.
+    """
+    if Path(model).is_dir() or not _HUB_NAME.fullmatch(str(model)):
+        folder = check_folder(model)
+        check_packages()
+        return folder
+    check_packages()
+    return _from_hub(str(model))
+
+
+def _from_hub(name: str) -> Path:
+    """Returns the folder of a model of the Hugging Face Hub; downloads it unless it is in the user's cache.
+
+    Raises ValueError if the model cannot be downloaded.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{name} is not a folder, and cannot be downloaded from the Hugging Face Hub: {reason}; download "
+            "a model and pass its folder"
+        ) from None
 
 
 def _text(option: str, value: str) -> str:

@@ -1,9 +1,13 @@
-"""Converts the stream of `POST /v1/run` into engine events, to show remote runs like local ones."""
+"""Converts the stream of `POST /v1/run` into engine events, and results of an engine into its answer.
+
+So remote runs look like local ones, in a terminal and as JSON.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from aicirt.contract.errors import error_from_wire
@@ -14,6 +18,7 @@ from pyaici.engines.engine import (
     Finished,
     FinishReason,
     Forked,
+    GenerationResult,
     Log,
     Origin,
     Started,
@@ -24,6 +29,48 @@ from pyaici.engines.engine import (
 
 #: a stream is about one request
 _REQUEST = 0
+
+
+def result_json(results: Sequence[GenerationResult]) -> dict[str, Any]:
+    """Returns what `POST /v1/run` answers, as JSON values, for the results of one request on this machine."""
+    numbers = {result.seq: number for number, result in enumerate(results)}
+    usage = {
+        f"{kind}_tokens": sum(getattr(result, kind) for result in results)
+        for kind in ("sampled", "forced", "backtracked")
+    }
+    kept = usage["sampled_tokens"] + usage["forced_tokens"] - usage["backtracked_tokens"]
+    return {
+        "object": "run.result",
+        "forks": [
+            {
+                "index": numbers[result.seq],
+                "parent": numbers.get(result.parent) if result.parent is not None else None,
+                "text": result.text,
+                "finish_reason": result.reason.value,
+                "error": result.error and {"code": result.error.code, "message": result.error.message},
+                "logs": result.log,
+            }
+            for result in results
+        ],
+        "variables": {name: _json_value(value) for name, value in results[0].variables.items()},
+        "usage": {"prompt_tokens": len(results[0].prompt), **usage, "completion_tokens": kept},
+        "timing": {
+            "first_token_s": _finite(min(result.first_token_seconds for result in results)),
+            "seconds": _finite(max(result.seconds for result in results)),
+        },
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _json_value(value: bytes) -> Any:
+    """Returns a variable as text, or as base64 if it is not UTF-8; the inverse of `_bytes`."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
 
 
 class RestEvents:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from aicirt.system.files import Closing
 from pyaici.bundled import PYTHON
 from pyaici.client.runtime import Runtime
 from pyaici.recording.vocabulary import small_vocabulary
-from pyaici.scripting.script import Script, ScriptFileError, interpreter_file, read_script
+from pyaici.scripting.script import Problem, Script, ScriptFileError, interpreter_file, read_script
 from pyaici.scripting.static import JAVASCRIPT_MAIN, PythonText, line_of_main
 
 #: lines of tracebacks with a place, from MicroPython and from QuickJS
@@ -31,20 +31,6 @@ _NO_EXPORT = re.compile(r"Could not find export '(\w+)'")
 _RUNNING = re.compile(r'^  File ".*", line \d+, in |^\s+at .* \(')
 #: how both languages begin the message of a syntax error
 _SYNTAX = ("SyntaxError:", "IndentationError:", "TabError:")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem in a file. Lines and columns count from 1; None: unknown."""
-
-    file: str
-    line: int | None
-    column: int | None
-    message: str
-
-    def __str__(self) -> str:
-        place = ":".join(str(at) for at in (self.file, self.line, self.column) if at is not None)
-        return f"{place}: {self.message}"
 
 
 def is_syntax_error(message: str) -> bool:

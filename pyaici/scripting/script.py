@@ -28,6 +28,20 @@ class InterpreterMissingError(ModuleError):
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem in a file. Lines and columns count from 1; None: unknown."""
+
+    file: str
+    line: int | None
+    column: int | None
+    message: str
+
+    def __str__(self) -> str:
+        place = ":".join(str(at) for at in (self.file, self.line, self.column) if at is not None)
+        return f"{place}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     """A script: its text, and its name in messages."""
 

@@ -57,10 +57,11 @@ def run_request(
         engine = make_engine(path, runtime, vocabulary, stack)
         request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, engine.tokenizer))
         if arguments.record is None:
-            return generate(engine, request, engine.stats.table)
+            return generate(engine, request, engine.stats.table, as_json=arguments.json)
         recording = cast("RecordingRuntime", runtime)
         recording.record(arguments.controller, request.max_tokens)
-        status = generate(engine, replace(request, logprobs=True), engine.stats.table)
+        recorded = replace(request, logprobs=True)
+        status = generate(engine, recorded, engine.stats.table, as_json=arguments.json)
         keep_recording(recording, arguments)
         return status
 

@@ -17,7 +17,7 @@ from pyaici.engines.options import (
     add_record_option,
     add_sampling_options,
     add_trust_option,
-    check_folder,
+    find_folder,
     naming_trust_option,
     option_group,
     read_vocabulary,
@@ -109,9 +109,10 @@ def run_controller(arguments: argparse.Namespace) -> int:
     """Runs a request with Transformers; see `run_request`."""
 
     def check() -> Path | None:
-        folder = None if arguments.model is None else check_folder(arguments.model)
+        if arguments.model is not None:
+            return find_folder(arguments.model, check_packages)
         check_packages()
-        return folder
+        return None
 
     def make_engine(
         folder: Path, runtime: Runtime | None, _: Vocabulary | None, stack: contextlib.ExitStack

@@ -28,7 +28,7 @@ from pyaici.engines.options import (
     add_record_option,
     add_sampling_options,
     add_trust_option,
-    check_folder,
+    find_folder,
     find_module,
     generate,
     keep_recording,
@@ -74,7 +74,7 @@ def run_controller(arguments: argparse.Namespace) -> int:
     request = read_options(arguments)
     if arguments.record is not None and os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
         raise ValueError("--record needs vLLM in this process: set VLLM_ENABLE_V1_MULTIPROCESSING to 0")
-    folder = None if arguments.model is None else check_folder(arguments.model)
+    folder = None if arguments.model is None else find_folder(arguments.model, check_packages)
     check_packages()
     with contextlib.ExitStack() as stack:
         runtime = None
@@ -133,9 +133,9 @@ def _generate(folder: Path, request: Request, arguments: argparse.Namespace, run
     request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, llm.get_tokenizer()))
     engine = VllmEngine(llm, runtime)
     if arguments.record is None:
-        return generate(engine, request)
+        return generate(engine, request, as_json=arguments.json)
     runtimes = _recording(llm, arguments.controller, request.max_tokens)
-    status = generate(engine, request)
+    status = generate(engine, request, as_json=arguments.json)
     if not runtimes:
         raise RuntimeFailure("nothing has been recorded: the controller has failed to start")
     keep_recording(runtimes[-1], arguments)

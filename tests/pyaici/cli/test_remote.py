@@ -133,6 +133,17 @@ def run(answers: Answers, *options: str) -> tuple[int, list[Any]]:
     return status, [body for _, _, body in seen]
 
 
+def test_run_prints_json_and_takes_the_prompt_from_any_place(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["Well?", "--arg", "a+"], ["--arg", "a+", "Well?"], ["--prompt", "Well?", "--arg", "a+"]):
+        status, (body,) = run([(200, RUN)], "yesno", *words, "--json")
+        assert status == 0 and body["messages"] == [{"role": "user", "content": "Well?"}]
+        assert json.loads(capsys.readouterr().out) == {**END, "object": "run.result"}
+    for wrong in (["Well?", "--prompt", "x"], ["--seed", "3", "Well?", "x"], ["Well?", "--arq", "a+"]):
+        with pytest.raises(SystemExit):
+            main(["run", "yesno", *wrong])
+        assert "unrecognized arguments" in capsys.readouterr().err
+
+
 def test_run_sends_the_options_and_prints_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--seed", "3", "--max-tokens", "9")
     status, (body,) = run([(200, RUN)], "yesno", "--arg", "a+", "--prompt", "Well?", "--n", "2", *options)

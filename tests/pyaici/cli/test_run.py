@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from lab.runners.compiled import share
 from pyaici.cli.__main__ import main
 from pyaici.client.daemon import Daemon
 from pyaici.toolchain import build_controller
+from tests.pyaici.cli.test_remote import END, ENDED, USAGE
 from tests.pyaici.engines.batching.support import make_model
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 
@@ -95,6 +97,45 @@ def test_run_passes_the_argument_of_an_uploaded_script(
     assert "<7>" in capsys.readouterr().out
 
 
+def test_result_as_json_has_the_fields_of_the_server(
+    model: list[str], daemon: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of forks, and of a run that fails."""
+    place = ["--socket", str(daemon.socket_path), *model]
+    assert main(["run", "showcase", "Hi", *place, "--json", "--max-tokens", "60"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert set(result) == {*END, "forks"} and result["object"] == "run.result"
+    assert all(set(fork) == set(ENDED) for fork in result["forks"])
+    assert [fork["parent"] for fork in result["forks"]][:2] == [None, 0]
+    assert set(result["usage"]) == {*USAGE, "completion_tokens"} and result["usage"]["sampled_tokens"] > 0
+    script = tmp_path / "fails.py"
+    script.write_text("from aici import *\nasync def main():\n    fail('no')\n")
+    assert main(["run", str(script), "Hi", *place, "--json"]) == 1
+    (fork,) = json.loads(capsys.readouterr().out)["forks"]
+    assert fork["error"]["code"] == "failed" and "no" in fork["error"]["message"]
+
+
+def test_list_as_json_has_all_that_can_run(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", *place, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {"regex", "json_schema"} <= {known["name"] for known in listed["bundled"]}
+    assert [language["controller"] for language in listed["scripts"]] == ["pyctrl", "jsctrl"]
+    assert "c.y" in listed["grammars"]
+    assert all(module["tags"] for module in listed["uploaded"])
+
+
+def test_a_name_on_the_hub_is_downloaded_after_all_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cache without the model, and no network: the message says what was tried."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert main(["run", "none", "Hi", "--model", "owner/name"]) == 1
+    error = capsys.readouterr().err
+    assert "owner/name is not a folder, and cannot be downloaded from the Hugging Face Hub" in error
+
+
 def test_run_of_an_unknown_name_suggests_others(
     model: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +171,7 @@ def test_help_groups_the_options(capsys: pytest.CaptureFixture[str]) -> None:
         if option:
             groups.setdefault(title, []).append(option)
     assert groups == {
-        "request": ["--arg", "--prompt", "--chat", "--calls", "--messages", "--record"],
+        "request": ["--arg", "--prompt", "--chat", "--calls", "--messages", "--json", "--record"],
         "model": ["--model", "--engine", "--threads", "--llama-library", "--device", "--trust-remote-code"],
         "daemon or server": ["--socket", "--store", "--server", "--token"],
         "sampling": ["--beams", "--n", "--temperature", "--top-p", "--top-k", "--seed", "--max-tokens"],

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyaici import bundled
+from pyaici.bundled import controller_in
 from pyaici.cli.__main__ import main
 from pyaici.cli.new import SCRIPTS
 from pyaici.client.daemon import Daemon
@@ -147,18 +148,19 @@ def test_check_prints_a_line_for_each_file_with_an_error(capsys: pytest.CaptureF
     Path("good.py").write_text(SCRIPT.replace("    no_such_name\n", ""))
     Path("good.js").write_text("export async function main() {}\n")
     Path("bad.py").write_text("x = 1\nif:\n")
-    assert main(["script", "check", "good.py", "good.js"]) == 0
-    assert capsys.readouterr().out == ""
-    assert main(["script", "check", "good.py", "script.py", "bad.py", "other.js"]) == 1
+    assert main(["check", "good.py", "good.js"]) == 0
+    assert capsys.readouterr().out == "good.py: accepted\ngood.js: accepted\n"
+    assert main(["check", "good.py", "script.py", "bad.py", "other.js"]) == 1
     assert capsys.readouterr().out.splitlines() == [
+        "good.py: accepted",
         "script.py:7:5: NameError: name 'no_such_name' isn't defined",
         "bad.py:2: SyntaxError: invalid syntax",
         "other.js:1: there is no file other.js",
     ]
-    assert main(["script", "check", "bad.py", "--json"]) == 1
+    assert main(["check", "bad.py", "--json"]) == 1
     (recorded,) = json.loads(capsys.readouterr().out)
     assert recorded == {"file": "bad.py", "line": 2, "column": None, "message": "SyntaxError: invalid syntax"}
-    assert main(["script", "check", "good.js", "--json"]) == 0
+    assert main(["check", "good.js", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
@@ -166,23 +168,49 @@ def test_check_prints_a_line_for_each_file_with_an_error(capsys: pytest.CaptureF
 def test_starter_script_passes_its_tests(language: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", f"--{language}", "story"]) == 0
     script = SCRIPTS[language]
-    assert f"next: aici test story/{script} --transcript story/tests.toml" in capsys.readouterr().out
+    assert "next: aici test story && " in capsys.readouterr().out
     assert {path.name for path in Path("story").iterdir()} == {script, "tests.toml", "README.md"}
     for path in Path("story").iterdir():
         assert "NAME:" not in path.read_text()
-    assert main(["script", "check", f"story/{script}"]) == 0
+    assert main(["check", "story"]) == 0
+    assert f"story/{script}: accepted" in capsys.readouterr().out
+    assert main(["test", "story", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert [(each["file"], each["passed"]) for each in results] == [("story/tests.toml", True)] * 2
     Path("one.toml").write_text('prompt = "x"\n')
     assert main(["test", f"story/{script}", "--transcript", "story/tests.toml", "one.toml"]) == 0
     shown = capsys.readouterr().out
     assert "story/tests.toml: 2 cases, 0 failed" in shown and "one.toml: 1 case, 0 failed" in shown
     text = Path("story", script).read_text()
     Path("story", script).write_text(text.replace("called", "named"))
-    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml"]) == 1
+    assert main(["test", f"story/{script}"]) == 1
     shown = capsys.readouterr().out
     assert '- "Once upon a time there was a cat called Tom.' in shown
     assert '+ "Once upon a time there was a cat named Tom.' in shown
-    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml", "--update"]) == 0
-    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml"]) == 0
+    assert main(["test", "story", "--update"]) == 0
+    assert main(["test", f"story/{script}"]) == 0
+
+
+def test_missing_tests_and_controllers_of_folders_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    for command, words in (
+        (["check", "empty"], "the folder empty has no script main.py or main.js, and no module"),
+        (["test", "script.py"], "there are no tests: no file tests.toml; name recordings or test cases"),
+        (["test", "script.py", "--json", "--update"], "--update has no results to print as JSON"),
+        (["check", "yesno", "--arg", "1"], "--arg is for scripts"),
+    ):
+        assert main(command) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_folder_stands_for_its_script_or_module(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    for name in ("a/main.js", "a/x.wasm", "b/y.wasm", "c.wasm"):
+        (tmp_path / name).touch()
+    found = [controller_in(str(tmp_path / name)) for name in ("a", "b", "c")]
+    assert found == [str(tmp_path / name) for name in ("a/main.js", "b/y.wasm", "c.wasm")]
+    assert controller_in("regex") == "regex" and controller_in("new.py") == "new.py"
 
 
 def test_replays_report_differences_and_can_be_updated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,4 +285,4 @@ def test_starter_script_is_valid_whatever_its_name(
     monkeypatch.chdir(tmp_path)
     assert main(["new", f"--{language}", "my-script"]) == 0
     (script,) = [path for path in Path("my-script").iterdir() if path.stem == "main"]
-    assert main(["script", "check", str(script)]) == 0, capsys.readouterr()
+    assert main(["check", str(script)]) == 0, capsys.readouterr()

@@ -49,7 +49,7 @@ def test_folder_without_its_engine_names_what_to_install(engine: str, tmp_path: 
 
 
 def test_path_is_checked_before_packages(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no file or folder gpt2; .* Hugging Face Hub, OWNER/NAME"):
+    with pytest.raises(ValueError, match=r"no file or folder gpt2; .* Hugging Face Hub \(OWNER/NAME\)"):
         load("gpt2")
     with pytest.raises(ValueError, match=r"has no config\.json"):
         load(str(tmp_path))
