@@ -53,19 +53,19 @@ def read_script(body: ScriptText, where: str = "") -> Script:
     return script
 
 
-def script_call(body: ScriptBody) -> ControllerCall:
-    """Returns the call of the controller that runs the script. Raises ApiError."""
-    script = read_script(body, "script.")
+def script_call(body: ScriptBody, where: str = "script") -> ControllerCall:
+    """Returns the call of the controller that runs the script at `where` in the request. Raises ApiError."""
+    script = read_script(body, f"{where}.")
     try:
         arg = json.dumps(body.arg, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise bad_request("NaN and Infinity are not JSON", "script.arg") from None
+        raise bad_request("NaN and Infinity are not JSON", f"{where}.arg") from None
     if len(arg) > MAX_ARG:
         raise bad_request(
-            f"the argument has {len(arg)} characters; at most {MAX_ARG} are allowed", "script.arg"
+            f"the argument has {len(arg)} characters; at most {MAX_ARG} are allowed", f"{where}.arg"
         )
-    check_text(arg, "script.arg")
-    return ControllerCall(script.language.controller, script.argument(body.arg), "script", "script.source")
+    check_text(arg, f"{where}.arg")
+    return ControllerCall(script.language.controller, script.argument(body.arg), where, f"{where}.source")
 
 
 UPLOAD_PATH = "/v1/controllers"

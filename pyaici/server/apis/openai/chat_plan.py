@@ -174,7 +174,7 @@ def _constraint(
     request: ChatRequest, functions: Sequence[Function], form: CallFormat | None, start: Start
 ) -> tuple[ControllerCall | None, AnswerPlan]:
     """Returns the controller of an answer, and how the answer is read. Raises ApiError."""
-    call = constraint(request, request.response_format, start)
+    call = constraint(request, request.response_format, start, request.vllm_xargs)
     answer = AnswerPlan(start, stop=tuple(request.stop_strings))
     if form is not None:
         if call is not None and not _is_schema(call):

@@ -64,7 +64,7 @@ class _Completion:
         first = Job(
             user,
             prompts[0],
-            constraint(body, body.response_format),
+            constraint(body, body.response_format, xargs=body.vllm_xargs),
             sampling(body, service.model),
             min(_MAX_TOKENS, service.settings.max_tokens) if body.max_tokens is None else body.max_tokens,
             logprobs=body.logprobs is not None,

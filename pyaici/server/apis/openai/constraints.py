@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from pyaici.bundled import grammar_controller
 from pyaici.server.answers.arguments import read_json
 from pyaici.server.answers.plan import Start
-from pyaici.server.apis.controllers import ARG_WITHOUT_CONTROLLER, script_call
+from pyaici.server.apis.controllers import ARG_WITHOUT_CONTROLLER, ScriptBody, script_call
 from pyaici.server.apis.fields import argument_text
 from pyaici.server.apis.openai.structural_tags import StructuralTag, structural_tag_grammar
 from pyaici.server.http.errors import bad_request
 from pyaici.server.service import ControllerCall
 
 if TYPE_CHECKING:
-    from pyaici.server.apis.openai.requests import Constrained, ResponseFormat
+    from pyaici.server.apis.openai.requests import Constrained, ResponseFormat, VllmArguments
 
 
 #: most characters of the place of a problem, which may be nested deeply
@@ -33,13 +33,16 @@ _OBJECT = {"type": "object"}
 
 
 def constraint(
-    request: Constrained, response_format: ResponseFormat | None = None, start: Start | None = None
+    request: Constrained,
+    response_format: ResponseFormat | None = None,
+    start: Start | None = None,
+    xargs: VllmArguments | None = None,
 ) -> ControllerCall | None:
     """Returns the controller; None for a free answer. Raises ApiError if several fields constrain it.
 
-    `start`: how the answer begins, for structural tags.
+    `start`: how the answer begins, for structural tags. `xargs`: the controller as AICI in vLLM takes it.
     """
-    found: dict[str, ControllerCall] = {}
+    found = {} if xargs is None else _named_for_vllm(xargs)
     if request.controller is not None:
         found["controller"] = ControllerCall(request.controller, argument_text(request.controller_arg))
     elif request.controller_arg is not None:
@@ -85,6 +88,30 @@ def constraint(
     if len(found) > 1:
         raise bad_request(f"only one of {' and '.join(found)} can constrain an answer", list(found)[1])
     return next(iter(found.values()), None)
+
+
+def _named_for_vllm(xargs: VllmArguments) -> dict[str, ControllerCall]:
+    """Returns the controllers by the names of their fields. Raises ApiError."""
+    found = {}
+    at = "vllm_xargs."
+    if xargs.aici_controller is not None:
+        arg = argument_text(xargs.aici_arg, f"{at}aici_arg")
+        found[f"{at}aici_controller"] = ControllerCall(
+            xargs.aici_controller, arg, f"{at}aici_controller", f"{at}aici_arg"
+        )
+    elif xargs.aici_arg is not None:
+        words = "aici_arg needs aici_controller; the argument of a script is the member arg of aici_script"
+        raise bad_request(words, f"{at}aici_arg")
+    if xargs.aici_script is not None:
+        where = f"{at}aici_script"
+        body = xargs.aici_script
+        if isinstance(body, str):
+            try:
+                body = ScriptBody.model_validate(_parsed(body, where))
+            except ValidationError as error:
+                raise bad_request(error.errors()[0]["msg"], where) from None
+        found[where] = script_call(body, where)
+    return found
 
 
 def _parsed(value: Any, param: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from pyaici.server.apis.controllers import ScriptBody
 from pyaici.server.apis.fields import (
@@ -70,7 +71,6 @@ _REFUSED = {
     "skip_special_tokens": Refused("special tokens are no part of answers", (True,)),
     "truncate_prompt_tokens": Refused("shorten the prompt", (-1,)),
     "use_beam_search": Refused("use the controller beam"),
-    "vllm_xargs": Refused("use a controller or a script"),
     "watermarking": Refused("answers have no watermark"),
     # of other servers
     "enable_thinking": Refused("use reasoning_effort or chat_template_kwargs", ()),
@@ -125,6 +125,50 @@ class StructuredOutputs(StrictBody):
     disable_additional_properties: Literal[False] | None = None
     whitespace_pattern: None = None
     disable_fallback: bool | None = Field(None, description="ignored: there is one engine for constraints")
+
+
+_RUN = Refused("use POST /v1/run, which reports all sequences and events", (False, 0, "0", "false"))
+_FLAG = Literal[True, False, 0, 1, "true", "false", "1", "0"]
+
+
+class VllmArguments(OpenBody):
+    """The controller of a request, with the keys that AICI's plugin in vLLM reads.
+
+    `aici_keep`, for how long a suspended sequence keeps its cache there, changes nothing here.
+    """
+
+    refused: ClassVar = {
+        **dict.fromkeys(("aici_fork", "aici_events", "aici_counts"), _RUN),
+        "aici_copies": Refused("use n", (1, "1")),
+        "aici_after_thinking": Refused(
+            "use response_format or tools, which apply after the reasoning", (False, 0, "0", "false")
+        ),
+        "aici_template": Refused("use chat_template_kwargs"),
+        "aici_name": Refused("use POST /v1/run, whose name it is"),
+        "aici_owner": Refused("the token of the request names the owner"),
+    }
+
+    aici_controller: ControllerName | None = None
+    aici_arg: Any = None
+    aici_script: ScriptBody | Text | None = None
+    aici_hold: _FLAG | None = None
+    aici_calls: _FLAG | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, body: Any) -> Any:
+        """Keys of others are for logits processors of vLLM, which would change the answer."""
+        known = {*cls.model_fields, *cls.refused, "aici_keep"}
+        for name in body if isinstance(body, dict) else ():
+            if name not in known:
+                words = "this server has no such key; the controller of a request is aici_controller or "
+                raise PydanticCustomError("field", "{words}", {"param": name, "words": words + "aici_script"})
+        return body
+
+    @property
+    def holds(self) -> bool:
+        """Whether the client wants text only that no controller removes any more."""
+        return self.aici_hold in (True, 1, "true", "1")
 
 
 class Constrained(BaseModel):
@@ -209,6 +253,16 @@ class GenerationRequest(Constrained, SamplingFields, OpenBody):
     user: Any = Field(None, description="a label of the request, as `metadata`: it asks for nothing")
     metadata: Any = None
     response_format: ResponseFormat | None = None
+    vllm_xargs: VllmArguments | None = Field(None, description="the controller, as AICI in vLLM takes it")
+
+    @model_validator(mode="after")
+    def _hold_no_stream(self) -> Self:
+        if self.stream and self.vllm_xargs is not None and self.vllm_xargs.holds:
+            raise ValueError(
+                "this server holds no stream back: leave out aici_hold and follow retracted, or leave out "
+                "stream"
+            )
+        return self
 
     @property
     def stop_strings(self) -> list[str]:

@@ -15,6 +15,7 @@ import pytest
 from lab.vllm.server import MODEL, Server, Servers
 from pyaici.client.daemon import Daemon
 from pyaici.toolchain import build_controller
+from tests.pyaici import one_client
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 
 pytestmark = pytest.mark.slow
@@ -63,6 +64,14 @@ def test_a_completion_follows_its_pattern(controlled: Server) -> None:
     choice = complete(controlled, xargs("regex", YEAR)).choices[0]
     assert re.fullmatch(YEAR, choice.text)
     assert (choice.finish_reason, choice.stop_reason) == ("stop", "controller")
+
+
+def test_a_client_of_both_servers_works(controlled: Server) -> None:
+    """tests/pyaici/server/openai/test_completions.py sends the same requests to `aici serve`."""
+    whole, streamed, chat, script = one_client.answers(controlled.client, MODEL)
+    assert re.fullmatch(one_client.YEAR, whole) and streamed == whole
+    assert json.loads(chat) in ({"whale": "fish"}, {"whale": "mammal"})
+    assert re.fullmatch(r" 2 \+ 3 = [0-9] and 6", script)
 
 
 def test_every_token_has_a_log_probability(controlled: Server) -> None:

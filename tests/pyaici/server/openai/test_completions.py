@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import openai
@@ -10,6 +11,7 @@ import pytest
 
 from lab.system.waiting import PATIENCE
 from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
+from tests.pyaici.one_client import YEAR, answers
 from tests.pyaici.server.serving import Serving
 
 MODEL = "default"
@@ -33,6 +35,54 @@ def test_the_model_is_listed(client: openai.OpenAI) -> None:
     assert client.models.retrieve(model.id).id == model.id
     with pytest.raises(openai.NotFoundError, match="this server has 'SmolLM2"):
         client.models.retrieve("gpt-4")
+
+
+def test_requests_for_vllm_are_answered(client: openai.OpenAI) -> None:
+    """tests/pyaici/engines/vllm/test_http.py sends the same ones."""
+    whole, streamed, chat, script = answers(client, MODEL)
+    assert re.fullmatch(YEAR, whole) and streamed == whole
+    assert json.loads(chat) in ({"whale": "fish"}, {"whale": "mammal"})
+    assert re.fullmatch(r" 2 \+ 3 = [0-9] and 6", script)
+    plain = client.completions.create(
+        model=MODEL,
+        prompt="The capital of France is",
+        temperature=0,
+        max_tokens=40,
+        extra_body={"controller": "regex", "controller_arg": YEAR},
+    )
+    assert plain.choices[0].text == whole
+
+
+@pytest.mark.parametrize(
+    ("xargs", "words"),
+    [
+        ({"aici_controler": "regex"}, "did you mean aici_controller"),
+        ({"target_token": 67}, "this server has no such key"),
+        ({"aici_controller": "regex", "aici_arg": "[a-"}, "this class is not closed"),
+        ({"aici_arg": "[a-z]"}, "aici_arg needs aici_controller"),
+        ({"aici_script": "{"}, "vllm_xargs.aici_script is not JSON"),
+        ({"aici_script": '{"language": "perl", "source": ""}'}, "Input should be 'python' or 'javascript'"),
+        ({"aici_controller": "regex", "aici_fork": 1}, "use POST /v1/run"),
+        ({"aici_controller": "regex", "aici_owner": "ada"}, "the token of the request names the owner"),
+        ({"aici_controller": "regex", "aici_script": '{"language": "python", "source": "x"}'}, "only one of"),
+    ],
+)
+def test_keys_for_vllm_that_mean_something_else_here_are_refused(
+    client: openai.OpenAI, xargs: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=words) as caught:
+        client.completions.create(model=MODEL, prompt="x", max_tokens=4, extra_body={"vllm_xargs": xargs})
+    assert (caught.value.param or "").startswith("vllm_xargs")
+
+
+def test_hints_for_vllm_are_named_and_held_streams_refused(client: openai.OpenAI) -> None:
+    xargs = {"aici_controller": "regex", "aici_arg": "a", "aici_hold": "true", "aici_keep": 3, "aici_fork": 0}
+    request: Any = {"model": MODEL, "prompt": "x", "extra_body": {"vllm_xargs": xargs}}
+    raw = client.completions.with_raw_response.create(**request)
+    assert raw.headers["x-aici-ignored"] == "vllm_xargs.aici_keep"
+    assert raw.parse().choices[0].text == "a"
+    with pytest.raises(openai.BadRequestError, match="this server holds no stream back"):
+        client.completions.create(**request, stream=True)
 
 
 def test_completion_with_logprobs_and_echo(client: openai.OpenAI) -> None:
