@@ -20,7 +20,7 @@ FILE is a recording of aici run --record, or contains test cases in TOML or JSON
 beside the controller. A recording is replayed: the
 controller runs in the real runtime, and the samples come from the file. Everything else must be as recorded:
 forced and removed tokens, forks, printed lines, variables, and the end. Test cases run with a simulated
-model, which tries to write a given text, and a small vocabulary. docs/guide/testing.md explains both. Exit
+model, which tries to write a given text, and a small vocabulary. docs/guide/building.md explains both. Exit
 status: 0 all as expected, 1 something differs.
 
 A replay needs the vocabulary of the model: that of the default model if it has been fetched, or that of

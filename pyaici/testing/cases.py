@@ -46,7 +46,7 @@ _EXPECTED: dict[str, tuple[type, ...]] = {
 
 @dataclass(slots=True)
 class Case:
-    """A test case; docs/guide/testing.md explains the fields."""
+    """A test case; docs/guide/building.md explains the fields."""
 
     name: str
     #: the fields as in the file

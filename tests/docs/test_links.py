@@ -67,3 +67,7 @@ def test_guide_lists_its_chapters_and_each_links_to_the_next() -> None:
     for name, following in zip([contents.name, *chapters], [*chapters, contents.name], strict=True):
         last = (contents.parent / name).read_text().splitlines()[-1]
         assert re.findall(r"\]\((.*?)\)", last) == [following], f"{name} ends with {last!r}"
+        for number, link in re.findall(
+            r"\[[Cc]hapter (\d+)\]\((\w+\.md)", (contents.parent / name).read_text()
+        ):
+            assert chapters[int(number) - 1] == link, f"{name} calls {link} chapter {number}"

@@ -295,7 +295,7 @@ def test_fields_of_steps_are_those_of_the_library() -> None:
 
 
 def test_options_that_servers_do_not_take_are_listed() -> None:
-    assert listed(GUIDE / "uploading.md", "these options are refused: ") == {
+    assert listed(GUIDE / "building.md", "these options are refused: ") == {
         f"--{name.replace('_', '-')}" for name in run.LOCAL
     }
 
