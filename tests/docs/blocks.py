@@ -7,6 +7,7 @@ The words after a block's language mark its kind:
     ```python run                 a program; the blocks of a document share their variables
     ```console run                commands after "$ ", each with its output; "..." stands for any lines
     ```sh server                  commands for a running server; also `python server`
+    ```python client=instructor   the same, with this package installed; test_clients.py runs it
     ```json answer                the output of the preceding commands; "..." stands for any text
     ```python script, js script   a script, whose result is in ```text played (scripts.py)
     ```cpp fragment               incomplete code, which does not run
@@ -64,6 +65,11 @@ class Block:
     def file(self) -> str | None:
         """The name of the file, if the block is one."""
         return self._value("file")
+
+    @property
+    def client(self) -> str | None:
+        """The package that the block needs in an environment of its own, with a server."""
+        return self._value("client")
 
     @property
     def needs_server(self) -> bool:

@@ -56,13 +56,14 @@ def test_every_example_is_marked(name: str) -> None:
     """Complete programs run, others are marked as fragments. Unknown marks are errors."""
     for block in blocks(DOCUMENTS[name]):
         if block.language in {*SUFFIXES, "python", "console", "sh", "js"}:
-            assert (block.runs or block.needs_server) != ("fragment" in block.words), (
+            marked = block.runs or block.needs_server or block.client is not None
+            assert marked != ("fragment" in block.words), (
                 f"{block.where}: mark this block as run or as fragment"
             )
         unknown = [
             w
             for w in block.words
-            if not re.fullmatch(r"run|server|answer|fragment|script|played|(controller|file)=.+", w)
+            if not re.fullmatch(r"run|server|answer|fragment|script|played|(controller|file|client)=.+", w)
         ]
         assert not unknown, f"{block.where}: unknown marks {unknown}"
 

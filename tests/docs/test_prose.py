@@ -84,6 +84,7 @@ def own_options() -> set[str]:
 
 #: options of other programs, which texts name alone
 FOREIGN_OPTIONS = {
+    "docs/migrating.md": {"--grammar-file", "--json-schema"},
     "docs/sglang.md": {
         "--constrained-json-disable-any-whitespace",
         "--dp-size",
@@ -171,6 +172,7 @@ FOREIGN_NAMES = {
     "docs/performance.md": {"sched_autogroup"},
     # counters, whose names the supervisor puts together
     "docs/reliability.md": {"builds_waited", "compilations_waited"},
+    "docs/recipes.md": {"extra_body", "with_structured_output"},
     "docs/responses.md": {"input_image"},
     "docs/security.md": {"evil"},
     "docs/server.md": {"two_answers"},

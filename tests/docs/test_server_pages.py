@@ -40,6 +40,8 @@ PAGES = [
     "docs/messages.md",
     "docs/ollama.md",
     "docs/cpc.md",
+    "docs/recipes.md",
+    "docs/migrating.md",
 ]
 #: the server's address on the pages
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(8000|6969)")
