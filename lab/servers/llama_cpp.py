@@ -10,14 +10,15 @@ from pathlib import Path
 
 
 @contextmanager
-def llama_cpp_server(model: Path, slots: int, slot_tokens: int) -> Iterator[str]:
+def llama_cpp_server(model: Path, slots: int, slot_tokens: int, threads: int = 1) -> Iterator[str]:
     """Runs the server until the block ends, and yields its address.
 
-    It has one thread for the model and keeps no prompts. `slots`: requests at the same time, of up to
-    `slot_tokens` tokens each. Raises RuntimeError if it does not start.
+    It keeps no prompts. `slots`: requests at the same time, of up to `slot_tokens` tokens each. `threads`: of
+    the model; 0 for as many as the server itself takes. Raises RuntimeError if it does not start.
     """
+    numbers = map(str, (slots, slot_tokens, threads))
     with subprocess.Popen(
-        [sys.executable, "-m", "lab.servers.llama_cpp", model, str(slots), str(slot_tokens)],
+        [sys.executable, "-m", "lab.servers.llama_cpp", model, *numbers],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -33,7 +34,7 @@ def llama_cpp_server(model: Path, slots: int, slot_tokens: int) -> Iterator[str]
             process.terminate()
 
 
-def _serve(model: str, slots: int, slot_tokens: int) -> None:
+def _serve(model: str, slots: int, slot_tokens: int, threads: int) -> None:
     """Prints the server's address, then serves until the end of standard input."""
     import xllamacpp
 
@@ -42,7 +43,8 @@ def _serve(model: str, slots: int, slot_tokens: int) -> None:
     parameters.port = 0
     parameters.n_parallel = slots
     parameters.n_ctx = slots * slot_tokens
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
+    if threads:
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
     parameters.cache_prompt = False
     server = xllamacpp.Server(parameters)
     print(server.listening_address, flush=True)
@@ -50,4 +52,4 @@ def _serve(model: str, slots: int, slot_tokens: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    _serve(sys.argv[1], *map(int, sys.argv[2:5]))

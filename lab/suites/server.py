@@ -53,15 +53,16 @@ class _Times:
 
 
 def run(report: Report) -> None:
-    """Generates with the three in turn, greedily, with one thread for the model and no cache of prompts."""
-    count = _QUICK_TOKENS if report.quick else _TOKENS
-    rounds = _QUICK_ROUNDS if report.quick else _ROUNDS
+    """Generates with the three in turn, greedily, with one thread for the model and no cache of prompts.
+
+    Then compares both servers with the numbers of threads that they take themselves.
+    """
     path = default_gguf_path()
     with (
         LlamaModel(load_library(), path) as model,
         Runtime() as runtime,
         LlamaEngine(model, runtime) as engine,
-        serving("--model", str(path), "--keep-prompts", "0") as server,
+        serving("--model", str(path), "--keep-prompts", "0", "--threads", "1") as server,
         llama_cpp_server(path, max(_BATCHES), _MAX_TEXT) as peer,
     ):
         module = runtime.upload(bundled_controllers()["json_schema"]).id
@@ -72,17 +73,35 @@ def run(report: Report) -> None:
                     "server": partial(_served, server, schema),
                     "llama_cpp": partial(_served, peer, schema),
                 }
-                found: dict[str, list[_Times]] = {who: [] for who in contestants}
+                rates, found = _alternated(report, contestants, batch)
+                _report(report, f"server.b{batch}.{name}", rates, found)
+    with (
+        serving("--model", str(path), "--keep-prompts", "0") as server,
+        llama_cpp_server(path, max(_BATCHES), _MAX_TEXT, 0) as peer,
+    ):
+        for batch in _BATCHES:
+            both = {"server": partial(_served, server, False), "llama_cpp": partial(_served, peer, False)}
+            rates, _ = _alternated(report, both, batch)
+            pairs = zip(rates["server"], rates["llama_cpp"], strict=True)
+            ratios = [ours / theirs for ours, theirs in pairs]
+            name = f"server.b{batch}.default_threads.ratio_to_llama_cpp"
+            report.figure(name, summarise(ratios).median, "ratio")
 
-                def timed(who: str, generate: Callable[[int, int], _Times], found: Any, batch: int) -> float:
-                    found[who].append(generate(batch, count))
-                    return found[who][-1].rate
 
-                rates = alternate(
-                    {who: partial(timed, who, make, found, batch) for who, make in contestants.items()},
-                    rounds,
-                )
-                _report(report, f"server.b{batch}.{name}", rates, {k: v[1:] for k, v in found.items()})
+def _alternated(
+    report: Report, contestants: dict[str, Callable[[int, int], _Times]], batch: int
+) -> tuple[dict[str, list[float]], dict[str, list[_Times]]]:
+    """Lets contestants answer in turn; returns their tokens per second, and their times without the first."""
+    count = _QUICK_TOKENS if report.quick else _TOKENS
+    found: dict[str, list[_Times]] = {who: [] for who in contestants}
+
+    def timed(who: str) -> float:
+        found[who].append(contestants[who](batch, count))
+        return found[who][-1].rate
+
+    rounds = _QUICK_ROUNDS if report.quick else _ROUNDS
+    rates = alternate({who: partial(timed, who) for who in contestants}, rounds)
+    return rates, {who: times[1:] for who, times in found.items()}
 
 
 def _report(report: Report, name: str, rates: dict[str, list[float]], found: dict[str, list[_Times]]) -> None:

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: adds pages from outside docs/, and adapts links and marks of code blocks."""
+"""Hooks of MkDocs: adds pages from outside docs/, adapts links and marks of code blocks, writes llms.txt."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
 HERE = Path(__file__).resolve().parent
@@ -54,3 +55,39 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return match[0]
 
     return _BLOCK_OR_LINK.sub(rewrite, markdown)
+
+
+_navigation: list[Navigation] = []
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
+    """Keeps the navigation for llms.txt."""
+    _navigation[:] = [nav]
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Writes each page as Markdown beside its HTML, and llms.txt, which lists them for language models."""
+    site = Path(config.site_dir)
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    (nav,) = _navigation
+    for item in nav.items:
+        if isinstance(item, Section):
+            lines += ["", f"## {item.title}", ""]
+        lines += [_listed(page, site) for page in _pages(item)]
+    (site / "llms.txt").write_text("\n".join(lines) + "\n")
+
+
+def _pages(item: object) -> list[Page]:
+    if isinstance(item, Section):
+        return [page for child in item.children for page in _pages(child)]
+    return [item] if isinstance(item, Page) else []
+
+
+def _listed(page: Page, site: Path) -> str:
+    """Writes a page as Markdown; returns its line: its title, and the first sentence of its text."""
+    text = page.markdown or ""
+    (site / page.file.src_uri).write_text(text)
+    prose = _BLOCK_OR_LINK.sub(lambda match: match["text"] or "", text)
+    found = re.search(r"^(?![#!|<*:\-\s])(.+?\.)(?:\s|$)", prose, re.MULTILINE)
+    about = found[1] if found else ""
+    return f"- [{page.title}]({page.file.src_uri}): {about}".rstrip(": ")

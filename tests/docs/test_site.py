@@ -171,6 +171,19 @@ def test_search_finds_guide_and_reference(site: Path) -> None:
     assert {"guide/first_script.html", "api/pyaici.html#pyaici.Runtime.upload"} <= places
 
 
+def test_language_models_find_every_page_as_markdown(site: Path) -> None:
+    text = (site / "llms.txt").read_text()
+    assert text.startswith("# AICI\n\n> Steer a language model token by token")
+    found = dict(re.findall(r"^- \[.+?\]\((\S+\.md)\)(?:: (.+))?$", text, re.MULTILINE))
+    pages = {RENAMED.get(name, name.removeprefix("docs/")).replace(".html", ".md") for name in DOCUMENTS}
+    pages = {name if "/" in name else name.lower() for name in pages} | {f"api/{name}.md" for name in API}
+    pages = {"guide/README.md" if name == "guide/index.md" else name for name in pages}
+    assert set(found) == pages
+    for name in found:
+        assert (site / name).read_text().startswith("# "), name
+    assert found["faq.md"] and found["index.md"].startswith("Send a small program with an LLM request;")
+
+
 def test_pages_show_no_markdown(pages: dict[str, Page]) -> None:
     """Lists, code blocks and links that the site's renderer reads differently than code hosts."""
     for name, page in pages.items():

@@ -29,5 +29,6 @@ def test_server_reports_all_figures(
     for who in ("bare", "server", "llama_cpp"):
         each |= {f"{who}_tokens_per_s", f"{who}_first_token_ms", f"{who}_first_token_p99_ms"}
     names = {f"server.b{n}.{kind}.{what}" for n in (1, 8) for kind in ("free", "schema") for what in each}
+    names |= {f"server.b{n}.default_threads.ratio_to_llama_cpp" for n in (1, 8)}
     assert set(found) == names
     assert min(found.values()) > 0
