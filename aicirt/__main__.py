@@ -104,7 +104,8 @@ def _limit(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER") from None
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    """Returns the parser of the daemon's options. `prog`: the command in its help."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Runs AICI controllers for inference engines on this machine.",
@@ -195,7 +196,7 @@ def main(
 
     `add_options` adds options of `beside`, within which the daemon runs.
     """
-    parser = _parser(prog)
+    parser = make_parser(prog)
     add_options(parser)
     args = parse_arguments(parser, argv)
     if args.workers < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import os
 import sys
@@ -44,8 +45,11 @@ or in Python or JavaScript, without a compiler:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line."""
+def parser(*, completing: bool = False) -> argparse.ArgumentParser:
+    """Returns the parser of the whole command line.
+
+    `completing`: also with the options of the programs that read their arguments themselves, for a shell.
+    """
     whole = argparse.ArgumentParser(
         prog="aici",
         description=_DESCRIPTION,
@@ -68,6 +72,8 @@ def parser() -> argparse.ArgumentParser:
         doctor,
     ):
         module.add(commands)
+    if completing:
+        services.add_options(commands)
     return whole
 
 
@@ -108,7 +114,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def script() -> NoReturn:
-    """Runs the program `aici` and exits."""
+    """Runs the program `aici` and exits; or completes a line for a shell, by the package argcomplete."""
+    if "_ARGCOMPLETE" in os.environ:
+        importlib.import_module("argcomplete").autocomplete(parser(completing=True))
     leave(main())
 
 

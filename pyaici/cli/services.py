@@ -23,10 +23,30 @@ def add(commands: Any) -> None:
         parser.set_defaults(run=run, takes_rest=True)
 
 
+def add_options(commands: Any) -> None:
+    """Adds the options of the programs, as far as they are installed, to their commands."""
+    from aicirt.__main__ import make_parser
+    from pyaici.tools.settings import add_options as add_tool_options
+
+    programs = {"runtime": make_parser("aici runtime")}
+    add_tool_options(programs["runtime"])
+    if _missing() == []:
+        from pyaici.server.serve import parser
+
+        programs["serve"] = parser()
+    for name, program in programs.items():
+        for action in program._actions:
+            commands.choices[name]._add_action(action)
+
+
+def _missing() -> list[str]:
+    """Returns the packages of the extra `server` that are missing."""
+    return [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+
+
 def serve(arguments: argparse.Namespace) -> int:
     """Runs the HTTP server until a signal stops it."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := _missing():
         cure = install_command("llama,server")
         raise AiciError(
             f"aici serve needs the server: {cure} (missing: {', '.join(missing)}); "

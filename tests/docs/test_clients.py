@@ -66,6 +66,15 @@ def serving(environment: Path, folder: Path) -> Iterator[str]:
             server.terminate()
 
 
+def completed(environment: Path, line: str) -> list[str]:
+    """Returns what a shell would offer at the end of a line, as docs/guide/building.md sets it up."""
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "IFS": "\013"}
+    file = environment / "completions"
+    asked["_ARGCOMPLETE_STDOUT_FILENAME"] = str(file)
+    run(environment / "bin" / "aici", cwd=environment, env=asked)
+    return file.read_text().split("\013")
+
+
 def test_json_takes_three_commands_in_a_bare_environment(built_wheel: Path, tmp_path: Path) -> None:
     """The commands of README's first screen: installs the package, starts the server, runs the program.
 
@@ -87,5 +96,8 @@ def test_json_takes_three_commands_in_a_bare_environment(built_wheel: Path, tmp_
     with serving(tmp_path / "env", tmp_path) as url:
         file.write_text(f"{first.text}\n{second.text}".replace(ADDRESS, url))
         printed = run(tmp_path / "env" / "bin" / "python", "-I", file, cwd=tmp_path)
+    run(tmp_path / "env" / "bin" / "pip", module, "--quiet", "argcomplete", cwd=tmp_path)
+    for line, words in (("aici ru", {"run", "runtime"}), ("aici serve --threa", {"--threads"})):
+        assert {word.strip() for word in completed(tmp_path / "env", line)} == words
     comments = re.findall(r"^print\(.*?\)  # (.*)$", f"{first.text}{second.text}", re.MULTILINE)
     assert len(comments) == 2 and printed.splitlines() == comments

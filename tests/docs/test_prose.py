@@ -12,17 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import aicirt.__main__ as daemon
 from aicirt import settings as limits
 from pyaici.bundled import bundled_controllers
 from pyaici.cli import run
 from pyaici.cli.__main__ import parser
 from pyaici.engines.engine import GenerationResult
 from pyaici.engines.hf import program as hf
-from pyaici.server import serve
 from pyaici.server.settings import ServerSettings
 from pyaici.testing import Transcript
-from pyaici.tools.settings import add_options
 from tests.structure import files
 
 from .blocks import DOCUMENTS, ROOT
@@ -60,12 +57,10 @@ def options_of(parsed: argparse.ArgumentParser) -> set[str]:
 @cache
 def commands() -> dict[str, set[str]]:
     """Returns the options of each command of `aici`."""
-    (actions,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
+    (actions,) = (
+        each for each in parser(completing=True)._actions if isinstance(each, argparse._SubParsersAction)
+    )
     found = {name: options_of(command) for name, command in actions.choices.items()}
-    found["serve"] |= options_of(serve.parser())
-    runtime = daemon._parser("aici runtime")
-    add_options(runtime)
-    found["runtime"] |= options_of(runtime)
     return found
 
 
