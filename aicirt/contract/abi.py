@@ -56,8 +56,8 @@ ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME = map(int, RowK
 #: what `CAP_LOOK` says: a controller cannot look, gets lists of the most likely tokens, or all logits as well
 LOOK_NEVER, LOOK_LISTS, LOOK_LOGITS = 0, 1, 2
 #: flags of aici_mid_result
-MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST = 1, 2, 4
-MID_FLAGS = MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST
+MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST, MID_DRAFTS = 1, 2, 4, 8
+MID_FLAGS = MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST | MID_DRAFTS
 #: flags of aici_step_arg
 ARG_SAMPLED, ARG_HAS_LOGPROB, ARG_HURRY, ARG_LOOKED = 1, 2, 4, 8
 #: the temperature in aici_mid_result that means greedy sampling; 0 means the request's own temperature
@@ -72,7 +72,7 @@ CAP_HOLD_END = 10
 #: a capability of the request: somebody answers calls
 CAP_CALLS = 11
 #: other capabilities of the engine; CAP_LOOK is LOOK_NEVER, LOOK_LISTS or LOOK_LOGITS
-CAP_LOOK, CAP_FOLLOW = 12, 13
+CAP_LOOK, CAP_FOLLOW, CAP_DRAFTS = 12, 13, 14
 
 #: sources of aici_read
 ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED, FOUND, LOGITS = range(9)

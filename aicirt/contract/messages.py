@@ -148,9 +148,9 @@ class Mid(NamedTuple):
     #: since the last report to the client, each with its last value. `seq` is one of the request's sequences
     #: that took part; names and values are bytes
     variables: Sequence[list[Any]] = ()
-    #: [[seq, flags], ...] for results whose flags are not 0: AICI_MID_* of aici.h; HOLD_END only
-    #: for engines that have its capability
-    flags: Sequence[list[int]] = ()
+    #: [[seq, flags], ...] for results whose flags are not 0: AICI_MID_* of aici.h; HOLD_END and DRAFTS only
+    #: for engines that have their capabilities. With DRAFTS, the tokens follow: [seq, flags, tokens]
+    flags: Sequence[list[Any]] = ()
 
 
 class Truncation(NamedTuple):

@@ -19,6 +19,7 @@ from aicirt.contract.abi import (
     BIAS,
     CAP_BACKTRACK,
     CAP_DENSE,
+    CAP_DRAFTS,
     CAP_FF_TOKENS,
     CAP_FOLLOW,
     CAP_HOLD_END,
@@ -30,6 +31,7 @@ from aicirt.contract.abi import (
     GREEDY,
     LOOK,
     LOOK_LOGITS,
+    MID_DRAFTS,
     MID_FLAGS,
     MID_HOLD_END,
     MID_RESULT,
@@ -262,6 +264,7 @@ class RowWriter:
         "_nothing",
         "_rows",
         "_tail",
+        "drafts",
     )
 
     def __init__(self, layout: Layout, rows: RowPool, dense: RowPool) -> None:
@@ -270,6 +273,8 @@ class RowWriter:
         self._mask_bytes = 4 * layout.mask_words
         self._rows = rows
         self._dense = dense
+        #: the drafts of the last result that has any
+        self.drafts: list[int] = []
         #: bits of the last mask word that belong to tokens
         self._tail = (1 << (layout.vocab_size - 32 * (layout.mask_words - 1))) - 1
         #: the bytes of a row that hold a mask, and those of them in which an earlier mask has allowed tokens
@@ -297,7 +302,10 @@ class RowWriter:
                 raise too_small("aici_mid_result", size, _OLD_MID_SIZE)
             flags = 0
         if flags:
-            flags = _known(flags, instance)
+            flags = _known(flags, verb, instance)
+            if flags & MID_DRAFTS:
+                most = capability(instance, CAP_DRAFTS)
+                self.drafts = self._tokens(instance, ff_tokens, num_ff, "draft", most)
         if verb == SAMPLE:
             if top:
                 top = min(top, capability(instance, CAP_TOP_LOGPROBS))
@@ -446,15 +454,16 @@ class RowWriter:
             raise ResultError(
                 f"aici_mid_result: backtrack is {backtrack}, but the sequence has {counted(length, 'token')}"
             )
-        limit = context_of(instance).limits.max_ff_tokens
+        return self._tokens(instance, address, count, "ff_token", context_of(instance).limits.max_ff_tokens)
+
+    def _tokens(self, instance: Instance, address: int, count: int, what: str, limit: int) -> list[int]:
+        """Reads a list of tokens."""
         if count > limit:
-            raise ResultError(f"aici_mid_result: {count} ff_tokens; at most {limit} fit into one splice")
-        check_span(instance, address, count * 4, "ff_tokens")
+            raise ResultError(f"aici_mid_result: {count} {what}s; at most {limit} fit into one result")
+        check_span(instance, address, count * 4, f"{what}s")
         tokens: list[int] = np.frombuffer(instance.read(address, count * 4), dtype=np.uint32).tolist()
         if count and max(tokens) >= self._layout.vocab_size:
-            raise ResultError(
-                f"aici_mid_result: ff_token {max(tokens)} is not below {self._layout.vocab_size}"
-            )
+            raise ResultError(f"aici_mid_result: {what} {max(tokens)} is not below {self._layout.vocab_size}")
         return tokens
 
 
@@ -469,12 +478,14 @@ def _at_the_end(instance: Instance, address: int) -> bytes:
     return instance.read(address, length).ljust(_MID_SIZE, b"\0")
 
 
-def _known(flags: int, instance: Instance) -> int:
-    """Returns the flags without HOLD_END if the engine cannot do it. Raises ResultError if unknown."""
+def _known(flags: int, verb: int, instance: Instance) -> int:
+    """Returns the flags that have an effect. Raises ResultError if one is unknown."""
     if flags > MID_FLAGS:
         raise ResultError(f"aici_mid_result: flags are {flags:#x}, but version 1 has only {MID_FLAGS:#x}")
     if flags & MID_HOLD_END and not capability(instance, CAP_HOLD_END):
-        return flags & ~MID_HOLD_END
+        flags &= ~MID_HOLD_END
+    if flags & MID_DRAFTS and (verb != SAMPLE or not capability(instance, CAP_DRAFTS)):
+        flags &= ~MID_DRAFTS
     return flags
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.abi import CONTINUE, ERROR, EXPORTS, FORK, LATE, STOP, SUSPEND, Export
+from aicirt.contract.abi import CONTINUE, ERROR, EXPORTS, FORK, LATE, MID_DRAFTS, STOP, SUSPEND, Export
 from aicirt.contract.errors import (
     AiciError,
     ProtocolError,
@@ -116,7 +116,7 @@ class StepWork:
         self.number = request.step
         self._results: list[Any] = []
         self._logs: list[list[Any]] = []
-        self._flags: list[list[int]] = []
+        self._flags: list[list[Any]] = []
         #: reported variables of requests: a sequence of the request, and [name, version, value] by name
         self._reported: dict[Variables, tuple[int, dict[bytes, list[Any]]]] = {}
         self._reported_bytes = 0
@@ -418,6 +418,8 @@ class StepWork:
         self._results.append(result)
         if seq.flags:
             self._flags.append([seq.id, seq.flags])
+            if seq.flags & MID_DRAFTS:
+                self._flags[-1].append(self._client.writer.drafts)
         if result[RESULT_VERB] == STOP:
             self._end(seq, None)
         elif seq.context.log.waiting:

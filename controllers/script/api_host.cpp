@@ -17,7 +17,7 @@ namespace {
 
 std::string_view view(script_text text) { return {text.data, text.size}; }
 
-constexpr std::array<std::pair<std::string_view, aici::Capability>, 13> kCapabilities{{
+constexpr std::array<std::pair<std::string_view, aici::Capability>, 14> kCapabilities{{
     {"fork", aici::Capability::fork},
     {"backtrack", aici::Capability::backtrack},
     {"ff_tokens", aici::Capability::ff_tokens},
@@ -31,6 +31,7 @@ constexpr std::array<std::pair<std::string_view, aici::Capability>, 13> kCapabil
     {"calls", aici::Capability::calls},
     {"look", aici::Capability::look},
     {"follow", aici::Capability::follow},
+    {"drafts", aici::Capability::drafts},
 }};
 
 void fill(std::uint32_t* mask, void (aici::TokenSet::*with)()) {

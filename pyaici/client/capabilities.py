@@ -9,6 +9,7 @@ from typing import Any
 from aicirt.contract.abi import (
     CAP_BACKTRACK,
     CAP_DENSE,
+    CAP_DRAFTS,
     CAP_FF_TOKENS,
     CAP_FOLLOW,
     CAP_FORK,
@@ -46,6 +47,8 @@ class Capabilities:
     look: int = LOOK_LOGITS
     #: a sequence may follow another one, and take part in sampling its tokens (FOLLOW)
     follow: bool = True
+    #: the most tokens that a controller may expect after a sampled one (`DraftedSample`)
+    drafts: int = 15
 
     def to_wire(self) -> list[list[int]]:
         """Returns [[number in aici.h, value], ...], which the caller must not change."""
@@ -55,7 +58,7 @@ class Capabilities:
     def from_wire(cls, pairs: list[list[int]]) -> Capabilities:
         """Rebuilds capabilities from `to_wire`."""
         found: dict[str, Any] = {_NUMBERS[number]: value for number, value in pairs}
-        numbers = ("top_logprobs", "look")
+        numbers = ("top_logprobs", "look", "drafts")
         return cls(**{name: value if name in numbers else bool(value) for name, value in found.items()})
 
 
@@ -71,6 +74,7 @@ _NUMBERS = {
     CAP_HOLD_END: "hold_end",
     CAP_LOOK: "look",
     CAP_FOLLOW: "follow",
+    CAP_DRAFTS: "drafts",
 }
 
 
@@ -93,4 +97,5 @@ MASK_ONLY = Capabilities(
     hold_end=False,
     look=LOOK_NEVER,
     follow=False,
+    drafts=0,
 )

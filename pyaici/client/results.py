@@ -154,6 +154,17 @@ class Follow(MidResult):
 
 
 @dataclass(slots=True)
+class DraftedSample(MidResult):
+    """The result SAMPLE of a controller that expects certain tokens after the sampled one.
+
+    If the engine computes the logits after each of them in its next pass, those that are sampled indeed need
+    no pass of their own. It may ignore them: they do not change what is sampled.
+    """
+
+    drafts: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class StepResult:
     """The results of one step, by sequence number.
 

@@ -29,6 +29,7 @@ from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.client.channel import Patience
 from pyaici.client.results import (
     MALFORMED,
+    DraftedSample,
     Follow,
     MidResult,
     PreResult,
@@ -312,8 +313,11 @@ class Step:
                 if live[seq] is link:
                     result.variables[seq] = discarded[seq] | result.variables.get(seq, {})
             discarded.clear()
-        for seq, flags in more[1] if len(more) > 1 else ():
+        for seq, flags, *drafts in more[1] if len(more) > 1 else ():
             if seq in ours and (found := mid.get(seq)) is not None:
+                if drafts:
+                    tokens = check_splice(0, drafts[0], link.segment.layout.vocab_size)
+                    found = mid[seq] = DraftedSample(found.verb, found.row, drafts=tokens)
                 found.hold_end, found.skip_post = bool(flags & MID_HOLD_END), bool(flags & MID_SKIP_POST)
                 if part.late or self._number == link.last_step:  # else they were for the next step
                     link.calls.spare(seq, flags)

@@ -148,7 +148,7 @@ class Request:
         Beam search allows neither fork nor suspend: it copies and drops beams itself, and advances all of
         them in step.
         """
-        return Capabilities(fork=False, suspend=False, follow=False) if self.beams > 1 else ALL
+        return Capabilities(fork=False, suspend=False, follow=False, drafts=0) if self.beams > 1 else ALL
 
 
 @dataclass(frozen=True, slots=True)

@@ -498,7 +498,8 @@ declare module "aici" {
     | "hold_end"
     | "calls"
     | "look"
-    | "follow";
+    | "follow"
+    | "drafts";
   /**
    * Returns what the engine supports: a maximum for "top_logprobs" and "max_forks", otherwise 1 or 0.
    *

@@ -26,6 +26,7 @@ Capability = Literal[
     "calls",
     "look",
     "follow",
+    "drafts",
 ]
 
 #: the script's argument: a text, or any JSON value; None if there is none

@@ -8,7 +8,7 @@
 // and exports functions with the full names: `export function aici_mid_process(): MidResult` and so on. The
 // compiler's options are in the asconfig.json that `aici new` writes.
 import {
-  ANY_VERSION, ARG_LOOKED, FOLLOW, INLINE_GROUP, INLINE_TOKENS, LOGITS, LOOK, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
+  ANY_VERSION, ARG_LOOKED, FOLLOW, INLINE_GROUP, INLINE_TOKENS, LOGITS, LOOK, MID_DRAFTS, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
   ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_call, host_fail,
   host_vocabulary, read, tokenize, var_get, var_write,
 } from "aici_abi";
@@ -38,6 +38,7 @@ mid.size = offsetof<MidResult>();
 
 /** Keeps the data alive to which `mid` points, until the next step. */
 let kept: StaticArray<u32> = [];
+let keptDrafts: StaticArray<u32> = [];
 
 function answer(verb: u32, kind: u32, row: u32, length: u32): MidResult {
   memory.fill(changetype<usize>(mid) + 4, 0, offsetof<MidResult>() - 4);
@@ -101,6 +102,18 @@ export function look(top: u32 = 0): MidResult {
 export function follow(leader: u32, weight: f32): MidResult {
   answer(FOLLOW, 0, leader, 0);
   mid.temperature = weight;
+  return mid;
+}
+
+/**
+ * Names tokens that this controller expects after the one that `mid` samples. If the engine samples them indeed, it needs
+ * fewer passes of the model; they do not change what is sampled. At most CAP_DRAFTS.
+ */
+export function withDrafts(drafts: StaticArray<u32>): MidResult {
+  keptDrafts = drafts;
+  mid.flags |= MID_DRAFTS;
+  mid.ff_tokens = address(keptDrafts);
+  mid.num_ff_tokens = keptDrafts.length;
   return mid;
 }
 

@@ -91,6 +91,7 @@ export const GREEDY: f32 = -1.0;
 export const MID_HOLD_END: u32 = 1;
 export const MID_SKIP_PRE: u32 = 2;
 export const MID_SKIP_POST: u32 = 4;
+export const MID_DRAFTS: u32 = 8;
 
 /** `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`. */
 @unmanaged
@@ -184,6 +185,7 @@ export const CAP_HOLD_END: u32 = 10;
 export const CAP_CALLS: u32 = 11;
 export const CAP_LOOK: u32 = 12;
 export const CAP_FOLLOW: u32 = 13;
+export const CAP_DRAFTS: u32 = 14;
 
 @external("aici", "read")
 export declare function read(source: u32, offset: u32, dst: usize, len: u32): u32;

@@ -118,6 +118,8 @@ enum {
                                the next step reports it like any other token (AICI_CAP_HOLD_END) */
     AICI_MID_SKIP_PRE = 2,  /* aici_pre_process is not called in the next step of this sequence */
     AICI_MID_SKIP_POST = 4, /* aici_post_process is not called either */
+    AICI_MID_DRAFTS = 8,    /* SAMPLE: `ff_tokens` are drafts, which this controller expects after the sampled token. They
+                               change nothing but the time: the engine may compute them together */
 };
 
 typedef struct aici_mid_result {
@@ -131,7 +133,7 @@ typedef struct aici_mid_result {
     uint32_t top_logprobs;  /* SAMPLE: requests so many most likely tokens for the next arg; 0 = none.
                                LOOK: so many most likely tokens; 0 = all logits */
     uint32_t backtrack;     /* SPLICE */
-    uint32_t ff_tokens;     /* SPLICE: address of uint32_t[num_ff_tokens] */
+    uint32_t ff_tokens;     /* SPLICE, AICI_MID_DRAFTS: address of uint32_t[num_ff_tokens] */
     uint32_t num_ff_tokens; /* SPLICE */
     uint32_t flags;         /* AICI_MID_*; a result that ends before this field has no flags */
     /* SAMPLE: tokens that are left out, for this token; 0: the request's own option. A result may end before. */
@@ -275,6 +277,7 @@ enum {
     AICI_CAP_CALLS = 11,    /* 1 if somebody answers calls of this request. 0 in aici_init, which serves many requests */
     AICI_CAP_LOOK = 12,     /* AICI_LOOK gives: 0 nothing (an error), 1 the most likely tokens, 2 also all logits */
     AICI_CAP_FOLLOW = 13,   /* 1 if AICI_FOLLOW is supported */
+    AICI_CAP_DRAFTS = 14,   /* maximum number of drafts; 0 if AICI_MID_DRAFTS has no effect */
 };
 /* Returns the value of a capability; 0 for one that this runtime does not know. */
 AICI_IMPORT(capability) uint32_t aici_capability(uint32_t id);

@@ -81,6 +81,7 @@ pub const FoundResult = extern struct {
 pub const MID_HOLD_END: u32 = 1;
 pub const MID_SKIP_PRE: u32 = 2;
 pub const MID_SKIP_POST: u32 = 4;
+pub const MID_DRAFTS: u32 = 8;
 
 /// `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`.
 pub const MidResult = extern struct {
@@ -194,6 +195,7 @@ pub const CAP_HOLD_END: u32 = 10;
 pub const CAP_CALLS: u32 = 11;
 pub const CAP_LOOK: u32 = 12;
 pub const CAP_FOLLOW: u32 = 13;
+pub const CAP_DRAFTS: u32 = 14;
 
 pub extern "aici" fn capability(id: u32) u32;
 pub extern "aici" fn stop() noreturn;

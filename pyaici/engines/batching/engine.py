@@ -108,6 +108,8 @@ class BatchingEngine(Engine):
         self._request_ids = itertools.count()
         self._searches: dict[int, BeamSearch] = {}
         self._scheduler = Scheduler(self._pool, self._prefixes, runner)
+        #: sequences of the present step with drafts
+        self._drafted: list[Sequence] = []
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -283,10 +285,28 @@ class BatchingEngine(Engine):
                 sampling = actions.act(active, answers)
             self._search(active, sampling)
             self._sample([(seq, row) for seq, row in sampling if seq.request.beams == 1])
+            self._go_ahead([seq for seq, _ in sampling])
+            for seq in self._drafted:  # the cache may drop what lies behind their tokens
+                seq.ahead.clear()
         except Exception as error:
             self._end_all(error)
             raise
         return self._pool.recorder.drain()
+
+    def _go_ahead(self, seqs: list[Sequence]) -> None:
+        """Lets sequences go on whose drafts were sampled: the logits after them are known."""
+        stats = self._stats
+        while seqs := [seq for seq in seqs if seq.reason is None and seq.logits is not None]:
+            with stats.phase(Phase.MID):
+                actions = StepActions(
+                    self._pool, self.runtime, seqs, self._runner.num_tokens, others_wait=True
+                )
+                actions.post()
+                active = actions.before()
+                answers = actions.let_look(active, actions.collect_answers())
+                sampling = actions.act(active, answers)
+            self._sample(sampling)
+            seqs = [seq for seq, _ in sampling]
 
     def _admit(self) -> None:
         """Lets sequences go on that wait no longer, and new ones begin; sleeps while none can."""
@@ -334,12 +354,37 @@ class BatchingEngine(Engine):
                     self._pool.finish(seq, FinishReason.ERROR, error)
             else:
                 groups.append(group)
-        feeds = [Feed(group[0].slot, group[0].pending) for group in groups]
+        self._drafted = []
+        feeds = [self._feed(group) for group in groups]
         rows = self._runner.run(feeds + filling)
-        for group, logits in zip(groups, rows, strict=False):
+        for group, feed, logits in zip(groups, feeds, rows, strict=False):
+            if feed.every:
+                logits = self._take_ahead(group[0], feed, logits)
             for seq in group:
                 self._runner.cache.copy(group[0].slot, seq.slot)
                 seq.logits = logits
+
+    def _feed(self, group: list[Sequence]) -> Feed:
+        """Returns what the pass feeds for twins: what the cache lacks, and the drafts of a sequence alone."""
+        seq, *others = group
+        pending, drafts, seq.drafts = seq.pending, seq.drafts, []
+        drafts = drafts[: max(0, seq.room(self.max_context) - 1)]
+        if not drafts or others or max(drafts) >= self.num_tokens:
+            return Feed(seq.slot, pending)
+        try:
+            self._prefixes.extend(seq.slot, len(seq.tokens) + len(drafts))
+        except SpaceError:  # for the drafts; there is room for the tokens
+            return Feed(seq.slot, pending)
+        return Feed(seq.slot, pending + drafts, every=True)
+
+    def _take_ahead(self, seq: Sequence, feed: Feed, lines: Any) -> Any:
+        """Keeps the logits after the drafts of a feed; returns those after the sequence's last token."""
+        count = len(feed.tokens) - (seq.slot.length - len(seq.tokens))
+        seq.slot.length = len(seq.tokens)
+        keep = self._runner.sampler.keep
+        self._drafted.append(seq)
+        seq.ahead = deque(zip(feed.tokens[count:], map(keep, lines[count:]), strict=True))
+        return keep(lines[count - 1])
 
     def _end_all(self, cause: BaseException) -> None:
         """Ends the sequences after an unfinished step: the contents of the cache can no longer be trusted.

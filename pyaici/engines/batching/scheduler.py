@@ -31,6 +31,8 @@ _MAX_TIMES_BESIDE_PROMPTS = 4
 _MAX_TIMES_ALONE = 2
 #: the longest that a step waits for the copies of a controller, which usually takes less than a millisecond
 _COPY_SECONDS = 0.003
+#: more drafts than a result may have
+_MAX_DRAFTS = 1 << 10
 #: the rest of a share that still counts as one token, because shares are sums of fractions
 _NEARLY_ONE = 0.99
 
@@ -127,7 +129,8 @@ class Scheduler:
             first = False
             self._turns += 1
             seq.turn = self._turns
-            share -= max(1, now) + seq.sampling
+            del seq.drafts[max(0, int(min(left, _MAX_DRAFTS + now) - now)) :]
+            share -= max(1, now) + len(seq.drafts) + seq.sampling
         return budget
 
     def _make_room(self, seq: Sequence, tokens: int) -> bool:

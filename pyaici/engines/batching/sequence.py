@@ -84,6 +84,10 @@ class Sequence(Record):
     placement: Placement | None = None
     #: its controller is being placed again; it is parked meanwhile
     placing: Future[Placement] | None = None
+    #: tokens that its controller expects after the next one
+    drafts: list[int] = field(default_factory=list)
+    #: drafts that have been computed: each token with the logits after it
+    ahead: deque[tuple[int, LogitsRow]] = field(default_factory=deque)
     #: the sequence that it follows, and its weight there
     leader: Sequence | None = None
     weight: float = 0.0
@@ -102,7 +106,7 @@ class Sequence(Record):
     @property
     def cost(self) -> float:
         """The cost of the sequence in a step, in tokens of a pass."""
-        return max(1, self.missing) + self.sampling
+        return max(1, self.missing) + len(self.drafts) + self.sampling
 
     @property
     def missing(self) -> int:
@@ -171,7 +175,12 @@ class Sequence(Record):
         text = Record.append(self, tokens, origin, logprobs)
         if self.tally is not None:
             self.tally.add(tokens)  # counts since the first choice, after the prompt
+        ahead, complete = self.ahead, self.slot.length == len(self.tokens) - 1
         self._changed()
+        if ahead and complete and tokens == [ahead[0][0]]:  # a draft, after which the logits are known
+            self.slot.length = len(self.tokens)
+            self.logits = ahead.popleft()[1]
+            self.ahead = ahead
         return text
 
     def backtrack(self, count: int) -> str:
@@ -184,12 +193,14 @@ class Sequence(Record):
             )
         text = Record.backtrack(self, count)
         self.slot.length = min(self.slot.length, len(self.tokens))
+        self.ahead = deque()
         return text
 
     def _changed(self) -> None:
         # the last token is always fed again, for its logits
         self.slot.length = min(self.slot.length, max(0, len(self.tokens) - 1))
         self.logits = None
+        self.ahead = deque()
         self.twins = object()
 
     def fork(self, number: int, slot: Slot, control: int | None, error: AiciError | None = None) -> Sequence:

@@ -8,7 +8,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ProtocolError, ResultError
 from aicirt.contract.messages import StepInput
 from pyaici.client.arguments import by_name
-from pyaici.client.results import Follow, Look, MidResult, Row
+from pyaici.client.results import DraftedSample, Follow, Look, MidResult, Row
 from pyaici.engines.engine import FinishReason
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ class StepActions:
             seq.held, seq.logits = answer, self._pool.sampler.keep(seq.last_logits)
         elif answer.verb == Verb.SAMPLE:
             sampling.append((seq, answer.row))
+            seq.drafts = answer.drafts if isinstance(answer, DraftedSample) else []
         elif isinstance(answer, Follow):
             self._attach_to_leader(seq, answer)
         elif answer.verb == Verb.SPLICE:

@@ -181,6 +181,10 @@ class MidResult {
     raw_.top_logprobs = count;
     return std::move(*this);
   }
+  /// Names tokens that this controller expects after the sampled one. If the engine samples them indeed, it needs fewer
+  /// passes of the model; they do not change what is sampled. At most `Capability::drafts`. They are kept until the next
+  /// call of this function.
+  MidResult&& with_drafts(std::vector<TokenId> drafts);
   /// Lets an end-of-sequence token from this result not end the sequence: the next step reports it like any other
   /// token. Requires `Capability::hold_end`; otherwise it has no effect.
   MidResult&& holding_end() { return with_flag(AICI_MID_HOLD_END); }

@@ -64,9 +64,11 @@ enum class Capability : std::uint32_t {
   calls = AICI_CAP_CALLS,
   look = AICI_CAP_LOOK,
   follow = AICI_CAP_FOLLOW,
+  drafts = AICI_CAP_DRAFTS,
 };
 
-/// Returns whether the engine has a capability, 1 or 0, or a number (`top_logprobs`, `max_forks`, `look`: 1 for lists, 2 for all logits).
+/// Returns whether the engine has a capability, 1 or 0, or a number (`top_logprobs`, `max_forks`, `drafts`, `look`: 1 for lists,
+/// 2 for all logits).
 std::uint32_t capability(Capability which);
 
 /// A variable, which all forks of a request share.

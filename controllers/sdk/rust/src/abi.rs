@@ -120,6 +120,7 @@ pub const GREEDY: f32 = -1.0;
 pub const MID_HOLD_END: u32 = 1;
 pub const MID_SKIP_PRE: u32 = 2;
 pub const MID_SKIP_POST: u32 = 4;
+pub const MID_DRAFTS: u32 = 8;
 
 /// `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN).
 #[repr(C)]
@@ -245,6 +246,7 @@ pub const CAP_HOLD_END: u32 = 10;
 pub const CAP_CALLS: u32 = 11;
 pub const CAP_LOOK: u32 = 12;
 pub const CAP_FOLLOW: u32 = 13;
+pub const CAP_DRAFTS: u32 = 14;
 
 #[cfg(target_arch = "wasm32")]
 #[link(wasm_import_module = "aici")]

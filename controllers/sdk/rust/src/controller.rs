@@ -81,6 +81,11 @@ pub enum MidResult {
         leader: SeqId,
         weight: f32,
     },
+    /// A sample with drafts, made by `with_drafts`.
+    Drafted {
+        drafts: Vec<TokenId>,
+        result: Box<MidResult>,
+    },
     /// A result with flags, made by `holding_end`, `skipping_pre` and `skipping_post`.
     Flagged {
         flags: u32,
@@ -181,6 +186,12 @@ impl MidResult {
         self.flagged(abi::MID_SKIP_POST)
     }
 
+    /// Names tokens that this controller expects after the sampled one. If the engine samples them indeed, it needs fewer
+    /// passes of the model; they do not change what is sampled. At most `Capability::Drafts`.
+    pub fn with_drafts(self, drafts: Vec<TokenId>) -> Self {
+        MidResult::Drafted { drafts, result: Box::new(self) }
+    }
+
     fn flagged(self, flag: u32) -> Self {
         match self {
             MidResult::Flagged { flags, result } => MidResult::Flagged { flags: flags | flag, result },
@@ -220,6 +231,11 @@ impl MidResult {
             MidResult::Flagged { flags, result } => {
                 raw = result.raw();
                 raw.flags |= flags;
+            }
+            MidResult::Drafted { drafts, result } => {
+                raw = result.raw();
+                raw.flags |= abi::MID_DRAFTS;
+                (raw.ff_tokens, raw.num_ff_tokens) = place(drafts);
             }
             MidResult::Follow { leader, weight } => {
                 raw.verb = abi::FOLLOW;

@@ -45,6 +45,8 @@ pub enum Capability {
     Look = abi::CAP_LOOK,
     /// Whether `MidResult::Follow` is supported.
     Follow = abi::CAP_FOLLOW,
+    /// The most drafts of a result (`MidResult::with_drafts`).
+    Drafts = abi::CAP_DRAFTS,
 }
 
 /// Returns the value of a capability: 1 or 0 for most, a number for `TopLogprobs` and `MaxForks`.

@@ -110,6 +110,14 @@ MidResult MidResult::splice(std::uint32_t backtrack, std::vector<TokenId> tokens
   return result;
 }
 
+MidResult&& MidResult::with_drafts(std::vector<TokenId> drafts) {
+  [[clang::no_destroy]] static std::vector<TokenId> kept;
+  kept = std::move(drafts);
+  raw_.ff_tokens = address(kept.data());
+  raw_.num_ff_tokens = static_cast<std::uint32_t>(kept.size());
+  return with_flag(AICI_MID_DRAFTS);
+}
+
 MidResult MidResult::look(std::uint32_t top) {
   MidResult result(AICI_LOOK);
   result.raw_.top_logprobs = top;

@@ -35,6 +35,7 @@ CAPABILITIES = Capabilities(
     dense=True,
     look=LOOK_LISTS,
     follow=False,
+    drafts=0,
 )
 
 
