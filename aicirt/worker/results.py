@@ -305,7 +305,7 @@ class RowWriter:
             flags = _known(flags, verb, instance)
             if flags & MID_DRAFTS:
                 most = capability(instance, CAP_DRAFTS)
-                self.drafts = self._tokens(instance, ff_tokens, num_ff, "draft", most)
+                self.drafts = self._tokens(instance, ff, num_ff, "draft", most)
         if verb == SAMPLE:
             if top:
                 top = min(top, capability(instance, CAP_TOP_LOGPROBS))

@@ -30,6 +30,7 @@ from aicirt.contract.abi import (
     GROUP,
     LOGITS,
     LOOK_LOGITS,
+    MID_DRAFTS,
     MID_RESULT,
     NUM_SOURCES,
     PROMPT,
@@ -328,9 +329,9 @@ class Guest:
             backtrack=backtrack,
             token=row if verb == FOLLOW else 0,
         )
-        if verb == SPLICE:
+        if verb == SPLICE or flags & MID_DRAFTS:
             result.tokens = np.frombuffer(self.read(ff, 4 * count), "<u4").tolist()
-        elif verb == SAMPLE and kind == SAME:
+        if verb == SAMPLE and kind == SAME:
             assert self._last is not None, "a row that refers to no row"
             own = {name: getattr(result, name) for name in _OF_RESULT}
             result = replace(self._last, same=True, **own)

@@ -398,9 +398,14 @@ class _Reader(Slot):
     tokens: list[int] = field(default_factory=list)
     #: bytes of the wish that are written or left out before the first token, and after each
     written: list[int] = field(default_factory=lambda: [0])
+    #: how many of the last tokens are drafts, of which those beyond `length` were not sampled
+    drafts: int = 0
 
     def read(self, tokens: Sequence[int], wish: Wish) -> int:
         """Appends tokens, and returns how many bytes of the wish are written or left out after them."""
+        valid = max(self.length, len(self.tokens) - self.drafts)
+        del self.tokens[valid:], self.written[valid + 1 :]
+        self.drafts = 0
         start, removed = self.length, self.tokens[self.length :]
         if removed[: len(tokens)] == tokens:  # the last token again, for the logits after it
             after = self.written[start + 1 : start + 1 + len(tokens)]
@@ -458,9 +463,18 @@ class _WishfulModel:
         self.num_tokens = self.num_logits = vocabulary.vocab_size
 
     def run(self, feeds: Sequence[Feed]) -> list[NDArray[np.float32]]:
-        """See `Runner`; the engine asks for the logits after the last token only."""
-        lines = []
+        """See `Runner`; the engine asks for the logits after the last token, and after drafts."""
+        lines: list[Any] = []
         for feed in feeds:
             assert isinstance(feed.slot, _Reader)
-            lines.append(self.wish.logits(feed.slot.read(feed.tokens, self.wish)).astype(np.float32))
+            if not feed.every:
+                lines.append(self._logits(feed.slot, feed.tokens))
+                continue
+            first, *drafts = feed.tokens  # as if they were sampled
+            each: list[Sequence[int]] = [[first], *([_SampledToken(draft)] for draft in drafts)]
+            lines.append([self._logits(feed.slot, tokens) for tokens in each])
+            feed.slot.drafts = len(drafts)
         return lines
+
+    def _logits(self, reader: _Reader, tokens: Sequence[int]) -> NDArray[np.float32]:
+        return self.wish.logits(reader.read(tokens, self.wish)).astype(np.float32)

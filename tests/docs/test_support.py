@@ -161,7 +161,7 @@ def test_transformers_and_vllm_differ_only_by_limits_of_vllm() -> None:
         assert cells == dict(zip(asdict(ALL), words(capabilities), strict=True))
     ours, theirs = shown["vllm"], shown["transformers"]
     assert list(ours) == list(theirs) and [name for name in ours if name in PROOFS] == list(PROOFS)
-    assert set(theirs.values()) <= {"yes", str(ALL.top_logprobs), str(ALL.look)}
+    assert set(theirs.values()) <= {"yes", str(ALL.top_logprobs), str(ALL.look), str(ALL.drafts)}
     assert all(LIMIT.fullmatch(cell) for name, cell in ours.items() if cell != theirs[name])
 
 

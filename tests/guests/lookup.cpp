@@ -1,4 +1,4 @@
-// Expects the tokens that followed the last two tokens when they occurred before (prompt lookup).
+// Expects the tokens that followed the last two tokens when they first occurred (prompt lookup).
 //
 // The argument is "", or "wrong": expects other tokens, or "many": expects more than the engine takes.
 #include <algorithm>
@@ -27,8 +27,8 @@ class Lookup : public aici::Controller {
     const std::size_t size = tokens_.size(), most = aici::capability(aici::Capability::drafts);
     if (mode_ == "wrong") return std::vector<aici::TokenId>(std::min<std::size_t>(most, 3), 1);
     if (mode_ == "many") return std::vector<aici::TokenId>(most + 1, 1);
-    for (std::size_t at = size; at-- > 2 && size >= 4;) {
-      if (at + 1 >= size || tokens_[at - 2] != tokens_[size - 2] || tokens_[at - 1] != tokens_[size - 1]) continue;
+    for (std::size_t at = 2; at + 1 < size; at++) {
+      if (tokens_[at - 2] != tokens_[size - 2] || tokens_[at - 1] != tokens_[size - 1]) continue;
       // the token at `at` is the one that is sampled
       return {tokens_.begin() + static_cast<std::ptrdiff_t>(at) + 1,
               tokens_.begin() + static_cast<std::ptrdiff_t>(std::min(size, at + 1 + most))};

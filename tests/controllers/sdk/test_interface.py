@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.abi import CONTINUE, FOLLOW, FORK, LOOK, SPLICE, STOP, SUSPEND
+from aicirt.contract.abi import CONTINUE, FOLLOW, FORK, LOOK, MID_DRAFTS, SPLICE, STOP, SUSPEND
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
 from lab.runners.host import ALL, BITMASK, DENSE, SPARSE, TOKEN, Guest, Vocab
@@ -86,8 +86,10 @@ def test_rows(start: Callable[..., Guest]) -> None:
     assert found[8].verb == STOP
 
 
-def test_looks_and_followers(start: Callable[..., Guest]) -> None:
-    guest = start("pre go", "mid look", "mid look 2", "mid any", "pre go", "mid follow 9")
+def test_looks_drafts_and_followers(start: Callable[..., Guest]) -> None:
+    guest = start(
+        "pre go", "mid look", "mid look 2", "mid any", "pre go", "mid expects 3 1", "pre go", "mid follow 9"
+    )
     first = guest.step().row
     assert (first.verb, first.top_logprobs) == (LOOK, 0)
     guest.take_log()
@@ -96,6 +98,8 @@ def test_looks_and_followers(start: Callable[..., Guest]) -> None:
     assert guest.take_log().endswith(" mass=nan tokens=group=7 looked 0.50 -1.25 7.00 3.00 \n")
     assert guest.show(top=[(3, -0.5), (1, -1.25)]).kind == ALL
     assert guest.take_log().endswith(" mass=nan tokens=group=7 3:-0.50 1:-1.25 looked \n")
+    drafted = guest.step().row
+    assert (drafted.kind, drafted.flags, drafted.tokens) == (ALL, MID_DRAFTS, [3, 1])
     last = guest.step().row
     assert (last.verb, last.token, last.temperature) == (FOLLOW, 9, -0.5)
 

@@ -26,7 +26,7 @@ from tests.controllers.sdk.test_interface import (
     TOKENS,
     test_flags,
     test_host_functions,
-    test_looks_and_followers,
+    test_looks_drafts_and_followers,
     test_prompt_and_argument,
     test_rows,
     test_step_argument,
@@ -38,7 +38,7 @@ from tests.languages import compiler_or_skip
 __all__ = [  # tests of the C++ SDK that run again, with the `start` of this module
     "test_flags",
     "test_host_functions",
-    "test_looks_and_followers",
+    "test_looks_drafts_and_followers",
     "test_prompt_and_argument",
     "test_rows",
     "test_step_argument",

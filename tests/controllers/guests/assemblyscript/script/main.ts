@@ -58,6 +58,10 @@ export function aici_mid_process(): aici.MidResult {
   if (what == "stop") return aici.ended();
   if (what == "look") return aici.look(tokens.length > 0 ? tokens[0] : 0);
   if (what == "follow") return aici.follow(tokens[0], -0.5);
+  if (what == "expects") {
+    aici.sampleAny();
+    return aici.withDrafts(tokens);
+  }
   if (what == "any") return aici.sampleAny();
   if (what == "force") return aici.force(tokens[0]);
   if (what == "splice") return aici.splice(tokens[0], tokens.slice<StaticArray<u32>>(1));

@@ -145,6 +145,7 @@ impl AiciCtrl for Script {
             "stop" => MidResult::Stop,
             "look" => MidResult::Look { top: tokens.first().copied().unwrap_or(0) },
             "follow" => MidResult::Follow { leader: tokens[0], weight: -0.5 },
+            "expects" => MidResult::sample_any().with_drafts(tokens),
             "any" => MidResult::sample_any(),
             "same" => MidResult::sample(Row::Same),
             "force" => MidResult::force(tokens[0]),
