@@ -16,7 +16,7 @@ LIMITS = {
     "files of Python": 352,
     "lines of Python": 66_070,
     "files of the SDK": 133,
-    "files of Python under 60 lines": 63,
+    "files of Python under 60 lines": 64,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 0,

@@ -48,10 +48,10 @@ MATRIX = {
     "pyaici.bundled": "aicirt.contract pyaici.toolchain",
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.system "
-        "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.hf "
-        "pyaici.engines.llama pyaici.engines.sglang pyaici.engines.vllm pyaici.engines.vllm.frontend "
-        "pyaici.recording pyaici.rest pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing "
-        "pyaici.toolchain pyaici.tools"
+        "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.batching "
+        "pyaici.engines.hf pyaici.engines.llama pyaici.engines.sglang pyaici.engines.vllm "
+        "pyaici.engines.vllm.frontend pyaici.evaluation pyaici.opening pyaici.recording pyaici.rest "
+        "pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing pyaici.toolchain pyaici.tools"
     ),
     "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens",
     "pyaici.cpc": "aicirt.contract pyaici.tokens",
@@ -87,6 +87,7 @@ MATRIX = {
     "pyaici.engines.vllm.versions": "",
     "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
     "pyaici.errors": "aicirt.contract pyaici.models",
+    "pyaici.evaluation": "pyaici.client pyaici.engines",
     "pyaici.models": "aicirt.contract pyaici.toolchain",
     "pyaici.opening": (
         "pyaici.client pyaici.engines pyaici.engines.batching pyaici.engines.hf pyaici.engines.llama "

@@ -24,6 +24,7 @@ from pyaici.cli import (
     users,
     watch,
 )
+from pyaici.cli import eval as eval_command
 from pyaici.toolchain import BuildError
 
 _DESCRIPTION = (
@@ -64,6 +65,7 @@ def parser(*, completing: bool = False) -> argparse.ArgumentParser:
         check,
         run,
         test,
+        eval_command,
         services,
         users,
         grammar,

@@ -265,6 +265,13 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for sampling."""
     group = option_group(parser, SAMPLING)
     group.add_argument("--n", type=int, default=1, help="number of sequences to sample (default: 1)")
+    add_choice_options(parser)
+    group.add_argument("--seed", type=int, help="seed of the random numbers, which makes a run repeatable")
+
+
+def add_choice_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for choosing each token, and the number of tokens."""
+    group = option_group(parser, SAMPLING)
     group.add_argument(
         "--temperature",
         type=float,
@@ -280,7 +287,6 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--top-k", type=int, default=0, help="sample from this many most likely tokens (default: 0, all)"
     )
-    group.add_argument("--seed", type=int, help="seed of the random numbers, which makes a run repeatable")
     group.add_argument(
         "--max-tokens", type=int, default=128, help="maximum number of tokens after the prompt (default: 128)"
     )

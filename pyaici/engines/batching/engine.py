@@ -158,6 +158,20 @@ class BatchingEngine(Engine):
             self._pool.begin_clones(seq, request.n - 1)
         return request_id
 
+    @property
+    def steady(self) -> bool:
+        """Whether the same requests, added at the same times, are computed in the same passes of the model.
+
+        Logits depend a little on what else a pass computes, and so do texts. Steady steps wait for all
+        controllers, and prompts are cut in the same way at any speed. Only calls and `sleep` still take their
+        time. Needs a runtime with one worker. Default: False.
+        """
+        return self._pool.steady
+
+    @steady.setter
+    def steady(self, steady: bool) -> None:
+        self._pool.steady = steady
+
     def cancel(self, request_id: int) -> None:
         """Ends all live sequences of a request."""
         for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:

@@ -52,6 +52,8 @@ class SequencePool:
         stats: Counts,
     ) -> None:
         """`stats`: the engine's, to which the pool adds tokens and forks."""
+        #: see `BatchingEngine.steady`
+        self.steady = False
         self._cache = runner.cache
         self.sampler = runner.sampler
         self._prefixes = prefixes
@@ -277,7 +279,7 @@ class SequencePool:
                 return self.start_controller(request, tokens, seed, where, within)
             where = self.place(request, where)
         begin = partial(self._require_runtime().instantiate, **_options(request))
-        return begin(prompt=tokens, seed=seed, wait=False, within=within, placement=where), where
+        return begin(prompt=tokens, seed=seed, wait=self.steady, within=within, placement=where), where
 
     def place(self, request: Request, gone: Placement | None = None) -> Placement:
         """Chooses where a request's controller starts; see `Engine.place`. May be called from any thread."""

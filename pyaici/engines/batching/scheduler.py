@@ -92,7 +92,7 @@ class Scheduler:
         """
         cost, seconds = self._runner.pass_cost, self._runner.token_seconds
         most = max(PROMPT_TOKENS, cost)  # a GPU reads as many in the time of a pass
-        while most > 1 and most * seconds > PROMPT_SECONDS:
+        while most > 1 and most * seconds > PROMPT_SECONDS and not self._pool.steady:
             most //= 2
         placed = [seq.missing for seq in self._pool.going.values() if seq.slot.placed]
         if others := sum(max(1, missing) for missing in placed if missing <= self._short):

@@ -71,12 +71,13 @@ class StepActions:
         if self._step is None:
             return list(active.values())
         try:
-            answers = self._step.wait_pre(ready=self._has_plain(), patient=False)
+            answers = self._step.wait_pre(ready=self._has_plain(), patient=self._pool.steady)
         except AiciError as error:
             self._fail(error)
             self._step.abandon()
             self._step = None
             return [seq for seq in active.values() if seq.reason is None]
+        waiting: list[Sequence] = []
         for control, answer in answers.items():
             seq = self._by_control[control]
             if seq.reason is not None:  # the sequence has already ended, and its worker too
@@ -86,7 +87,7 @@ class StepActions:
             if answer.verb == Verb.SUSPEND:
                 del active[seq.id]
                 if answer.waits:
-                    self._pool.set_aside(seq)
+                    waiting.append(seq)
                 if not seq.suspended:
                     seq.suspended = True
                     self._pool.recorder.suspend(seq)
@@ -106,6 +107,9 @@ class StepActions:
                 reason = FinishReason.STOP if answer.verb == Verb.STOP else FinishReason.ERROR
                 self._pool.retire(seq, reason, answer.error)
                 self._closing.append(seq)  # its output arrives with the step's other answers
+        # a sequence that is set aside goes on at any time after its wait, not in the step after it
+        for seq in waiting if not active or not self._pool.steady else ():
+            self._pool.set_aside(seq)
         return list(active.values())
 
     def collect_answers(self) -> dict[int, MidResult]:
@@ -113,7 +117,7 @@ class StepActions:
         answers: dict[int, MidResult] = {}
         if self._step is not None:
             try:
-                result = self._step.wait(ready=self._has_plain(), patient=False)
+                result = self._step.wait(ready=self._has_plain(), patient=self._pool.steady)
             except AiciError as error:
                 self._fail(error)
                 self._step.abandon()
@@ -218,8 +222,9 @@ class StepActions:
         return None
 
     def _has_plain(self) -> bool:
-        """Returns whether a sequence without a controller takes part, or waits."""
-        return self._others_wait or any(seq.control is None and seq.reason is None for seq in self._seqs)
+        """Returns whether there are sequences that must not wait for slow controllers: in the step or not."""
+        plain = any(seq.control is None and seq.reason is None for seq in self._seqs)
+        return (self._others_wait or plain) and not self._pool.steady
 
     def _close(self) -> None:
         self._pool.complete(self._closing)

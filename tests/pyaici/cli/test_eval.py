@@ -1,0 +1,136 @@
+"""`aici eval`: its table and files, exit statuses, and the same bytes in every run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.cli.__main__ import main
+from tests.pyaici.engines.batching.support import make_model
+from tests.pyaici.engines.llama.tiny_gguf import write_gguf
+
+SCRIPT = """
+from aici import argument, fixed, gen, set_var
+
+async def main():
+    set_var("argument", str(argument))
+    await fixed(argument["word"] if isinstance(argument, dict) and "word" in argument else "yes")
+    await gen(max_tokens=3)
+"""
+VOTE = Path(__file__).resolve().parents[3] / "controllers" / "pyctrl" / "samples" / "vote.py"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    path = write_gguf(make_model(), tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+    return ["--model", str(path), "--max-tokens", "8"]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a test, with a script and data."""
+    (tmp_path / "yes.py").write_text(SCRIPT)
+    rows = [{"prompt": f"{number}?", "expected": "yes", "word": f"w{number}"} for number in range(6)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def evaluate(*options: str) -> int:
+    return main(["eval", "yes.py", "--data", "rows.jsonl", *options])
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+def test_a_table_and_files_beside_a_baseline(
+    files: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--metric", "contains", "--metric", "length", "--seeds", "2", "--out", "made", *tiny]
+    assert evaluate(*options) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"contains +1 \[1, 1\] +0 \[0, 0\] +\+1 \[\+1, \+1\]", table), table
+    assert re.search(r"tokens sampled +3 \[3, 3\]", table) and re.search(r"errors +0 +0", table)
+    made = results(files / "made")
+    assert [(each["variant"], each["seed"]) for each in made] == (
+        [("controller", 1)] * 6 + [("controller", 2)] * 6 + [("baseline", 1)] * 6
+    ), "without randomness, one seed of the baseline is enough"
+    assert made[0]["text"].startswith("yes") and made[0]["variables"] == {"argument": "None"}
+    assert {path.name for path in (files / "made").iterdir()} == {
+        *("results.jsonl", "times.jsonl", "summary.json", "plot.svg")
+    }
+
+
+def test_a_row_is_the_argument_without_what_is_expected(files: Path, tiny: list[str]) -> None:
+    options = ["--metric", "exact", "--row-arg", "--limit", "2", "--no-baseline", "--out", "made", *tiny]
+    assert evaluate(*options) == 0
+    first, second = results(files / "made")
+    assert second["text"].startswith("w1")
+    assert first["variables"]["argument"] == "{'prompt': '0?', 'word': 'w0'}"
+
+
+def test_controllers_other_than_scripts(files: Path, tiny: list[str]) -> None:
+    options = ["--data", "rows.jsonl", "--arg", "yes|no", "--metric", "regex", "--no-baseline"]
+    assert main(["eval", "regex", *options, "--out", "made", *tiny]) == 0
+    assert {each["text"] for each in results(files / "made")} <= {"yes", "no"}
+
+
+def test_exit_status_of_a_regression(
+    files: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--metric", "contains", "--no-baseline", *tiny]
+    assert evaluate(*options, "--fail-under", "0.9", "--out", "good") == 0
+    assert evaluate(*options, "--compare", "good/results.jsonl") == 0
+    assert "contains: +0 [+0, +0] against the earlier run" in capsys.readouterr().out
+    (files / "yes.py").write_text(SCRIPT.replace('"yes"', '"no"'))
+    assert evaluate(*options, "--fail-under", "0.9", "--compare", "good/results.jsonl") == 1
+    said = capsys.readouterr().out
+    assert "too low: contains is 0, below 0.9 (--fail-under)" in said and "worse: contains" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--metric", "exakt"], "there is no metric 'exakt'"),
+        (["--metric", "exact", "--seeds", "0"], "--seeds is 0; it must be at least 1"),
+        (["--metric", "exact", "--data", "none.jsonl"], "none.jsonl"),
+        (["--metric", "exact", "--compare", "rows.jsonl"], "not a results.jsonl of aici eval"),
+    ],
+)
+def test_wrong_options(
+    files: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(*options) == 1
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_same_seeds_give_the_same_bytes_with_a_real_model(tmp_path: Path) -> None:
+    """Forks wait for each other, and rows run in groups, also beside other work."""
+    rows = tmp_path / "rows.jsonl"
+    asked = "Anna has {} apples and buys 2 more. How many apples has she?"
+    rows.write_text(
+        "".join(json.dumps({"prompt": asked.format(n), "expected": n + 2}) + "\n" for n in (3, 5))
+    )
+    command = [sys.executable, "-m", "pyaici.cli", "eval", str(VOTE), "--data", str(rows), "--batch", "2"]
+    command += ["--metric", "contains", "--temperature", "0.8", "--max-tokens", "30", "--out"]
+    for folder in ("one", "two"):
+        beside = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (folder == "two"))
+        ]
+        try:
+            subprocess.run([*command, str(tmp_path / folder)], check=True, capture_output=True)
+        finally:
+            for process in beside:
+                process.kill()
+                process.wait()
+    for name in ("results.jsonl", "summary.json", "plot.svg"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert len({each["text"] for each in results(tmp_path / "one")}) > 2
