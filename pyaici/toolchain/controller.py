@@ -143,7 +143,7 @@ def _place(module: bytes, out: Path) -> bool:
 # -- all controllers of a source tree ------------------------------------------------------------------------
 
 #: folders of controllers/ that are not controllers
-_SHARED = ("sdk", SHARED)
+_SHARED = ("sdk", SHARED, "decoding")
 #: a controller that uses only the SDK's three layers, to measure their size
 PROBE = "size_probe.cpp"
 PROBE_NAME = "size.three_layers"

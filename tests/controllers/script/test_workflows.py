@@ -21,7 +21,7 @@ from lab.system.waiting import PATIENCE
 from pyaici import LlamaEngine, LlamaModel, load_library
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
-from pyaici.engines.engine import FinishReason, GenerationResult, Request, Sampling
+from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.models import default_gguf_path
 from pyaici.testing import Playground
 from pyaici.testing.playground import Transcript
@@ -227,15 +227,11 @@ def hand_over(played: Played) -> None:
     assert re.search(r"^Answer: [A-Z][^\n.]*\.?$", played.text.splitlines()[-1])
 
 
-def watermark(played: Played) -> None:
-    assert len(played.text) > 40 and float(played.variables["z"]) > 3
-
-
 PROMISES: dict[str, Callable[[Played], None]] = {
     promise.__name__: promise
     for promise in (
         *(code_act, plan, cite, reflexion, map_reduce, adaptive_vote, tree_of_thoughts, tree_search),
-        *(hand_over, watermark),
+        *(hand_over,),
     )
 }
 
@@ -332,37 +328,6 @@ def test_an_agent_answers_or_hands_over(wish: str, asked: bytes) -> None:
         transcript = playground.play(sample.path, wish, prompt=prompt, max_tokens=600)
     assert transcript.error is None and transcript.variables == {"asked": asked}
     assert transcript.text.endswith("Answer: I take it off the bill.")
-
-
-def test_the_detector_counts_green_tokens(playground: Playground) -> None:
-    """A bias that no model resists makes every token green. So every pair of tokens counts, once."""
-    wish = "How vexingly quick daft zebras jump! The five boxing wizards do so, too. " * 3
-    transcript = force(playground, "watermark.py", wish, {"key": 7, "bias": 999, "tokens": 30})
-    pairs = set(itertools.pairwise(transcript.tokens))
-    assert len(pairs) > 15
-    assert float(transcript.variables["z"]) == pytest.approx(math.sqrt(len(pairs)), abs=0.01)
-
-
-@pytest.mark.slow
-def test_the_detector_separates_marked_texts_from_others(engine: LlamaEngine) -> None:
-    sample = read("watermark.py")
-
-    def run(prompts: list[Any], **arg: Any) -> list[GenerationResult]:
-        script = json.dumps({"script": sample.source, "arg": arg})
-        requests = [
-            Request(prompt, module="pyctrl", arg=script, sampling=Sampling(seed=seed), max_tokens=50)
-            for seed, prompt in enumerate(prompts)
-        ]
-        return engine.run(requests)
-
-    def scores(texts: list[str], key: int) -> list[float]:
-        return [float(result.variables["z"]) for result in run(list(texts), key=key, detect=True)]
-
-    prompts = [[{"role": "user", "content": f"Write about {topic}."}] for topic in ("the sea", "a town")]
-    marked = [result.text for result in run(list(prompts), **sample.arg)]
-    plain = [result.text for result in run(list(prompts), **{**sample.arg, "bias": 0})]
-    assert min(scores(marked, key=42)) > 3 > max(scores(plain, key=42))
-    assert max(scores(marked, key=43)) < 3  # another key says nothing
 
 
 #: ask the sample's function `decided` about each case of the argument, in place of its `main`

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -150,11 +152,14 @@ def test_a_main_that_may_return_a_coroutine_is_accepted(
 
 def test_samples_have_no_errors(checker: Checker) -> None:
     folders = Path(__file__).resolve().parents[3] / "controllers"
-    arguments = {"quote": "a text", "prefix": "a text", "watermark": {"key": 1}}
+    arguments = {"quote": "a text", "prefix": "a text"}
     samples = [*folders.glob("pyctrl/samples/*.py"), *folders.glob("jsctrl/samples/*.js")]
     assert len(samples) >= 25
     for sample in samples:
         assert checker.check(sample, arguments.get(sample.stem)) is None
+    for path in [*folders.glob("decoding/*.py"), *folders.glob("decoding/*.js")]:
+        (argument,) = re.findall(r"^(?: \* )?Argument: (.*)$", path.read_text(), re.MULTILINE)
+        assert checker.check(path, json.loads(argument)) is None
 
 
 def test_top_level_code_can_read_the_argument(checker: Checker, tmp_path: Path) -> None:

@@ -228,7 +228,8 @@ def mypy(tmp_path: Path) -> Mypy:
 
 
 def test_mypy_accepts_the_samples_with_the_stub(mypy: Mypy) -> None:
-    samples = sorted((ROOT / "controllers" / "pyctrl" / "samples").glob("*.py"))
+    folders = ROOT / "controllers"
+    samples = sorted([*folders.glob("pyctrl/samples/*.py"), *folders.glob("decoding/*.py")])
     assert len(samples) >= 15
     done = mypy(*samples)
     assert done.returncode == 0, done.stdout + done.stderr
