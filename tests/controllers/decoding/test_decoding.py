@@ -45,6 +45,13 @@ def engine(runtime: Runtime) -> Iterator[BatchingEngine]:
         yield engine
 
 
+@pytest.fixture(scope="module")
+def sharp(runtime: Runtime) -> Iterator[BatchingEngine]:
+    """A model that is surer of some tokens than others."""
+    with make_engine(make_model(), runtime=runtime, vocabulary=byte_vocabulary()) as engine:
+        yield engine
+
+
 def run(engine: BatchingEngine, name: str, *, seed: int = 1, **arg: Any) -> list[GenerationResult]:
     path = FOLDER / name
     script = {"script": path.read_text(), "name": name, "arg": arg}
@@ -131,6 +138,109 @@ def test_asap_learns_the_probability_of_the_pattern(engine: BatchingEngine) -> N
     assert sum(abs(exact[text] / total - late[text] / 150) for text in exact) / 2 < 0.12
 
 
+# -- truncation and temperature ----------------------------------------------------------------------------
+
+
+def logprobs_along(engine: BatchingEngine, tokens: list[int]) -> np.ndarray:
+    """Returns the log-probabilities of all tokens at each place of a text: float64 [places, vocabulary]."""
+    beginnings = [[*PROMPT, *tokens[:place]] for place in range(len(tokens))]
+    logits = engine.next_logits(beginnings).astype(np.float64)
+    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+
+
+def entropies(lines: np.ndarray) -> np.ndarray:
+    return np.asarray(-np.sum(np.exp(lines) * np.where(np.isfinite(lines), lines, 0), axis=1))
+
+
+def test_the_temperature_follows_the_entropy(sharp: BatchingEngine) -> None:
+    results = run(sharp, "edt.py", highest=1.2, theta=3.0, tokens=12)
+    lines = logprobs_along(sharp, results[0].new_tokens)
+    found = json.loads(variable(results, "temperatures"))
+    assert found == pytest.approx(1.2 * 0.8 ** (3.0 / entropies(lines)), abs=2e-4)
+    assert len(set(found)) > 6
+
+
+def test_eta_keeps_the_tokens_that_the_paper_keeps(sharp: BatchingEngine) -> None:
+    results = run(sharp, "eta.py", epsilon=0.003, tokens=12)
+    lines = logprobs_along(sharp, results[0].new_tokens)
+    least = np.minimum(0.003, math.sqrt(0.003) * np.exp(-entropies(lines)))
+    kept = np.exp(lines) > least[:, None]
+    assert json.loads(variable(results, "kept")) == kept.sum(axis=1).tolist()
+    assert all(kept[place, token] for place, token in enumerate(results[0].new_tokens))
+    assert 1 < kept.sum() < 258 * len(kept)
+
+
+def test_mirostat_keeps_as_many_tokens_as_the_paper(sharp: BatchingEngine) -> None:
+    results = run(sharp, "mirostat.py", target=4.0, rate=0.5, tokens=15)
+    tokens, lines = results[0].new_tokens, logprobs_along(sharp, results[0].new_tokens)
+    mu, counts, size = 8.0, [], sharp.vocabulary.vocab_size
+    for token, line in zip(tokens, lines, strict=True):
+        ranked = np.sort(line)[::-1][:100]
+        steps = np.log((np.arange(99) + 2) / (np.arange(99) + 1))
+        s = float((steps * -np.diff(ranked)).sum() / (steps**2).sum())
+        count = ((s - 1) * 2**mu / (1 - size ** (1 - s))) ** (1 / s)
+        counts.append(max(1, min(size, round(count))))
+        assert line[token] >= np.sort(line)[::-1][counts[-1] - 1] - 1e-6
+        mu -= 0.5 * (-line[token] / math.log(2) - 4.0)
+    assert json.loads(variable(results, "kept")) == counts and len(set(counts)) > 2
+    assert float(variable(results, "mu")) == pytest.approx(mu, abs=1e-3)
+
+
+# -- beams -------------------------------------------------------------------------------------------------
+
+
+def diverse_beams(
+    engine: BatchingEngine, groups: int, width: int, penalty: float, length: int
+) -> list[float]:
+    """Returns the scores of the beams of all groups, in order."""
+    beams: list[list[tuple[float, tuple[int, ...]]]] = [[(0.0, ())] for _ in range(groups)]
+    for _ in range(length):
+        taken = Counter[int]()
+        for group, old in enumerate(beams):
+            logits = engine.next_logits([[*PROMPT, *text] for _, text in old]).astype(np.float64)
+            lines = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+            found = [
+                (score + line[token] - penalty * taken[token], score + line[token], (*text, token))
+                for (score, text), line in zip(old, lines, strict=True)
+                for token in range(256)
+            ]
+            beams[group] = [each[1:] for each in sorted(found, reverse=True)[:width]]
+            for _, text in beams[group]:
+                taken[text[-1]] += 1
+    return [score for group in beams for score, _ in group]
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.4])
+def test_diverse_beams_are_those_of_a_reference(engine: BatchingEngine, penalty: float) -> None:
+    results = run(engine, "diverse_beams.py", groups=3, width=2, penalty=penalty, tokens=4)
+    expected = diverse_beams(engine, 3, 2, penalty, 4)
+    found = [json.loads(variable(results, f"beam{place}"))[0] for place in range(6)]
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert (len(set(np.round(found, 4))) == 2) == (penalty == 0), "without a penalty, groups are the same"
+
+
+def test_stochastic_beams_estimate_means_over_all_texts(engine: BatchingEngine) -> None:
+    """Weighted by the inverse of the probability to be among the beams, they are unbiased."""
+    totals, firsts = [], []
+    best = int(np.argmax(logprobs_along(engine, [0])[0]))
+    for seed in range(60):
+        results = run(engine, "stochastic_beams.py", seed=seed, beams=4, tokens=2, candidates=258)
+        threshold = float(variable(results, "threshold"))
+        beams = [json.loads(variable(results, f"beam{place}")) for place in range(4)]
+        assert [noisy > threshold for noisy, _, _ in beams] == [True] * 4
+        assert len({logprob for _, logprob, _ in beams}) == 4, "no text is drawn twice"
+        weights = [math.exp(lp) / -math.expm1(-math.exp(lp - threshold)) for _, lp, _ in beams]
+        totals.append(sum(weights))
+        starts = [ord(text[0]) if text else EOS for _, _, text in beams]
+        firsts.append(sum(w for w, start in zip(weights, starts, strict=True) if start == best))
+    for values, expected in (
+        (totals, 1.0),
+        (firsts, math.exp(logprobs_along(engine, [0])[0][best]) if best < 128 else 0.0),
+    ):
+        error = np.std(values, ddof=1) / math.sqrt(len(values))
+        assert abs(np.mean(values) - expected) < 4 * error + 1e-9
+
+
 # -- watermarks ------------------------------------------------------------------------------------------
 
 
@@ -166,10 +276,10 @@ def test_three_languages_make_the_same_watermark(
     key, bias, tokens = 7, 3.5, 24
     options: dict[str, Any] = {"prompt": "Mark:", "temperature": 1.0, "seed": 5}
     arg = {"key": key, "share": share, "bias": bias, "tokens": tokens}
-    built = build_controller(FOLDER / "kirchenbauer.cpp", tmp_path / "kirchenbauer.wasm").path
+    built = build_controller(FOLDER / "green_list.cpp", tmp_path / "green_list.wasm").path
     played: list[Transcript] = [
-        playground.play(FOLDER / "kirchenbauer.py", wish, arg=arg, **options),
-        playground.play(FOLDER / "kirchenbauer.js", wish, arg=arg, **options),
+        playground.play(FOLDER / "green_list.py", wish, arg=arg, **options),
+        playground.play(FOLDER / "green_list.js", wish, arg=arg, **options),
         playground.play(built, wish, arg=f"{key} {share} {bias} {tokens}", **options),
     ]
     for transcript in played:
@@ -190,6 +300,47 @@ def test_three_languages_make_the_same_watermark(
     z = (hits - share * len(pairs)) / math.sqrt(len(pairs) * share * (1 - share))
     for transcript in played[:2]:
         assert float(transcript.variables["z"]) == pytest.approx(z, abs=0.006)
+
+
+def number(key: int, before: list[int], token: int) -> int:
+    """Returns the hash of a token after these tokens, 0 to 2^32 - 1."""
+    found = mixed(key)
+    for each in before[-4:]:
+        found = mixed(found ^ (each + 1))
+    return mixed(found ^ mixed(token + 1))
+
+
+def test_the_gumbel_watermark_takes_the_token_with_the_largest_number(engine: BatchingEngine) -> None:
+    results = run(engine, "gumbel.py", key=9, tokens=12)
+    tokens, known = results[0].new_tokens, set[tuple[int, ...]]()
+    for place, line in enumerate(logprobs_along(engine, tokens)):
+        before = [*PROMPT, *tokens[:place]]
+        if tuple(before[-4:]) not in known:
+            known.add(tuple(before[-4:]))
+            likely = [token for token in np.argsort(-line, kind="stable")[:64].tolist() if token < 256]
+            hashes = {token: (number(9, before, token) + 0.5) / 2**32 for token in likely}
+            assert tokens[place] == max(
+                likely, key=lambda token: math.log(hashes[token]) / np.exp(line[token])
+            )
+    scores = [
+        -math.log(1 - (number(9, tokens[:at], tokens[at]) + 0.5) / 2**32) for at in range(4, len(tokens))
+    ]
+    z = (sum(scores) - len(scores)) / math.sqrt(len(scores))
+    assert float(variable(results, "z")) == pytest.approx(z, abs=0.006)
+
+
+def test_on_average_over_keys_the_gumbel_watermark_does_not_change_the_distribution(
+    engine: BatchingEngine,
+) -> None:
+    line = logprobs_along(engine, [0])[0]
+    likely = [token for token in np.argsort(-line, kind="stable")[:64].tolist() if token < 256]
+    shares = np.exp(line[likely]) / np.exp(line[likely]).sum()
+    part = dict(zip(likely, (np.cumsum(shares) * 3.999).astype(int).tolist(), strict=True))
+    expected = np.bincount(list(part.values()), shares, 4) * 240
+    runs = [run(engine, "gumbel.py", seed=key, key=key, tokens=1)[0] for key in range(240)]
+    found = Counter(part[result.new_tokens[0]] for result in runs)
+    chi2 = sum((found[n] - expected[n]) ** 2 / expected[n] for n in range(4))
+    assert chi2 < 16.3, "less likely than 0.1 %"
 
 
 TOPICS = (
@@ -220,9 +371,8 @@ def test_scripts_work_with_the_prompt_and_the_argument_that_they_propose(
 
 
 @pytest.mark.slow
-def test_the_watermark_is_found_in_200_tokens_of_a_real_model(smollm: LlamaEngine) -> None:
-    name = "kirchenbauer.py"
-
+@pytest.mark.parametrize("name", ["green_list.py", "gumbel.py"])
+def test_the_watermark_is_found_in_200_tokens_of_a_real_model(smollm: LlamaEngine, name: str) -> None:
     def marks(prompts: list[Any], **arg: Any) -> list[GenerationResult]:
         script = json.dumps({"script": (FOLDER / name).read_text(), "name": name, "arg": arg})
         return smollm.run(

@@ -1,6 +1,6 @@
-// kirchenbauer: a watermark, after each token, a key makes a share of all tokens likelier.
+// green_list: a watermark, after each token, a key makes a share of all tokens likelier.
 //
-// The same as kirchenbauer.py, which has the paper and the detector: both choose the same tokens. The argument is the
+// The same as green_list.py, which has the paper and the detector: both choose the same tokens. The argument is the
 // key, the share, the bias and the number of tokens: "42 0.5 2 200".
 #include <algorithm>
 #include <cmath>
@@ -17,13 +17,13 @@ std::uint32_t mix(std::uint32_t x) {
   return x ^ x >> 16;
 }
 
-class Kirchenbauer : public aici::Controller {
+class GreenList : public aici::Controller {
  public:
-  explicit Kirchenbauer(std::string_view argument) : ring_(aici::vocabulary().size()), biases_(ring_.size()) {
+  explicit GreenList(std::string_view argument) : ring_(aici::vocabulary().size()), biases_(ring_.size()) {
     std::istringstream words{std::string(argument)};
     double share = 0;
     if (!(words >> key_ >> share >> bias_ >> left_) || share <= 0 || share >= 1)
-      aici::fail("kirchenbauer needs a key, a share between 0 and 1, a bias and a number of tokens: 42 0.5 2 200");
+      aici::fail("green_list needs a key, a share between 0 and 1, a bias and a number of tokens: 42 0.5 2 200");
     green_ = static_cast<std::size_t>(static_cast<double>(ring_.size()) * share);
     text_.allow_text();
     for (std::uint32_t token = 0; token < ring_.size(); token++) ring_[token] = token;
@@ -57,4 +57,4 @@ class Kirchenbauer : public aici::Controller {
 
 }  // namespace
 
-AICI_REGISTER(Kirchenbauer, init_prompt);
+AICI_REGISTER(GreenList, init_prompt);

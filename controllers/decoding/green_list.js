@@ -1,6 +1,6 @@
 /** A watermark: after each token, a key makes a share of all tokens likelier; a detector counts these.
  *
- * The same as kirchenbauer.py, which has the paper: both choose the same tokens.
+ * The same as green_list.py, which has the paper: both choose the same tokens.
  *
  * Prompt: Write about the sea.
  * Argument: {"key": 42, "share": 0.5, "bias": 2, "tokens": 200}

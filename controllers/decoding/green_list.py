@@ -1,6 +1,6 @@
 """A watermark: after each token, a key makes a share of all tokens likelier; a detector counts these.
 
-A Watermark for Large Language Models (2023, arXiv 2301.10226), the soft one. kirchenbauer.js and .cpp choose
+A Watermark for Large Language Models (2023, arXiv 2301.10226), the soft one. green_list.js and .cpp choose
 the same tokens. There, each token's green list is a random set of its own; here, all of them are arcs of one
 ring of tokens, which costs nothing to cut out. The detector counts each pair of tokens once.
 
