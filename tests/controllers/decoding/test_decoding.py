@@ -186,6 +186,35 @@ def test_mirostat_keeps_as_many_tokens_as_the_paper(sharp: BatchingEngine) -> No
     assert float(variable(results, "mu")) == pytest.approx(mu, abs=1e-3)
 
 
+# -- mixed logits ------------------------------------------------------------------------------------------
+
+
+def mixed_greedily(engine: BatchingEngine, texts: dict[str, float], length: int) -> list[int]:
+    """Returns the likeliest tokens of a weighted sum of the logits after several texts."""
+    tokens = list[int]()
+    for _ in range(length):
+        lines = engine.next_logits([[*PROMPT, *text.encode(), *tokens] for text in texts])[:, :256]
+        tokens.append(int((np.array(list(texts.values())) @ lines.astype(np.float64)).argmax()))
+    return tokens
+
+
+@pytest.mark.parametrize("instead", ["", "Not so. "])
+def test_guidance_mixes_the_logits_of_two_contexts(engine: BatchingEngine, instead: str) -> None:
+    arg = {"context": "The sky is green. ", "question": "Is it?", "alpha": 1.5, "tokens": 8}
+    results = run(engine, "guidance.py", **arg, instead=instead)
+    texts = {"The sky is green. Is it?": 2.5, f"{instead}Is it?": -1.5}
+    expected = mixed_greedily(engine, texts, 8)
+    assert results[0].new_tokens[len("The sky is green. Is it?") :][:8] == expected
+    assert expected != mixed_greedily(engine, {"The sky is green. Is it?": 1.0}, 8)
+
+
+def test_experts_add_their_difference(engine: BatchingEngine) -> None:
+    results = run(engine, "experts.py", expert="Good: ", anti="Bad: ", begin="x", alpha=2.0, tokens=8)
+    expected = mixed_greedily(engine, {"x": 1.0, "Good: x": 2.0, "Bad: x": -2.0}, 8)
+    assert results[0].new_tokens[1:][:8] == expected
+    assert expected != mixed_greedily(engine, {"x": 1.0}, 8)
+
+
 # -- beams -------------------------------------------------------------------------------------------------
 
 
