@@ -20,7 +20,7 @@ BEAMS, TEXT = argument["groups"] * argument["width"], TokenSet.text()
 
 def choose(states):
     # Returns the new beams, in order of groups: (score, number of the old beam, token).
-    chosen = []
+    chosen: list[tuple[float, int, int]] = []
     for group in range(GROUPS):
         taken = [token for _, _, token in chosen]
         found = []
