@@ -2,9 +2,9 @@
 
 A Statistical Framework of Watermarks for Large Language Models (2024, arXiv 2404.01245) describes it, with a
 talk of 2022 as its source. Each token has a number between 0 and 1, a hash of the key, the tokens before and
-the token. The token with the largest number to the power of 1 / probability is taken: whoever does not know
-the key sees a sample of the model. The detector adds up -log(1 - number). There, all tokens take part; here,
-the 64 likeliest. After the same tokens as before, the model draws freely, so that texts do not repeat.
+the token. The token with the largest number to the power of 1 / probability is taken: without the key, the
+text looks like a sample of the model. The detector adds up -log(1 - number). There, all tokens take part;
+here, the 64 likeliest. After the same tokens as before, the model draws freely, so that texts do not repeat.
 
 Prompt: Write about the sea.
 Argument: {"key": 42, "tokens": 200}
