@@ -322,7 +322,7 @@ class Exchange:
         """Sends a message for a run to another one; returns the result of this call."""
         try:
             given = json.loads(arguments)
-            name, value = given["run"], json.dumps(given["value"]).encode()
+            name, value = given["run"], json.dumps(given["value"], allow_nan=False).encode()
             if not isinstance(name, str):
                 raise TypeError
         except (KeyError, TypeError, ValueError, RecursionError):
@@ -480,7 +480,7 @@ def _describe(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             raise OfferError(f"the schema of the call {name!r} is not a JSON schema")
         found[name] = {"name": name, "description": str(call.get("description") or ""), "schema": schema}
     try:
-        size = len(json.dumps(list(found.values())))
+        size = len(json.dumps(list(found.values()), allow_nan=False))  # all requests read the list
     except (TypeError, ValueError, RecursionError) as problem:
         raise OfferError(f"the offer of calls cannot be written as JSON: {problem}") from None
     if size > MAX_OFFER_BYTES:

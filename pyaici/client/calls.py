@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import RuntimeFailure
+from aicirt.contract.errors import OfferError, RuntimeFailure
 from aicirt.system.files import Closing
 
 if TYPE_CHECKING:
@@ -141,10 +141,14 @@ class Answerer(Closing):
 
         Raises OfferError for an invalid description, and SpaceError beyond a limit.
         """
+        try:
+            described = [plain(call) for call in calls]
+        except ValueError as problem:
+            raise OfferError(f"the offer of calls cannot be written as JSON: {problem}") from None
         with self._lock:  # so that no event is read before its handler is known
             token = self._control.call(
                 "offer",
-                calls=list(calls),
+                calls=described,
                 owner=owner,
                 for_all=for_all,
                 public=public,
@@ -318,6 +322,25 @@ def _result(function: Function, arguments: bytes | str) -> Any:
 
 
 # -- descriptions --------------------------------------------------------------------------------------------
+
+
+def plain(described: Any) -> Any:
+    """Returns a description as all who read it can have it: integers beyond 64 bits are floats.
+
+    Raises ValueError for what JSON or UTF-8 cannot express.
+    """
+    try:
+        text = json.dumps(described, allow_nan=False, ensure_ascii=False)
+        text.encode()
+        return json.loads(text, parse_int=_number)
+    except (TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _number(digits: str) -> int | float:
+    number = int(digits)
+    return number if -(2**63) <= number < 2**64 else float(number)
+
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
 _TYPES |= {type(None): "null", tuple: "array"}

@@ -11,10 +11,11 @@ import atexit
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -126,6 +127,48 @@ def chat_text(
         return render_chat(template, [_told(message) for message in messages], settings)
     except (ValueError, TypeError) as error:
         raise ValueError(f"the model's chat template refuses the chat: {error}") from None
+
+
+class PlainTexts:
+    """Keeps what a chat says from becoming special tokens: only what its template writes does.
+
+    `cut` puts a mark into each name of a special token, and `encode` takes the text apart there.
+    """
+
+    #: a noncharacter of Unicode, for internal use
+    _MARK = "\ufdd0"
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """`names`: of the special tokens."""
+        rests: dict[str, list[str]] = {}
+        for name in names:
+            if len(name) > 1:
+                rests.setdefault(name[0], []).append(re.escape(name[1:]))
+        # by the first character, as few of a text begin a name
+        known = [f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in rests.items()]
+        self._beginnings = re.compile("|".join(known)) if known else None
+
+    def cut(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Returns messages whose texts become no special tokens.
+
+        Except the last one of the assistant: a client may begin an answer with such tokens.
+        """
+        begun = bool(messages) and messages[-1].get("role") == "assistant"
+        ended = messages[:-1] if begun else messages
+        return [*map(self.cut_value, ended), *(dict(message) for message in messages[len(ended) :])]
+
+    def cut_value(self, value: Any) -> Any:
+        """Returns a JSON value whose texts become no special tokens."""
+        if isinstance(value, str):
+            return value if self._beginnings is None else self._beginnings.sub(rf"\g<0>{self._MARK}", value)
+        if isinstance(value, Mapping):
+            return {self.cut_value(name): self.cut_value(inner) for name, inner in value.items()}
+        return [self.cut_value(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    def encode(self, tokenizer: Any, text: str) -> list[int]:
+        """Returns the tokens of the text of a chat."""
+        parts = text.split(self._MARK)
+        return [token for part in parts for token in tokenizer.encode(part, add_special_tokens=False)]
 
 
 def template_of(tokenizer: Any, *, tools: bool = False) -> str:

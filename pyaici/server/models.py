@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyaici.engines.options import engine_of
-from pyaici.engines.prompts import chat_text, check_room, encode_prompt, template_of
+from pyaici.engines.prompts import PlainTexts, chat_text, check_room, encode_prompt, template_of
 from pyaici.models.default import NAME
 from pyaici.opening import EngineOptions, find_model, load_engine
 from pyaici.server.http.errors import bad_request, check_text, not_found
@@ -144,13 +144,13 @@ class ServedModel:
             )
         self._check_template_arguments(template_arguments or {})
         self._check_length(_characters([*messages, *(tools or ())]), param)
+        plain = PlainTexts(self.vocabulary.special_names.values())
+        said, offered = plain.cut(messages), [plain.cut_value(tool) for tool in tools or ()]
         try:
-            text = chat_text(
-                self.tokenizer, messages, tools=tools, answer=answer, variables=template_arguments
-            )
+            text = chat_text(self.tokenizer, said, tools=offered, answer=answer, variables=template_arguments)
         except ValueError as error:
             raise bad_request(str(error), param) from None
-        tokens = list(self.tokenizer.encode(text, add_special_tokens=False))
+        tokens = plain.encode(self.tokenizer, text)
         self._fitting(tokens, param)
         return tokens
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,6 +41,11 @@ _RETURNED = frozenset(
         "link",
         "retry-after",
     }
+)
+
+#: encodings of answers, by Python's names for them
+_ENCODINGS = re.compile(
+    "ascii|utf-(8|8-sig|16|16-[bl]e|32|32-[bl]e)|iso8859-.*|cp[0-9]+|koi8-.|big5.*|gb.*|euc_.*|shift_.*|iso2022_.*"
 )
 
 DESCRIPTION: dict[str, Any] = {
@@ -242,10 +249,16 @@ async def _answer(response: httpx2.Response) -> dict[str, Any]:
             return {**answer, "json": json.loads(body, parse_constant=_no_constant)}
         except (ValueError, RecursionError):
             pass
+    return {**answer, "body": body.decode(_encoding(response.charset_encoding), "replace")}
+
+
+def _encoding(name: str | None) -> str:
+    """Returns an encoding of texts, by default UTF-8. Others of Python take long, or fail."""
     try:
-        return {**answer, "body": body.decode(response.charset_encoding or "utf-8", "replace")}
-    except LookupError:  # an unknown encoding
-        return {**answer, "body": body.decode("utf-8", "replace")}
+        known = codecs.lookup(name or "utf-8").name
+    except (LookupError, ValueError):
+        return "utf-8"
+    return known if _ENCODINGS.fullmatch(known) else "utf-8"
 
 
 def _no_constant(text: str) -> None:

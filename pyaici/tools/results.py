@@ -1,18 +1,23 @@
-"""Results of MCP tools as values for controllers, and checks of arguments."""
+"""Results of MCP tools as values for controllers, and checks of arguments and results."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import mcp_types as types
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend
 from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from pyaici.client.calls import CallError
+
+#: CPU time of one check, in seconds. A few references that double each other would take years
+_CHECK_SECONDS = 0.25
 
 
 def value_of(result: types.CallToolResult) -> Any:
@@ -42,6 +47,29 @@ def _text(block: types.ContentBlock) -> str:
     return f"[link: {block.uri}]"
 
 
+# -- checks ---------------------------------------------------------------------------------------
+
+
+class _Clock(threading.local):
+    """The CPU time of this thread at which its check has to end."""
+
+    end = 0.0
+
+
+_clock = _Clock()
+
+
+def _bounded(keyword: Any) -> Any:
+    """Returns the check of a keyword with an end. Raises TimeoutError after it."""
+
+    def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        if time.thread_time() > _clock.end:
+            raise TimeoutError
+        return keyword(validator, value, instance, schema)
+
+    return check
+
+
 def _unchecked(*_: Any) -> Iterator[ValidationError]:
     """Leaves a keyword to the server: a stranger's text could make its check take forever."""
     return iter(())
@@ -54,24 +82,27 @@ def _additional(validator: Any, extras: Any, instance: Any, schema: Any) -> Iter
         )
 
 
+_KEYWORDS = Draft202012Validator.VALIDATORS | {
+    "additionalProperties": _additional,
+    **dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties", "uniqueItems"), _unchecked),
+}
 _Checker = extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator,
-    {
-        "additionalProperties": _additional,
-        **dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties", "uniqueItems"), _unchecked),
-    },
+    Draft202012Validator, {name: _bounded(keyword) for name, keyword in _KEYWORDS.items()}
 )
+# its own takes the validator that a part names in "$schema", whose keywords are not ours
+_Checker.evolve = attrs.evolve
 
 
-def check_arguments(arguments: Any, schema: Any) -> dict[str, Any]:
-    """Returns the arguments of a tool. Raises CallError if they do not match its schema."""
-    if not isinstance(arguments, dict):
-        raise CallError("arguments", "the arguments of a tool are an object")
+def mismatch(value: Any, schema: Any) -> str:
+    """Returns where a value does not match a schema, and why; "" if it does, or if the schema is at fault.
+
+    Some keywords are left to the server. A check that takes too long ends without a result. Call it in a
+    thread of its own: it may take a quarter of a second.
+    """
+    _clock.end = time.thread_time() + _CHECK_SECONDS
     try:
         # with a registry of its own, it fetches no schemas
-        error = best_match(_Checker(schema, registry=Registry()).iter_errors(arguments))
-    except (Unresolvable, SchemaError, RecursionError, TypeError, ValueError):
-        return arguments  # the schema is at fault: the server decides
-    if error is not None:
-        raise CallError("arguments", f"{error.json_path}: {error.message}")
-    return arguments
+        error = best_match(_Checker(schema, registry=Registry()).iter_errors(value))
+    except Exception:  # whatever a malformed schema leads to: the server decides
+        return ""
+    return "" if error is None else f"{error.json_path}: {error.message}"

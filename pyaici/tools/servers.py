@@ -19,10 +19,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from aicirt.contract.errors import AiciError, counted
 from aicirt.settings import MAX_CALL_NAME
 from aicirt.system.terminal import printable
-from pyaici.client.calls import CallError
-from pyaici.tools.results import check_arguments, value_of
+from pyaici.client.calls import CallError, plain
+from pyaici.tools.results import mismatch, value_of
 from pyaici.tools.settings import (
     MAX_DESCRIPTION,
+    MAX_MESSAGE_BYTES,
     MAX_SCHEMA_BYTES,
     MAX_TOOLS,
     MAX_TOOLS_BYTES,
@@ -42,6 +43,8 @@ _log = logging.getLogger("aicirt.tools")
 _FIRST_PAUSE, _LAST_PAUSE, _RAN_WELL = 0.5, 60.0, 60.0
 #: least seconds between two looks at a server's tools
 _RENEW_SECONDS = 0.2
+#: bytes of a list of tools, with what is left out of it; the rest is not read
+_MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES
 
 
 class McpServer:
@@ -69,7 +72,8 @@ class McpServer:
         self._offer: Offer | None = None
         #: the calls of the offer
         self._calls: list[dict[str, Any]] = []
-        self._schemas: dict[str, Any] = {}
+        #: by the name of a call: the schemas of its arguments and of its structured result
+        self._schemas: dict[str, tuple[Any, Any]] = {}
         #: set when the tools may have changed, and when the connection is lost
         self._stale, self._lost = asyncio.Event(), asyncio.Event()
 
@@ -127,6 +131,8 @@ class McpServer:
             try:
                 async with asyncio.timeout(START_SECONDS):
                     await stack.enter_async_context(client)
+                    # ours has bounds; that of the package tries patterns of the server: they may take forever
+                    client.session.validate_tool_result = _unchecked  # type: ignore[method-assign,assignment]
                     await self._renew(client)
             except Exception as error:
                 raise AiciError(self._why(error, program)) from None
@@ -193,13 +199,15 @@ class McpServer:
 
     async def _renew(self, client: Client) -> None:
         """Offers the tools that the server has now, if they are others than before."""
-        calls = self._describe(await _list(client))
+        tools = await _list(client)
+        calls = self._describe(tools)
+        results = {f"{self.name}.{tool.name}": tool.output_schema for tool in tools}
+        self._schemas = {call["name"]: (call["schema"], results[call["name"]]) for call in calls}
         if calls == self._calls and self._offer is not None:
             return
         if self._offer is not None:
             self._desk.replace(self._offer)
             self._offer, self._calls = None, []
-        self._schemas = {call["name"]: call["schema"] for call in calls}
         if calls:
             self._offer = await self._desk.offer(calls, self.call)
         self._calls = calls
@@ -210,14 +218,15 @@ class McpServer:
         left, size = 0, 0
         for tool in tools:
             name = f"{self.name}.{tool.name}"
-            schema = dict(tool.input_schema)
-            described = {
-                "name": name,
-                "description": (tool.description or tool.title or "")[:MAX_DESCRIPTION],
-                "schema": schema,
-            }
-            own = len(json.dumps(schema))
-            size += own + len(json.dumps(described["description"])) + len(name)
+            description = (tool.description or tool.title or "")[:MAX_DESCRIPTION]
+            described = {"name": name, "description": description, "schema": tool.input_schema}
+            try:
+                described = plain(described)
+            except ValueError:
+                left += 1
+                continue
+            own = len(json.dumps(described["schema"]))
+            size += own + len(json.dumps(description)) + len(name)
             if (
                 len(name) > MAX_CALL_NAME
                 or not tool.name.isprintable()
@@ -232,8 +241,8 @@ class McpServer:
             calls[name] = described
         if left:
             _log.warning(
-                "%s of the MCP server %s are left out: more than %d tools, %d bytes of a schema or %d of "
-                "all, or a name that is not valid",
+                "%s of the MCP server %s left out: more than %d tools, %d bytes of a schema or %d of "
+                "all, or a name or a schema that is not valid",
                 counted(left, "tool"),
                 self.name,
                 MAX_TOOLS,
@@ -244,7 +253,10 @@ class McpServer:
 
     async def call(self, name: str, arguments: Any) -> Any:
         """Calls a tool (`pyaici.tools.desk.Handler`)."""
-        given = check_arguments(arguments, self._schemas.get(name) or {})
+        for_arguments, for_result = self._schemas.get(name) or (True, None)
+        given = _written(name, arguments)
+        if problem := await asyncio.to_thread(mismatch, given, for_arguments):
+            raise CallError("arguments", problem)
         client = self._client
         if client is None:
             raise CallError("mcp", f"the MCP server {self.name} does not run at the moment: {self._problem}")
@@ -252,12 +264,18 @@ class McpServer:
             result = await client.call_tool(name.partition(".")[2], given)
         except MCPError as error:
             raise self._failed(error) from None
-        except RuntimeError as error:  # a result that does not match the tool's own schema
+        except RuntimeError as error:  # a result of another kind
             raise CallError("mcp", f"the MCP server {self.name}: {error}") from None
         except (ValueError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             problem = f"the MCP server {self.name} has broken the protocol: {type(error).__name__}"
             raise CallError("mcp", problem) from None
-        return value_of(result)
+        value = value_of(result)
+        if for_result is not None and result.structured_content is not None:
+            if problem := await asyncio.to_thread(mismatch, value, for_result):
+                raise CallError(
+                    "mcp", f"the result of {name} does not match the tool's own schema: {problem}"
+                )
+        return value
 
     def _failed(self, error: MCPError) -> CallError:
         """Returns the error of a call for one of the protocol."""
@@ -274,16 +292,39 @@ class McpServer:
 
 
 async def _list(client: Client) -> list[types.Tool]:
-    """Returns the tools of a server, somewhat more than the limit at most."""
+    """Returns the tools of a server, somewhat more than the limits at most."""
     found: list[types.Tool] = []
-    cursor = None
-    while len(found) <= MAX_TOOLS:
+    cursor, size = None, 0
+    while len(found) <= MAX_TOOLS and size <= _MAX_LIST_BYTES:
         page = await client.list_tools(cursor=cursor)
         found += page.tools
+        size += len(page.model_dump_json())
         cursor = page.next_cursor
         if not cursor or not page.tools:
             break
+    kept = {tool.name for tool in found}
+    for memory in ("_tool_output_schemas", "_x_mcp_header_maps"):  # pages of a list only add to them
+        known = getattr(client.session, memory, {})
+        for name in known.keys() - kept:
+            del known[name]
     return found
+
+
+async def _unchecked(*_: Any) -> None:
+    """Checks nothing, in place of the package's check of a result."""
+
+
+def _written(name: str, arguments: Any) -> dict[str, Any]:
+    """Returns the arguments of a tool. Raises CallError if the package could not write them."""
+    if not isinstance(arguments, dict):
+        raise CallError("arguments", "the arguments of a tool are an object")
+    params = {"name": name, "arguments": arguments}
+    try:
+        types.JSONRPCRequest(jsonrpc="2.0", id=0, method="tools/call", params=params).model_dump_json()
+    except ValueError:
+        problem = "the arguments have half a character (a lone surrogate), or too many lists in each other"
+        raise CallError("arguments", problem) from None
+    return arguments
 
 
 def _cause(error: BaseException) -> str:

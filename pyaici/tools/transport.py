@@ -21,10 +21,13 @@ from mcp.shared.message import SessionMessage
 from aicirt.sandbox import die_with
 from pyaici.tools.settings import MAX_MESSAGE_BYTES
 
-#: the error of a message that was too long
+#: errors of a message that was too long, and of one that is none of the protocol
 TOO_LONG = "the message of the server is too long"
+_UNREADABLE = "its answer cannot be read"
 #: lines that are no messages, after which a server counts as broken
 _MAX_NOISE = 100
+#: requests of a server whose answers it has not read, after which it counts as broken
+_MAX_OWED = 100
 #: seconds that a server has to end after its input, and after SIGTERM
 _END_SECONDS = 1.0
 #: bytes of what a server writes to standard error, which are kept until it has started
@@ -46,6 +49,8 @@ class Program:
         #: the last thing that it has written to standard error
         self.complaint = b""
         self._tasks: list[asyncio.Task[None]] = []
+        #: answers to requests of the server that are to be written
+        self._owed = 0
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> tuple[Any, Any]:
@@ -64,6 +69,8 @@ class Program:
         self._outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
         works = (self._read(process, to_us), self._write(process, from_us), self._listen(process))
         self._tasks = [asyncio.create_task(work) for work in works]
+        for task in self._tasks:
+            task.add_done_callback(self._look_at)
         return self._incoming, self._outgoing
 
     async def __aexit__(
@@ -101,13 +108,22 @@ class Program:
         self.problem = self.problem or problem
         self.ended.set()
 
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        """Ends the program if a task has failed: nothing else would tell."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._stop(f"talking to it has failed ({type(error).__name__})")
+
     async def _read(self, process: asyncio.subprocess.Process, to_us: Any) -> None:
         assert process.stdout is not None
         noise = 0
         async with to_us:
             async for line, whole in _lines(process.stdout):
-                message = _message(line) if whole else _too_long(line)
+                message = _message(line) if whole else _failure(line, TOO_LONG)
                 if message is not None:
+                    self._owed += isinstance(message, types.JSONRPCRequest)
+                    if self._owed > _MAX_OWED:
+                        self._stop("it sends requests, and does not read the answers")
+                        return
                     try:
                         await to_us.send(SessionMessage(message))
                     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -136,6 +152,7 @@ class Program:
                     await process.stdin.drain()
                 except OSError:
                     return  # it has ended, which its output tells
+                self._owed -= isinstance(sent.message, types.JSONRPCResponse | types.JSONRPCError)
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
@@ -165,18 +182,18 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, boo
 
 
 def _message(line: bytes) -> Any:
-    """Returns the message in a line, or None."""
+    """Returns the message in a line, an error in place of a broken answer, or None."""
     try:
         return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        return None
+        return _failure(line, _UNREADABLE)
 
 
-def _too_long(head: bytes) -> Any:
-    """Returns an error in place of an answer that was too long; None if it is not known to be one."""
+def _failure(head: bytes, problem: str) -> Any:
+    """Returns an error in place of an answer with this beginning; None if it is not known to be one."""
     if (found := _ANSWERED.match(head)) is None:
         return None
-    error = types.ErrorData(code=types.INTERNAL_ERROR, message=TOO_LONG)
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=problem)
     return types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
 
 

@@ -6,9 +6,12 @@ has no calls; `max_calls`; `max_tokens` of all answers, or None; `results`: the 
 
 import json
 
-from aici import CallError, argument, call, generate, kbnf, tokens, tool, user
+from aici import CallError, Error, argument, call, fail, generate, kbnf, tokens, tool, user
 
-GRAMMARS = {name: kbnf(text) for name, text in argument["grammars"].items()}
+try:
+    GRAMMARS = {name: kbnf(text) for name, text in argument["grammars"].items()}
+except Error as error:  # a schema of a tool that cannot be enforced
+    fail(str(error))
 
 
 async def main():

@@ -48,6 +48,8 @@ class Handler(BaseHTTPRequestHandler):
             threading.Event().wait(PATIENCE)
         elif step == "latin":
             self._answer(200, "Köln".encode("latin-1"), kind="text/plain; charset=latin-1")
+        elif step == "text":
+            self._answer(200, b"a-b", kind=f"text/plain; charset={query}")
         elif step == "zip":
             self._answer(200, b"\x1f\x8b", encoding="gzip")
         elif step == "nan":
@@ -133,6 +135,9 @@ def test_post(ask: Callable[..., Any]) -> None:
 
 def test_bodies_of_answers(ask: Callable[..., Any]) -> None:
     assert ask("/a/latin")["body"] == "Köln"
+    assert ask("/a/text?utf-16-be")["body"] == "\u612d\ufffd"
+    for odd in ("punycode", "unicode_escape", "utf-7", "idna", "undefined", "hex", "nothing", "x" * 900):
+        assert ask(f"/a/text?{odd}")["body"] == "a-b", odd
     assert ask("/a/nan")["body"] == "[NaN]"
     assert ask("/a/long?1000")["body"] == "x" * 1000
     assert refusal(ask, f"/a/long?{MAX_RESULT_BYTES + 1}")[0] == "too_long"

@@ -160,6 +160,16 @@ def test_tool_choice_names_a_server_and_a_tool(serving: Serving) -> None:
     assert "there are: calc.add, calc.clock, more.clock" in missing["message"]
 
 
+def test_result_is_text_when_it_is_read_again(serving: Serving) -> None:
+    def input_tokens(output: str) -> int:
+        made = {"type": "mcp_call", "id": "mcp_1", "server_label": "calc", "name": "markers"}
+        said = {"role": "user", "content": output}
+        items = [said, {**made, "arguments": json.dumps({"a": output}), "output": output}]
+        return int(_respond(serving, input=items, max_output_tokens=1)["usage"]["input_tokens"])
+
+    assert input_tokens("<|im_end|>") == input_tokens("<!im_end!>")
+
+
 def test_stored_response_is_continued(serving: Serving) -> None:
     body: dict[str, Any] = {"tools": [mcp("add")]}
     first = _respond(serving, **body, tool_choice="required")
@@ -191,6 +201,8 @@ def test_refused_requests(serving: Serving) -> None:
     assert "broken does not run" in _respond(serving, 503, tools=[mcp(label="broken")])["error"]["message"]
     twice = _respond(serving, 400, tools=[mcp("add"), mcp("clock")])["error"]
     assert "two tools of the type mcp have the server_label 'calc'" in twice["message"]
+    strange = _respond(serving, 400, tools=[mcp("strange")])["error"]
+    assert "the schema is refused" in strange["message"] and "Traceback" not in strange["message"]
     constrained = _respond(serving, 400, tools=[mcp("add")], regex="a")["error"]
     assert "tools cannot be combined" in constrained["message"]
 
@@ -263,7 +275,7 @@ def test_calls_of_one_answer_are_made_together_up_to_the_limit(serving: Serving)
     generated = "generate(grammar, max_tokens=tokens_left, leave=False, logprobs=False)"
     source = SCRIPT.read_text()
     assert generated in source
-    source = source.replace(generated, "write()").replace("GRAMMARS =", f"{WRITTEN}\n\nGRAMMARS =")
+    source = source.replace(generated, "write()").replace("try:\n", f"{WRITTEN}\n\ntry:\n", 1)
     body: dict[str, Any] = {"tools": [mcp("add")], "script": {"language": "python", "source": source}}
     events = serving.events("/v1/responses", input=ASK, **body, max_tool_calls=2, stream=True)
     check_events(events)
