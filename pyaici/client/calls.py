@@ -13,6 +13,7 @@ import json
 import logging
 import runpy
 import threading
+import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -286,9 +287,21 @@ def load_functions(path: str | Path) -> dict[str, Function]:
     """Runs a file of Python and returns the functions that it defines, by name; `_` first leaves one out.
 
     A dictionary `CALLS` in it, of functions by names, replaces them: names of calls may have dots. Raises
-    OSError, and ValueError if there are no functions; errors of the file itself are its own.
+    OSError, and ValueError if there are no functions, or if running the file fails.
     """
-    names = runpy.run_path(str(path), run_name="calls")
+    file = str(path)
+    try:
+        names = runpy.run_path(file, run_name="calls")
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        lines = [
+            f"line {frame.lineno}: "
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == file
+        ]
+        at = f"line {error.lineno}: " if isinstance(error, SyntaxError) else "".join(lines[-1:])
+        raise ValueError(f"{file} fails: {at}{type(error).__name__}: {error}") from error
     if isinstance(given := names.get("CALLS"), dict):
         found = {str(name): function for name, function in given.items() if callable(function)}
     else:

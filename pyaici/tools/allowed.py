@@ -14,6 +14,8 @@ from aicirt.contract.errors import AiciError
 _PORTS = {"http": 80, "https": 443}
 #: networks whose addresses stand for one of IPv4, in their last bytes (NAT64) or after the prefix (6to4)
 _NAT64, _6TO4 = ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("2002::/16")
+#: all addresses of IPv6 that are public: others stand for private ones of IPv4, or are for sites
+_PUBLIC = ipaddress.ip_network("2000::/3")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -78,7 +80,8 @@ def allows_address(host: str, text: str) -> bool:
         pass
     if host == "localhost":
         return address.is_loopback
-    return address.is_global and not address.is_multicast
+    public = address.version == 4 or address in _PUBLIC
+    return public and address.is_global and not address.is_multicast
 
 
 def _plain(address: _Address) -> _Address:

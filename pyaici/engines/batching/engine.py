@@ -327,7 +327,7 @@ class BatchingEngine(Engine):
         self._pool.resume()
         self._pool.admit()
         if self._pool.idle and self.runtime is not None:
-            self.runtime.sleep(_SLEEP_SECONDS)
+            self.runtime.sleep(min(_SLEEP_SECONDS, self._pool.seconds_to_room))
             self._pool.resume()
             self._pool.admit()
 

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from pyaici.engines.batching.prefixes import PrefixCache
     from pyaici.tokens import Vocabulary
 
-#: how long a parked sequence keeps its room at least, if another request waits for room
-KEEP_SECONDS = 1.0
+#: how long a parked sequence keeps its room at least, if another request waits for room; and the part of it
+#: for each of its tokens, which may have to be read again. So many that have just begun hold up nobody
+KEEP_SECONDS, _PART = 1.0, 0.001
 #: threads of one owner that place controllers again
 _THREADS = 4
 #: ends by the engine: the controller gets a report of the last tokens before it is freed
@@ -120,7 +121,7 @@ class SequencePool:
             seq = self._waiting[0]
             family = self._families[seq.request_id]
             while not family.admit(again=seq.given_back is not None):
-                if not self._give_back(time.monotonic() - KEEP_SECONDS):
+                if not self._give_back(time.monotonic()):
                     return
             self._waiting.popleft()
             try:
@@ -137,13 +138,20 @@ class SequencePool:
                 self._stats.read_again += max(0, seq.given_back - seq.slot.length)
                 seq.given_back = None
 
-    def _give_back(self, since: float) -> bool:
-        """Lets the sequence that has been parked longest give its room back, if it was parked by then.
+    @property
+    def seconds_to_room(self) -> float:
+        """The time until a parked sequence gives its room to one that waits; infinite if none does."""
+        ends = [_kept_until(seq) for seq in self._parked.values() if seq.slot.placed] if self._waiting else []
+        return max(0.0, min(ends, default=math.inf) - time.monotonic())
+
+    def _give_back(self, now: float) -> bool:
+        """Lets a sequence that has been parked for long enough give its room back; the longest wait first.
 
         It gets room again when it is woken, and finds its text in the cache unless others needed the place.
         """
-        seq = next((seq for seq in self._parked.values() if seq.slot.placed), None)
-        if seq is None or seq.parked is None or seq.parked > since:
+        placed = (seq for seq in self._parked.values() if seq.slot.placed)
+        seq = next((seq for seq in placed if _kept_until(seq) <= now), None)
+        if seq is None:
             return False
         seq.given_back, slot, seq.slot = seq.slot.length, seq.slot, Slot()
         seq.logits, seq.twins = None, object()
@@ -476,3 +484,9 @@ def _options(request: Request) -> dict[str, Any]:
     """Returns the options with which a request's controller is placed and started."""
     names = ("module", "arg", "capabilities", "owner", "calls")
     return {name: getattr(request, name) for name in names}
+
+
+def _kept_until(seq: Sequence) -> float:
+    """Returns the time until which a parked sequence keeps its room."""
+    assert seq.parked is not None
+    return seq.parked + KEEP_SECONDS * min(1.0, _PART * seq.slot.length)

@@ -211,4 +211,5 @@ def tool_script(argument: Mapping[str, Any], script: ScriptBody | None) -> Contr
     written = interpreter_argument(SCRIPT.read_text(), SCRIPT.name, argument)
     if len(written) > MAX_ARG:
         raise bad_request("the schemas of the tools are too long: name fewer in allowed_tools", "tools")
-    return ControllerCall("pyctrl", written, "tools", "tools")
+    hint = "\nname in allowed_tools the tools that the model needs, without this one"
+    return ControllerCall("pyctrl", written, "tools", "tools", hint)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.system.waiting import Door
+from lab.system.waiting import PATIENCE, Door
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching import pool
 from pyaici.engines.batching.engine import BatchingEngine
@@ -69,9 +69,31 @@ def test_others_get_the_room_of_those_that_wait(
         door.open()
     engine.run()
     assert [finished(engine, number).text for number in numbers] == alone
-    # the cache still had some of those texts, and had lost others
-    assert 68 <= engine.stats.read_again - read_again < 11 * 68
+    # the cache may still have some of those texts, and has lost others
+    assert 68 <= engine.stats.read_again - read_again <= 11 * 68
     assert engine._budget.claimed == 0
+
+
+def test_short_texts_are_kept_for_a_short_time(
+    engine: BatchingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many that have just begun to wait hold up others only for as long as reading them again takes."""
+    monkeypatch.setattr(pool, "KEEP_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(pool, "_PART", 1e-9)
+    doors = [Door() for _ in range(9)]
+    numbers = [engine.add(waiting(number, door)) for number, door in enumerate(doors)]
+    while not all(door.reached.is_set() for door in doors):
+        engine.step()
+    monkeypatch.setattr(pool, "_PART", 1.0)
+    engine.add(Request([BOS, 1, 2, 3], max_tokens=200))
+    for _ in range(20):
+        engine._pool.admit()
+    assert engine._pool.seconds_to_room > PATIENCE
+    monkeypatch.setattr(pool, "_PART", 1e-9)
+    for door in doors:
+        door.open()
+    engine.run()
+    assert all(finished(engine, number).error is None for number in numbers)
 
 
 def test_forks_that_wait_have_no_limit_in_the_cache(engine: BatchingEngine) -> None:

@@ -203,6 +203,9 @@ def test_refused_requests(serving: Serving) -> None:
     assert "two tools of the type mcp have the server_label 'calc'" in twice["message"]
     strange = _respond(serving, 400, tools=[mcp("strange")])["error"]
     assert "the schema is refused" in strange["message"] and "Traceback" not in strange["message"]
+    assert strange["message"].endswith(
+        "name in allowed_tools the tools that the model needs, without this one"
+    )
     constrained = _respond(serving, 400, tools=[mcp("add")], regex="a")["error"]
     assert "tools cannot be combined" in constrained["message"]
 
