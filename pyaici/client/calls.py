@@ -295,11 +295,8 @@ def load_functions(path: str | Path) -> dict[str, Function]:
     except FileNotFoundError:
         raise
     except Exception as error:
-        lines = [
-            f"line {frame.lineno}: "
-            for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == file
-        ]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f"line {frame.lineno}: " for frame in frames if frame.filename == file]
         at = f"line {error.lineno}: " if isinstance(error, SyntaxError) else "".join(lines[-1:])
         raise ValueError(f"{file} fails: {at}{type(error).__name__}: {error}") from error
     if isinstance(given := names.get("CALLS"), dict):
