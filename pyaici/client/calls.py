@@ -342,12 +342,12 @@ def plain(described: Any) -> Any:
     try:
         text = json.dumps(described, allow_nan=False, ensure_ascii=False)
         text.encode()
-        return json.loads(text, parse_int=_number)
+        return json.loads(text, parse_int=_short_number)
     except (TypeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
-def _number(digits: str) -> int | float:
+def _short_number(digits: str) -> int | float:
     number = int(digits)
     return number if -(2**63) <= number < 2**64 else float(number)
 

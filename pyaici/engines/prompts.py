@@ -132,7 +132,7 @@ def chat_text(
 class PlainTexts:
     """Keeps what a chat says from becoming special tokens: only what its template writes does.
 
-    `cut` puts a mark into each name of a special token, and `encode` takes the text apart there.
+    `cut` puts a mark into each name of a special token, and `encode_cut` takes the text apart there.
     """
 
     #: a noncharacter of Unicode, for internal use
@@ -165,7 +165,7 @@ class PlainTexts:
             return {self.cut_value(name): self.cut_value(inner) for name, inner in value.items()}
         return [self.cut_value(inner) for inner in value] if isinstance(value, list | tuple) else value
 
-    def encode(self, tokenizer: Any, text: str) -> list[int]:
+    def encode_cut(self, tokenizer: Any, text: str) -> list[int]:
         """Returns the tokens of the text of a chat."""
         parts = text.split(self._MARK)
         return [token for part in parts for token in tokenizer.encode(part, add_special_tokens=False)]

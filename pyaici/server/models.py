@@ -150,7 +150,7 @@ class ServedModel:
             text = chat_text(self.tokenizer, said, tools=offered, answer=answer, variables=template_arguments)
         except ValueError as error:
             raise bad_request(str(error), param) from None
-        tokens = plain.encode(self.tokenizer, text)
+        tokens = plain.encode_cut(self.tokenizer, text)
         self._fitting(tokens, param)
         return tokens
 

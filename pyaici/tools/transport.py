@@ -21,7 +21,7 @@ from mcp.shared.message import SessionMessage
 from aicirt.sandbox import die_with
 from pyaici.tools.settings import MAX_MESSAGE_BYTES
 
-#: errors of a message that was too long, and of one that is none of the protocol
+#: errors of a message that was too long, and of an invalid one
 TOO_LONG = "the message of the server is too long"
 _UNREADABLE = "its answer cannot be read"
 #: lines that are no messages, after which a server counts as broken

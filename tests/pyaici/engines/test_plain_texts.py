@@ -1,4 +1,4 @@
-"""What a chat says becomes no special tokens; only what its template writes does."""
+"""Texts of a chat become no special tokens; only what its template writes does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATE = (
 
 
 class Tokenizer:
-    """One token for each name, and one for each other character."""
+    """Has a token for each name, and one for each other character."""
 
     chat_template = TEMPLATE
     special_tokens_map: dict[str, str] = {}  # noqa: RUF012
@@ -35,7 +35,7 @@ def written(*messages: dict[str, Any], tools: Any = ()) -> tuple[list[int], str]
     """Returns the special tokens of a chat, and its other text."""
     plain, tokenizer = PlainTexts(NAMES), Tokenizer()
     offered = [plain.cut_value(tool) for tool in tools]
-    tokens = plain.encode(tokenizer, chat_text(tokenizer, plain.cut(messages), tools=offered))
+    tokens = plain.encode_cut(tokenizer, chat_text(tokenizer, plain.cut(messages), tools=offered))
     special = [token for token in tokens if isinstance(token, int)]
     return special, "".join(token for token in tokens if isinstance(token, str))
 
