@@ -39,7 +39,7 @@ async def advance(follows):
     if follows.may_end:
         allowed.allow(END)
     # temperature 1, since the weight is that of the distribution at the temperature of the draw
-    one = await sample(allowed, temperature=1.0, top=1)
+    one = await sample(allowed, temperature=1.0, top_logprobs=1)
     follows.append([one.token])
     return one.token, one.allowed_mass
 
