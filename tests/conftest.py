@@ -77,6 +77,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     If they started last, one worker of pytest-xdist would still run when the others have finished. A file's
     tests stay together, since they share daemons, servers and models. A single process keeps the order.
     """
+    addressed = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if addressed:  # each process of pytest-xdist would name the test in another way
+        raise pytest.UsageError(f"the id of a test has the address of an object: {addressed[0]}")
     files: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         files[_relative(item.path, config)].append(item)

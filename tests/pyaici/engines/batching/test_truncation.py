@@ -125,7 +125,7 @@ def test_all_backends_keep_what_the_definition_says(
         (Truncation(typical_p=0.6), TypicalLogitsWarper(0.6)),
         (Truncation(typical_p=0.95), TypicalLogitsWarper(0.95)),
     ],
-    ids=str,
+    ids=["top_p", "top_k", "min_p", "typical_p", "typical_p of most"],
 )
 def test_transformers_keeps_the_same_tokens(options: Truncation, warper: LogitsProcessor) -> None:
     generator = torch.Generator().manual_seed(7)
