@@ -327,7 +327,7 @@ class Guest:
             truncation=_TRUNCATION.unpack(self.read(address + _MID.size, _TRUNCATION.size)),
             flags=flags,
             backtrack=backtrack,
-            token=row if verb == FOLLOW else 0,
+            token=row if verb == FOLLOW else -1,
         )
         if verb == SPLICE or flags & MID_DRAFTS:
             result.tokens = np.frombuffer(self.read(ff, 4 * count), "<u4").tolist()

@@ -1,5 +1,5 @@
 /* A controller whose results have flags. Its argument is a list of entries, one for each mid_process, the last one for
- * all that follow. An entry is a character for the answer, and the flags as a digit.
+ * all that follow. An entry is a character for the answer, and the flags as a digit, or as a later character of ASCII (@: 16).
  *
  *   a any token      m the previous row   e the end token in a row   k any token, and requests the top 2
  *   s splices "x"    d splices the end token     b backtracks one token and splices "x"

@@ -15,7 +15,12 @@ async def main():
     await gen(regex=" [0-9]")
     await fixed(f" and {argument}")
 """
-SCHEMA = {"type": "object", "properties": {"whale": {"enum": ["fish", "mammal"]}}, "required": ["whale"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"whale": {"enum": ["fish", "mammal"]}},
+    "required": ["whale"],
+    "additionalProperties": False,
+}
 
 
 def answers(client: openai.OpenAI, model: str) -> list[str]:

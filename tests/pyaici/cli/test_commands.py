@@ -255,6 +255,7 @@ def test_help_of_every_command_has_examples() -> None:
             "check",
             "run",
             "test",
+            "eval",
             "serve",
             "runtime",
             "users",
