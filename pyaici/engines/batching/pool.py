@@ -183,7 +183,7 @@ class SequencePool:
     def idle(self) -> bool:
         """Whether no sequence can take part in a step until one is woken."""
         parked = len(self._parked) + sum(seq.slot.placed for seq in self._placing)
-        parked += sum(len(seq.followers) for seq in self._parked.values())
+        parked += sum(seq.leader is not None and seq.leader.parked is not None for seq in self.going.values())
         return parked > 0 and not self.closing and len(self.live) == parked + len(self._waiting)
 
     def parked_requests(self) -> set[int]:
