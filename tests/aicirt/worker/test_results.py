@@ -49,6 +49,7 @@ def read(
 ) -> Bare | Sample | Splice:
     """Writes an aici_mid_result, cut off at the end of the memory, and reads it as the worker does."""
     data = struct.pack("<5I2f5I", size, verb, ROW_ALL, 0, 0, 0.0, 0.0, 0, 0, 0, 0, flags)
+    data = data.ljust(MID_RESULT.size, b"\0")  # no options
     seq.instance.write(address, data[: seq.instance.size - address])
     result, seq.flags, _ = worker.client.writer.read_mid(seq.instance, address, seq.id, seq.length, None)
     return result
