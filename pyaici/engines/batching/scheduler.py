@@ -31,8 +31,6 @@ _MAX_TIMES_BESIDE_PROMPTS = 4
 _MAX_TIMES_ALONE = 2
 #: the longest that a step waits for the copies of a controller, which usually takes less than a millisecond
 _COPY_SECONDS = 0.003
-#: more drafts than a result may have
-_MAX_DRAFTS = 1 << 10
 #: the rest of a share that still counts as one token, because shares are sums of fractions
 _NEARLY_ONE = 0.99
 
@@ -129,7 +127,8 @@ class Scheduler:
             first = False
             self._turns += 1
             seq.turn = self._turns
-            del seq.drafts[max(0, int(min(left, _MAX_DRAFTS + now) - now)) :]
+            if left < math.inf:
+                del seq.drafts[max(0, int(left - now + 1 - _NEARLY_ONE)) :]
             share -= max(1, now) + len(seq.drafts) + seq.sampling
         return budget
 
