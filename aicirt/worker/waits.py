@@ -125,6 +125,7 @@ class Waits:
         seq.waiting = Waiting([], None)
         seq.request.parked[seq] = None
         seq.request.variables.set(FOLLOWS + str(seq.id).encode(), b"", None)
+        self.suspect(seq.request)  # the leader may wait for something else
 
     def end(self, seq: Waiter) -> None:
         """Ends the wait of a sequence, if it waits; without telling the engine."""

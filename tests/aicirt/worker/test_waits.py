@@ -156,6 +156,16 @@ def test_the_end_of_a_sequence_may_leave_the_others_stuck(clock: Clock) -> None:
     assert second.error is None
 
 
+def test_a_follower_of_a_sequence_that_waits_for_something_else_leaves_it_stuck(clock: Clock) -> None:
+    room = Room(2)
+    leader, follower = room.sleepers
+    assert room.waits.park(leader, Waiting([Condition(b"a", 0)], None))  # type: ignore[arg-type]
+    assert room.take_woken() == set()
+    room.waits.begin_following(follower)  # type: ignore[arg-type]
+    assert room.take_woken() == {0, 1}
+    assert leader.error is not None and leader.error.code == "deadlock"
+
+
 def test_queued_arguments_are_charged_until_they_are_sent(clock: Clock) -> None:
     charged = [0]
 
