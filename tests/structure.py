@@ -126,8 +126,9 @@ MATRIX = {
         "pyaici.server.http pyaici.server.service pyaici.server.settings"
     ),
     "pyaici.server.apis.run": (
-        "aicirt.contract aicirt.settings pyaici.engines pyaici.server.apis pyaici.server.apis.openai "
-        "pyaici.server.http pyaici.server.models pyaici.server.scheduling pyaici.server.service"
+        "aicirt.contract aicirt.settings pyaici.client pyaici.engines pyaici.server.apis "
+        "pyaici.server.apis.openai pyaici.server.http pyaici.server.models pyaici.server.scheduling "
+        "pyaici.server.service"
     ),
     "pyaici.server.app": (
         "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.ollama "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,3 +61,16 @@ def variable_name(name: bytes) -> str:
 def by_name(values: Mapping[bytes, bytes]) -> dict[str, bytes]:
     """Returns variables by their names as text."""
     return {variable_name(name): value for name, value in values.items()}
+
+
+def value_json(value: bytes) -> Any:
+    """Returns the value of a variable, or of an argument, for JSON: text, or base64 if it is not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def value_bytes(value: Any) -> bytes:
+    """Returns the value that `value_json` has written."""
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])

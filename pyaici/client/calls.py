@@ -283,15 +283,14 @@ def call_function(function: Function, arguments: bytes | str) -> tuple[Any, tupl
         return None, ("failed", f"{type(error).__name__}: {error}")
 
 
-def load_functions(path: str | Path) -> dict[str, Function]:
-    """Runs a file of Python and returns the functions that it defines, by name; `_` first leaves one out.
+def run_file(path: str | Path, name: str) -> dict[str, Any]:
+    """Runs a file of Python as a module of this name; returns what it defines.
 
-    A dictionary `CALLS` in it, of functions by names, replaces them: names of calls may have dots. Raises
-    OSError, and ValueError if there are no functions, or if running the file fails.
+    Raises OSError, and ValueError if running the file fails.
     """
     file = str(path)
     try:
-        names = runpy.run_path(file, run_name="calls")
+        return runpy.run_path(file, run_name=name)
     except FileNotFoundError:
         raise
     except Exception as error:
@@ -299,6 +298,15 @@ def load_functions(path: str | Path) -> dict[str, Function]:
         lines = [f"line {frame.lineno}: " for frame in frames if frame.filename == file]
         at = f"line {error.lineno}: " if isinstance(error, SyntaxError) else "".join(lines[-1:])
         raise ValueError(f"{file} fails: {at}{type(error).__name__}: {error}") from error
+
+
+def load_functions(path: str | Path) -> dict[str, Function]:
+    """Runs a file of Python and returns the functions that it defines, by name; `_` first leaves one out.
+
+    A dictionary `CALLS` in it, of functions by names, replaces them: names of calls may have dots. Raises
+    OSError, and ValueError if there are no functions, or if running the file fails.
+    """
+    names = run_file(path, "calls")
     if isinstance(given := names.get("CALLS"), dict):
         found = {str(name): function for name, function in given.items() if callable(function)}
     else:

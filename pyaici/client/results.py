@@ -346,7 +346,7 @@ class SegmentRows:
             try:
                 row = self._other_row(kind, number, entries, default)
             except SpaceError as error:
-                self._released[True].extend((number, generation))
+                self._released[1].extend((number, generation))
                 return MidResult(Verb.ERROR, error=error)
             row.temperature, row.top_logprobs, row.truncation = temperature, top, cut
             if kind not in (RowKind.SPARSE, RowKind.DENSE):
@@ -371,7 +371,7 @@ class SegmentRows:
         try:
             logits = self._dense_row(number)
         except SpaceError as error:
-            self._released[True].extend((number, generation))
+            self._released[1].extend((number, generation))
             return MidResult(Verb.ERROR, error=error)
         self._looks[seq] = number, generation
         self._extra = True

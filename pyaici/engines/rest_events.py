@@ -5,12 +5,12 @@ So remote runs look like local ones, in a terminal and as JSON.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from aicirt.contract.errors import error_from_wire
+from pyaici.client.arguments import value_bytes, value_json
 from pyaici.engines.engine import (
     BackTracked,
     Counts,
@@ -52,7 +52,7 @@ def result_json(results: Sequence[GenerationResult]) -> dict[str, Any]:
             }
             for result in results
         ],
-        "variables": {name: _json_value(value) for name, value in results[0].variables.items()},
+        "variables": {name: value_json(value) for name, value in results[0].variables.items()},
         "usage": {"prompt_tokens": len(results[0].prompt), **usage, "completion_tokens": kept},
         "timing": {
             "first_token_s": _finite(min(result.first_token_seconds for result in results)),
@@ -63,14 +63,6 @@ def result_json(results: Sequence[GenerationResult]) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _json_value(value: bytes) -> Any:
-    """Returns a variable as text, or as base64 if it is not UTF-8; the inverse of `_bytes`."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
 
 
 class RestEvents:
@@ -106,7 +98,7 @@ class RestEvents:
             if "parent" not in fork:
                 self._follow(fork, children, events)
         if "variables" in item:
-            values = {name: _bytes(value) for name, value in item["variables"].items()}
+            values = {name: value_bytes(value) for name, value in item["variables"].items()}
             events.append(VariablesChanged(_REQUEST, item["forks"][0]["index"], values))
         return events
 
@@ -153,10 +145,6 @@ def _piece(seq: int, piece: dict[str, Any]) -> Event:
         top = [[(entry["token"], _number(entry["logprob"])) for entry in listed] for listed in piece["top"]]
     tokens, origin, allowed = piece["tokens"], Origin(piece["origin"]), piece.get("allowed")
     return TokensAppended(_REQUEST, seq, tokens, piece["text"], origin, logprobs, top, allowed)
-
-
-def _bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
 
 
 def _number(value: float | None) -> float:

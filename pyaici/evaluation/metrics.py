@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from pyaici.client.calls import run_file
 
 #: of a row of the data and the answer to it, both as JSON has them
 Judgement = Callable[[Mapping[str, Any], Mapping[str, Any]], float]
@@ -53,7 +54,7 @@ def find_metric(name: str) -> Metric:
             )
         return METRICS[name]
     try:
-        found = runpy.run_path(path, run_name="metrics").get(function)
+        found = run_file(path, "metrics").get(function)
     except OSError as error:
         raise ValueError(f"cannot read the metric's file {path}: {error.strerror}") from None
     if not callable(found):

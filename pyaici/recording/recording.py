@@ -11,6 +11,7 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import Truncation
+from pyaici.client.arguments import value_bytes, value_json
 from pyaici.client.capabilities import Capabilities
 
 #: increased when files of earlier versions can no longer be read
@@ -206,13 +207,13 @@ def to_json(recording: Recording) -> dict[str, Any]:
     return {
         MARK: FORMAT,
         "controller": recording.controller,
-        "arg": _text(recording.arg),
+        "arg": value_json(recording.arg),
         "prompt": {"text": recording.text(recording.prompt), "tokens": recording.prompt},
         "max_tokens": recording.max_tokens,
         "seed": recording.seed,
         "capabilities": asdict(Capabilities.from_wire(recording.capabilities)),
         "sequences": [_sequence(recording, sequence) for sequence in recording.sequences],
-        "variables": {name: _text(value) for name, value in recording.variables.items()},
+        "variables": {name: value_json(value) for name, value in recording.variables.items()},
         "calls": recording.calls and [_recorded_call(call) for call in recording.calls],
         "vocabulary": {
             "name": vocabulary.name,
@@ -220,7 +221,7 @@ def to_json(recording: Recording) -> dict[str, Any]:
             "size": vocabulary.size,
             "eos": list(vocabulary.eos),
             "bos": vocabulary.bos,
-            "tokens": {str(token): _text(piece) for token, piece in vocabulary.tokens.items()},
+            "tokens": {str(token): value_json(piece) for token, piece in vocabulary.tokens.items()},
             "special": {str(token): name for token, name in vocabulary.special.items()},
             "turns": base64.b64encode(vocabulary.turns).decode(),
         },
@@ -273,13 +274,6 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
     return {**content, **{name: value for name, value in more.items() if value is not None}}
 
 
-def _text(data: bytes) -> Any:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
-
-
 # -- reading ----------------------------------------------------------------------------------------
 
 
@@ -314,18 +308,18 @@ def from_json(content: Any) -> Recording:
                 words["size"],
                 tuple(words["eos"]),
                 words["bos"],
-                {int(token): _bytes(piece) for token, piece in words["tokens"].items()},
+                {int(token): value_bytes(piece) for token, piece in words["tokens"].items()},
                 {int(token): name for token, name in words["special"].items()},
                 base64.b64decode(words.get("turns", "")),
             ),
             content["controller"],
-            _bytes(content["arg"]),
+            value_bytes(content["arg"]),
             list(content["prompt"]["tokens"]),
             content["max_tokens"],
             content["seed"],
             Capabilities(**content["capabilities"]).to_wire(),
             [_read_sequence(sequence) for sequence in content["sequences"]],
-            {name: _bytes(value) for name, value in content["variables"].items()},
+            {name: value_bytes(value) for name, value in content["variables"].items()},
             None if (calls := content.get("calls")) is None else [_read_call(call) for call in calls],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -370,7 +364,3 @@ def _read_event(content: dict[str, Any]) -> Event:
 
 def _top(content: list[list[Any]] | None) -> list[tuple[int, float]] | None:
     return None if content is None else [(token, value) for token, value in content]
-
-
-def _bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ _OWN_VARIABLES = frozenset(
 _MAX_NAME = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServedModel:
     """A model in an engine. `tokenizer`: has the methods of one of the Transformers library."""
 
@@ -64,6 +65,10 @@ class ServedModel:
     #: other names that clients may use for the model
     aliases: frozenset[str] = frozenset()
     created: float = field(default_factory=time.time)
+
+    @cached_property
+    def _plain_texts(self) -> PlainTexts:
+        return PlainTexts(self.vocabulary.special_names.values())
 
     @property
     def chat_template(self) -> str:
@@ -144,7 +149,7 @@ class ServedModel:
             )
         self._check_template_arguments(template_arguments or {})
         self._check_length(_characters([*messages, *(tools or ())]), param)
-        plain = PlainTexts(self.vocabulary.special_names.values())
+        plain = self._plain_texts
         said, offered = plain.cut(messages), [plain.cut_value(tool) for tool in tools or ()]
         try:
             text = chat_text(self.tokenizer, said, tools=offered, answer=answer, variables=template_arguments)

@@ -395,10 +395,10 @@ class BatchingEngine(Engine):
         """Keeps the logits after the drafts of a feed; returns those after the sequence's last token."""
         count = len(feed.tokens) - (seq.slot.length - len(seq.tokens))
         seq.slot.length = len(seq.tokens)
-        keep = self._runner.sampler.keep
         self._drafted.append(seq)
-        seq.ahead = deque(zip(feed.tokens[count:], map(keep, lines[count:]), strict=True))
-        return keep(lines[count - 1])
+        kept = map(self._runner.sampler.keep, lines[count:])
+        seq.ahead = deque(zip(feed.tokens[count:], kept, strict=True))
+        return lines[count - 1]
 
     def _end_all(self, cause: BaseException) -> None:
         """Ends the sequences after an unfinished step: the contents of the cache can no longer be trusted.

@@ -182,9 +182,11 @@ class SequencePool:
     @property
     def idle(self) -> bool:
         """Whether no sequence can take part in a step until one is woken."""
+        if self.closing or not (self._parked or self._placing):
+            return False
         parked = len(self._parked) + sum(seq.slot.placed for seq in self._placing)
         parked += sum(seq.leader is not None and seq.leader.parked is not None for seq in self.going.values())
-        return parked > 0 and not self.closing and len(self.live) == parked + len(self._waiting)
+        return parked > 0 and len(self.live) == parked + len(self._waiting)
 
     def parked_requests(self) -> set[int]:
         """Returns the numbers of the requests all of whose sequences are parked."""

@@ -96,12 +96,16 @@ class Sequence(Record):
     #: its controller's answer, which waits for the logits of followers
     held: MidResult | None = None
     _generator: random.Random | None = None
+    #: the request's truncation
+    _cut: Truncation = field(init=False)
     #: its options change the logits
     _changing: bool = field(init=False)
 
     def __post_init__(self) -> None:
         Record.__post_init__(self)
-        self._changing = self.request.sampling.changes_logits
+        sampling = self.request.sampling
+        self._cut = Truncation(sampling.top_p, sampling.top_k, sampling.min_p, 1.0)
+        self._changing = sampling.changes_logits
 
     @property
     def cost(self) -> float:
@@ -236,11 +240,9 @@ class Sequence(Record):
 
         `ends`: the vocabulary's end-of-sequence tokens.
         """
-        sampling = self.request.sampling
-        temperature = sampling.temperature
+        temperature, cut = self.request.sampling.temperature, self._cut
         if row is not None and row.temperature is not None:
             temperature = row.temperature
-        cut = Truncation(sampling.top_p, sampling.top_k, sampling.min_p, 1.0)
         if row is not None and row.truncation is not None:
             cut = row.truncation.over(cut)
         return Choice(

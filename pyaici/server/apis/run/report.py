@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyaici.client.arguments import value_json
 from pyaici.engines.engine import (
     BackTracked,
     Finished,
@@ -73,7 +73,7 @@ class RunReport:
                 continue
             fork = forks.setdefault(self._index_of(event.seq), self._fork(event.seq))
             if isinstance(event, VariablesChanged):
-                variables |= {name: _value(value) for name, value in event.values.items()}
+                variables |= {name: value_json(value) for name, value in event.values.items()}
             elif isinstance(event, Forked):
                 for child in event.children:
                     number = self._index_of(child)
@@ -107,7 +107,7 @@ class RunReport:
         """
         first = min((result.first_token_seconds for result in results), default=math.nan)
         seconds = max((result.seconds for result in results), default=math.nan)
-        variables = {name: _value(value) for name, value in _variables(results).items()}
+        variables = {name: value_json(value) for name, value in _variables(results).items()}
         return await in_pieces(
             {
                 **(header or {"object": "run.end"}),
@@ -208,14 +208,6 @@ def call_json(event: CallMade | CallEnded) -> dict[str, Any]:
 def error_json(error: AiciError) -> dict[str, Any]:
     """Returns a controller's error as clients get it."""
     return {"code": error.code, "message": public_message(error)}
-
-
-def _value(value: bytes) -> Any:
-    """Returns a variable as text, or as base64 if it is not UTF-8."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
 
 
 def _number(value: float) -> float | None:
