@@ -21,6 +21,7 @@ from pyaici.engines.options import (
     MODEL,
     PLACE,
     SAMPLING,
+    add_chat_and_calls,
     add_choice_options,
     add_trust_option,
     find_module,
@@ -121,17 +122,7 @@ def _add_request_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the argument is the row, as JSON, without what is expected",
     )
-    parser.add_argument(
-        "--chat",
-        action=argparse.BooleanOptionalAction,
-        help="put prompts into the model's chat template (default: if the model has one)",
-    )
-    parser.add_argument(
-        "--calls",
-        type=Path,
-        metavar="FILE",
-        help="a file of Python whose functions answer the controller's calls, by name",
-    )
+    add_chat_and_calls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -205,6 +205,21 @@ DEMONSTRATION = (
 )
 
 
+def add_chat_and_calls(group: argparse._ActionsContainer) -> None:
+    """Adds the options for the chat template and for the controller's calls."""
+    group.add_argument(
+        "--chat",
+        action=argparse.BooleanOptionalAction,
+        help="put the prompt into the model's chat template (default: if the model has one)",
+    )
+    group.add_argument(
+        "--calls",
+        type=Path,
+        metavar="FILE",
+        help="a file of Python whose functions answer the controller's calls, by name",
+    )
+
+
 def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
     """Adds the options for the prompt, the argument, the model and the runtime.
 
@@ -223,17 +238,7 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         metavar="TEXT",
         help="the prompt; @FILE reads it from a file, without a newline at the end",
     )
-    request.add_argument(
-        "--chat",
-        action=argparse.BooleanOptionalAction,
-        help="put the prompt into the model's chat template (default: if the model has one)",
-    )
-    request.add_argument(
-        "--calls",
-        type=Path,
-        metavar="FILE",
-        help="a file of Python whose functions answer the controller's calls, by name",
-    )
+    add_chat_and_calls(request)
     request.add_argument(
         "--messages",
         action="store_true",

@@ -69,10 +69,7 @@ def mixing(others: dict[bytes, float], then: str, language: str = "python") -> d
             lines.append(f"await mix(async () => fixed({said}), {weight});")
     if language == "python":
         return script("\n".join([*lines, *then.splitlines()]))
-    body = "".join(lines) + then
-    names = "distribution, fixed, mix, sample, stop"
-    source = f'import {{ {names} }} from "aici";\nexport async function main() {{{body}}}'
-    return {"module": "jsctrl", "arg": json.dumps({"script": source, "name": "script.js"})}
+    return script("".join(lines) + then, language)
 
 
 def mixed(engine: BatchingEngine, others: dict[bytes, float], tokens: Sequence[int]) -> NDArray[np.float64]:
