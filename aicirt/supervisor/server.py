@@ -242,15 +242,22 @@ class Supervisor:
                 raise RuntimeFailure(
                     f"{self._path} exists and cannot be removed ({error.strerror}): choose another path"
                 ) from error
+        early = self._path.with_name(f".{os.getpid()}")
+        if max(len(os.fsencode(path)) for path in (self._path, early)) > _MAX_PATH_BYTES:
+            raise RuntimeFailure(
+                f"cannot listen on {self._path}: it has more than {_MAX_PATH_BYTES} bytes: choose a shorter "
+                "--socket, or TMPDIR"
+            )
         sock = socket.socket(socket.AF_UNIX)
         previous = os.umask(0o177)
         try:
-            sock.bind(str(self._path))
+            sock.bind(str(early))
+            sock.listen()
+            early.rename(self._path)  # who sees it can connect
         except OSError as error:
-            hint = ""
-            if len(os.fsencode(self._path)) > _MAX_PATH_BYTES:
-                hint = f"; it has more than {_MAX_PATH_BYTES} bytes: choose a shorter --socket, or TMPDIR"
-            raise RuntimeFailure(f"cannot listen on {self._path}: {error}{hint}") from error
+            sock.close()
+            early.unlink(missing_ok=True)
+            raise RuntimeFailure(f"cannot listen on {self._path}: {error}") from error
         finally:
             os.umask(previous)
         return sock

@@ -55,6 +55,19 @@ def test_daemon_in_the_foreground_serves_until_sigterm(
     assert not socket.exists()
 
 
+def test_who_sees_the_socket_can_connect(tmp_path: Path) -> None:
+    code = """
+import socket, sys
+from aicirt.__main__ import main
+from aicirt.supervisor import server
+server.names.sweep_orphans = lambda: sys.exit(socket.socket(socket.AF_UNIX).connect_ex(sys.argv[2]))
+main()  # sweeps before it starts anything
+"""
+    command = [sys.executable, "-c", code, "--socket", str(tmp_path / "sock"), "--store", str(tmp_path)]
+    assert subprocess.run(command, check=False, cwd=ROOT).returncode == 0
+    assert not list(tmp_path.glob(".*"))
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("moment", ["ready", "starting"])
 def test_signal_ends_the_daemon_and_all_its_processes(

@@ -64,20 +64,22 @@ def test_aici_runtime_runs_tools_beside_the_daemon(
     notes = tmp_path / "notes"
     environment = {**os.environ, "AICI_STORE": str(tmp_path / "store"), "NOTES": str(notes)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as daemon:
-        wait_until(path.exists)
-        with Runtime(path) as runtime:
-            with make_engine(make_model(), runtime=runtime, vocabulary=byte_vocabulary()) as engine:
-                caller = Caller(engine, path)
-                wait_until(lambda: "code" not in caller(("calc.add", {"a": 1, "b": 2}))[0])
-                assert caller(("calc.add", {"a": 1, "b": 2})) == [{"value": {"result": 3}}]
-            wait_until(lambda: runtime.health()["tools"]["sources"].get("bad", {}).get("state") == "failed")
-            number = runtime.health()["tools"]["sources"]["calc"]["tools"]
-        assert main(["doctor", "--socket", str(path)]) == 0
-        shown = capsys.readouterr().out
-        sources = f"bad failed (0 tools); calc running ({number} tools); http running (1 tool)"
-        assert f"tools            {number + 1} calls offered; {sources}" in shown
-        daemon.send_signal(signal.SIGTERM)
-        _, log = daemon.communicate()
+        try:
+            wait_until(path.exists)
+            with Runtime(path) as runtime:
+                with make_engine(make_model(), runtime=runtime, vocabulary=byte_vocabulary()) as engine:
+                    caller = Caller(engine, path)
+                    wait_until(lambda: "code" not in caller(("calc.add", {"a": 1, "b": 2}))[0])
+                    assert caller(("calc.add", {"a": 1, "b": 2})) == [{"value": {"result": 3}}]
+                wait_until(lambda: runtime.health()["tools"]["sources"].get("bad", {}).get("state") == "failed")
+                number = runtime.health()["tools"]["sources"]["calc"]["tools"]
+            assert main(["doctor", "--socket", str(path)]) == 0
+            shown = capsys.readouterr().out
+            sources = f"bad failed (0 tools); calc running ({number} tools); http running (1 tool)"
+            assert f"tools            {number + 1} calls offered; {sources}" in shown
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            _, log = daemon.communicate()
     assert b"the MCP server calc offers" in log
     pid = int(notes.read_text().split()[1])
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
