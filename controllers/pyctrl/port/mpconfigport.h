@@ -26,6 +26,18 @@
 #define MICROPY_GC_SPLIT_HEAP (1)
 #define MICROPY_GC_SPLIT_HEAP_AUTO (1)
 #define MICROPY_ENABLE_FINALISER (0)
+/* gc_sweep takes an area for empty if its last used block is the first one, even while that one is in use. Such an area
+ * stays in the list: `area` follows `prev_area` there. */
+#define MP_PLAT_FREE_HEAP(area)           \
+  do {                                    \
+    if (ATB_GET_KIND(area, 0) == AT_FREE) \
+      free(area);                         \
+    else                                  \
+      prev_area = prev_area->next = area; \
+  } while (0)
+/* Blocks that are marked but not yet scanned, while marking. If more objects wait, the whole heap is scanned again: up
+ * to once for so many objects, so with MicroPython's 64, lists in lists took time that is quadratic in their number. */
+#define MICROPY_ALLOC_GC_STACK_SIZE (4096)
 
 /* `import aici` finds the library that is compiled in */
 #define MICROPY_ENABLE_EXTERNAL_IMPORT (1)

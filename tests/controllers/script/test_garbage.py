@@ -89,6 +89,43 @@ async def main():
     assert check(python.play(script)).log == "True True\n"
 
 
+def test_an_object_alone_in_a_part_of_the_heap_stays(python: Scripts) -> None:
+    """The allocation that adds a part to the heap requests a collection, which then finds nothing else in the part.
+
+    Its address is far from the one before. Later objects would overwrite it if the part were given back.
+    """
+    script = """
+async def main():
+    kept = []
+    before = 0
+    for i in range(100000):
+        new = (i, i)
+        if abs(id(new) - before) > 10000:
+            kept.append((i, new))
+        before = id(new)
+    print(len(kept) > 10, [i for i, new in kept if new != (i, i)])
+"""
+    assert check(python.play(script)).log == "True []\n"
+
+
+def test_collections_do_not_scan_the_heap_for_each_of_nested_lists() -> None:
+    """Marking such a chain took a scan per list, a minute in all, and takes one per 4096 objects that wait."""
+    script = """
+import gc
+gc.disable()
+chain = []
+for i in range(1000):
+    chain = [[j] for j in range(70)] + [chain]
+gc.enable()
+for i in range(20):
+    gc.collect()
+async def main():
+    print(len(chain))
+"""
+    with Playground(limits={"init_ms": 10_000}) as playground:
+        assert check(Scripts(playground, "python").play(script)).log == "71\n"
+
+
 #: each collects at every jump; all that is in use lies in as many kinds of places as the language has
 PROGRAM = """
 class Box:
