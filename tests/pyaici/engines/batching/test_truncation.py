@@ -50,7 +50,7 @@ def kept_by_definition(logits: NDArray[np.float64], temperature: float, options:
         kept = [token for token in kept if logits[token] >= least]
     weights = [math.exp((logit - best) / temperature) for logit in logits]
     if options.min_p:
-        assume(all(abs(weights[token] / options.min_p - 1) > _CLOSE for token in kept if weights[token] < 1))
+        assume(all(abs(weights[it] / options.min_p - 1) > _CLOSE for it in kept if logits[it] < best))
         kept = [token for token in kept if weights[token] >= options.min_p]
     kept.sort(key=lambda token: -logits[token])
     kept = kept[: options.top_k or None]
