@@ -90,7 +90,7 @@ async def main():
 
 
 def test_an_object_alone_in_a_part_of_the_heap_stays(python: Scripts) -> None:
-    """The allocation that adds a part to the heap requests a collection, which then finds nothing else in the part.
+    """The allocation that adds a part to the heap requests a collection, which finds nothing else in it.
 
     Its address is far from the one before. Later objects would overwrite it if the part were given back.
     """
@@ -109,7 +109,7 @@ async def main():
 
 
 def test_collections_do_not_scan_the_heap_for_each_of_nested_lists() -> None:
-    """Marking such a chain took a scan per list, a minute in all, and takes one per 4096 objects that wait."""
+    """Marking such a chain took a scan per list, a minute in all; now it takes one per 4096 objects."""
     script = """
 import gc
 gc.disable()

@@ -71,7 +71,9 @@ def test_aici_runtime_runs_tools_beside_the_daemon(
                     caller = Caller(engine, path)
                     wait_until(lambda: "code" not in caller(("calc.add", {"a": 1, "b": 2}))[0])
                     assert caller(("calc.add", {"a": 1, "b": 2})) == [{"value": {"result": 3}}]
-                wait_until(lambda: runtime.health()["tools"]["sources"].get("bad", {}).get("state") == "failed")
+                wait_until(
+                    lambda: runtime.health()["tools"]["sources"].get("bad", {}).get("state") == "failed"
+                )
                 number = runtime.health()["tools"]["sources"]["calc"]["tools"]
             assert main(["doctor", "--socket", str(path)]) == 0
             shown = capsys.readouterr().out
