@@ -297,10 +297,16 @@ class RowWriter:
         except struct.error:
             fields = _MID.unpack(_at_the_end(instance, address))
         size, verb, kind, row, row_len, default, temperature, top, backtrack, ff, num_ff, flags = fields
-        if size < _MID_SIZE:
+        cut = None
+        if size != _MID_SIZE:
             if size < _OLD_MID_SIZE:
                 raise too_small("aici_mid_result", size, _OLD_MID_SIZE)
-            flags = 0
+            if size < _MID_SIZE:
+                flags = 0
+            elif size >= _WHOLE_SIZE and verb == SAMPLE:
+                start = address + _MID_SIZE
+                if instance.view[start : address + _WHOLE_SIZE] != _NO_OPTIONS:
+                    cut = _truncation(instance, start)
         if flags:
             flags = _known(flags, verb, instance)
             if flags & MID_DRAFTS:
@@ -310,9 +316,6 @@ class RowWriter:
             if top:
                 top = min(top, capability(instance, CAP_TOP_LOGPROBS))
             wanted = _temperature(temperature) if temperature else None
-            cut, start = None, address + _MID_SIZE
-            if size >= _WHOLE_SIZE and instance.view[start : address + _WHOLE_SIZE] != _NO_OPTIONS:
-                cut = _truncation(instance, start)
             if kind == ROW_BITMASK:
                 last_row = row, generation = self._copied(instance, row, row_len)
                 count = 0

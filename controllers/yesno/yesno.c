@@ -2,6 +2,7 @@
  *
  * The model samples the first token of an answer. If the tokenizer splits the answer further, the
  * controller forces the rest. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ AICI_CONTROLLER
 enum { MAX_TOKENS = 8 };
 
 static aici_step_arg arg = {.size = sizeof arg};
-static aici_mid_result result = {.size = sizeof result};
+static aici_mid_result result = {.size = offsetof(aici_mid_result, top_p)};
 
 static const char *const answers[2] = {"Yes", "No"};
 static uint32_t tokens[2][MAX_TOKENS];

@@ -1,6 +1,7 @@
 /* The smallest controller with a part on the critical path: it reads each token in post_process, continues in
  * pre_process, and returns a fixed mask. The time of its steps is the runtime's own. */
 #include <aici.h>
+#include <stddef.h>
 
 AICI_CONTROLLER
 
@@ -9,7 +10,7 @@ enum { MOST_TOKENS = 1 << 18 };
 static aici_step_arg arg = {sizeof(aici_step_arg)};
 static aici_post_result post = {sizeof post, AICI_CONTINUE};
 static aici_pre_result pre = {sizeof pre, AICI_CONTINUE, 1};
-static aici_mid_result mid = {sizeof mid};
+static aici_mid_result mid = {offsetof(aici_mid_result, top_p)};
 static uint32_t mask[MOST_TOKENS / 32];
 static uint32_t last;
 

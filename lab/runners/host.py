@@ -120,7 +120,7 @@ def ascii_vocab() -> Vocab:
 class Mid:
     """The result of mid_process; `allowed` has the tokens of a bit mask.
 
-    A row that refers to the last one has its contents, and `same`.
+    A row that refers to the last one has its contents, and `same`. A short result has no `truncation`.
     """
 
     verb: int
@@ -317,14 +317,15 @@ class Guest:
         size, verb, kind, row, length, default, temperature, top, backtrack, ff, count, flags = _MID.unpack(
             self.read(address, _MID.size)
         )
-        assert size == MID_RESULT.size
+        assert size in (_MID.size, MID_RESULT.size)
+        options = self.read(address, size)[_MID.size :]
         result = Mid(
             verb,
             kind,
             default=default,
             temperature=temperature,
             top_logprobs=top,
-            truncation=_TRUNCATION.unpack(self.read(address + _MID.size, _TRUNCATION.size)),
+            truncation=_TRUNCATION.unpack(options) if options else (),
             flags=flags,
             backtrack=backtrack,
             token=row if verb == FOLLOW else -1,

@@ -27,6 +27,7 @@ from aicirt.contract.messages import (
     STARTED,
     SUBJECT,
     WOKEN,
+    Sample,
     Truncation,
     decode,
 )
@@ -43,6 +44,8 @@ _BITMASK, _DENSE, _SAMPLE = RowKind.BITMASK, RowKind.DENSE, Verb.SAMPLE
 MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
 #: the least number of fields of each kind of message; more may follow
 _FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3, WOKEN: 3}
+#: the fields of a result SAMPLE without options for leaving out tokens
+_SAMPLE_FIELDS = Sample._fields.index("truncation")
 #: children of one fork; the default of `max_forks` allows 16
 MAX_CHILDREN = 1 << 12
 #: top_logprobs of a row: engines answer at most 64, and sort the probabilities of so many tokens for each row
@@ -317,12 +320,13 @@ class SegmentRows:
 
         Raises ProtocolError, or one of `MALFORMED`, if the message is invalid.
         """
-        seq, _, kind, number, generation, entries, default, temperature, top, *more = fields
-        plain = temperature is None and top == 0 and not more
-        cut = None
+        try:
+            seq, _, kind, number, generation, entries, default, temperature, top = fields
+        except ValueError:  # few rows have options for leaving out tokens
+            return self._truncated(fields)
+        plain = temperature is None and top == 0
         if not plain:
             check_sampling(temperature, top)
-            cut = check_truncation(more[0]) if more else None
         if type(generation) is not int:
             raise ProtocolError("a row has an invalid generation")
         held = self._held.get(seq)
@@ -333,14 +337,14 @@ class SegmentRows:
                 raise ProtocolError(f"a mask has the invalid row number {number}")
             row = self._masks[number]
             if not plain:
-                row = replace(row, temperature=temperature, top_logprobs=top, truncation=cut)
+                row = replace(row, temperature=temperature, top_logprobs=top)
         elif kind == ROW_SAME:
             if held is None or held[0] != number or held[1] != generation:
                 problem = f"sequence {seq} reuses a row from a step whose results were not fetched"
                 return MidResult(Verb.ERROR, error=ProtocolError(problem))
             row = held[3]
-            if (row.temperature, row.top_logprobs, row.truncation) != (temperature, top, cut):
-                row = replace(row, temperature=temperature, top_logprobs=top, truncation=cut)
+            if (row.temperature, row.top_logprobs) != (temperature, top):
+                row = replace(row, temperature=temperature, top_logprobs=top)
             return MidResult(_SAMPLE, row)
         else:
             try:
@@ -348,13 +352,21 @@ class SegmentRows:
             except SpaceError as error:
                 self._released[1].extend((number, generation))
                 return MidResult(Verb.ERROR, error=error)
-            row.temperature, row.top_logprobs, row.truncation = temperature, top, cut
+            row.temperature, row.top_logprobs = temperature, top
             if kind not in (RowKind.SPARSE, RowKind.DENSE):
                 number = -1
         if held is not None:
             self._release(held)
         self._held[seq] = number, generation, kind == _DENSE, row
         return MidResult(_SAMPLE, row)
+
+    def _truncated(self, fields: list[Any]) -> MidResult:
+        """Does the work of `sample` for a message with options. The row that the sequence holds has none."""
+        truncation = check_truncation(fields[_SAMPLE_FIELDS])
+        result = self.sample(fields[:_SAMPLE_FIELDS])
+        if result.row is not None:
+            result.row = replace(result.row, truncation=truncation)
+        return result
 
     def look(self, fields: list[Any]) -> MidResult:
         """Turns a Look message into a result with a view of the row for the logits.

@@ -136,7 +136,8 @@ typedef struct aici_mid_result {
     uint32_t ff_tokens;     /* SPLICE, AICI_MID_DRAFTS: address of uint32_t[num_ff_tokens] */
     uint32_t num_ff_tokens; /* SPLICE */
     uint32_t flags;         /* AICI_MID_*; a result that ends before this field has no flags */
-    /* SAMPLE: tokens that are left out, for this token; 0: the request's own option. A result may end before. */
+    /* SAMPLE: tokens that are left out, for this token; 0: the request's own option. A result without such options may
+     * end before, with .size = offsetof(aici_mid_result, top_p): then the host need not look whether one is set */
     float top_p;            /* keeps the most likely tokens that together reach this probability; 1: all */
     uint32_t top_k;         /* keeps so many most likely tokens */
     float min_p;            /* keeps tokens with this share of the largest probability, up to 1 */

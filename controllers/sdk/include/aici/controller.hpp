@@ -100,6 +100,8 @@ struct Truncation {
   float min_p = 0;
   float typical_p = 0;
   float top_n_sigma = 0;
+
+  bool operator==(const Truncation&) const = default;
 };
 
 inline constexpr float kForbidden = -std::numeric_limits<float>::infinity();
@@ -169,6 +171,7 @@ class MidResult {
   }
   /// Leaves out tokens that these options do not keep, for this token. 0: the request's own option.
   MidResult&& with_truncation(const Truncation& truncation) {
+    raw_.size = truncation == Truncation{} ? offsetof(aici_mid_result, top_p) : sizeof(aici_mid_result);
     raw_.top_p = truncation.top_p;
     raw_.top_k = truncation.top_k;
     raw_.min_p = truncation.min_p;
@@ -212,7 +215,7 @@ class MidResult {
     held_ = {new T(std::move(thing)), {[](void* held) { delete static_cast<T*>(held); }}};
   }
 
-  aici_mid_result raw_ = {.size = sizeof(aici_mid_result)};
+  aici_mid_result raw_ = {.size = offsetof(aici_mid_result, top_p)};
   std::uint32_t number_ = 0;
   /// The set or vector that was moved in; `raw_` points to its contents.
   std::unique_ptr<void, detail::Drop> held_;

@@ -2,6 +2,8 @@
 //!
 //! The rest of the crate wraps these declarations; controllers do not need them.
 
+use core::mem::offset_of;
+
 // verbs
 pub const STOP: u32 = 0;
 pub const CONTINUE: u32 = 1;
@@ -146,8 +148,9 @@ pub struct MidResult {
 }
 
 impl MidResult {
+    /// Ends before the options that leave out tokens.
     pub const STOP: Self = Self {
-        size: size_of::<Self>() as u32,
+        size: offset_of!(Self, top_p) as u32,
         verb: STOP,
         row_kind: ROW_ALL,
         row: 0,

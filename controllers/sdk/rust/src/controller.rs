@@ -255,8 +255,11 @@ impl MidResult {
                 raw.verb = abi::SAMPLE;
                 raw.temperature = sample.temperature.unwrap_or(0.0);
                 raw.top_logprobs = sample.top_logprobs;
-                let Truncation { top_p, top_k, min_p, typical_p, top_n_sigma } = sample.truncation;
-                raw = abi::MidResult { top_p, top_k, min_p, typical_p, top_n_sigma, ..raw };
+                if sample.truncation != Truncation::default() {
+                    let Truncation { top_p, top_k, min_p, typical_p, top_n_sigma } = sample.truncation;
+                    let size = size_of::<abi::MidResult>() as u32;
+                    raw = abi::MidResult { size, top_p, top_k, min_p, typical_p, top_n_sigma, ..raw };
+                }
                 (raw.row_kind, (raw.row, raw.row_len)) = match &sample.row {
                     Row::All => (abi::ROW_ALL, (0, 0)),
                     Row::Tokens(set) => (abi::ROW_BITMASK, place(set.words())),
