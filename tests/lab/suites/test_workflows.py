@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lab.suites import workflows
 from tests.lab.suites.figures import Figures
+from tests.thorough import thorough
 
 
 @pytest.mark.slow
-def test_workflows_report_all_figures(figures: Figures) -> None:
+def test_workflows_report_all_figures(figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not thorough():
+        short = [replace(found, turns=found.turns[:1]) for found in workflows.conversations(1)]
+        monkeypatch.setattr(workflows, "conversations", lambda _: short)
+        tried = {name: workflows.WORKFLOWS[name] for name in ("react", "parallel")}
+        monkeypatch.setattr(workflows, "WORKFLOWS", tried)
     found = figures("workflows")
     names = {*workflows.WORKFLOWS, "base_0"}
     counted = ("round_trips", "tokens", "tokens_from_cache")

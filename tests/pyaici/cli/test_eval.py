@@ -120,7 +120,7 @@ def test_the_same_seeds_give_the_same_bytes_with_a_real_model(tmp_path: Path) ->
         "".join(json.dumps({"prompt": asked.format(n), "expected": n + 2}) + "\n" for n in (3, 5))
     )
     command = [sys.executable, "-m", "pyaici.cli", "eval", str(VOTE), "--data", str(rows), "--batch", "2"]
-    command += ["--metric", "contains", "--temperature", "0.8", "--max-tokens", "30", "--out"]
+    command += ["--metric", "contains", "--temperature", "0.8", "--max-tokens", "12", "--out"]
     for folder in ("one", "two"):
         beside = [
             subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (folder == "two"))

@@ -20,9 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 FOLDER = Path(__file__).parent
 #: files whose tests start servers; all others share engines
 SERVERS = ["http", "parallel", "serve", "server"]
+#: files with configurations that only the simulated worker has (`SIMULATED_ONLY`), and those that check it;
+#: vLLM's own worker runs all files with the oldest version
+OLDER = ["bench", "drafts", "engine", "held", "kept", "scheduler", "starts"]
 #: files for the code that runs in vLLM's model runners
 RUNNERS = ["v2_runner", *also("rows", "logprobs", "scheduler_v2", "drafts")]
-NEWEST = max(ENGINES["vllm"], key=Version)
+OLDEST, NEWEST = sorted(ENGINES["vllm"], key=Version)
 
 
 def run_again(version: str, files: list[Path]) -> None:
@@ -49,12 +52,16 @@ def test_the_versions_are_all_minors_that_are_accepted() -> None:
     assert {minor for minor in range(100) if f"0.{minor}.99" in accepted} == minors and len(minors) == 2
 
 
-@pytest.mark.parametrize("version", ENGINES["vllm"])
+@pytest.mark.parametrize("version", [NEWEST, *also(OLDEST)])
 @pytest.mark.parametrize("what", ["engines", "servers"])
 def test_with_a_simulated_worker(what: str, version: str) -> None:
     servers = {FOLDER / f"test_{name}.py" for name in SERVERS}
     engines = set(FOLDER.glob("test_*.py")) - servers
     run_again(version, sorted(servers if what == "servers" else engines))
+
+
+def test_the_oldest_version_with_a_simulated_worker() -> None:
+    run_again(OLDEST, [FOLDER / f"test_{name}.py" for name in OLDER])
 
 
 @pytest.mark.parametrize("file", RUNNERS)
