@@ -34,15 +34,14 @@ pre.size = offsetof<PreResult>();
 export const post: PostResult = changetype<PostResult>(memory.data(8));
 post.size = offsetof<PostResult>();
 export const mid: MidResult = changetype<MidResult>(memory.data(68));
-mid.size = offsetof<MidResult>("top_p");
+mid.size = offsetof<MidResult>();
 
 /** Keeps the data alive to which `mid` points, until the next step. */
 let kept: StaticArray<u32> = [];
 let keptDrafts: StaticArray<u32> = [];
 
 function answer(verb: u32, kind: u32, row: u32, length: u32): MidResult {
-  memory.fill(changetype<usize>(mid), 0, offsetof<MidResult>());
-  mid.size = offsetof<MidResult>("top_p");
+  memory.fill(changetype<usize>(mid) + 4, 0, offsetof<MidResult>() - 4);
   mid.verb = verb;
   mid.row_kind = kind;
   mid.row = row;

@@ -93,10 +93,7 @@ export const MID_SKIP_PRE: u32 = 2;
 export const MID_SKIP_POST: u32 = 4;
 export const MID_DRAFTS: u32 = 8;
 
-/**
- * `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`. The host reads the fields from `top_p` on
- * only if `size` is `offsetof<MidResult>()`.
- */
+/** `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`. */
 @unmanaged
 export class MidResult {
   size: u32;

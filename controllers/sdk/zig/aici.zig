@@ -83,10 +83,9 @@ pub const MID_SKIP_PRE: u32 = 2;
 pub const MID_SKIP_POST: u32 = 4;
 pub const MID_DRAFTS: u32 = 8;
 
-/// `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`. The host reads the fields from `top_p` on
-/// only if `size` is `@sizeOf(MidResult)`.
+/// `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`.
 pub const MidResult = extern struct {
-    size: u32 = @offsetOf(MidResult, "top_p"),
+    size: u32 = @sizeOf(MidResult),
     verb: u32 = SAMPLE,
     row_kind: u32 = ROW_ALL,
     row: u32 = 0,

@@ -78,7 +78,8 @@ def test_rows(start: Callable[..., Guest]) -> None:
     assert [mid.same for mid in found[:7]] == [False, False, False, True, False, False, False]
     assert found[1].allowed == [1, 3] and found[1].temperature == 0 and found[1].top_logprobs == 0
     assert found[2].allowed == [0, 8] and found[2].temperature == 0.5 and found[2].top_logprobs == 3
-    assert [mid.truncation for mid in found[1:4]] == [(), (0.5, 4, 0.25, 0.75, 1.5), ()]
+    assert found[2].truncation == (0.5, 4, 0.25, 0.75, 1.5)
+    assert not any(found[1].truncation + found[3].truncation)
     assert found[4].token == 5
     assert found[5].biases == {3: 1.5, 1: -math.inf} and found[5].default == -math.inf
     assert found[6].biases == dict.fromkeys(range(9), 0.25)

@@ -77,7 +77,6 @@ export function aici_mid_process(): aici.MidResult {
     if (what == "given") {
       result.temperature = 0.5;
       result.top_logprobs = 3;
-      result.size = offsetof<aici.MidResult>();
       result.top_p = 0.5;
       result.top_k = 4;
       result.min_p = 0.25;
