@@ -61,18 +61,26 @@ static bool to_biases(JSContext *js, JSValueConst value, script_options *options
   return true;
 }
 
+static bool to_prediction(JSContext *js, JSValueConst value, script_options *options) {
+  if (JS_IsNull(value) || JS_IsUndefined(value)) return true;
+  size_t size;
+  const uint8_t *const bytes = JS_GetUint8Array(js, &size, value);
+  options->prediction = (script_tokens){(const uint32_t *)(const void *)bytes, size / sizeof(uint32_t)};
+  return bytes != NULL;
+}
+
 bool to_options(JSContext *js, JSValueConst value, script_options *options) {
   double *const numbers[] = {&options->temperature, &options->top_p,       &options->top_k,
                              &options->min_p,       &options->typical_p, &options->top_n_sigma};
-  JSValue of[10];
-  for (uint32_t i = 0; i < 10; i++) of[i] = JS_GetPropertyUint32(js, value, i);
+  JSValue of[11];
+  for (uint32_t i = 0; i < 11; i++) of[i] = JS_GetPropertyUint32(js, value, i);
   bool well = true;
   for (uint32_t i = 0; i < 6; i++) well = well && to_option(js, of[i], numbers[i]);
   uint32_t *favoured = NULL;
   well = well && to_number(js, of[6], UINT32_MAX, &options->top_logprobs) && to_mask(js, of[7], &favoured) &&
-         to_option(js, of[8], &options->bias) && to_biases(js, of[9], options);
+         to_option(js, of[8], &options->bias) && to_biases(js, of[9], options) && to_prediction(js, of[10], options);
   options->favoured = favoured;
-  for (uint32_t i = 0; i < 10; i++) JS_FreeValue(js, of[i]);  /* the script still has the masks */
+  for (uint32_t i = 0; i < 11; i++) JS_FreeValue(js, of[i]);  /* the script still has the arrays */
   const char *const flaw = well ? script_flaw(options) : NULL;
   if (flaw != NULL) JS_ThrowRangeError(js, "%s", flaw);
   return well && flaw == NULL;

@@ -25,7 +25,8 @@ bool to_number(JSContext *js, JSValueConst value, uint32_t most, uint32_t *out);
 /* null: none; 0 is 0. */
 bool to_limit(JSContext *js, JSValueConst value, uint32_t *out);
 /* An array: temperature, topP, topK, minP, typicalP, topNSigma (null: the request's own), topLogprobs, favoured mask or
- * null, bias, and biases or null: the bytes of float64 numbers, a token and its bias in turn. Free options->biases. */
+ * null, bias, biases or null: the bytes of float64 numbers, a token and its bias in turn; and the prediction or null: the
+ * bytes of tokens. Free options->biases. */
 bool to_options(JSContext *js, JSValueConst value, script_options *options);
 /* Converts an array of token ids, or a text, which is tokenized. `*keep` owns the result; free it. */
 bool to_tokens(JSContext *js, JSValueConst value, script_tokens *tokens, uint32_t **keep);

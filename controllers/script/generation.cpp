@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "aici/host.hpp"
 #include "aici/vocabulary.hpp"
@@ -31,6 +32,7 @@ Generation::Generation(const script_generation& wanted, Patterns& patterns, Sequ
       top_(options_.top_logprobs),
       logprobs_(wanted.logprobs || top_ != 0),
       include_stop_(wanted.include_stop),
+      prediction_(std::move(options_.prediction)),
       may_leave_(wanted.leave && can_take_back() && aici::capability(aici::Capability::hold_end) != 0) {
   if (logprobs_ && top_ == 0) options_.top_logprobs = 1;
   for (std::size_t i = 0; i < wanted.num_stops; i++) stops_.emplace_back(wanted.stops[i].data, wanted.stops[i].size);
@@ -59,6 +61,7 @@ void Generation::append_one(aici::TokenId token, const aici::Step& step) {
     if (can_take_back()) sequence_.cut_end();
     return finish(SCRIPT_FINISH_END);
   }
+  prediction_.append(token);
   const bool known = logprobs_ && step.sampled();
   const float none = std::numeric_limits<float>::quiet_NaN();
   scored_.push_back({token, known ? step.logprob() : none, known ? step.allowed_mass() : none,
@@ -111,7 +114,7 @@ void Generation::finish(script_finish how) {
 
 std::optional<aici::MidResult> Generation::next() {
   if (over_) return std::nullopt;
-  if (constraint_ == nullptr) return options_.apply(aici::MidResult::sample_any());
+  if (constraint_ == nullptr) return with_options(aici::MidResult::sample_any());
   aici::MidResult result = constraint_->next();
   if (result.is_stop()) {
     finish(SCRIPT_FINISH_COMPLETE);
@@ -124,7 +127,13 @@ std::optional<aici::MidResult> Generation::next() {
     open_ = reinterpret_cast<const std::uint32_t*>(result.raw().row);
     result = aici::MidResult::sample_any().with_temperature(temperature);
   }
-  return options_.apply(std::move(result));
+  return with_options(std::move(result));
+}
+
+aici::MidResult Generation::with_options(aici::MidResult row) {
+  const auto expected = prediction_.next(aici::capability(aici::Capability::drafts) + 1);
+  options_.prediction.assign(expected.begin(), expected.end());
+  return options_.apply(std::move(row));
 }
 
 std::size_t Generation::find_stop(std::size_t added) const {

@@ -10,6 +10,7 @@
 
 #include "aici/controller.hpp"
 #include "patterns.hpp"
+#include "prediction.hpp"
 #include "row.hpp"
 #include "script.h"
 #include "sequence.hpp"
@@ -35,6 +36,8 @@ class Generation {
   void leave(aici::TokenId token);
   /// Appends forced text.
   void force(std::string_view text);
+  /// Returns a row with all options.
+  aici::MidResult with_options(aici::MidResult row);
   void finish(script_finish how);
   /// Returns where the text ends if a stop string ends in the last `added` bytes, else npos.
   std::size_t find_stop(std::size_t added) const;
@@ -49,6 +52,7 @@ class Generation {
   std::uint32_t top_;
   bool logprobs_, include_stop_;
   std::vector<std::string> stops_;
+  Prediction prediction_;
 
   /// The mask, stored in the constraint, if the text may end here: any token is allowed, and a token outside the mask
   /// ends the text.

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "aici/host.hpp"
 #include "aici/vocabulary.hpp"
 #include "failure.hpp"
 
@@ -37,6 +38,7 @@ Options::Options(const script_options& from)
       bias(static_cast<float>(from.bias)) {
   if (from.favoured != nullptr) favoured.assign(from.favoured, from.favoured + aici::vocabulary().mask_words());
   for (std::size_t i = 0; i < from.num_biases; i++) biases.push_back({from.biases[i].token, from.biases[i].bias});
+  prediction.assign(from.prediction.data, from.prediction.data + from.prediction.size);
 }
 
 aici::MidResult Options::apply(aici::MidResult row) const {
@@ -48,6 +50,9 @@ aici::MidResult Options::apply(aici::MidResult row) const {
     else if (raw.row_kind == AICI_ROW_ALL)
       row = biased(nullptr);
   }
+  if (prediction.size() > 1 && raw.verb == AICI_SAMPLE)
+    if (const std::size_t most = aici::capability(aici::Capability::drafts); most != 0)
+      row.with_drafts({prediction.begin() + 1, prediction.begin() + 1 + std::min(most, prediction.size() - 1)});
   return std::move(row)
       .with_temperature(its_temperature != 0 ? its_temperature : temperature)
       .with_truncation(truncation)
@@ -99,5 +104,8 @@ const char* script_flaw(const script_options* of) {
       return failure("biases: that of token " + std::to_string(of->biases[i].token) +
                      " is not a number, or -infinity, which forbids the token");
   }
+  for (std::size_t i = 0; i < of->prediction.size; i++)
+    if (of->prediction.data[i] >= aici::vocabulary().size())
+      return failure("prediction: there is no token " + std::to_string(of->prediction.data[i]));
   return nullptr;
 }

@@ -19,6 +19,7 @@ struct Options {
 
   bool has_biases() const { return !favoured.empty() || !biases.empty(); }
   /// Returns a row with these options, and with these biases if it has none of its own. Its own temperature holds.
+  /// The expected tokens are its drafts.
   aici::MidResult apply(aici::MidResult row) const;
 
   /// 0: the request's temperature.
@@ -30,6 +31,8 @@ struct Options {
   std::vector<std::uint32_t> favoured;
   float bias = 0;
   std::vector<aici::Bias> biases;
+  /// The tokens that are expected, beginning with the one that is sampled.
+  std::vector<aici::TokenId> prediction;
 
  private:
   /// Returns a row of the biases; `mask`: the allowed tokens, or null for all.

@@ -133,6 +133,8 @@ typedef struct script_options {
   double bias;
   const script_bias *biases; /* each token at most once */
   size_t num_biases;
+  /* The expected text. The model computes the logits after several of its tokens at once; what is sampled is the same. */
+  script_tokens prediction;
 } script_options;
 
 /* Returns what is wrong with the options, or NULL. */

@@ -150,6 +150,12 @@ declare module "aici" {
      * vocabulary. -Infinity forbids a token.
      */
     biases?: Record<number, number> | Map<number, number> | ArrayLike<number>;
+    /**
+     * An expected text or its tokens; that of `sample` begins with the sampled token. The model reads several of them
+     * at once where the text follows it, which takes less time; the text is the same, right or wrong (see
+     * `capability("drafts")`).
+     */
+    prediction?: string | ArrayLike<number>;
   }
 
   /** Options of `sample` and `Sample`. */

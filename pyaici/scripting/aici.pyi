@@ -99,6 +99,7 @@ def gen(
     favoured: TokenSet | None = None,
     bias: float = 0,
     biases: dict[int, float] | Sequence[float] | None = None,
+    prediction: str | bytes | Sequence[int] | None = None,
     store: str | None = None,
     leave: bool = True,
 ) -> Awaitable[str]:
@@ -117,6 +118,8 @@ def gen(
     `max_tokens`: maximum number of tokens.
     `max_bytes`: maximum number of bytes. The text is never cut within a character.
     `temperature` and the options after it are those of `sample`; the pattern applies, too.
+    `prediction`: an expected text or its tokens. The model reads several of them at once where the text
+    follows it, which takes less time; the text is the same, right or wrong (see `capability("drafts")`).
     `store`: also sets the variable of this name to the text.
     `leave`: where the pattern may end, the text also ends if the model prefers a token that the pattern
     forbids. If False, only the model's end token ends the text early.
@@ -148,6 +151,7 @@ def generate(
     favoured: TokenSet | None = None,
     bias: float = 0,
     biases: dict[int, float] | Sequence[float] | None = None,
+    prediction: str | bytes | Sequence[int] | None = None,
     store: str | None = None,
     leave: bool = True,
     logprobs: bool = True,
@@ -171,6 +175,7 @@ def sample(
     favoured: TokenSet | None = None,
     bias: float = 0,
     biases: dict[int, float] | Sequence[float] | None = None,
+    prediction: str | bytes | Sequence[int] | None = None,
     top_logprobs: int = 0,
 ) -> Awaitable[Token]:
     """Samples one token, from a set or from all tokens.
@@ -189,6 +194,7 @@ def sample(
     `favoured`, `bias`: adds `bias` to the logits of these tokens; +0.7 doubles their odds against others.
     `biases`: adds to the logit of each token its own number, in a dictionary by token or in a list with one
     for each token of the vocabulary; -infinity forbids a token.
+    `prediction`: the text or the tokens that are expected, from this token on; see `gen`.
     `top_logprobs`: number of most likely tokens to list. With 1 or more, the token's probability is known.
 
     Raises TypeError or ValueError if an option is invalid, and `Error` if there are biases and
@@ -602,6 +608,7 @@ class Sample:
         favoured: TokenSet | None = None,
         bias: float = 0,
         biases: dict[int, float] | Sequence[float] | None = None,
+        prediction: str | bytes | Sequence[int] | None = None,
         top_logprobs: int = 0,
     ) -> None:
         """Has the same arguments as `sample`."""

@@ -271,14 +271,20 @@ function biasesOf(biases) {
   return new Uint8Array(Float64Array.from(pairs.flat(), Number).buffer);
 }
 
+/** The bytes of the tokens of a text. */
+function predictionOf(text) {
+  if (text === undefined || text === null) return null;
+  return new Uint8Array(Uint32Array.from(typeof text === "string" ? tokenize(text) : text).buffer);
+}
+
 /** Takes the options of sampling a token out of others. */
 function samplingOf(
-  { temperature, topP, topK, minP, typicalP, topNSigma, topLogprobs, favoured, bias = 0, biases, ...others },
+  { temperature, topP, topK, minP, typicalP, topNSigma, topLogprobs, favoured, bias = 0, biases, prediction, ...others },
   whole,
 ) {
   if (!whole && topLogprobs !== undefined) others.topLogprobs = topLogprobs;
   const numbers = [temperature, topP, topK, minP, typicalP, topNSigma, topLogprobs ?? 0];
-  return { sampling: [...numbers, favoured?._bits, bias, biasesOf(biases)], ...others };
+  return { sampling: [...numbers, favoured?._bits, bias, biasesOf(biases), predictionOf(prediction)], ...others };
 }
 
 function generation(name, first, second, read, whole) {

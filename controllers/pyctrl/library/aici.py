@@ -363,6 +363,7 @@ def _sampling(how, whole=True):
         option("bias", 0),
         option("biases", None),
         option("top_logprobs", 0) if whole else 0,
+        option("prediction", None),
     )
 
 

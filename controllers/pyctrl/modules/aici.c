@@ -58,7 +58,7 @@ static void to_biases(mp_obj_t object, script_options *options) {
 /* temperature, top_p, top_k, min_p, typical_p, top_n_sigma, favoured mask or None, bias, biases or None, top_logprobs */
 static script_options to_options(mp_obj_t object) {
   mp_obj_t *of;
-  mp_obj_get_array_fixed_n(object, 10, &of);
+  mp_obj_get_array_fixed_n(object, 11, &of);
   script_options options = {.temperature = to_option(of[0]),
                             .top_p = to_option(of[1]),
                             .typical_p = to_option(of[4]),
@@ -69,6 +69,7 @@ static script_options to_options(mp_obj_t object) {
                             .favoured = to_mask(of[6]),
                             .bias = mp_obj_get_float(of[7])};
   to_biases(of[8], &options);
+  if (of[10] != mp_const_none) options.prediction = to_tokens(of[10]);
   const char *const flaw = script_flaw(&options);
   if (flaw != NULL) mp_raise_msg_varg(&mp_type_ValueError, MP_ERROR_TEXT("%s"), flaw);
   return options;

@@ -14,7 +14,7 @@ from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import Request, Sampling
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
-from tests.pyaici.engines.batching.support import BOS, EOS, CountingPasses, make_engine
+from tests.pyaici.engines.batching.support import BOS, EOS, CountingPasses, make_engine, script
 
 GUEST = Path(__file__).resolve().parents[3] / "guests" / "lookup.cpp"
 MATE = [BOS, 1, 2, 3, 4, 5, 6]
@@ -69,3 +69,69 @@ def test_more_drafts_than_allowed(engine: BatchingEngine, generate: Callable[...
     failed, mate = engine.run([drafting([BOS, 72], "many"), Request(MATE, max_tokens=5)])
     assert isinstance(failed.error, ResultError) and "16 drafts; at most 15 fit" in failed.error.message
     assert mate.new_tokens == generate(MATE, 5)
+
+
+#: scripts that generate a text of LENGTH tokens, which they expect
+SCRIPTS = {
+    "gen": ("python", f"await gen(prediction=EXPECTED, max_tokens={LENGTH})"),
+    "gen.js": ("javascript", f"await gen({{ prediction: EXPECTED, maxTokens: {LENGTH} }})"),
+    "sample": (
+        "python",
+        f"expected = EXPECTED\nfor i in range({LENGTH}): await sample(prediction=expected[i:i + 20])",
+    ),
+    "sample.js": (
+        "javascript",
+        f"for (let i = 0; i < {LENGTH}; i++) await sample(undefined, {{ prediction: EXPECTED.slice(i) }})",
+    ),
+}
+
+
+class Predicting:
+    """Runs scripts that expect a text; each has the same seed."""
+
+    def __init__(self, engine: BatchingEngine, temperature: float) -> None:
+        self._engine = engine
+        self._sampling = Sampling(temperature=temperature, seed=5, logit_bias=((EOS, -100.0),))
+
+    def __call__(self, name: str, expected: list[int]) -> tuple[list[int], int]:
+        """Returns the text, and the number of passes."""
+        language, source = SCRIPTS[name]
+        call = script(source.replace("EXPECTED", str(expected)), language)
+        request = Request([BOS, 72, 101, 108], **call, sampling=self._sampling, max_tokens=LENGTH)
+        self._engine._prefixes.clear()
+        with CountingPasses(self._engine) as counting:
+            (result,) = self._engine.run([request])
+        assert result.error is None and len(result.new_tokens) == LENGTH
+        return result.new_tokens, len(counting.passes)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_predictions_of_scripts(engine: BatchingEngine, name: str, temperature: float) -> None:
+    """Right and wrong ones give the same text; right ones are verified many at once."""
+    run = Predicting(engine, temperature)
+    text, passes = run(name, [])
+    again, fewer = run(name, text)
+    assert again == text and fewer <= passes // 8
+    assert run(name, [token + 1 for token in text])[0] == text
+
+
+def test_a_prediction_is_found_again_where_the_text_differs(engine: BatchingEngine) -> None:
+    run = Predicting(engine, 0.8)
+    text, passes = run("gen", [])
+    again, fewer = run("gen", [*text[:20], 33, *text[22:40], *text[42:]])
+    assert again == text and fewer <= passes // 3
+
+
+@pytest.mark.parametrize(
+    ("body", "language", "message"),
+    [
+        ("await gen(prediction=[1 << 20])", "python", "there is no token"),
+        ("await sample(prediction=[-1])", "python", "there is no token"),
+        ("await gen(prediction=3)", "python", "TypeError"),
+        ("await gen({ prediction: [1 << 20] })", "javascript", "there is no token"),
+    ],
+)
+def test_invalid_predictions(engine: BatchingEngine, body: str, language: str, message: str) -> None:
+    (result,) = engine.run([Request([BOS, 72], **script(body, language), max_tokens=5)])
+    assert result.error is not None and message in result.error.message
