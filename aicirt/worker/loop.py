@@ -36,11 +36,12 @@ from aicirt.contract.messages import (
     StepRequest,
 )
 from aicirt.ipc.doorbell import SAMPLING_SECONDS, CpuPlacement, Doorbell, spin
+from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import IDLE_WAIT_SECONDS, MAX_SPARES, RequestLimits, WorkerSettings
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
-from aicirt.wasm.engine import Ticker, WasmEngine
-from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.engine import WasmEngine
+from aicirt.wasm.fiber import Fiber, Ticker
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.calls import CallDesk
 from aicirt.worker.client import Client
@@ -68,11 +69,14 @@ class Worker:
         self,
         bell: Doorbell,
         listener: Listener,
+        supervisor: FrameSocket,
         engine: WasmEngine,
         ticker: Ticker,
         limits: RequestLimits,
         settings: WorkerSettings,
     ) -> None:
+        """`supervisor`: the control socket, whose calls `serve_call` gets."""
+        self.supervisor = supervisor
         self.engine = engine
         self.limits = limits
         self.settings = settings
@@ -80,8 +84,8 @@ class Worker:
         self.agenda = Agenda()
         self.templates = Templates(settings)
         self.running = True
-        #: serves one call of the supervisor, if there is one; returns False if there is none
-        self.serve_supervisor: Callable[[], bool] = lambda: False
+        #: serves a call of the supervisor; set before `run` (`aicirt.worker.control.Controls`)
+        self.serve_call: Callable[[list[Any]], None]
         self.meter = Meter()
         self.steps = 0
         #: number of sequences that clients have asked to start
@@ -203,8 +207,12 @@ class Worker:
         busy = False
         for client in list(self.clients.values()):
             busy = self._read(client) or busy
-        if self.serve_supervisor():
+        call = self.supervisor.poll()
+        if call is not None:
+            self.serve_call(call)
             busy = True
+        elif self.supervisor.closed:  # it has gone
+            self.running = False
         if self.agenda:
             self._listener.listen()
             self.meter.begin()

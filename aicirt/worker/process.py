@@ -19,7 +19,8 @@ from aicirt.system import logs
 from aicirt.system.resources import BACKGROUND_NICE, WORKER_NICE, give_way, take_short_turns
 from aicirt.system.shortage import describe
 from aicirt.system.user import become
-from aicirt.wasm.engine import Ticker, WasmEngine
+from aicirt.wasm.engine import WasmEngine
+from aicirt.wasm.fiber import Ticker
 from aicirt.wasm.host import Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.memory import Reaper
@@ -81,6 +82,6 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list
     listener = Listener(bell, engine.interrupt_slice)
     listener.start()
     take_short_turns(_TURN_SECONDS)
-    worker = Worker(bell, listener, engine, ticker, config.request, config.worker)
-    worker.serve_supervisor = Controls(worker, control, linker, layers.to_wire()).serve
+    worker = Worker(bell, listener, control, engine, ticker, config.request, config.worker)
+    worker.serve_call = Controls(worker, linker, layers.to_wire()).serve_call
     return worker, [listener.stop, reaper.stop, ticker.close]

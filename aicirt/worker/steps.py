@@ -40,15 +40,15 @@ from aicirt.settings import MAX_LAST_BYTES, MAX_REPORTED_BYTES
 from aicirt.wasm.fiber import Fiber, begin
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.memory import LOOK_SECONDS
-from aicirt.worker.owners import LOOKED_AT_NS, StepShares, used_time
-from aicirt.worker.scheduling import Work
+from aicirt.worker.scheduling import LOOKED_AT_NS, StepShares, Work, used_time
 from aicirt.worker.sequence import Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aicirt.settings import RequestLimits, WorkerSettings
-    from aicirt.wasm.engine import Ticker, WasmEngine
+    from aicirt.wasm.engine import WasmEngine
+    from aicirt.wasm.fiber import Ticker
     from aicirt.worker.client import Client
     from aicirt.worker.memory import GuestMemory
     from aicirt.worker.owners import Owners, RequestState, Variables

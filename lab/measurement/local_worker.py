@@ -88,11 +88,10 @@ class LocalWorker:
         self._listener = Listener(self._bells[0], self.engine.interrupt_slice)
         self._listener.start()
         self.worker = Worker(
-            *(self._bells[0], self._listener, self.engine, self.ticker),
+            *(self._bells[0], self._listener, FrameSocket(self._sockets[0]), self.engine, self.ticker),
             *(config.request, config.worker),
         )
-        controls = Controls(self.worker, FrameSocket(self._sockets[0]), self.linker)
-        self.worker.serve_supervisor = controls.serve
+        self.worker.serve_call = Controls(self.worker, self.linker).serve_call
         self.vocabulary = vocabulary
         self.layout = Layout(vocabulary.vocab_size, num_rows=num_rows, num_dense=0)
         self._segment = Segment.create(self.layout)
