@@ -251,7 +251,7 @@ class Families:
         self.recorder.end_sequence(record)
 
     def _record(self, number: int, request: Request) -> Record:
-        trail = TextTrail(self._vocabulary.token_bytes)
+        trail = TextTrail(self._vocabulary.tokens)
         return Record(id=next(self._numbers), request_id=number, request=request, trail=trail)
 
 
