@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from aicirt.contract.errors import AiciError, SpaceError
-from pyaici.engines.batching.model import Feed, LogitsRow, Runner, Slot
-from pyaici.engines.batching.prefixes import Cached
+from pyaici.engines.batching.model import Cached, Feed, LogitsRow, Runner, Slot
 from pyaici.engines.batching.sampler import score
 from pyaici.engines.record import shared_length
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyaici.engines.batching.budget import Budget, Claim
-    from pyaici.engines.batching.prefixes import PrefixCache
+    from pyaici.engines.batching.model import PrefixCache
     from pyaici.engines.engine import Counts, TokenScore
 
 

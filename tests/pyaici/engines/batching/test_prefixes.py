@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.batching.histories import log_softmax
-from pyaici.engines.batching.model import Feed, Runner, Slot
-from pyaici.engines.batching.prefixes import Cached, PrefixCache
+from pyaici.engines.batching.model import Cached, Feed, PrefixCache, Runner, Slot
 from pyaici.engines.engine import Request, Sampling, run_to_end
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import (

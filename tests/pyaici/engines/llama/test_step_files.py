@@ -13,7 +13,7 @@ from tests.pyaici.engines.batching.support import byte_vocabulary
 
 ROOT = Path(__file__).resolve().parents[4]
 #: most files that the engine's side runs, that the worker runs, and that either does; they may only fall
-LIMITS = {"client": 21, "worker": 15, "either": 33}
+LIMITS = {"client": 18, "worker": 12, "either": 27}
 #: steps before the counted ones, and counted ones
 _WARM_UP, _COUNTED = 8, 4
 
