@@ -292,7 +292,7 @@ class BatchingEngine(Engine):
             self._end_all(error)
             raise
         with stats.phase(Phase.MID):
-            answers = actions.let_look(active, actions.collect_answers())
+            answers = actions.collect_answers(active)
         try:
             with stats.phase(Phase.MASK):
                 sampling = actions.act(active, answers)
@@ -316,7 +316,7 @@ class BatchingEngine(Engine):
                 )
                 actions.post()
                 active = actions.before()
-                answers = actions.let_look(active, actions.collect_answers())
+                answers = actions.collect_answers(active)
                 sampling = actions.act(active, answers)
             self._sample(sampling)
             seqs = [seq for seq, _ in sampling]

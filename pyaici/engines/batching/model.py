@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from aicirt.contract.errors import SpaceError
@@ -104,6 +104,42 @@ class KeyValueCache(Protocol):
 
     def free(self, slot: Slot) -> None:
         """Frees the slot."""
+
+
+@dataclass(eq=False, slots=True)
+class TextSlot(Slot):
+    """A slot of a `TextCache`."""
+
+    #: those from `length` on are no longer in the sequence
+    tokens: list[int] = field(default_factory=list)
+
+
+class TextCache:
+    """The `KeyValueCache` of a model without keys and values, which reads the tokens themselves."""
+
+    def __init__(self, kind: type[TextSlot] = TextSlot) -> None:
+        self._kind = kind
+
+    def new_slot(self) -> TextSlot:
+        return self._kind(index=0)
+
+    def fork(self, slot: Slot) -> TextSlot:
+        child = self.new_slot()
+        self.copy(slot, child)
+        return child
+
+    def copy(self, source: Slot, target: Slot, length: int | None = None) -> None:
+        assert isinstance(source, TextSlot) and isinstance(target, TextSlot)
+        target.tokens = source.tokens.copy()
+        target.length = source.length if length is None else min(length, source.length)
+
+    def free(self, slot: Slot) -> None:
+        slot.index = -1
+
+    def _make_room(self, slot: Slot, tokens: int = 0) -> None:
+        """There is room for any number of tokens."""
+
+    extend = park = resume = _make_room
 
 
 class Sampler(Protocol):
