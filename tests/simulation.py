@@ -506,9 +506,11 @@ class LocalWorker:
         controls = Controls(self.worker, self._linker)
         self.worker.serve_call = controls.serve_call
         programs = controls._programs
-        load_code = programs.get
+        load_code = programs.find_program
         # a real worker's working directory is the folder of compiled modules
-        programs.get = lambda module, path, owner: load_code(module, str(Path(config.code, path)), owner)  # type: ignore[method-assign]
+        programs.find_program = lambda module, path, owner: load_code(
+            module, str(Path(config.code, path)), owner
+        )  # type: ignore[method-assign]
         self._busy = True
         self._wake_at = 0
         self._world.workers.append(self)

@@ -139,7 +139,7 @@ class Fiber:
         if not done:
             engine.charge(instance)
             return False
-        frame = self._end()
+        frame = self._end_call()
         assert frame is not None
         self.result = _result(instance, frame)
         self.done = True
@@ -165,10 +165,10 @@ class Fiber:
     def cancel(self) -> None:
         """Abandons the call. The guest is then in an unknown state and can only be closed."""
         if self._future is not None or self._call is not None:
-            self._end()
+            self._end_call()
             self.instance.failed = True
 
-    def _end(self) -> Frame | None:
+    def _end_call(self) -> Frame | None:
         future, frame = self._future, self._frame
         self._future = self._frame = self._call = self.instance.fiber = None
         if future is not None:
@@ -240,12 +240,12 @@ class Ticker:
         self._off = _TimerSpec(0, 0, 0, 0)
         self._armed = 0
         try:
-            self._check(engine)
+            self._wait_for_tick(engine)
         except BaseException:
             self.close()
             raise
 
-    def _check(self, engine: WasmEngine) -> None:
+    def _wait_for_tick(self, engine: WasmEngine) -> None:
         """Waits for a tick, because a timer that cannot make threads fails silently."""
         store = wasmtime.Store(engine.wasmtime)
         module = wasmtime.Module(engine.wasmtime, '(module (func (export "nothing")))')

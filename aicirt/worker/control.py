@@ -156,7 +156,7 @@ class Controls:
 
     def _found(self, _: int, __: dict[str, Any], ___: list[int]) -> list[tuple[int, bytes]]:
         """Returns what ended sequences have found, each with the number of its template, and forgets it."""
-        return self._worker.profiles.take()
+        return self._worker.profiles.take_found()
 
     def _listen_to_calls(self, number: int, _: dict[str, Any], __: list[int]) -> object:
         """Replies as soon as there is news of calls (`aicirt.worker.calls`)."""
@@ -216,7 +216,7 @@ class Controls:
         return Template(snapshot, arg, address, vocabulary, log, args["owner"])
 
     def _program(self, args: dict[str, Any]) -> Program:
-        return self._programs.get(args["module"], args["path"], args["owner"])
+        return self._programs.find_program(args["module"], args["path"], args["owner"])
 
     def _attach(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
         worker = self._worker

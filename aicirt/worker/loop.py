@@ -206,7 +206,7 @@ class Worker:
         """Serves clients, supervisor and agenda once; returns False if there was nothing to do."""
         busy = False
         for client in list(self.clients.values()):
-            busy = self._read(client) or busy
+            busy = self._serve_client(client) or busy
         call = self.supervisor.poll()
         if call is not None:
             self.serve_call(call)
@@ -252,7 +252,7 @@ class Worker:
                 client.tell_woken()
         self.calls.tell()
 
-    def _read(self, client: Client) -> bool:
+    def _serve_client(self, client: Client) -> bool:
         """Handles the client's next message and sends queued ones; returns False if no message arrived."""
         busy = False
         try:
@@ -282,7 +282,7 @@ class Worker:
             StepWork(self._resources, client, StepRequest(*message)).run()
         elif op == START:
             self.asked += 1
-            self._start(client, Start(*message))
+            self._start_sequence(client, Start(*message))
         elif op == CLONE:
             self._clone(client, Clone(*message))
         elif op == DUE:
@@ -303,7 +303,7 @@ class Worker:
 
     # -- sequences ----------------------------------------------------------------------------------
 
-    def _start(self, client: Client, start: Start) -> None:
+    def _start_sequence(self, client: Client, start: Start) -> None:
         try:
             seq = self._make(client, start)
         except (AiciError, GuestExit, OSError, MemoryError) as error:
@@ -335,10 +335,10 @@ class Worker:
             client.send(Started(STARTED, start.seq, wire, ""))
 
         seq.mid = Work(seq.request.owner_name, fiber, done)
-        self.agenda.start(seq.mid)
+        self.agenda.start_task(seq.mid)
 
     def _make(self, client: Client, start: Start) -> Sequence:
-        template = self.templates.get(start.template)
+        template = self.templates.find_template(start.template)
         if start.seq in client.sequences:
             raise ProtocolError(f"sequence {start.seq} exists already")
         owner = self.owners.get(template.owner)
@@ -357,7 +357,7 @@ class Worker:
             template.vocabulary, capabilities, self.limits, template.arg, request, start.seed
         )
         context.arg_address, context.sources[PROMPT] = template.arg_address, start.prompt
-        instance = self.memory.start(owner.name, template.snapshot, start.prompt)
+        instance = self.memory.start_guest(owner.name, template.snapshot, start.prompt)
         seq = Sequence(start.seq, instance, context)
         if start.calls:
             request.allow_calls(self.calls, start.calls)

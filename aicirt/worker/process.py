@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
             become(*args.user)
         sandbox.die_with(args.parent)
         give_way(BACKGROUND_NICE if args.background else WORKER_NICE)
-        worker, threads = _start(args, config)
+        worker, threads = _start_worker(args, config)
     except (AiciError, OSError, RuntimeError, posix_ipc.Error) as error:
         _log.critical("cannot start: %s", describe(error))  # safe to log: the message cannot quote a user yet
         return 1
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list[Callable[[], None]]]:
+def _start_worker(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list[Callable[[], None]]]:
     """Creates the worker and confines the process; returns the worker and functions that end its threads.
 
     Raises an error for any missing resource.

@@ -190,7 +190,7 @@ class RowPool:
         self._free = list(range(count - 1, -1, -1))
         self._kind = "dense" if dense else "mask"
 
-    def take(self) -> tuple[int, int, memoryview]:
+    def take_row(self) -> tuple[int, int, memoryview]:
         """Takes a free row; returns (number, generation, bytes to write).
 
         Raises SpaceError if none is left.
@@ -360,7 +360,7 @@ class RowWriter:
                 "this engine shows the most likely tokens only, not all logits (AICI_CAP_LOOK is "
                 f"{level}): ask for some of them"
             )
-        number, generation, _ = self._dense.take()
+        number, generation, _ = self._dense.take_row()
         return Look(seq, LOOK, 0, number, generation)
 
     def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
@@ -371,7 +371,7 @@ class RowWriter:
             )
         if row + nbytes > instance.size:
             check_span(instance, row, nbytes, "row")
-        number, generation, target = self._rows.take()
+        number, generation, target = self._rows.take_row()
         target[self._mask] = instance.view[row : row + nbytes]
         if self._tail != _ALL_BITS:
             last = target[nbytes - 4 : nbytes].cast("I")
@@ -426,7 +426,7 @@ class RowWriter:
             raise ResultError("aici_mid_result: a sparse bias is NaN or +inf")
         if default == _NEG_INF and not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._rows.take()
+        number, generation, target = self._rows.take_row()
         target[: len(data)] = data
         return number, generation, count
 
@@ -441,7 +441,7 @@ class RowWriter:
             raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
         if not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._dense.take()
+        number, generation, target = self._dense.take_row()
         target[: len(data)] = data
         return number, generation, size
 

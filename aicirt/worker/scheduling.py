@@ -92,7 +92,7 @@ class Listener:
 
     def start(self) -> None:
         """Starts the thread. Raises RuntimeFailure if no thread can be made."""
-        self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+        self._thread = threading.Thread(target=self._attend_until_stopped, name="listener", daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -141,7 +141,7 @@ class Listener:
             self._cpu = self._wanted_cpu
             os.sched_setaffinity(0, {self._cpu})
 
-    def _run(self) -> None:
+    def _attend_until_stopped(self) -> None:
         while not self._over:
             self.attend()
 
@@ -296,7 +296,7 @@ class Agenda:
         """Adds a task for which a client or the supervisor waits."""
         self._urgent.add(task)
 
-    def start(self, task: Task) -> None:
+    def start_task(self, task: Task) -> None:
         """Runs the first slice at once, as most calls need no other, and adds the task if it goes on."""
         if not task.run():
             self._urgent.add(task)

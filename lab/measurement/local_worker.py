@@ -197,7 +197,7 @@ class LocalWorker:
         """Ends a sequence; returns what it has found (`aici_found`): b"" if it was not asked."""
         self.free([seq])
         self._idle()
-        return b"".join(found for _, found in self.worker.profiles.take()[-1:])
+        return b"".join(found for _, found in self.worker.profiles.take_found()[-1:])
 
     def step(self, inputs: Sequence[StepInput]) -> list[Any]:
         """Runs a step; returns a list per answer: [seq, verb, ...]. Releases the rows of the step before."""

@@ -194,7 +194,7 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
         body["controller_arg"] = argument
     with open_server(url, arguments, "rich") as client:
         body["controller"] = _controller(client, arguments.controller)
-        with contextlib.closing(_start(client, body, str(request.prompt), arguments.chat)) as stream:
+        with contextlib.closing(_start_run(client, body, str(request.prompt), arguments.chat)) as stream:
             if request.name:
                 send_lines(partial(_send_line, client, request.name))
             return _print_json(stream) if arguments.json else _show(stream)
@@ -233,7 +233,7 @@ def _controller(client: RestClient, name: str) -> str:
         raise AiciError(f"{path} must be uploaded first: {error}") from None
 
 
-def _start(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:
+def _start_run(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:
     """Starts a run and returns its stream. `chat` None: as a chat if the model has a chat template."""
     from pyaici.rest import ServerError
 

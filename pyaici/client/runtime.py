@@ -276,13 +276,13 @@ class Runtime(Closing):
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
         where = placement or self.place(module, arg, capabilities=capabilities, owner=owner, calls=calls)
         try:
-            link, seq = self._start(where, tokens, capabilities, seed, wait, within, calls)
+            link, seq = self._send_start(where, tokens, capabilities, seed, wait, within, calls)
         except TemplateGoneError:
             if placement is not None:
                 raise
             where = self.place(module, arg, capabilities=capabilities, owner=owner, gone=where, calls=calls)
-            link, seq = self._start(where, tokens, capabilities, seed, wait, within, calls)
-        self._live.start(
+            link, seq = self._send_start(where, tokens, capabilities, seed, wait, within, calls)
+        self._live.add_sequence(
             seq, link, has_pre=where.has_pre, has_post=where.has_post, repeatable=where.repeatable
         )
         return seq
@@ -323,7 +323,7 @@ class Runtime(Closing):
             "owner": owner,
         }
 
-    def _start(
+    def _send_start(
         self,
         placement: Placement,
         prompt: bytes,
@@ -337,7 +337,7 @@ class Runtime(Closing):
         link = self._links.find(placement.address)
         seq = self._live.fresh_number()
         message = Start(START, seq, placement.template, prompt, capabilities.to_wire(), seed, wait, calls)
-        link.start(message, within)
+        link.send_start(message, within)
         return link, seq
 
     def woken(self) -> builtins.list[int]:

@@ -173,7 +173,7 @@ class WorkerLink(Channel):
                 continue
             del self.outstanding[step]
             try:
-                _, _, verdicts = (late.pre and self.take(PRE, step)) or (PRE, step, ())
+                _, _, verdicts = (late.pre and self.take_message(PRE, step)) or (PRE, step, ())
                 self._sort(late, verdicts, answer[MID_RESULTS : MID_RESULTS + 4], live)
             except (ProtocolError, *MALFORMED) as error:
                 raise self.distrust(error) from error
@@ -283,7 +283,7 @@ class Sequences(dict[int, WorkerLink]):
             pass
         return seq
 
-    def start(
+    def add_sequence(
         self, seq: int, link: WorkerLink, *, has_pre: bool, has_post: bool, repeatable: bool = False
     ) -> None:
         """Adds a sequence whose controller has these callbacks."""

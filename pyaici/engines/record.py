@@ -389,7 +389,7 @@ class EventRecorder:
         events, self._events = self._events, []
         return events
 
-    def start(self, record: Record, prompt: list[int]) -> None:
+    def start_sequence(self, record: Record, prompt: list[int]) -> None:
         """Gives the first sequence of a request its prompt."""
         text = record.append(prompt, Origin.PROMPT)
         self._events.append(Started(record.request_id, record.id, prompt.copy(), text))

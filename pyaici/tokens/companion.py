@@ -54,7 +54,10 @@ def read_companion(folder: Path) -> Companion:
     Skips missing files. Raises VocabularyError if a file is not a JSON object.
     """
     found = Companion()
-    settings = {**_read(folder / "special_tokens_map.json"), **_read(folder / "tokenizer_config.json")}
+    settings = {
+        **_read_json_file(folder / "special_tokens_map.json"),
+        **_read_json_file(folder / "tokenizer_config.json"),
+    }
     for role in _ROLES:
         if text := _text(settings.get(f"{role}_token")):
             found.roles[role] = text
@@ -63,17 +66,17 @@ def read_companion(folder: Path) -> Companion:
         found.special.update(filter(None, map(_text, extra.values() if isinstance(extra, dict) else extra)))
     for token, entry in (settings.get("added_tokens_decoder") or {}).items():
         found.added[int(token)] = (entry["content"], bool(entry.get("special")))
-    config = _read(folder / "config.json")
+    config = _read_json_file(folder / "config.json")
     text_config = config.get("text_config") or {}
     found.vocab_size = config.get("vocab_size") or text_config.get("vocab_size")
-    for source in (_read(folder / "generation_config.json"), config, text_config):
+    for source in (_read_json_file(folder / "generation_config.json"), config, text_config):
         if ids := token_ids(source.get("eos_token_id")):
             found.eos = ids
             break
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json_file(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

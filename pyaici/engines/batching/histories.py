@@ -102,7 +102,7 @@ class Histories:
         scored = Cached(tokens, Slot())
         found: list[TokenScore] = []
         try:
-            scored = Cached(tokens, self._prefixes.start(tokens[:1], ()))
+            scored = Cached(tokens, self._prefixes.start_slot(tokens[:1], ()))
             while len(found) < len(tokens) - 1:
                 if found:
                     yield
@@ -169,7 +169,7 @@ class Histories:
     def _start_slot(
         self, history: list[int], working: list[Cached], live: Callable[[], Iterable[Cached]]
     ) -> None:
-        slot = self._prefixes.start(history, (*live(), *working))
+        slot = self._prefixes.start_slot(history, (*live(), *working))
         self._stats.reused += slot.length
         working.append(Cached(history, slot))
 

@@ -244,7 +244,7 @@ class PrefixCache:
                     best, length = cached, shared
         return best, length
 
-    def start(self, tokens: list[int], others: Iterable[Cached]) -> Slot:
+    def start_slot(self, tokens: list[int], others: Iterable[Cached]) -> Slot:
         """Returns a slot with the longest beginning of `tokens` that a kept slot or one of `others` holds.
 
         The slot never holds the last token, which must be fed for its logits. The caller feeds the rest, from

@@ -101,7 +101,7 @@ class SequencePool:
             control=control,
             measured=control is not None and self._require_runtime().wants_logprobs(control),
         )
-        self.recorder.start(seq, tokens)
+        self.recorder.start_sequence(seq, tokens)
         self._families[request_id] = Family(
             request, self._budget, most_tokens(request, tokens, self._max_context)
         )
@@ -123,7 +123,7 @@ class SequencePool:
                     return
             self._waiting.popleft()
             try:
-                seq.slot = self._prefixes.start(seq.tokens, self.cached())
+                seq.slot = self._prefixes.start_slot(seq.tokens, self.cached())
             except SpaceError as error:  # there is less memory than the budget assumes
                 self.finish(seq, FinishReason.ERROR, error)
                 continue

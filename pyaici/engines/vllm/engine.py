@@ -88,7 +88,7 @@ class Families:
         first = self._record(number, request)
         missing = request.n - 1 if events else 0
         self._families[name] = Family(name, number, request, events, missing, first, {0: first})
-        self.recorder.start(first, tokens)
+        self.recorder.start_sequence(first, tokens)
 
     @property
     def has_unfinished(self) -> bool:
