@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import FrameType
@@ -59,3 +60,6 @@ def test_a_step_under_a_regex_runs_through_few_files(tiny: LlamaModel) -> None:
     counts = {side: len(names) for side, names in found.items()}
     counts["either"] = len(set().union(*found.values()))
     assert all(0 < counts[side] <= limit for side, limit in LIMITS.items()), (counts, found)
+    page = (ROOT / "docs" / "structure.md").read_text()
+    section = page.partition("\n## A step, file by file\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`((?:aicirt|pyaici)/[^`]+)`", section)) == set().union(*found.values())
