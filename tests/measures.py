@@ -14,13 +14,13 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 354,
-    "lines of Python": 67_678,
+    "lines of Python": 67_676,
     "files of the SDK": 133,
     "files of Python under 60 lines": 62,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 0,
-    "names defined more than five times": 36,
+    "names defined more than five times": 33,
     "names with MOST or LEAST": 0,
 }
 #: lines from which a file, or a function, counts as long

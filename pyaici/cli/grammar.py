@@ -132,7 +132,7 @@ def test(arguments: argparse.Namespace) -> int:
     cases = [(text, wanted) for wanted in ("accept", "reject") for text in getattr(arguments, wanted)]
     if not cases:
         arguments.parser.error("there is nothing to test: give texts with --accept or --reject")
-    pairs = [(text, _text(text), wanted == "accept") for text, wanted in cases]
+    pairs = [(text, _read_value(text), wanted == "accept") for text, wanted in cases]
     wrong = 0
     with _open(kind, source) as texts:
         _print_warnings(texts)
@@ -196,7 +196,7 @@ def _open(kind: str, source: bytes) -> Texts:
         raise AiciError(f"{kind} refuses the grammar: {error.message}") from error
 
 
-def _text(value: str) -> bytes:
+def _read_value(value: str) -> bytes:
     return _file(Path(value[1:])) if value.startswith("@") else value.encode("utf-8", "surrogateescape")
 
 

@@ -82,14 +82,14 @@ def send_lines(send: Callable[[Any], None]) -> None:
             except OwnerLimitError:  # the run reads more slowly than lines come
                 time.sleep(_RETRY_SECONDS)
 
-    def work() -> None:
+    def send_each() -> None:
         # not sys.stdin, whose lock a thread that waits for a line would hold at the end of the program
         with open(0, "rb", buffering=0, closefd=False) as lines, contextlib.suppress(AiciError):
             for line in lines:
                 patient(line.decode("utf-8", "replace").rstrip("\r\n"))
             patient(None)
 
-    threading.Thread(target=work, name="messages", daemon=True).start()
+    threading.Thread(target=send_each, name="messages", daemon=True).start()
 
 
 #: how long a line waits for the run to receive some of those before it
@@ -362,7 +362,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
 
 def read_prompt(arguments: argparse.Namespace) -> str:
     """Returns the text of --prompt. Raises ValueError for an unreadable file."""
-    return _text("--prompt", arguments.prompt)
+    return _read_text("--prompt", arguments.prompt)
 
 
 def read_argument(arguments: argparse.Namespace) -> str:
@@ -374,7 +374,7 @@ def read_argument(arguments: argparse.Namespace) -> str:
     if value.startswith("@") and not Path(value[1:]).exists():
         if grammar := find_grammar(value[1:]):
             value = f"@{grammar}"
-    return _text("--arg", value)
+    return _read_text("--arg", value)
 
 
 def _controller_argument(arguments: argparse.Namespace) -> str:
@@ -511,7 +511,7 @@ def _from_hub(name: str) -> Path:
         ) from None
 
 
-def _text(option: str, value: str) -> str:
+def _read_text(option: str, value: str) -> str:
     """Returns the text, or for @FILE the file's text without the newline that editors put at its end.
 
     Raises ValueError for an unreadable file or text that is not UTF-8.
