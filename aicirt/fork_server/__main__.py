@@ -8,7 +8,6 @@ nothing but requests of the supervisor, and its environment has no secrets, so t
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import gc
@@ -23,6 +22,7 @@ from typing import NoReturn
 
 from aicirt import sandbox
 from aicirt.modules import compiler
+from aicirt.system.environment import set_title
 from aicirt.worker import process as worker
 
 #: by name: a function that runs the program with arguments and returns the exit status
@@ -108,7 +108,7 @@ def _become(program: str, arguments: list[str], fds: Sequence[int], first: int) 
     for number, fd in enumerate(high, first):
         os.dup2(fd, number)
     os.closerange(above, os.sysconf("SC_OPEN_MAX"))
-    _set_title(f"aicirt.{program.rpartition('.')[2]}", [program, *arguments])
+    set_title(f"aicirt.{program.rpartition('.')[2]}", [program, *arguments])
     status = 1
     try:
         status = PROGRAMS[program](arguments)
@@ -121,17 +121,6 @@ def _become(program: str, arguments: list[str], fds: Sequence[int], first: int) 
             sys.stdout.flush()
         # without freeing every object, which would copy all pages: 20 ms, more than a small module needs
         os._exit(status)
-
-
-def _set_title(name: str, command: Sequence[str]) -> None:
-    """Shows a name of at most 15 bytes in ps and top, and a command as far as the original one has room."""
-    Path("/proc/self/comm").write_text(name, encoding="utf-8")
-    # arg_start and arg_end of proc_pid_stat(5); the fields follow the last ')'
-    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    start, end = int(fields[45]), int(fields[46])
-    line = "\0".join(command).encode()[: end - start - 1]  # the last byte stays 0, as the kernel expects
-    ctypes.memset(start, 0, end - start)
-    ctypes.memmove(start, line, len(line))
 
 
 if __name__ == "__main__":

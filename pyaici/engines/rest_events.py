@@ -66,13 +66,12 @@ def end_json(
     """
 
     def ended_fork(result: GenerationResult) -> dict[str, Any]:
-        error = result.error and {"code": result.error.code, "message": message(result.error)}
         return {
             "index": index(result.seq),
             "parent": None if result.parent is None else index(result.parent),
             "text": result.text,
             "finish_reason": result.reason.value,
-            "error": error,
+            "error": result.error and {"code": result.error.code, "message": message(result.error)},
             "logs": result.log,
         }
 

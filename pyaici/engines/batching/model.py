@@ -1,7 +1,6 @@
 """A model as the engine uses it: its interface, and the prefixes that are kept in its key-value cache.
 
-An engine implements `Runner`, `KeyValueCache` and `Sampler`. `PrefixCache` allocates the slots of all
-sequences, and keeps those of ended ones.
+An engine implements `Runner`, `KeyValueCache` and `Sampler`.
 """
 
 from __future__ import annotations
