@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ControllerError, counted
-from aicirt.system.terminal import show
+from aicirt.system.terminal import show, show_json
 from pyaici.bundled import find_controller, find_grammar
 from pyaici.cli.command import add_command
 
@@ -156,7 +156,7 @@ def sample(arguments: argparse.Namespace) -> int:
     with _open(kind, source) as texts:
         found = sample_texts(texts, arguments.n, length=arguments.length, seed=arguments.seed)
     for text in found:
-        show(json.dumps(text.decode("utf-8", "replace"), ensure_ascii=False))
+        show_json(text.decode("utf-8", "replace"), indent=None)
     if len(found) == arguments.n:
         return 0
     raise AiciError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import time
 from collections.abc import Generator
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, OwnerLimitError
-from aicirt.system.terminal import refuse_rest, show
+from aicirt.system.terminal import refuse_rest, show_json
 from pyaici.bundled import controller_in, find_controller, language_of
 from pyaici.cli.command import add_command
 from pyaici.cli.server import add_server, open_server, server_of
@@ -263,7 +262,7 @@ def _print_json(stream: Stream) -> int:
     end = None
     for item in stream:
         end = item if item["object"] == "run.end" else None
-    show(json.dumps({**_end_of(end), "object": "run.result"}, indent=2, ensure_ascii=False))
+    show_json({**_end_of(end), "object": "run.result"})
     return int(any(fork["error"] is not None for fork in _end_of(end)["forks"]))
 
 

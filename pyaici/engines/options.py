@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import secrets
 import sys
@@ -23,7 +22,7 @@ from aicirt.contract.errors import (
     VocabularyError,
 )
 from aicirt.contract.modules import script_value, unread_json
-from aicirt.system.terminal import parse_arguments, run_command, show
+from aicirt.system.terminal import parse_arguments, run_command, show, show_json
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
 from pyaici.client.calls import load_functions
 from pyaici.engines.engine import (
@@ -58,7 +57,7 @@ def generate(
 
         engine.run()
         results = engine.results(number)
-        show(json.dumps(result_json(results), indent=2, ensure_ascii=False))
+        show_json(result_json(results))
         return int(any(result.error is not None for result in results))
     from pyaici.engines.terminal import Terminal
 

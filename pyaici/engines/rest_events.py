@@ -34,10 +34,9 @@ _REQUEST = 0
 def result_json(results: Sequence[GenerationResult]) -> dict[str, Any]:
     """Returns what `POST /v1/run` answers, as JSON values, for the results of one request on this machine."""
     numbers = {result.seq: number for number, result in enumerate(results)}
-    usage = usage_json(
-        len(results[0].prompt),
-        *(sum(getattr(result, kind) for result in results) for kind in ("sampled", "forced", "backtracked")),
-    )
+    kinds = "sampled", "forced", "backtracked"
+    counts = (sum(getattr(result, kind) for result in results) for kind in kinds)
+    usage = usage_json(len(results[0].prompt), *counts)
     answer = {"object": "run.result", **end_json(results, usage, numbers.get, lambda error: error.message)}
     return {**answer, "forks": list(answer["forks"])}
 
@@ -76,14 +75,12 @@ def end_json(
         }
 
     # the results of one request have the same variables
-    by_request = {result.request: result.variables for result in results}
+    runs = {result.request: result.variables for result in results}.values()
     first = min((result.first_token_seconds for result in results), default=math.nan)
     seconds = max((result.seconds for result in results), default=math.nan)
     return {
         "forks": map(ended_fork, results),
-        "variables": {
-            name: value_json(value) for values in by_request.values() for name, value in values.items()
-        },
+        "variables": {name: value_json(value) for known in runs for name, value in known.items()},
         "usage": usage,
         "timing": {"first_token_s": finite(first), "seconds": finite(seconds)},
     }
