@@ -176,7 +176,7 @@ def test_failing_stream_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) 
                 failed.append(events)
                 raise RuntimeError("no")
 
-            monkeypatch.setattr(one, "take", fail)
+            monkeypatch.setattr(one, "add_events", fail)
             (result,) = await _rest(await thread.add(SHORT))
             assert result.sampled == 3 and failed
 
@@ -364,7 +364,7 @@ def test_answers_of_one_request_share_the_backlog_limit() -> None:
                 stream.add_events([written], None)
         other = EngineStream(cancelled.append, backlogs, Backlog())
         for _ in range(4):
-            other.take([written], None)
+            other.add_events([written], None)
         for stream in streams:
             stream.add_events([written], None)
         assert cancelled == streams[3:], "the last one reaches the limit"

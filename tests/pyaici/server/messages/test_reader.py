@@ -48,7 +48,7 @@ def reader(
 def read(made: Reader, pieces: Iterable[str]) -> list[tuple[str, Any]]:
     """Returns the parts of an answer: kinds with their texts, and tools with their arguments."""
     answer = Answer(plan(request()), model="m")
-    answer.start(1)
+    answer.start_message(1)
     for piece in pieces:
         answer.add(made.feed(piece))
     answer.add(made.end())

@@ -24,7 +24,7 @@ def answer(
     """Feeds the text in pieces of three characters; returns the answer and all events."""
     planned = plan(request(**fields), prompt_format="template")
     made, reader = Answer(planned, model="m", id="msg_1"), open_reader(planned.answer)
-    events = made.start(7)
+    events = made.start_message(7)
     for i in range(0, len(text), 3):
         events += made.add(reader.feed(text[i : i + 3]))
     reason = FinishReason.STOP if reader.over else reason
@@ -151,7 +151,7 @@ def test_ids_of_messages_and_calls_are_unique() -> None:
 def test_answer_begins_with_thinking_if_the_prompt_ends_in_it() -> None:
     planned = plan(request(**THINKING))
     made, reader = Answer(planned, model="m"), open_reader(planned.answer)
-    made.start(1)
+    made.start_message(1)
     made.add(reader.feed("a</think>b") + reader.end())
     made.finish(FinishReason.EOS, Usage(1, 1))
     assert [block["type"] for block in made.message()["content"]] == ["thinking", "text"]
@@ -160,7 +160,7 @@ def test_answer_begins_with_thinking_if_the_prompt_ends_in_it() -> None:
 def test_failed_answer_keeps_its_blocks_and_ends_with_an_error() -> None:
     made = Answer(plan(request()), model="m")
     events = [
-        *made.start(1),
+        *made.start_message(1),
         *made.add([Text("Hello")]),
         *made.fail(MessagesError("api_error", "the engine stopped")),
     ]

@@ -135,7 +135,7 @@ def test_calls_are_accepted_and_read_again(
     assert not controller.accepts(text.replace("    <parameter", "   <parameter")) or "<parameter" not in text
 
     answer, reader = Answer(made, model="m"), open_reader(made.answer)
-    events = answer.start(1)
+    events = answer.start_message(1)
     at = 0
     while at < len(text):
         size = data.draw(st.integers(1, 40))

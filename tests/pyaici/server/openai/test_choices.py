@@ -55,9 +55,9 @@ def test_an_answer_that_is_not_streamed_has_a_bounded_number_of_log_probabilitie
     usage = Usage([[1]], 1)
     listed = TextDelta(tokens=[TextToken(1, 0, -1.0, [(1, -1.0)] * 20)] * 1000)
     for _ in range(24):
-        usage.count(listed, 0)
-        usage.count(TextDelta(tokens=[TextToken(1, 0)] * 100_000), 0)  # none was asked for
+        usage.count_delta(listed, 0)
+        usage.count_delta(TextDelta(tokens=[TextToken(1, 0)] * 100_000), 0)  # none was asked for
         usage.check_whole()
-    usage.count(listed, 0)
+    usage.count_delta(listed, 0)
     with pytest.raises(ApiError, match="ask for a stream"):
         usage.check_whole()
