@@ -50,7 +50,7 @@ class Bench:
             self.links.append(link)
         for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True):
             for seq in seqs:
-                self.live.start(seq, link, has_pre=True, has_post=True)
+                self.live.add_sequence(seq, link, has_pre=True, has_post=True)
 
     def write(self, index: int, data: bytes) -> None:
         ring = self.links[index].segment.to_client
