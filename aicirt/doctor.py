@@ -133,7 +133,7 @@ def shared_memory() -> Finding:
 
 
 def semaphores() -> Finding:
-    """Checks named semaphores, with which processes wake each other."""
+    """Checks semaphores, with which processes wake each other."""
     try:
         bell = Doorbell.create()
         bell.ring()

@@ -291,7 +291,8 @@ class ClientSession:
     async def _attach(self, args: dict[str, Any]) -> None:
         """Connects the client's segment with a worker that serves all owners or the named one.
 
-        The files are the segment, which the worker checks, and the eventfd by which it wakes the client.
+        The files are the segment and the doorbell, which the worker checks, and the eventfd by which it wakes
+        the client while all its sequences wait.
         """
         pool, owner = self._services.pool, owner_of(args, self.caller.owner)
         worker = pool.find(args["worker"], args["generation"])
@@ -300,19 +301,16 @@ class ClientSession:
         vocabulary = self._services.vocabularies.get(args["vocabulary"])
         await self._services.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id
-        if (user := self._services.config.user) is not None:
-            names.share_semaphore(args["bell"], user.gid)
         await worker.call(
             "attach",
             {
                 "client": self.caller.number,
                 "link": args["link"],
-                "bell": args["bell"],
                 "layout": args["layout"],
                 "vocabulary": vocabulary.id,
                 "owner": self.caller.owner,
             },
-            fds=[file.fd for file in args["files"][:2]],
+            fds=[file.fd for file in args["files"][:3]],
         )
 
     async def _prepare(self, args: dict[str, Any]) -> None:

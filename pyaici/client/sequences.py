@@ -456,14 +456,13 @@ class Links:
             link = WorkerLink(self._number(), address, layout, self._live.copying)
             self._attaching.add(link)
         try:
-            assert link.segment.file is not None
+            assert link.segment.file is not None and link.bell.file is not None
             self._control.call(
                 "attach",
-                [link.segment.file.fd, self._alarm.fd],
+                [link.segment.file.fd, link.bell.file.fd, self._alarm.fd],
                 worker=key[0],
                 generation=key[1],
                 link=link.number,
-                bell=link.bell.name,
                 layout=layout.to_wire(),
                 vocabulary=vocabulary,
                 owner=owner,
@@ -474,7 +473,7 @@ class Links:
                 if link not in self._attaching:
                     raise VocabularyError("another vocabulary has been registered meanwhile")
                 self._links[key] = link
-        except BaseException:  # Ctrl-C as well, else the names would remain
+        except BaseException:  # Ctrl-C as well
             link.close()
             raise
         finally:
