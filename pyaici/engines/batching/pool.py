@@ -55,6 +55,7 @@ class SequencePool:
         """`stats`: the engine's, to which the pool adds tokens and forks."""
         #: see `BatchingEngine.steady`
         self.steady = False
+        self._runner = runner
         self._cache = runner.cache
         self.sampler = runner.sampler
         self._prefixes = prefixes
@@ -391,8 +392,11 @@ class SequencePool:
 
     def answer_look(self, seq: Sequence, look: Look) -> None:
         """Has the next report of a sequence answer its controller's look, from the logits that it has."""
+        begun = time.thread_time()
         (line,) = self.sampler.to_numpy([seq.mixed_logits])
         seq.note([], top=describe_next(look, line, self._vocabulary.num_known))
+        if each := self._runner.token_seconds:
+            seq.sampling += (time.thread_time() - begun) / each
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
         """Returns how the sequence would end if this token were appended; None if it would go on."""
