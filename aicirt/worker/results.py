@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from aicirt.ipc.segment import Layout
     from aicirt.settings import RequestLimits
     from aicirt.wasm.instance import Instance
+    from aicirt.worker.owners import Owner
 
 #: the largest generation of a row
 _LAST = 0xFFFFFFFF
@@ -160,12 +161,18 @@ def read_post(instance: Instance, address: int) -> int:
 
 
 class RowPool:
-    """The worker's allocator for one kind of row."""
+    """The worker's allocator for one kind of row.
+
+    Sequences keep rows while they wait. So an owner has at most as many as are left for others: a single one
+    half of all, and whatever some have, there are some for the next one.
+    """
 
     __slots__ = (
         "_content",
         "_first",
         "_free",
+        "_held",
+        "_holders",
         "_kind",
         "_memory",
         "_private",
@@ -188,22 +195,25 @@ class RowPool:
         #: each row's bytes, from its first use on
         self._views: list[memoryview | None] = [None] * count
         self._free = list(range(count - 1, -1, -1))
+        #: the owner of each row in use, and how many each has
+        self._holders: list[Owner | None] = [None] * count
+        self._held: dict[Owner | None, int] = {}
         self._kind = "dense" if dense else "mask"
 
-    def take(self) -> tuple[int, int, memoryview]:
-        """Takes a free row; returns (number, generation, bytes to write).
+    def take(self, owner: Owner | None = None) -> tuple[int, int, memoryview]:
+        """Takes a free row for an owner; returns (number, generation, bytes to write).
 
-        Raises SpaceError if none is left.
+        Raises SpaceError if none is left, or if the rest is for others.
         """
-        private = self._private
-        try:
-            row = self._free.pop()
-        except IndexError:
+        private, free, held = self._private, self._free, self._held.get(owner, 0)
+        if held >= len(free):
             raise SpaceError(
-                f"all {len(private)} {self._kind} rows of this client are in use; release rows, "
-                "or request more when you attach"
-            ) from None
+                f"no {self._kind} row is left for this owner, whose sequences have {held} (the other "
+                f"{len(free)} are for others): run fewer at a time, or request more rows when you attach"
+            )
+        row = free.pop()
         view = self._views[row] or self._view(row)
+        self._holders[row], self._held[owner] = owner, held + 1
         private[row] = self._published[row] = generation = private[row] + 1 & _LAST
         return row, generation, view
 
@@ -233,6 +243,11 @@ class RowPool:
                 raise ProtocolError(f"{self._kind} row {row} is not in use under generation {generation}")
             private[row] = published[row] = generation + 1 & _LAST
             free.append(row)
+            owner, self._holders[row] = self._holders[row], None
+            if left := self._held[owner] - 1:
+                self._held[owner] = left
+            else:
+                del self._held[owner]
 
     def read(self, row: int, generation: int) -> memoryview:
         """Returns a view of a row's content; an empty one if it is not in use under this generation."""
@@ -283,12 +298,18 @@ class RowWriter:
         self._look = slice(0, len(self._nothing))
 
     def read_mid(
-        self, instance: Instance, address: int, seq: int, length: int, last_row: Row | None
+        self,
+        instance: Instance,
+        address: int,
+        seq: int,
+        length: int,
+        last_row: Row | None,
+        owner: Owner | None = None,
     ) -> tuple[Bare | Sample | Splice | Look | Follow, int, Row | None]:
         """Reads the aici_mid_result of sequence number `seq`, which has `length` tokens.
 
-        `last_row`: the row to which AICI_ROW_SAME refers. Returns the message for the client, AICI_MID_*,
-        and the row to which AICI_ROW_SAME refers in the next result.
+        `last_row`: the row to which AICI_ROW_SAME refers; `owner`: of the sequence. Returns the message for
+        the client, AICI_MID_*, and the row to which AICI_ROW_SAME refers in the next result.
 
         Raises ResultError, EmptyMaskError, CapabilityError or SpaceError.
         """
@@ -317,14 +338,14 @@ class RowWriter:
                 top = min(top, capability(instance, CAP_TOP_LOGPROBS))
             wanted = _temperature(temperature) if temperature else None
             if kind == ROW_BITMASK:
-                last_row = row, generation = self._copied(instance, row, row_len)
+                last_row = row, generation = self._copied(instance, row, row_len, owner)
                 count = 0
             elif kind == ROW_SAME:
                 if last_row is None:
                     raise ResultError("aici_mid_result: AICI_ROW_SAME, but this sequence had no row before")
                 (row, generation), count = last_row, 0
             else:
-                row, generation, count = self._other_row(instance, kind, row, row_len, default)
+                row, generation, count = self._other_row(instance, kind, row, row_len, default, owner)
                 last_row = (row if kind in (ROW_SPARSE, ROW_DENSE) else -1), generation
             sample = seq, SAMPLE, kind, row, generation, count, default, wanted, top
             return _sample(sample if cut is None else (*sample, cut)), flags, last_row
@@ -334,7 +355,7 @@ class RowWriter:
             tokens = self._ff_tokens(instance, ff, num_ff, backtrack, length)
             return Splice(seq, SPLICE, backtrack, tokens), flags, last_row
         if verb == LOOK:
-            return self._to_look(instance, seq, top), flags | _SKIPPED, last_row
+            return self._to_look(instance, seq, top, owner), flags | _SKIPPED, last_row
         if verb == FOLLOW:
             return self._to_follow(instance, seq, row, temperature), flags, last_row
         raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE, SPLICE, LOOK or FOLLOW")
@@ -346,7 +367,7 @@ class RowWriter:
             raise ResultError(f"aici_mid_result: the weight (temperature) is {weight}; it must be finite")
         return Follow(seq, FOLLOW, leader, weight)
 
-    def _to_look(self, instance: Instance, seq: int, top: int) -> Look:
+    def _to_look(self, instance: Instance, seq: int, top: int, owner: Owner | None) -> Look:
         """Returns the message that asks for the `top` most likely tokens; 0: all logits, in a dense row."""
         level = capability(instance, CAP_LOOK)
         if not level:
@@ -360,10 +381,10 @@ class RowWriter:
                 "this engine shows the most likely tokens only, not all logits (AICI_CAP_LOOK is "
                 f"{level}): ask for some of them"
             )
-        number, generation, _ = self._dense.take()
+        number, generation, _ = self._dense.take(owner)
         return Look(seq, LOOK, 0, number, generation)
 
-    def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
+    def _copied(self, instance: Instance, row: int, row_len: int, owner: Owner | None) -> tuple[int, int]:
         nbytes = self._mask_bytes
         if row_len < self._mask_words:
             raise ResultError(
@@ -371,7 +392,7 @@ class RowWriter:
             )
         if row + nbytes > instance.size:
             check_span(instance, row, nbytes, "row")
-        number, generation, target = self._rows.take()
+        number, generation, target = self._rows.take(owner)
         target[self._mask] = instance.view[row : row + nbytes]
         if self._tail != _ALL_BITS:
             last = target[nbytes - 4 : nbytes].cast("I")
@@ -389,7 +410,7 @@ class RowWriter:
         return first < len(mask)
 
     def _other_row(
-        self, instance: Instance, kind: int, row: int, row_len: int, default: float
+        self, instance: Instance, kind: int, row: int, row_len: int, default: float, owner: Owner | None
     ) -> tuple[int, int, int]:
         if kind == ROW_ALL:
             return 0, 0, 0
@@ -402,10 +423,12 @@ class RowWriter:
         if not capability(instance, CAP_DENSE):
             raise CapabilityError("this engine does not support SPARSE or DENSE rows (AICI_CAP_DENSE)")
         if kind == ROW_SPARSE:
-            return self._sparse(instance, row, row_len, default)
-        return self._dense_row(instance, row, row_len)
+            return self._sparse(instance, row, row_len, default, owner)
+        return self._dense_row(instance, row, row_len, owner)
 
-    def _sparse(self, instance: Instance, row: int, count: int, default: float) -> tuple[int, int, int]:
+    def _sparse(
+        self, instance: Instance, row: int, count: int, default: float, owner: Owner | None
+    ) -> tuple[int, int, int]:
         layout = self._layout
         if default not in (0.0, _NEG_INF):
             raise ResultError(f"aici_mid_result: row_default is {default}, but must be 0 or -inf")
@@ -426,11 +449,13 @@ class RowWriter:
             raise ResultError("aici_mid_result: a sparse bias is NaN or +inf")
         if default == _NEG_INF and not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._rows.take()
+        number, generation, target = self._rows.take(owner)
         target[: len(data)] = data
         return number, generation, count
 
-    def _dense_row(self, instance: Instance, row: int, row_len: int) -> tuple[int, int, int]:
+    def _dense_row(
+        self, instance: Instance, row: int, row_len: int, owner: Owner | None
+    ) -> tuple[int, int, int]:
         size = self._layout.vocab_size
         if row_len < size:
             raise ResultError(f"aici_mid_result: row_len is {row_len}; a dense row has {size} entries")
@@ -441,7 +466,7 @@ class RowWriter:
             raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
         if not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._dense.take()
+        number, generation, target = self._dense.take(owner)
         target[: len(data)] = data
         return number, generation, size
 

@@ -408,7 +408,7 @@ class StepWork:
             return
         try:
             result, seq.flags, seq.last_row = self._read_mid(
-                seq.instance, address, seq.id, seq.length, seq.last_row
+                seq.instance, address, seq.id, seq.length, seq.last_row, seq.request.owner
             )
             if isinstance(result, _IDLE):
                 self._note_idle(seq, result)

@@ -94,7 +94,7 @@ class LocalWorker:
         controls = Controls(self.worker, FrameSocket(self._sockets[0]), self.linker)
         self.worker.serve_supervisor = controls.serve
         self.vocabulary = vocabulary
-        self.layout = Layout(vocabulary.vocab_size, num_rows=num_rows, num_dense=0)
+        self.layout = Layout(vocabulary.vocab_size, num_rows=2 * num_rows, num_dense=0)
         self._segment = Segment.create(self.layout)
         bell = self._bells[1].file
         assert self._segment.file is not None and bell is not None

@@ -451,7 +451,7 @@ class Links:
         owner: str | None,
     ) -> WorkerLink:
         num_rows, num_dense = self._rows
-        layout = Layout(vocab_size, num_rows=num_rows, num_dense=num_dense)
+        layout = Layout(vocab_size, num_rows=2 * num_rows, num_dense=2 * num_dense)  # half for other owners
         with self._changing:
             link = WorkerLink(self._number(), address, layout, self._live.copying)
             self._attaching.add(link)
