@@ -106,8 +106,8 @@ def _plan(
     """
     items: list[Item] = []
     if previous is not None:
-        items += _read_items([*json.loads(previous.items), *json.loads(previous.response)["output"]])
-    known = {item.id: item for kept in named for item in _read_items(json.loads(kept.response)["output"])}
+        items += _read_items([*json.loads(previous.items), *json.loads(previous.output)])
+    known = {item.id: item for kept in named for item in _read_items(json.loads(kept.output))}
     for place, item in enumerate(body.input):
         if item.type == "item_reference" and item.id not in known:
             words = f"there is no stored item {item.id!r:.66}: send the item itself"
@@ -239,7 +239,8 @@ class _Response:
         wire = self._wire(status)
         if self._stores and (items := self._plan.items) is not None:
             ids = frozenset(item["id"] for item in wire["output"])
-            written = StoredResponse((await in_pieces(wire)).encode(), items, ids)
+            whole, output = [(await in_pieces(part)).encode() for part in (wire, wire["output"])]
+            written = StoredResponse(whole, items, output, ids)
             wire["store"] = self._store.put(self._plan.chat.job.user.owner, self._id, written)
         return wire
 
