@@ -19,7 +19,6 @@ from aicirt.contract.abi import LIST_CALLS, OWN_NAME, RECEIVE, SEND
 from aicirt.contract.errors import AiciError, OfferError, OwnerLimitError, SpaceError
 from aicirt.settings import (
     MAX_CALL_EVENT_BYTES,
-    MAX_CALL_EVENTS,
     MAX_CALL_NAME,
     MAX_OFFER_BYTES,
     MAX_OFFERED,
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 Where = tuple["WorkerProcess", int, int]
 #: names that an error lists
 _MAX_NAMED = 32
-#: events that one answer to `take` has
-_MAX_EVENTS = 64
+#: events that one answer to `take` has, and bytes that an event counts beside its contents
+_MAX_EVENTS, _EVENT_BYTES = 64, 1 << 14
 
 
 @dataclass(slots=True)
@@ -93,14 +92,6 @@ class Pending:
             self.offer.inform(event, result)
 
 
-@dataclass(slots=True)
-class _Untaken:
-    """Events of one owner's requests that a connection has yet to take, oldest first."""
-
-    events: deque[dict[str, Any]] = field(default_factory=deque)
-    nbytes: int = 0
-
-
 class Desk:
     """The calls of one connection: its offers, and events that it has yet to take. Owners take turns."""
 
@@ -112,8 +103,10 @@ class Desk:
         #: where its calls come from, for operators: the state and the number of tools by name
         self.sources: dict[str, dict[str, Any]] = {}
         #: by owner, the next one first
-        self._untaken: OrderedDict[str, _Untaken] = OrderedDict()
-        self._left, self._bytes_left = MAX_CALL_EVENTS, MAX_CALL_EVENT_BYTES
+        self._untaken: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
+        #: bytes of them by owner, and bytes that are left
+        self._held: Counter[str] = Counter()
+        self._left = MAX_CALL_EVENT_BYTES
         self._arrived = asyncio.Event()
 
     def set_sources(self, sources: dict[str, Any]) -> None:
@@ -135,21 +128,20 @@ class Desk:
 
         So a single owner has half of all room, and there is some for further ones whatever the first ones do.
         """
-        untaken = self._untaken.get(owner) or _Untaken()
-        return len(untaken.events) >= self._left or untaken.nbytes >= self._bytes_left
+        return self._held[owner] >= self._left
 
     def tell(self, event: dict[str, Any], owner: str) -> None:
         """Adds an event of an owner's request for `take`; drops it if the connection does not take them."""
         if not self.is_full(owner):
-            self._count(self._untaken.setdefault(owner, _Untaken()), event, 1).append(event)
+            self._untaken.setdefault(owner, deque()).append(event)
+            self._charge(owner, _size(event))
             self._arrived.set()
 
-    def _count(self, untaken: _Untaken, event: dict[str, Any], change: int) -> deque[dict[str, Any]]:
-        nbytes = change * (len(event.get("arguments", b"")) + len(event.get("content", b"")))
-        untaken.nbytes += nbytes
-        self._bytes_left -= nbytes
-        self._left -= change
-        return untaken.events
+    def _charge(self, owner: str, nbytes: int) -> None:
+        self._left -= nbytes
+        self._held[owner] += nbytes
+        if not self._held[owner]:
+            del self._held[owner]
 
     async def take(self) -> list[dict[str, Any]]:
         """Waits for events and returns them, those of a request oldest first.
@@ -165,10 +157,11 @@ class Desk:
             await self._arrived.wait()
         taken: list[dict[str, Any]] = []
         while self._untaken and len(taken) < _MAX_EVENTS:
-            owner, untaken = self._untaken.popitem(last=False)
-            taken.append(untaken.events.popleft())
-            if self._count(untaken, taken[-1], -1):
-                self._untaken[owner] = untaken
+            owner, events = self._untaken.popitem(last=False)
+            taken.append(events.popleft())
+            self._charge(owner, -_size(taken[-1]))
+            if events:
+                self._untaken[owner] = events
         return taken
 
     def close(self) -> None:
@@ -451,6 +444,11 @@ class Exchange:
 def error(code: str, message: str) -> bytes:
     """Returns the result of a call that has failed."""
     return json.dumps({"error": {"code": code, "message": message}}).encode()
+
+
+def _size(event: dict[str, Any]) -> int:
+    """Returns the bytes that an event counts: those of arguments or a result in it, and some more."""
+    return _EVENT_BYTES + len(event.get("arguments", b"")) + len(event.get("content", b""))
 
 
 def _result(value: bytes) -> bytes:

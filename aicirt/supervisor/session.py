@@ -20,7 +20,6 @@ from aicirt.contract.errors import (
     SpaceError,
 )
 from aicirt.contract.messages import PROTOCOL_VERSION, Reply
-from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, frame
 from aicirt.settings import MAX_CALL_NAME
 from aicirt.supervisor.calls import Desk
@@ -247,8 +246,6 @@ class ClientSession:
         if caller.pid:
             what = "client %d (pid %d) has disconnected"
             _log.info(what, caller.number, caller.pid, extra=caller.about())
-            # unlinks what a killed client has left behind
-            names.sweep_orphans()
 
     # -- calls -------------------------------------------------------------------------------
 

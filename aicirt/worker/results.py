@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -197,7 +198,7 @@ class RowPool:
         self._free = list(range(count - 1, -1, -1))
         #: the owner of each row in use, and how many each has
         self._holders: list[Owner | None] = [None] * count
-        self._held: dict[Owner | None, int] = {}
+        self._held: Counter[Owner | None] = Counter()
         self._kind = "dense" if dense else "mask"
 
     def take(self, owner: Owner | None = None) -> tuple[int, int, memoryview]:
@@ -244,9 +245,8 @@ class RowPool:
             private[row] = published[row] = generation + 1 & _LAST
             free.append(row)
             owner, self._holders[row] = self._holders[row], None
-            if left := self._held[owner] - 1:
-                self._held[owner] = left
-            else:
+            self._held[owner] -= 1
+            if not self._held[owner]:
                 del self._held[owner]
 
     def read(self, row: int, generation: int) -> memoryview:
@@ -280,6 +280,7 @@ class RowWriter:
         "_rows",
         "_tail",
         "drafts",
+        "owner",
     )
 
     def __init__(self, layout: Layout, rows: RowPool, dense: RowPool) -> None:
@@ -288,6 +289,8 @@ class RowWriter:
         self._mask_bytes = 4 * layout.mask_words
         self._rows = rows
         self._dense = dense
+        #: of the sequence whose result is read: it takes the rows
+        self.owner: Owner | None = None
         #: the drafts of the last result that has any
         self.drafts: list[int] = []
         #: bits of the last mask word that belong to tokens
@@ -298,18 +301,12 @@ class RowWriter:
         self._look = slice(0, len(self._nothing))
 
     def read_mid(
-        self,
-        instance: Instance,
-        address: int,
-        seq: int,
-        length: int,
-        last_row: Row | None,
-        owner: Owner | None = None,
+        self, instance: Instance, address: int, seq: int, length: int, last_row: Row | None
     ) -> tuple[Bare | Sample | Splice | Look | Follow, int, Row | None]:
         """Reads the aici_mid_result of sequence number `seq`, which has `length` tokens.
 
-        `last_row`: the row to which AICI_ROW_SAME refers; `owner`: of the sequence. Returns the message for
-        the client, AICI_MID_*, and the row to which AICI_ROW_SAME refers in the next result.
+        `last_row`: the row to which AICI_ROW_SAME refers. Returns the message for the client, AICI_MID_*,
+        and the row to which AICI_ROW_SAME refers in the next result.
 
         Raises ResultError, EmptyMaskError, CapabilityError or SpaceError.
         """
@@ -338,14 +335,14 @@ class RowWriter:
                 top = min(top, capability(instance, CAP_TOP_LOGPROBS))
             wanted = _temperature(temperature) if temperature else None
             if kind == ROW_BITMASK:
-                last_row = row, generation = self._copied(instance, row, row_len, owner)
+                last_row = row, generation = self._copied(instance, row, row_len)
                 count = 0
             elif kind == ROW_SAME:
                 if last_row is None:
                     raise ResultError("aici_mid_result: AICI_ROW_SAME, but this sequence had no row before")
                 (row, generation), count = last_row, 0
             else:
-                row, generation, count = self._other_row(instance, kind, row, row_len, default, owner)
+                row, generation, count = self._other_row(instance, kind, row, row_len, default)
                 last_row = (row if kind in (ROW_SPARSE, ROW_DENSE) else -1), generation
             sample = seq, SAMPLE, kind, row, generation, count, default, wanted, top
             return _sample(sample if cut is None else (*sample, cut)), flags, last_row
@@ -355,7 +352,7 @@ class RowWriter:
             tokens = self._ff_tokens(instance, ff, num_ff, backtrack, length)
             return Splice(seq, SPLICE, backtrack, tokens), flags, last_row
         if verb == LOOK:
-            return self._to_look(instance, seq, top, owner), flags | _SKIPPED, last_row
+            return self._to_look(instance, seq, top), flags | _SKIPPED, last_row
         if verb == FOLLOW:
             return self._to_follow(instance, seq, row, temperature), flags, last_row
         raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE, SPLICE, LOOK or FOLLOW")
@@ -367,7 +364,7 @@ class RowWriter:
             raise ResultError(f"aici_mid_result: the weight (temperature) is {weight}; it must be finite")
         return Follow(seq, FOLLOW, leader, weight)
 
-    def _to_look(self, instance: Instance, seq: int, top: int, owner: Owner | None) -> Look:
+    def _to_look(self, instance: Instance, seq: int, top: int) -> Look:
         """Returns the message that asks for the `top` most likely tokens; 0: all logits, in a dense row."""
         level = capability(instance, CAP_LOOK)
         if not level:
@@ -381,10 +378,10 @@ class RowWriter:
                 "this engine shows the most likely tokens only, not all logits (AICI_CAP_LOOK is "
                 f"{level}): ask for some of them"
             )
-        number, generation, _ = self._dense.take(owner)
+        number, generation, _ = self._dense.take(self.owner)
         return Look(seq, LOOK, 0, number, generation)
 
-    def _copied(self, instance: Instance, row: int, row_len: int, owner: Owner | None) -> tuple[int, int]:
+    def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
         nbytes = self._mask_bytes
         if row_len < self._mask_words:
             raise ResultError(
@@ -392,7 +389,7 @@ class RowWriter:
             )
         if row + nbytes > instance.size:
             check_span(instance, row, nbytes, "row")
-        number, generation, target = self._rows.take(owner)
+        number, generation, target = self._rows.take(self.owner)
         target[self._mask] = instance.view[row : row + nbytes]
         if self._tail != _ALL_BITS:
             last = target[nbytes - 4 : nbytes].cast("I")
@@ -410,7 +407,7 @@ class RowWriter:
         return first < len(mask)
 
     def _other_row(
-        self, instance: Instance, kind: int, row: int, row_len: int, default: float, owner: Owner | None
+        self, instance: Instance, kind: int, row: int, row_len: int, default: float
     ) -> tuple[int, int, int]:
         if kind == ROW_ALL:
             return 0, 0, 0
@@ -423,12 +420,10 @@ class RowWriter:
         if not capability(instance, CAP_DENSE):
             raise CapabilityError("this engine does not support SPARSE or DENSE rows (AICI_CAP_DENSE)")
         if kind == ROW_SPARSE:
-            return self._sparse(instance, row, row_len, default, owner)
-        return self._dense_row(instance, row, row_len, owner)
+            return self._sparse(instance, row, row_len, default)
+        return self._dense_row(instance, row, row_len)
 
-    def _sparse(
-        self, instance: Instance, row: int, count: int, default: float, owner: Owner | None
-    ) -> tuple[int, int, int]:
+    def _sparse(self, instance: Instance, row: int, count: int, default: float) -> tuple[int, int, int]:
         layout = self._layout
         if default not in (0.0, _NEG_INF):
             raise ResultError(f"aici_mid_result: row_default is {default}, but must be 0 or -inf")
@@ -449,13 +444,11 @@ class RowWriter:
             raise ResultError("aici_mid_result: a sparse bias is NaN or +inf")
         if default == _NEG_INF and not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._rows.take(owner)
+        number, generation, target = self._rows.take(self.owner)
         target[: len(data)] = data
         return number, generation, count
 
-    def _dense_row(
-        self, instance: Instance, row: int, row_len: int, owner: Owner | None
-    ) -> tuple[int, int, int]:
+    def _dense_row(self, instance: Instance, row: int, row_len: int) -> tuple[int, int, int]:
         size = self._layout.vocab_size
         if row_len < size:
             raise ResultError(f"aici_mid_result: row_len is {row_len}; a dense row has {size} entries")
@@ -466,7 +459,7 @@ class RowWriter:
             raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
         if not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._dense.take(owner)
+        number, generation, target = self._dense.take(self.owner)
         target[: len(data)] = data
         return number, generation, size
 

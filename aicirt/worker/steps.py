@@ -406,9 +406,10 @@ class StepWork:
         if seq.final:
             self._stopped(seq)
             return
+        self._client.writer.owner = seq.request.owner
         try:
             result, seq.flags, seq.last_row = self._read_mid(
-                seq.instance, address, seq.id, seq.length, seq.last_row, seq.request.owner
+                seq.instance, address, seq.id, seq.length, seq.last_row
             )
             if isinstance(result, _IDLE):
                 self._note_idle(seq, result)
