@@ -200,7 +200,7 @@ def test_requests_that_wait_outside_give_their_places_to_others() -> None:
 
 
 def test_requests_that_come_back_leave_the_last_places_to_others() -> None:
-    """One caller has as many as two may have, since those that waited take their places again."""
+    """A caller has as many as two may have, since those that waited take their places again."""
 
     async def main() -> None:
         turns = FairTurns(8, ROOM, parking=Parking(100, 100))
