@@ -207,7 +207,7 @@ def main(
         parser.error(str(error))
     logs.configure(args.log_format, args.log_level.upper())
 
-    def work() -> int:
+    def supervise() -> int:
         try:
             with contextlib.closing(ForkServer()) as fork_server, beside(args):
                 number = asyncio.run(_serve(args, config, fork_server))
@@ -223,7 +223,7 @@ def main(
         _log.info("ended by %s", number.name)
         return 128 + number
 
-    return run_command(prog, work)
+    return run_command(prog, supervise)
 
 
 async def _serve(

@@ -54,7 +54,7 @@ def grammar_controller(grammar: str) -> str:
     whose first rule is `start`. Everything else is Lark.
     """
     grammar, at = grammar[:_MAX_LOOKED_AT] + "\n", 0
-    while (at := _end(_BEFORE_RULE, grammar, at)) < len(grammar):
+    while (at := _end_of_match(_BEFORE_RULE, grammar, at)) < len(grammar):
         if grammar.startswith("%%", at):
             return "lr1"
         if rule := _RULE.match(grammar, at):
@@ -65,7 +65,7 @@ def grammar_controller(grammar: str) -> str:
     return "lark"
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+def _end_of_match(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
 
@@ -266,7 +266,7 @@ def local_controller(name: str | Path) -> Path | None:
     is_folder = stat.S_ISDIR(mode)
     if mode and not is_folder:
         if path.suffix in SOURCE_SUFFIXES:
-            raise UnknownModuleError(f"{path} is a source file, not a controller{_build(path)}")
+            raise UnknownModuleError(f"{path} is a source file, not a controller{_built_hint(path)}")
         if language_of(path):
             raise UnknownModuleError(f"{path} is a script, not a module: run it with aici run {path}")
         return path
@@ -274,7 +274,7 @@ def local_controller(name: str | Path) -> Path | None:
     if str(name) in bundled:
         return bundled[str(name)]
     if is_folder:
-        raise UnknownModuleError(f"{path} is a folder, not a controller{_build(path)}")
+        raise UnknownModuleError(f"{path} is a folder, not a controller{_built_hint(path)}")
     return None
 
 
@@ -316,7 +316,7 @@ def _mode(path: Path) -> int:
         return 0
 
 
-def _build(source: Path) -> str:
+def _built_hint(source: Path) -> str:
     made = Path(f"{source.resolve().stem if source.is_file() else source.resolve().name}.wasm")
     return f": did you mean {made}?" if made.is_file() else f"; aici build {source} makes {made}"
 

@@ -108,13 +108,13 @@ class RestClient(Closing):
         the run.
         """
         if not isinstance(calls, Mapping):
-            yield from self._run(request if calls is None else {**request, "calls": calls})
+            yield from self._stream_run(request if calls is None else {**request, "calls": calls})
             return
         request["calls"] = [describe(name, function) for name, function in calls.items()]
-        for event in self._run(request):
+        for event in self._stream_run(request):
             for call in event.get("calls", ()):
                 if call.get("answer"):
-                    in_thread(partial(self._answer, call, calls[call["name"]]))
+                    in_thread(partial(self._answer_with, call, calls[call["name"]]))
             yield event
 
     def answer_call(self, id: str, value: Any = None, *, error: tuple[str, str] | None = None) -> None:
@@ -126,7 +126,7 @@ class RestClient(Closing):
         """Sends a message to the run of this user that has this `name`, for its controller's `receive`."""
         self._call("POST", f"/v1/run/messages/{_quote(run)}", json={"value": value})
 
-    def _answer(self, call: dict[str, Any], function: Function) -> None:
+    def _answer_with(self, call: dict[str, Any], function: Function) -> None:
         value, error = call_function(function, call["arguments"])
         try:
             self.answer_call(call["id"], value, error=error)
@@ -136,7 +136,7 @@ class RestClient(Closing):
         except (TypeError, ValueError) as problem:
             self.answer_call(call["id"], error=("failed", f"the answer is not JSON: {problem}"))
 
-    def _run(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+    def _stream_run(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         try:
             with self._http.stream("POST", "/v1/run", json={**request, "stream": True}) as answer:
                 if not answer.is_success:

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 357,
+    "files of Python": 354,
     "lines of Python": 67_750,
     "files of the SDK": 133,
-    "files of Python under 60 lines": 64,
+    "files of Python under 60 lines": 62,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 0,
-    "names defined more than five times": 48,
+    "names defined more than five times": 33,
     "names with MOST or LEAST": 0,
 }
 #: lines from which a file, or a function, counts as long

@@ -52,7 +52,7 @@ from aicirt.wasm.host import HostFunction, Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.module.check import check
 from aicirt.worker import client as worker_client
-from aicirt.worker import loop, memory, owners, scheduling, steps, templates
+from aicirt.worker import loop, memory, scheduling, steps, templates
 from aicirt.worker.control import Controls
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
@@ -120,7 +120,7 @@ class World:
 
     def _replaced(self) -> Iterator[tuple[Any, str, Any]]:
         """Yields what the world replaces: (module, name, value)."""
-        clocked = (load, server, vocabularies, silence, wasm_engine, fiber, host, loop, memory, owners)
+        clocked = (load, server, vocabularies, silence, wasm_engine, fiber, host, loop, memory)
         for module in (*clocked, scheduling, steps, templates, channel, control, client_step):
             yield module, "time", self.time
         for module in self._modules:
@@ -510,14 +510,16 @@ class LocalWorker:
         self._bell = bell
         self._listener = _Listener(bell, self.engine.interrupt_slice)
         self._control = FrameSocket(ours)
-        parts: list[Any] = [bell, self._listener, self.engine, _Ticker()]
+        parts: list[Any] = [bell, self._listener, self._control, self.engine, _Ticker()]
         self.worker = Worker(*parts, config.request, config.worker)
-        controls = Controls(self.worker, self._control, self._linker)
-        self.worker.serve_supervisor = controls.serve
+        controls = Controls(self.worker, self._linker)
+        self.worker.serve_call = controls.serve_call
         programs = controls._programs
-        load_code = programs.get
+        load_code = programs.find_program
         # a real worker's working directory is the folder of compiled modules
-        programs.get = lambda module, path, owner: load_code(module, str(Path(config.code, path)), owner)  # type: ignore[method-assign]
+        programs.find_program = lambda module, path, owner: load_code(
+            module, str(Path(config.code, path)), owner
+        )  # type: ignore[method-assign]
         self._busy = True
         self._wake_at = 0
         self._world.workers.append(self)

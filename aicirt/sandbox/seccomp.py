@@ -233,7 +233,7 @@ class Filter:
         ]
         for name, tests in self.tested.items():
             if (number := NUMBERS[name][column]) is not None:
-                checks = [line for test in tests for line in _check(test)]
+                checks = [line for test in tests for line in _check_argument(test)]
                 code += [(_EQUAL, 0, len(checks) + 1, number), *checks, (_RETURN, 0, 0, Answer.ALLOW)]
         for name, answer in self.calls.items():
             if (number := NUMBERS[name][column]) is not None:
@@ -242,7 +242,7 @@ class Filter:
         return b"".join(struct.pack("=HBBI", *line) for line in code)
 
 
-def _check(test: Argument) -> list[tuple[int, int, int, int]]:
+def _check_argument(test: Argument) -> list[tuple[int, int, int, int]]:
     """Returns code that refuses the call if the test fails, and otherwise continues after itself."""
     values = [
         (_EQUAL, len(test.values) - number, 0, value & test.mask) for number, value in enumerate(test.values)

@@ -1,8 +1,10 @@
-"""The environment of child processes, without the engine's secrets."""
+"""The environment of child processes, without the engine's secrets, and the title that ps and top show."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -33,3 +35,14 @@ def child_environment() -> dict[str, str]:
     path = os.pathsep.join([_ROOT, inherited]) if inherited else _ROOT
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     return {**passed, **one_thread, "PYTHONPATH": path}
+
+
+def set_title(name: str, command: Sequence[str]) -> None:
+    """Shows a name of at most 15 bytes in ps and top, and a command as far as the original one has room."""
+    Path("/proc/self/comm").write_text(name, encoding="utf-8")
+    # arg_start and arg_end of proc_pid_stat(5); the fields follow the last ')'
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    line = "\0".join(command).encode()[: end - start - 1]  # the last byte stays 0, as the kernel expects
+    ctypes.memset(start, 0, end - start)
+    ctypes.memmove(start, line, len(line))

@@ -28,7 +28,7 @@ def configure(form: str, level: int | str) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     log = logging.getLogger(_OURS)
 
-    def ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def log_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         log.critical("ended by an error", exc_info=(kind, error, trace))
 
     def thread_ended(args: threading.ExceptHookArgs) -> None:
@@ -37,7 +37,7 @@ def configure(form: str, level: int | str) -> None:
                 "a thread ended by an error", exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
             )
 
-    sys.excepthook = ended
+    sys.excepthook = log_error
     threading.excepthook = thread_ended
 
 

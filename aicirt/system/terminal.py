@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import json
 import os
 import re
 import signal
@@ -29,6 +30,12 @@ def printable(text: str) -> str:
 def show(value: object = "", *, file: TextIO | None = None, flush: bool = False) -> None:
     """Prints a line with control characters escaped. Use this for every line that contains foreign text."""
     print(printable(str(value)), file=file, flush=flush)
+
+
+def show_json(value: object, indent: int | None = 2) -> None:
+    """Prints a value as JSON, with control characters escaped as JSON does."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> argparse.Namespace:

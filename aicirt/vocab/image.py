@@ -60,7 +60,7 @@ def build_image(
     """
     size = len(tokens) if vocab_size is None else vocab_size
     roles = {"bos": bos, "pad": pad, "unk": unk}
-    specials = _check(tokens, size, special, eos, roles, turns)
+    specials = _check_tokens(tokens, size, special, eos, roles, turns)
     text = _with_text(tokens, specials)
     trie = build_trie(tokens, [i for i in text if len(tokens[i]) <= layout.MAX_TRIE_DEPTH])
     long_tokens = [i for i in text if len(tokens[i]) > layout.MAX_TRIE_DEPTH]
@@ -126,7 +126,7 @@ def _offsets(tokens: Sequence[bytes], size: int) -> NDArray[np.uint32]:
     return offsets
 
 
-def _check(
+def _check_tokens(
     tokens: Sequence[bytes],
     size: int,
     special: Collection[int],

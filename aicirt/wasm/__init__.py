@@ -34,8 +34,8 @@ from __future__ import annotations
 
 from aicirt.contract.abi import ABI_VERSION, Export, known_imports
 from aicirt.settings import Limits
-from aicirt.wasm.engine import Ticker, WasmEngine
-from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.engine import WasmEngine
+from aicirt.wasm.fiber import Fiber, Ticker
 from aicirt.wasm.host import GuestExit, HostFunction, Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.instance import Instance

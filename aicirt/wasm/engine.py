@@ -1,11 +1,9 @@
-"""The wasmtime engine of a process: configuration, time limits, and the ticker that enforces them."""
+"""The wasmtime engine of a process: configuration, and the time limits of its guests."""
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import hashlib
-import os
 import platform
 import signal
 import threading
@@ -18,142 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import wasmtime
 
 from aicirt.contract.errors import RuntimeFailure, TimeLimitError
-from aicirt.settings import FIBER_STACK, STACK_MARGIN, TICK_MS, WASM_STACK, Limits
+from aicirt.settings import FIBER_STACK, STACK_MARGIN, WASM_STACK, Limits
 from aicirt.wasm import raw
 from aicirt.wasm.image import Spares
 from aicirt.wasm.memory import change_finder
 
 if TYPE_CHECKING:
     from aicirt.wasm.memory import Reaper
-
-
-_CLOCK_MONOTONIC = 1
-_SIGEV_THREAD = 2
-#: pauses in which the first tick must come, and seconds of each: the tick may need a new thread. On a loaded
-#: machine each pause takes longer, as that thread does
-_FIRST_TICK_PAUSES, _PAUSE_SECONDS = 10_000, 0.0002
-
-
-class _SigEvent(ctypes.Structure):
-    _fields_ = [
-        ("value", ctypes.c_void_p),
-        ("signo", ctypes.c_int),
-        ("notify", ctypes.c_int),
-        ("function", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("padding", ctypes.c_char * 32),
-    ]
-
-
-class _TimerSpec(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_long) for n in ("every_s", "every_ns", "first_s", "first_ns")]
-
-
-def _timer_library() -> Any:
-    """Returns the library with the timer functions: the C library, or librt before glibc 2.34."""
-    library = ctypes.CDLL(None, use_errno=True)
-    return library if hasattr(library, "timer_create") else ctypes.CDLL("librt.so.1", use_errno=True)
-
-
-_timers = _timer_library()
-_timers.timer_create.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-_timers.timer_settime.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-_timers.timer_delete.argtypes = [ctypes.c_void_p]
-
-
-class Ticker:
-    """A timer that advances the epoch of one engine; a fork of the process does not inherit it.
-
-    Run guests only inside ``with ticker:``, or between `arm` and `disarm`.
-    """
-
-    __slots__ = ("_armed", "_off", "_on", "_timer")
-
-    def __init__(self, engine: WasmEngine, tick_ms: float = TICK_MS) -> None:
-        """Raises `RuntimeFailure` if no timer or thread can be made, or if no tick comes."""
-        # After timer_delete, a thread of the C library may still deliver a tick. The tick therefore uses a
-        # copy of the handle that is never freed (a process has one engine).
-        handle = wasmtime._bindings.wasmtime_engine_clone(engine.wasmtime.ptr())
-        event = _SigEvent(
-            value=ctypes.cast(handle, ctypes.c_void_p).value,
-            notify=_SIGEV_THREAD,
-            function=raw.address_of("wasmtime_engine_increment_epoch"),
-        )
-        timer = ctypes.c_void_p()
-        if _timers.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
-            code = ctypes.get_errno()
-            no_room = "no thread or timer is left (raise ulimit -u or -i)"
-            why = no_room if code == errno.EAGAIN else os.strerror(code)
-            raise RuntimeFailure(f"the ticker of time limits cannot start: {why}")
-        self._timer: ctypes.c_void_p | None = timer
-        period = int(tick_ms * 1e6)
-        self._on = _TimerSpec(0, period, 0, period)
-        self._off = _TimerSpec(0, 0, 0, 0)
-        self._armed = 0
-        try:
-            self._check(engine)
-        except BaseException:
-            self.close()
-            raise
-
-    def _check(self, engine: WasmEngine) -> None:
-        """Waits for a tick, because a timer that cannot make threads fails silently."""
-        store = wasmtime.Store(engine.wasmtime)
-        module = wasmtime.Module(engine.wasmtime, '(module (func (export "nothing")))')
-        nothing: Any = wasmtime.Instance(store, module, []).exports(store)["nothing"]
-        store.set_epoch_deadline(1)
-        with self:
-            for _ in range(_FIRST_TICK_PAUSES):
-                try:
-                    nothing(store)
-                except wasmtime.Trap:
-                    return
-                time.sleep(_PAUSE_SECONDS)
-        raise RuntimeFailure(
-            "the ticker of time limits does not run: no thread was created within "
-            f"{_FIRST_TICK_PAUSES * _PAUSE_SECONDS:g} s"
-        )
-
-    def arm(self) -> None:
-        """Starts ticking; calls nest."""
-        self._armed += 1
-        if self._armed == 1:
-            self._set(self._on)
-
-    def disarm(self) -> None:
-        """Stops ticking when called as often as `arm`."""
-        self._armed -= 1
-        if self._armed == 0:
-            self._set(self._off)
-
-    def hasten(self, seconds: float) -> None:
-        """Moves the next tick to `seconds` from now if less than a period; does nothing unless armed."""
-        first, period = max(1, int(seconds * 1e9)), self._on.every_ns
-        if self._armed and first < period:
-            self._set(_TimerSpec(0, period, 0, first))
-
-    def _set(self, spec: _TimerSpec) -> None:
-        if self._timer is None:
-            raise RuntimeFailure("the ticker is closed")
-        if _timers.timer_settime(self._timer, 0, ctypes.byref(spec), None):
-            raise RuntimeFailure(f"the ticker cannot be set: {os.strerror(ctypes.get_errno())}")
-
-    def __enter__(self) -> Ticker:
-        self.arm()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.disarm()
-
-    def close(self) -> None:
-        """Deletes the timer. Idempotent. Call before the engine is closed."""
-        if self._timer is not None:
-            timer, self._timer = self._timer, None
-            _timers.timer_delete(timer)
-
-    def __del__(self) -> None:
-        if getattr(self, "_timer", None) is not None:
-            self.close()
 
 
 #: summary of the settings that change compiled code or accepted modules; see `_config`

@@ -242,7 +242,7 @@ class Reaper:
 
     def start(self) -> None:
         """Starts the thread. Raises RuntimeFailure if no thread can be made."""
-        self._thread = threading.Thread(target=self._run, name="reaper", daemon=True)
+        self._thread = threading.Thread(target=self._free_stores, name="reaper", daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -266,7 +266,7 @@ class Reaper:
             self._thread.join()
             self._thread = None
 
-    def _run(self) -> None:
+    def _free_stores(self) -> None:
         while (job := self._stores.get()) is not None:
             if isinstance(job, threading.Event):
                 job.set()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import wasmtime
 
-from aicirt.wasm.engine import Ticker, WasmEngine
+from aicirt.wasm.engine import WasmEngine
+from aicirt.wasm.fiber import Ticker
 
 
 def main() -> None:

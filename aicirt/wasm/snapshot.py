@@ -63,7 +63,7 @@ def _whole_pages(nbytes: int) -> int:
 
 def start_from(state: Snapshot) -> Instance:
     """Makes a guest in the state of a snapshot; both share each page until the guest changes it."""
-    guest = _clone(state, spares.take(state))
+    guest = _clone(state, spares.take_spare(state))
     guest.on_close = partial(spares.keep, state)
     return guest
 

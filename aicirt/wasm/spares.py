@@ -69,7 +69,7 @@ def keep(origin: Snapshot, guest: Instance, runs: Runs | None, reserved: bool) -
     return True
 
 
-def take(wanted: Snapshot) -> Shell | None:
+def take_spare(wanted: Snapshot) -> Shell | None:
     """Returns a spare guest for a snapshot, which the caller must adopt; None if there is none.
 
     Prefers the last one of the same snapshot, then the oldest of another.

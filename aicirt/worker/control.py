@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure, SpaceError
 from aicirt.contract.messages import Reply
-from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.segment import Layout
 from aicirt.system.files import Descriptor
 from aicirt.wasm.program import Program
@@ -30,14 +29,12 @@ _LATER = object()
 
 
 class Controls:
-    """Serves the control socket of a worker."""
+    """Answers the calls that a worker receives on its control socket."""
 
-    def __init__(
-        self, worker: Worker, socket: FrameSocket, linker: Linker, layers: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, worker: Worker, linker: Linker, layers: dict[str, Any] | None = None) -> None:
         """`layers`: the sandbox of this process, for `health`."""
         self._worker = worker
-        self._socket = socket
+        self._socket = worker.supervisor
         self._layers = layers or {}
         self._programs = Programs(linker, worker.settings.max_programs)
         self._vocabularies: dict[int, LoadedVocabulary] = {}
@@ -61,14 +58,9 @@ class Controls:
             "stop": self._stop,
         }
 
-    def serve(self) -> bool:
-        """Serves one call; returns False if there is none."""
-        message = self._socket.poll()
-        if message is None:
-            if self._socket.closed:  # the supervisor has gone
-                self._worker.running = False
-            return False
-        number, name, args, _ = message
+    def serve_call(self, call: list[Any]) -> None:
+        """Serves a call that the worker has just received."""
+        number, name, args, _ = call
         fds = self._socket.take_fds()
         try:
             value = self._calls[name](number, args, fds)
@@ -85,7 +77,6 @@ class Controls:
         finally:
             for fd in fds:
                 os.close(fd)
-        return True
 
     def _reply(self, reply: Reply, fds: list[int] | None = None) -> None:
         try:
@@ -165,7 +156,7 @@ class Controls:
 
     def _found(self, _: int, __: dict[str, Any], ___: list[int]) -> list[tuple[int, bytes]]:
         """Returns what ended sequences have found, each with the number of its template, and forgets it."""
-        return self._worker.profiles.take()
+        return self._worker.profiles.take_found()
 
     def _listen_to_calls(self, number: int, _: dict[str, Any], __: list[int]) -> object:
         """Replies as soon as there is news of calls (`aicirt.worker.calls`)."""
@@ -225,7 +216,7 @@ class Controls:
         return Template(snapshot, arg, address, vocabulary, log, args["owner"])
 
     def _program(self, args: dict[str, Any]) -> Program:
-        return self._programs.get(args["module"], args["path"], args["owner"])
+        return self._programs.find_program(args["module"], args["path"], args["owner"])
 
     def _attach(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
         worker = self._worker

@@ -94,7 +94,7 @@ class Log:
                     self._why = f"{owner.log_limit} for all waiting output of owner {owner.name!r}"
         self._dropped += count
 
-    def take(self) -> str:
+    def take_text(self) -> str:
         """Returns and removes all text since the last call; replaces bytes that are not UTF-8."""
         text = self._data.decode("utf-8", "replace")
         if self._dropped:

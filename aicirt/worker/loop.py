@@ -36,11 +36,12 @@ from aicirt.contract.messages import (
     StepRequest,
 )
 from aicirt.ipc.doorbell import SAMPLING_SECONDS, CpuPlacement, Doorbell, spin
+from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import IDLE_WAIT_SECONDS, MAX_SPARES, RequestLimits, WorkerSettings
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe
-from aicirt.wasm.engine import Ticker, WasmEngine
-from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.engine import WasmEngine
+from aicirt.wasm.fiber import Fiber, Ticker
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.calls import CallDesk
 from aicirt.worker.client import Client
@@ -68,11 +69,14 @@ class Worker:
         self,
         bell: Doorbell,
         listener: Listener,
+        supervisor: FrameSocket,
         engine: WasmEngine,
         ticker: Ticker,
         limits: RequestLimits,
         settings: WorkerSettings,
     ) -> None:
+        """`supervisor`: the control socket, whose calls `serve_call` gets."""
+        self.supervisor = supervisor
         self.engine = engine
         self.limits = limits
         self.settings = settings
@@ -80,8 +84,8 @@ class Worker:
         self.agenda = Agenda()
         self.templates = Templates(settings)
         self.running = True
-        #: serves one call of the supervisor, if there is one; returns False if there is none
-        self.serve_supervisor: Callable[[], bool] = lambda: False
+        #: serves a call of the supervisor; set before `run` (`aicirt.worker.control.Controls`)
+        self.serve_call: Callable[[list[Any]], None]
         self.meter = Meter()
         self.steps = 0
         #: number of sequences that clients have asked to start
@@ -202,9 +206,13 @@ class Worker:
         """Serves clients, supervisor and agenda once; returns False if there was nothing to do."""
         busy = False
         for client in list(self.clients.values()):
-            busy = self._read(client) or busy
-        if self.serve_supervisor():
+            busy = self._serve_client(client) or busy
+        call = self.supervisor.poll()
+        if call is not None:
+            self.serve_call(call)
             busy = True
+        elif self.supervisor.closed:  # it has gone
+            self.running = False
         if self.agenda:
             self._listener.listen()
             self.meter.begin()
@@ -244,7 +252,7 @@ class Worker:
                 client.tell_woken()
         self.calls.tell()
 
-    def _read(self, client: Client) -> bool:
+    def _serve_client(self, client: Client) -> bool:
         """Handles the client's next message and sends queued ones; returns False if no message arrived."""
         busy = False
         try:
@@ -274,7 +282,7 @@ class Worker:
             StepWork(self._resources, client, StepRequest(*message)).run()
         elif op == START:
             self.asked += 1
-            self._start(client, Start(*message))
+            self._start_sequence(client, Start(*message))
         elif op == CLONE:
             self._clone(client, Clone(*message))
         elif op == DUE:
@@ -295,7 +303,7 @@ class Worker:
 
     # -- sequences ----------------------------------------------------------------------------------
 
-    def _start(self, client: Client, start: Start) -> None:
+    def _start_sequence(self, client: Client, start: Start) -> None:
         try:
             seq = self._make(client, start)
         except (AiciError, GuestExit, OSError, MemoryError) as error:
@@ -327,10 +335,10 @@ class Worker:
             client.send(Started(STARTED, start.seq, wire, ""))
 
         seq.mid = Work(seq.request.owner_name, fiber, done)
-        self.agenda.start(seq.mid)
+        self.agenda.start_task(seq.mid)
 
     def _make(self, client: Client, start: Start) -> Sequence:
-        template = self.templates.get(start.template)
+        template = self.templates.find_template(start.template)
         if start.seq in client.sequences:
             raise ProtocolError(f"sequence {start.seq} exists already")
         owner = self.owners.get(template.owner)
@@ -349,7 +357,7 @@ class Worker:
             template.vocabulary, capabilities, self.limits, template.arg, request, start.seed
         )
         context.arg_address, context.sources[PROMPT] = template.arg_address, start.prompt
-        instance = self.memory.start(owner.name, template.snapshot, start.prompt)
+        instance = self.memory.start_guest(owner.name, template.snapshot, start.prompt)
         seq = Sequence(start.seq, instance, context)
         if start.calls:
             request.allow_calls(self.calls, start.calls)

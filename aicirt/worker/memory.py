@@ -110,11 +110,11 @@ class GuestMemory:
             self._count()
         for owner, nbytes in list(self._bytes.items()):
             if nbytes > self._owner_limit:
-                self._end(owner, nbytes - self._owner_limit, self._owner_error(owner, nbytes))
+                self._end_guests(owner, nbytes - self._owner_limit, self._owner_error(owner, nbytes))
         while self._bytes and self._total > self._worker_limit:
             owner, nbytes = self._bytes.most_common(1)[0]
             excess, error = self._total - self._worker_limit, self._worker_error(owner, self._total)
-            if not self._end(owner, excess, error):
+            if not self._end_guests(owner, excess, error):
                 break
         self._set_headroom()
 
@@ -132,7 +132,7 @@ class GuestMemory:
             raise self._owner_error(owner, nbytes)
         raise self._worker_error(owner, self._total + self._growth() + more)
 
-    def start(self, owner: str, snapshot: Snapshot, prompt: bytes) -> Instance:
+    def start_guest(self, owner: str, snapshot: Snapshot, prompt: bytes) -> Instance:
         """Makes the guest of a new sequence. Raises as `check` does."""
         image, more = snapshot.image, _besides(snapshot.program) + len(prompt)
         new = 0 if image is None or id(image) in self._seen else image.stored
@@ -220,7 +220,7 @@ class GuestMemory:
         self._counted_at = time.monotonic()
         self._counting_s = self._counted_at - begin
 
-    def _end(self, owner: str, excess: int, error: AiciError) -> bool:
+    def _end_guests(self, owner: str, excess: int, error: AiciError) -> bool:
         """Ends guests of an owner until `excess` bytes are free; returns whether there was one.
 
         Begins with the largest guest of the largest request.

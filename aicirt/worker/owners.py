@@ -1,8 +1,7 @@
-"""State that the forks of a request, or all requests of an owner, share: variables, limits, time."""
+"""State that the forks of a request, or all requests of an owner, share: variables and limits."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,7 +15,7 @@ from aicirt.contract.errors import (
     SpaceError,
     VariableLimitError,
 )
-from aicirt.settings import TICK_MS, RequestLimits, WorkerSettings
+from aicirt.settings import RequestLimits, WorkerSettings
 from aicirt.worker.calls import CallDesk, RequestCalls
 from aicirt.worker.waits import Waiter, Waits
 
@@ -422,57 +421,3 @@ class RequestState:
                 f"{limits.max_idle_steps} rounds in which no token was added or removed"
             )
         return None
-
-
-#: ns. The thread's clock has been read during a longer call, which is charged by that clock: `used_time`
-LOOKED_AT_NS = int(2 * TICK_MS * 1e6)
-
-
-def used_time(since_ns: int, now_ns: int, charged_ns: int) -> int:
-    """Returns the ns that one or two consecutive calls have used, from `time.monotonic_ns` before and after.
-
-    The monotonic clock also counts other threads. So a long call counts at most `charged_ns`, measured on the
-    thread's clock, plus the time before the first reading of that clock.
-    """
-    used = now_ns - since_ns
-    return used if used < LOOKED_AT_NS else min(used, charged_ns + LOOKED_AT_NS)
-
-
-class StepShares:
-    """The time that each owner has used in a part of a step, while other owners wait.
-
-    An owner that has used its share gets no more, unless no other owner has sequences in this worker. After a
-    wall-clock time far beyond any share no owner gets more, so that the worker answers other clients.
-    """
-
-    __slots__ = ("_limit_ns", "_spent", "over_at", "shared")
-
-    def __init__(self, owners: Owners, limit_ms: float, most_ms: float) -> None:
-        """`limit_ms` is the CPU time of one owner, `most_ms` the wall-clock time of all together."""
-        #: whether several owners have sequences; otherwise `has_time` and `charge` need not be called
-        self.shared = len(owners.active) > 1
-        #: time (`time.monotonic_ns`) from which no call may begin
-        self.over_at = time.monotonic_ns() + int(most_ms * 1e6)
-        self._limit_ns = int(limit_ms * 1e6)
-        self._spent: dict[Owner | None, int] = {}
-
-    def has_time(self, owner: Owner | None) -> bool:
-        """Returns whether `owner` has time left in its share."""
-        return self._spent.get(owner, 0) < self._limit_ns
-
-    def charge(self, owner: Owner | None, used_ns: int) -> None:
-        """Counts the time that a call has used."""
-        self._spent[owner] = self._spent.get(owner, 0) + used_ns
-
-    def take_debts(self, owners: Owners) -> None:
-        """Charges owners for the time beyond their share in earlier steps."""
-        for owner in owners.in_debt:
-            self._spent[owner] = owner.debt_ns
-
-    def leave_debts(self, owners: Owners) -> None:
-        """Records the time beyond each owner's share, for the next steps."""
-        owners.in_debt.clear()
-        for owner, spent in self._spent.items():
-            if owner is not None and spent > self._limit_ns:
-                owner.debt_ns = spent - self._limit_ns
-                owners.in_debt.append(owner)

@@ -17,7 +17,8 @@ from aicirt.system import logs
 from aicirt.system.resources import BACKGROUND_NICE, WORKER_NICE, give_way, take_short_turns
 from aicirt.system.shortage import describe
 from aicirt.system.user import become
-from aicirt.wasm.engine import Ticker, WasmEngine
+from aicirt.wasm.engine import WasmEngine
+from aicirt.wasm.fiber import Ticker
 from aicirt.wasm.host import Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.memory import Reaper
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
             become(*args.user)
         sandbox.die_with(args.parent)
         give_way(BACKGROUND_NICE if args.background else WORKER_NICE)
-        worker, threads = _start(args, config, bell)
+        worker, threads = _start_worker(args, config, bell)
     except (AiciError, OSError, RuntimeError) as error:
         _log.critical("cannot start: %s", describe(error))  # safe to log: the message cannot quote a user yet
         return 1
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _start(
+def _start_worker(
     args: argparse.Namespace, config: WorkerConfig, bell: Doorbell
 ) -> tuple[Worker, list[Callable[[], None]]]:
     """Creates the worker and confines the process; returns the worker and functions that end its threads.
@@ -81,6 +82,6 @@ def _start(
     listener = Listener(bell, engine.interrupt_slice)
     listener.start()
     take_short_turns(_TURN_SECONDS)
-    worker = Worker(bell, listener, engine, ticker, config.request, config.worker)
-    worker.serve_supervisor = Controls(worker, control, linker, layers.to_wire()).serve
+    worker = Worker(bell, listener, control, engine, ticker, config.request, config.worker)
+    worker.serve_call = Controls(worker, linker, layers.to_wire()).serve_call
     return worker, [listener.stop, reaper.stop, ticker.close]

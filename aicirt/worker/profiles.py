@@ -60,7 +60,7 @@ class Profiles:
         self._agenda.when_idle(question)
         return True
 
-    def take(self) -> list[tuple[int, bytes]]:
+    def take_found(self) -> list[tuple[int, bytes]]:
         """Returns and removes all answers."""
         answers, self._answers = self._answers, []
         return answers
@@ -96,26 +96,26 @@ class _Question:
                 self._fiber = Fiber(self._instance, Export.FOUND)
             if not self._fiber.poll():
                 return False
-            self._end(_read(self._instance, self._fiber.result))
+            self._end_question(_read_found(self._instance, self._fiber.result))
         except (AiciError, GuestExit):
-            self._end(None)
+            self._end_question(None)
         except Exception:
             _log.exception("asking an ended sequence failed")
-            self._end(None)
+            self._end_question(None)
         return True
 
     def fail(self, _: AiciError) -> None:
         """Ends the call from outside."""
-        self._end(None)
+        self._end_question(None)
 
-    def _end(self, found: bytes | None) -> None:
+    def _end_question(self, found: bytes | None) -> None:
         if not self._over:
             self._over = True
             self._instance.close()
             self._done(self._template, found)
 
 
-def _read(instance: Instance, address: int) -> bytes:
+def _read_found(instance: Instance, address: int) -> bytes:
     """Reads an aici_found_result. Raises ResultError if it is invalid."""
     check_span(instance, address, _FOUND_SIZE, "aici_found_result")
     size, data, length = _FOUND.unpack_from(instance.view, address)

@@ -201,7 +201,7 @@ class RowPool:
         self._held: Counter[Owner | None] = Counter()
         self._kind = "dense" if dense else "mask"
 
-    def take(self, owner: Owner | None = None) -> tuple[int, int, memoryview]:
+    def take_row(self, owner: Owner | None = None) -> tuple[int, int, memoryview]:
         """Takes a free row for an owner; returns (number, generation, bytes to write).
 
         Raises SpaceError if none is left, or if the rest is for others.
@@ -378,7 +378,7 @@ class RowWriter:
                 "this engine shows the most likely tokens only, not all logits (AICI_CAP_LOOK is "
                 f"{level}): ask for some of them"
             )
-        number, generation, _ = self._dense.take(self.owner)
+        number, generation, _ = self._dense.take_row(self.owner)
         return Look(seq, LOOK, 0, number, generation)
 
     def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
@@ -389,7 +389,7 @@ class RowWriter:
             )
         if row + nbytes > instance.size:
             check_span(instance, row, nbytes, "row")
-        number, generation, target = self._rows.take(self.owner)
+        number, generation, target = self._rows.take_row(self.owner)
         target[self._mask] = instance.view[row : row + nbytes]
         if self._tail != _ALL_BITS:
             last = target[nbytes - 4 : nbytes].cast("I")
@@ -444,7 +444,7 @@ class RowWriter:
             raise ResultError("aici_mid_result: a sparse bias is NaN or +inf")
         if default == _NEG_INF and not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._rows.take(self.owner)
+        number, generation, target = self._rows.take_row(self.owner)
         target[: len(data)] = data
         return number, generation, count
 
@@ -459,7 +459,7 @@ class RowWriter:
             raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
         if not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._dense.take(self.owner)
+        number, generation, target = self._dense.take_row(self.owner)
         target[: len(data)] = data
         return number, generation, size
 

@@ -1,4 +1,8 @@
-"""Scheduling of long guest calls: in slices, with owners in turn, interruptible by messages."""
+"""Scheduling of guest calls among owners.
+
+Short calls run within a step, where each owner has a share of the time. Long ones run in slices, with owners
+in turn, interruptible by messages.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aicirt.contract.errors import AiciError, RuntimeFailure
 from aicirt.ipc.doorbell import Doorbell, current_cpu
-from aicirt.settings import IDLE_WAIT_SECONDS
+from aicirt.settings import IDLE_WAIT_SECONDS, TICK_MS
 from aicirt.wasm.fiber import Fiber
+
+if TYPE_CHECKING:
+    from aicirt.worker.owners import Owner, Owners
 
 #: time constant of the average: work that long ago counts 1/e of work now
 AVERAGE_SECONDS = 1.0
@@ -85,7 +92,7 @@ class Listener:
 
     def start(self) -> None:
         """Starts the thread. Raises RuntimeFailure if no thread can be made."""
-        self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+        self._thread = threading.Thread(target=self._attend_until_stopped, name="listener", daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -134,7 +141,7 @@ class Listener:
             self._cpu = self._wanted_cpu
             os.sched_setaffinity(0, {self._cpu})
 
-    def _run(self) -> None:
+    def _attend_until_stopped(self) -> None:
         while not self._over:
             self.attend()
 
@@ -289,7 +296,7 @@ class Agenda:
         """Adds a task for which a client or the supervisor waits."""
         self._urgent.add(task)
 
-    def start(self, task: Task) -> None:
+    def start_task(self, task: Task) -> None:
         """Runs the first slice at once, as most calls need no other, and adds the task if it goes on."""
         if not task.run():
             self._urgent.add(task)
@@ -297,3 +304,57 @@ class Agenda:
     def run_slice(self) -> None:
         """Runs the next slice, of an idle task only if there are no others."""
         (self._urgent or self._idle).run_slice()
+
+
+#: ns. The thread's clock has been read during a longer call, which is charged by that clock: `used_time`
+LOOKED_AT_NS = int(2 * TICK_MS * 1e6)
+
+
+def used_time(since_ns: int, now_ns: int, charged_ns: int) -> int:
+    """Returns the ns that one or two consecutive calls have used, from `time.monotonic_ns` before and after.
+
+    The monotonic clock also counts other threads. So a long call counts at most `charged_ns`, measured on the
+    thread's clock, plus the time before the first reading of that clock.
+    """
+    used = now_ns - since_ns
+    return used if used < LOOKED_AT_NS else min(used, charged_ns + LOOKED_AT_NS)
+
+
+class StepShares:
+    """The time that each owner has used in a part of a step, while other owners wait.
+
+    An owner that has used its share gets no more, unless no other owner has sequences in this worker. After a
+    wall-clock time far beyond any share no owner gets more, so that the worker answers other clients.
+    """
+
+    __slots__ = ("_limit_ns", "_spent", "over_at", "shared")
+
+    def __init__(self, owners: Owners, limit_ms: float, most_ms: float) -> None:
+        """`limit_ms` is the CPU time of one owner, `most_ms` the wall-clock time of all together."""
+        #: whether several owners have sequences; otherwise `has_time` and `charge` need not be called
+        self.shared = len(owners.active) > 1
+        #: time (`time.monotonic_ns`) from which no call may begin
+        self.over_at = time.monotonic_ns() + int(most_ms * 1e6)
+        self._limit_ns = int(limit_ms * 1e6)
+        self._spent: dict[Owner | None, int] = {}
+
+    def has_time(self, owner: Owner | None) -> bool:
+        """Returns whether `owner` has time left in its share."""
+        return self._spent.get(owner, 0) < self._limit_ns
+
+    def charge(self, owner: Owner | None, used_ns: int) -> None:
+        """Counts the time that a call has used."""
+        self._spent[owner] = self._spent.get(owner, 0) + used_ns
+
+    def take_debts(self, owners: Owners) -> None:
+        """Charges owners for the time beyond their share in earlier steps."""
+        for owner in owners.in_debt:
+            self._spent[owner] = owner.debt_ns
+
+    def leave_debts(self, owners: Owners) -> None:
+        """Records the time beyond each owner's share, for the next steps."""
+        owners.in_debt.clear()
+        for owner, spent in self._spent.items():
+            if owner is not None and spent > self._limit_ns:
+                owner.debt_ns = spent - self._limit_ns
+                owners.in_debt.append(owner)

@@ -339,7 +339,7 @@ class Sequence:
     def fail(self, error: AiciError) -> list[Any]:
         """Returns the error in wire form for the client, with the guest's output."""
         if self.context.log.waiting:
-            error.detail.setdefault("log", self.context.log.take())
+            error.detail.setdefault("log", self.context.log.take_text())
         return error.to_wire()
 
     def end(self, error: AiciError) -> None:

@@ -40,15 +40,15 @@ from aicirt.settings import MAX_LAST_BYTES, MAX_REPORTED_BYTES
 from aicirt.wasm.fiber import Fiber, begin
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.memory import LOOK_SECONDS
-from aicirt.worker.owners import LOOKED_AT_NS, StepShares, used_time
-from aicirt.worker.scheduling import Work
+from aicirt.worker.scheduling import LOOKED_AT_NS, StepShares, Work, used_time
 from aicirt.worker.sequence import Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aicirt.settings import RequestLimits, WorkerSettings
-    from aicirt.wasm.engine import Ticker, WasmEngine
+    from aicirt.wasm.engine import WasmEngine
+    from aicirt.wasm.fiber import Ticker
     from aicirt.worker.client import Client
     from aicirt.worker.memory import GuestMemory
     from aicirt.worker.owners import Owners, RequestState, Variables
@@ -146,7 +146,7 @@ class StepWork:
         self._call_in_turn()
         if self._suspended:
             self._end_stuck()
-        self._answer()
+        self._send_verdicts()
         if self._forks:
             self._make_forks()
         client.stepped = self._going
@@ -255,7 +255,9 @@ class StepWork:
             except AiciError as problem:
                 error = problem
         if over:
-            self._results.append(Bare(seq.id, STOP if error is None else ERROR, self._end(seq, error)))
+            self._results.append(
+                Bare(seq.id, STOP if error is None else ERROR, self._end_sequence(seq, error))
+            )
         else:
             self._going.append(seq)
         now = time.monotonic_ns()
@@ -274,7 +276,7 @@ class StepWork:
         """Ends a sequence whose input is invalid, or whose callback has failed."""
         if not isinstance(error, AiciError):
             error = ProtocolError(f"the sequence has an invalid input: {error!r}")
-        self._verdicts.append([seq.id, ERROR, self._end(seq, error)])
+        self._verdicts.append([seq.id, ERROR, self._end_sequence(seq, error)])
 
     def _follow(self, seq: Sequence, verb: int, count: int) -> None:
         """Carries out another verb of a controller than CONTINUE. Raises as `Owners.check_room` does."""
@@ -288,7 +290,7 @@ class StepWork:
             else:
                 self._verdicts[-1][-1] = 1
         else:
-            self._end(seq, None)
+            self._end_sequence(seq, None)
 
     def _plan_fork(self, seq: Sequence, count: int) -> None:
         """Announces `count` children, if they fit beside all others of this step."""
@@ -316,9 +318,9 @@ class StepWork:
                 continue
             for seq in members:
                 verdict = next(v for v in self._verdicts if v[VERDICT_SEQ] == seq.id)
-                verdict[VERDICT_VERB:] = [ERROR, self._end(seq, type(error)(error.message))]
+                verdict[VERDICT_VERB:] = [ERROR, self._end_sequence(seq, type(error)(error.message))]
 
-    def _answer(self) -> None:
+    def _send_verdicts(self) -> None:
         """Sends the first answer; if none was requested, errors and stops come with the second."""
         if self._request.critical:
             self._client.send(Pre(PRE, self.number, self._verdicts))
@@ -422,9 +424,9 @@ class StepWork:
             if seq.flags & MID_DRAFTS:
                 self._flags[-1].append(self._client.writer.drafts)
         if result[RESULT_VERB] == STOP:
-            self._end(seq, None)
+            self._end_sequence(seq, None)
         elif seq.context.log.waiting:
-            self._logs.append([seq.id, seq.context.log.take()])
+            self._logs.append([seq.id, seq.context.log.take_text()])
 
     def _note_idle(self, seq: Sequence, result: Splice | Look | Follow) -> None:
         """Notes a result that may change nothing in this step. Raises ResultError or LivelockError."""
@@ -443,7 +445,7 @@ class StepWork:
 
     def _stopped(self, seq: Sequence) -> None:
         self._results.append(Bare(seq.id, STOP))
-        self._end(seq, None)
+        self._end_sequence(seq, None)
 
     def _ended(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
         """Records the result of a mid_process that has returned or failed."""
@@ -458,7 +460,7 @@ class StepWork:
         if isinstance(error, TimeLimitError) and error.detail.get("callback") == _MID_NAME:
             error = TimeLimitError(f"{error.message}: {_time_allowed(seq)}", **error.detail)
         failure = error if isinstance(error, AiciError) else RuntimeFailure(f"mid_process failed: {error!r}")
-        self._results.append(Bare(seq.id, ERROR, self._end(seq, failure)))
+        self._results.append(Bare(seq.id, ERROR, self._end_sequence(seq, failure)))
 
     def finish(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
         """Records the end of a mid_process that this step waits for."""
@@ -501,7 +503,7 @@ class StepWork:
         seq.waits_in = None
         if seq.final:
             self._results.append(Bare(seq.id, STOP))
-            self._end(seq, None)
+            self._end_sequence(seq, None)
             return
         self._client.counters["late"] += 1
         self._results.append(Bare(seq.id, LATE))
@@ -549,7 +551,7 @@ class StepWork:
             reported[name] = entry
             self._reported_bytes += len(name) + len(value)
 
-    def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
+    def _end_sequence(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
         """Frees the sequence; returns the error in wire form.
 
         Adds its last output to the logs and to the error, and reports its request's unreported variables.
@@ -557,7 +559,7 @@ class StepWork:
         if error is not None:
             self._client.counters[error.code] += 1
         if seq.context.log.waiting:
-            text = seq.context.log.take()
+            text = seq.context.log.take_text()
             self._logs.append([seq.id, text])
             if error is not None:
                 error.detail.setdefault("log", text)

@@ -50,7 +50,7 @@ class Programs:
         #: number of evicted programs
         self.given_up = 0
 
-    def get(self, module: str, path: str, owner: str) -> Program:
+    def find_program(self, module: str, path: str, owner: str) -> Program:
         """Returns the program of a module id, whose compiled code is at `path`. Raises ModuleError."""
         kept = self._programs
         if module not in kept:
@@ -102,7 +102,7 @@ class Templates:
         """Bytes of all snapshots."""
         return self._bytes
 
-    def get(self, number: int) -> Template:
+    def find_template(self, number: int) -> Template:
         """Returns a template. Raises TemplateGoneError if it has been evicted."""
         try:
             template = self._templates[number]
@@ -179,7 +179,7 @@ class Build:
         self._done = done
         self._context = GuestContext(vocabulary, capabilities, limits, arg)
         self._instance: Instance | None = None
-        self._slices = self._run()
+        self._slices = self._make_template()
         self._ended = False
 
     def run(self) -> bool:
@@ -204,7 +204,7 @@ class Build:
             return False
         self.used_ns += time.thread_time_ns() - begin
         if not self._ended:  # the memory check may have ended it through `fail`
-            self._end(outcome)
+            self._end_with(outcome)
         return True
 
     def cancel(self) -> None:
@@ -214,17 +214,17 @@ class Build:
     def fail(self, error: AiciError) -> None:
         """Ends the build with an error from outside."""
         if not self._ended:
-            self._end(error)
+            self._end_with(error)
 
-    def _end(self, outcome: Template | AiciError) -> None:
+    def _end_with(self, outcome: Template | AiciError) -> None:
         self._ended = True
         if isinstance(outcome, AiciError) and self._context.log.waiting:
-            outcome.detail.setdefault("log", self._context.log.take())
+            outcome.detail.setdefault("log", self._context.log.take_text())
         if self._instance is not None:
             self._instance.close()
         self._done(outcome)
 
-    def _run(self) -> Generator[None, None, Template]:
+    def _make_template(self) -> Generator[None, None, Template]:
         """Makes the template; yields between slices."""
         program, context = self._load(), self._context
         vocabulary, capabilities = context.vocabulary, context.capabilities
@@ -256,7 +256,7 @@ class Build:
         yield  # a snapshot of a large memory takes some milliseconds
         runs = changed(instance)
         self._memory.check(self.owner, sum(length for _, length in runs))
-        log = context.log.take().encode()
+        log = context.log.take_text().encode()
         template = Template(take_snapshot(instance, runs), self._arg, address, vocabulary, log)
         instance.close(runs, reserved=True)
         return template
@@ -343,15 +343,15 @@ class Warming:
             outcome: Warmed | AiciError = Warmed(self._take(), more)
         except Exception as error:
             outcome = _problem(error)
-        self._end(outcome)
+        self._end_with(outcome)
         return True
 
     def fail(self, error: AiciError) -> None:
         """Ends the warming with an error from outside."""
         if not self._over:
-            self._end(error)
+            self._end_with(error)
 
-    def _end(self, outcome: Warmed | AiciError) -> None:
+    def _end_with(self, outcome: Warmed | AiciError) -> None:
         self._over = True
         self.instance.close()
         self._done(outcome)

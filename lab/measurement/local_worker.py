@@ -88,11 +88,10 @@ class LocalWorker:
         self._listener = Listener(self._bells[0], self.engine.interrupt_slice)
         self._listener.start()
         self.worker = Worker(
-            *(self._bells[0], self._listener, self.engine, self.ticker),
+            *(self._bells[0], self._listener, FrameSocket(self._sockets[0]), self.engine, self.ticker),
             *(config.request, config.worker),
         )
-        controls = Controls(self.worker, FrameSocket(self._sockets[0]), self.linker)
-        self.worker.serve_supervisor = controls.serve
+        self.worker.serve_call = Controls(self.worker, self.linker).serve_call
         self.vocabulary = vocabulary
         self.layout = Layout(vocabulary.vocab_size, num_rows=2 * num_rows, num_dense=0)
         self._segment = Segment.create(self.layout)
@@ -199,7 +198,7 @@ class LocalWorker:
         """Ends a sequence; returns what it has found (`aici_found`): b"" if it was not asked."""
         self.free([seq])
         self._idle()
-        return b"".join(found for _, found in self.worker.profiles.take()[-1:])
+        return b"".join(found for _, found in self.worker.profiles.take_found()[-1:])
 
     def step(self, inputs: Sequence[StepInput]) -> list[Any]:
         """Runs a step; returns a list per answer: [seq, verb, ...]. Releases the rows of the step before."""

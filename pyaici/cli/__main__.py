@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
         refuse_rest(arguments.parser, rest)
     arguments.rest = rest
 
-    def work() -> int:
+    def run_subcommand() -> int:
         try:
             status: int = arguments.run(arguments)
             sys.stdout.flush()
@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
 
-    return run_command("aici", work, (AiciError, BuildError))
+    return run_command("aici", run_subcommand, (AiciError, BuildError))
 
 
 def script() -> NoReturn:

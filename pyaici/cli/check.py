@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ModuleError
 from aicirt.contract.modules import script_value, unread_json
-from aicirt.system.terminal import show
+from aicirt.system.terminal import show, show_json
 from pyaici.bundled import build_missing, controller_in, find_controller, language_of
 from pyaici.cli.command import add_command
 from pyaici.scripting.script import Problem
@@ -91,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             elif not arguments.json:
                 show(f"{name}: accepted", flush=True)
     if arguments.json:
-        show(json.dumps([asdict(problem) for problem in found], indent=2, ensure_ascii=False))
+        show_json([asdict(problem) for problem in found])
     return int(bool(found))
 
 

@@ -128,12 +128,12 @@ def _add_request_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates; returns 1 for a regression."""
     try:
-        return _run(arguments)
+        return _run_evaluation(arguments)
     except (ValueError, OSError) as error:
         raise AiciError(str(error)) from error
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_evaluation(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from pyaici.evaluation import find_metric, read_examples

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ControllerError, counted
-from aicirt.system.terminal import show
+from aicirt.system.terminal import show, show_json
 from pyaici.bundled import find_controller, find_grammar
 from pyaici.cli.command import add_command
 
@@ -62,8 +62,10 @@ def add(commands: Any) -> None:
         commands, "grammar", check, "try out a grammar without a model", more=_MORE, examples=_EXAMPLES
     )
     actions = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add(actions, "check", check, "validate a grammar and print warnings", _CHECK_MORE, _CHECK_EXAMPLES)
-    tested = _add(
+    _add_action(
+        actions, "check", check, "validate a grammar and print warnings", _CHECK_MORE, _CHECK_EXAMPLES
+    )
+    tested = _add_action(
         actions, "test", test, "test which texts a grammar accepts", more=_TEST_MORE, examples=_TEST_EXAMPLES
     )
     for option, what in (("--accept", "accept"), ("--reject", "reject")):
@@ -74,7 +76,7 @@ def add(commands: Any) -> None:
             default=[],
             help=f"a text that the grammar must {what}; @FILE reads it from a file; may be repeated",
         )
-    sampled = _add(
+    sampled = _add_action(
         actions, "sample", sample, "print random texts of a grammar", _SAMPLE_MORE, _SAMPLE_EXAMPLES
     )
     sampled.add_argument("-n", type=_positive, default=10, metavar="N", help="number of texts (default: 10)")
@@ -88,7 +90,7 @@ def add(commands: Any) -> None:
     sampled.add_argument("--seed", type=int, default=1, help="seed of the random numbers (default: 1)")
 
 
-def _add(
+def _add_action(
     actions: Any, name: str, run: Any, summary: str, more: str, examples: str
 ) -> argparse.ArgumentParser:
     parser = add_command(actions, name, run, summary, more=more, examples=examples)
@@ -113,7 +115,7 @@ def _positive(text: str) -> int:
 
 def check(arguments: argparse.Namespace) -> int:
     """Prints whether a grammar is accepted, with warnings, sizes and times."""
-    kind, source = _read(arguments)
+    kind, source = _read_grammar(arguments)
     with _open(kind, source) as texts:
         size = find_controller(kind).stat().st_size
         show(f"{arguments.file}: accepted by {kind}")
@@ -126,11 +128,11 @@ def check(arguments: argparse.Namespace) -> int:
 
 def test(arguments: argparse.Namespace) -> int:
     """Prints the verdict on each text; returns 1 if one is not as expected."""
-    kind, source = _read(arguments)
+    kind, source = _read_grammar(arguments)
     cases = [(text, wanted) for wanted in ("accept", "reject") for text in getattr(arguments, wanted)]
     if not cases:
         arguments.parser.error("there is nothing to test: give texts with --accept or --reject")
-    pairs = [(text, _text(text), wanted == "accept") for text, wanted in cases]
+    pairs = [(text, _read_value(text), wanted == "accept") for text, wanted in cases]
     wrong = 0
     with _open(kind, source) as texts:
         _print_warnings(texts)
@@ -150,11 +152,11 @@ def sample(arguments: argparse.Namespace) -> int:
     """Prints random texts of the grammar. Raises AiciError if too few of them were completed."""
     from pyaici.testing.texts import sample_texts
 
-    kind, source = _read(arguments)
+    kind, source = _read_grammar(arguments)
     with _open(kind, source) as texts:
         found = sample_texts(texts, arguments.n, length=arguments.length, seed=arguments.seed)
     for text in found:
-        show(json.dumps(text.decode("utf-8", "replace"), ensure_ascii=False))
+        show_json(text.decode("utf-8", "replace"), indent=None)
     if len(found) == arguments.n:
         return 0
     raise AiciError(
@@ -163,7 +165,7 @@ def sample(arguments: argparse.Namespace) -> int:
     )
 
 
-def _read(arguments: argparse.Namespace) -> tuple[str, bytes]:
+def _read_grammar(arguments: argparse.Namespace) -> tuple[str, bytes]:
     """Returns the controller's name and its argument."""
     path = Path(arguments.file)
     if not path.exists():  # @FILE as in `aici run --arg`
@@ -194,7 +196,7 @@ def _open(kind: str, source: bytes) -> Texts:
         raise AiciError(f"{kind} refuses the grammar: {error.message}") from error
 
 
-def _text(value: str) -> bytes:
+def _read_value(value: str) -> bytes:
     return _file(Path(value[1:])) if value.startswith("@") else value.encode("utf-8", "surrogateescape")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import time
 from dataclasses import asdict, replace
@@ -12,7 +11,7 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.contract.modules import ModuleInfo
-from aicirt.system.terminal import show
+from aicirt.system.terminal import show, show_json
 from pyaici.bundled import (
     LANGUAGES,
     BundledController,
@@ -70,7 +69,7 @@ def list_all(arguments: argparse.Namespace) -> int:
         key=lambda module: (not module.tags, module.tags, module.id),
     )
     if arguments.json:
-        show(json.dumps(_listed(bundled, shown), indent=2, ensure_ascii=False))
+        show_json(_listed(bundled, shown))
         return 0
     show("bundled:")
     for known in bundled:
@@ -227,7 +226,7 @@ def list_tags(arguments: argparse.Namespace) -> int:
             {"tag": name, "module": module.id, "owners": module.owners, "created": module.created or None}
             for name, module in found
         ]
-        show(json.dumps(rows, indent=2))
+        show_json(rows)
         return 0
     width = max((len(name) for name, _ in found), default=0)
     owners = max((len(_owners(module.owners)) for _, module in found), default=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import time
 from collections.abc import Generator
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, OwnerLimitError
-from aicirt.system.terminal import refuse_rest, show
+from aicirt.system.terminal import refuse_rest, show_json
 from pyaici.bundled import controller_in, find_controller, language_of
 from pyaici.cli.command import add_command
 from pyaici.cli.server import add_server, open_server, server_of
@@ -194,7 +193,7 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
         body["controller_arg"] = argument
     with open_server(url, arguments, "rich") as client:
         body["controller"] = _controller(client, arguments.controller)
-        with contextlib.closing(_start(client, body, str(request.prompt), arguments.chat)) as stream:
+        with contextlib.closing(_start_run(client, body, str(request.prompt), arguments.chat)) as stream:
             if request.name:
                 send_lines(partial(_send_line, client, request.name))
             return _print_json(stream) if arguments.json else _show(stream)
@@ -233,7 +232,7 @@ def _controller(client: RestClient, name: str) -> str:
         raise AiciError(f"{path} must be uploaded first: {error}") from None
 
 
-def _start(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:
+def _start_run(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:
     """Starts a run and returns its stream. `chat` None: as a chat if the model has a chat template."""
     from pyaici.rest import ServerError
 
@@ -263,7 +262,7 @@ def _print_json(stream: Stream) -> int:
     end = None
     for item in stream:
         end = item if item["object"] == "run.end" else None
-    show(json.dumps({**_end_of(end), "object": "run.result"}, indent=2, ensure_ascii=False))
+    show_json({**_end_of(end), "object": "run.result"})
     return int(any(fork["error"] is not None for fork in _end_of(end)["forks"]))
 
 

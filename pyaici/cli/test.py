@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
-from aicirt.system.terminal import show
+from aicirt.system.terminal import show, show_json
 from pyaici.bundled import controller_in
 from pyaici.cli.command import add_command
 
@@ -93,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         if playground is not None:
             playground.close()
     if arguments.json:
-        show(json.dumps(found, indent=2, ensure_ascii=False))
+        show_json(found)
     return int(failed > 0)
 
 

@@ -183,7 +183,7 @@ class Answerer(Closing):
             if told is not None:
                 told(event)
             if event.mine and event.code is None:
-                in_thread(partial(_run, offer, event, functions[event.name]))
+                in_thread(partial(_answer_with, offer, event, functions[event.name]))
 
         described = [describe(name, function) for name, function in functions.items()]
         watched = told is not None
@@ -258,7 +258,7 @@ def in_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="call", daemon=True).start()
 
 
-def _run(offer: Offer, event: CallEvent, function: Function) -> None:
+def _answer_with(offer: Offer, event: CallEvent, function: Function) -> None:
     """Answers a call with a function."""
     value, error = call_function(function, event.arguments)
     try:

@@ -241,7 +241,7 @@ class Channel:
         `look`: seconds to poll for the message before going to sleep. Raises RuntimeTimeoutError after
         `timeout` seconds of silence, and WorkerDiedError within 100 ms of the worker's death.
         """
-        message = self.take(kind, number)
+        message = self.take_message(kind, number)
         if message is None:
             message = self.expect_within(kind, number, Patience(self, timeout), math.inf, look=look)
             assert message is not None
@@ -252,7 +252,7 @@ class Channel:
     ) -> list[Any] | None:
         """Does the same for at most so many seconds; returns None then, unless `patience` is over."""
         ring, end = self.segment.to_client, time.monotonic() + seconds
-        while (message := self.take(kind, number)) is None:
+        while (message := self.take_message(kind, number)) is None:
             # a worker on this processor can only run while this thread sleeps
             if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
                 continue
@@ -260,7 +260,7 @@ class Channel:
             left = end - time.monotonic()
             self._await(patience, max(0.0, min(left, PEER_CHECK_SECONDS)))
             if left <= 0:
-                return self.take(kind, number)
+                return self.take_message(kind, number)
         return message
 
     def _await(self, patience: Patience, seconds: float) -> None:
@@ -277,7 +277,7 @@ class Channel:
             self._check_alive()
         patience.check(silent=not rung)
 
-    def take(self, kind: int, number: int) -> list[Any] | None:
+    def take_message(self, kind: int, number: int) -> list[Any] | None:
         """Returns the same message if it has come already, else None.
 
         Raises the error for which the worker has dropped this client. Raises ProtocolError, now and at every
@@ -298,7 +298,7 @@ class Channel:
     def take_woken(self) -> set[int]:
         """Returns the sequences that wait no longer, of which the worker has told since the last call."""
         with contextlib.suppress(RuntimeFailure):  # the next step reports it
-            self.take(WOKEN, _NO_SUBJECT)
+            self.take_message(WOKEN, _NO_SUBJECT)
         woken, self.awake = self.awake, set()
         return woken
 
@@ -369,7 +369,7 @@ class Channel:
             for seq, variables in more:  # each value comes only once
                 self.discarded_variables.setdefault(seq, {}).update(read_variables(variables))
 
-    def start(self, message: Start, within: float) -> None:
+    def send_start(self, message: Start, within: float) -> None:
         """Starts a sequence. Raises the error that its controller ends with.
 
         Without `message.wait`, waits at most `within` seconds for the worker's answer, and not at all while

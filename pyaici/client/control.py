@@ -150,7 +150,7 @@ class Control:
         Raises SupervisorDiedError, or ClosedError.
         """
         try:
-            message = self._answer(number, time.monotonic() + seconds)
+            message = self._wait_for_answer(number, time.monotonic() + seconds)
         except TimeoutError:
             return None
         except OSError as error:
@@ -174,7 +174,7 @@ class Control:
             return ClosedError()
         return SupervisorDiedError(f"the connection to aicirt at {self._path} broke: {how}")
 
-    def _answer(self, number: int, deadline: float) -> list[Any] | None:
+    def _wait_for_answer(self, number: int, deadline: float) -> list[Any] | None:
         """Waits for the answer with this number and reads for others too; None when the connection ends.
 
         Raises TimeoutError at the deadline (`time.monotonic`).

@@ -109,7 +109,7 @@ class Daemon(Closing):
                 command += ["--store", str(store)]
             for name, value in (limits or {}).items():
                 command += ["--limit", f"{name}={value}"]
-            self._start([*command, *options])
+            self._start_process([*command, *options])
         except OSError as error:
             self.close()
             raise RuntimeFailure(f"aicirt cannot be started: {describe(error)}") from error
@@ -117,7 +117,7 @@ class Daemon(Closing):
             self.close()
             raise
 
-    def _start(self, options: list[str]) -> None:
+    def _start_process(self, options: list[str]) -> None:
         command = [sys.executable, "-P", "-m", "aicirt", "--log-level", "warning", *options]
         read_fd, write_fd = os.pipe()
         try:

@@ -276,13 +276,13 @@ class Runtime(Closing):
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
         where = placement or self.place(module, arg, capabilities=capabilities, owner=owner, calls=calls)
         try:
-            link, seq = self._start(where, tokens, capabilities, seed, wait, within, calls)
+            link, seq = self._send_start(where, tokens, capabilities, seed, wait, within, calls)
         except TemplateGoneError:
             if placement is not None:
                 raise
             where = self.place(module, arg, capabilities=capabilities, owner=owner, gone=where, calls=calls)
-            link, seq = self._start(where, tokens, capabilities, seed, wait, within, calls)
-        self._live.start(
+            link, seq = self._send_start(where, tokens, capabilities, seed, wait, within, calls)
+        self._live.add_sequence(
             seq, link, has_pre=where.has_pre, has_post=where.has_post, repeatable=where.repeatable
         )
         return seq
@@ -323,7 +323,7 @@ class Runtime(Closing):
             "owner": owner,
         }
 
-    def _start(
+    def _send_start(
         self,
         placement: Placement,
         prompt: bytes,
@@ -337,7 +337,7 @@ class Runtime(Closing):
         link = self._links.find(placement.address)
         seq = self._live.fresh_number()
         message = Start(START, seq, placement.template, prompt, capabilities.to_wire(), seed, wait, calls)
-        link.start(message, within)
+        link.send_start(message, within)
         return link, seq
 
     def woken(self) -> builtins.list[int]:
@@ -345,13 +345,11 @@ class Runtime(Closing):
 
         A sequence whose `PreResult` said that it waits need not take part in steps until it is named here.
         """
-        return [
-            seq for link in self._links.values() for seq in link.take_woken() if self._live.get(seq) is link
-        ]
+        return [seq for link in self._links.all for seq in link.take_woken() if self._live.get(seq) is link]
 
     def sleep(self, seconds: float) -> None:
         """Sleeps until a sequence is woken, a worker ends, another thread calls `ring`, or for so long."""
-        self._alarm.sleep(seconds, [link.peer.fileno() for link in self._links.values() if not link.dead])
+        self._alarm.sleep(seconds, [link.peer.fileno() for link in self._links.all if not link.dead])
 
     def ring(self) -> None:
         """Ends the present `sleep`, or the next one. May be called from any thread."""
@@ -367,7 +365,7 @@ class Runtime(Closing):
         A step reports the same for the sequences that take part in it. An engine asks for the others, e.g.
         those whose prompts it still feeds.
         """
-        gone = {link: link.death() for link in self._links.values() if link.gone}
+        gone = {link: link.death() for link in self._links.all if link.gone}
         return {seq: gone[link] for seq, link in self._live.items() if link in gone} if gone else {}
 
     def wants_logprobs(self, seq: int) -> bool:
@@ -493,8 +491,8 @@ class Runtime(Closing):
 
     def _by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
         """Groups inputs by worker. Raises UnknownSequenceError."""
-        links = self._links.values()
-        if len(links) == 1 and self._live.all_live(inputs):
+        links = self._links.all
+        if len(links) == 1 and all(map(self._live.__contains__, map(SEQ, inputs))):
             return [(links[0], inputs)] if inputs else []
         return self._live.by_link(inputs)
 

@@ -173,7 +173,7 @@ class WorkerLink(Channel):
                 continue
             del self.outstanding[step]
             try:
-                _, _, verdicts = (late.pre and self.take(PRE, step)) or (PRE, step, ())
+                _, _, verdicts = (late.pre and self.take_message(PRE, step)) or (PRE, step, ())
                 self._sort(late, verdicts, answer[MID_RESULTS : MID_RESULTS + 4], live)
             except (ProtocolError, *MALFORMED) as error:
                 raise self.distrust(error) from error
@@ -283,7 +283,7 @@ class Sequences(dict[int, WorkerLink]):
             pass
         return seq
 
-    def start(
+    def add_sequence(
         self, seq: int, link: WorkerLink, *, has_pre: bool, has_post: bool, repeatable: bool = False
     ) -> None:
         """Adds a sequence whose controller has these callbacks."""
@@ -351,10 +351,6 @@ class Sequences(dict[int, WorkerLink]):
             found.setdefault(self.link(item.seq), []).append(item)
         return found.items()
 
-    def all_live(self, inputs: Sequence[StepInput]) -> bool:
-        """Returns whether every sequence of a step is live."""
-        return all(map(self.__contains__, map(SEQ, inputs)))
-
 
 class Alarm:
     """An eventfd on which a client sleeps while all its sequences wait. Workers and other threads ring it."""
@@ -408,16 +404,14 @@ class Links:
         self._live = live
         self._rows = num_rows, dense_rows_for(num_rows) if num_dense is None else num_dense
         self._links: dict[tuple[int, int], WorkerLink] = {}
+        #: all links; another list after each change, as other threads attach
+        self.all: list[WorkerLink] = []
         #: links whose workers have not answered yet
         self._attaching: set[WorkerLink] = set()
         #: one for each worker that some thread attaches to: a worker that hangs delays no others
         self._locks: WeakValueDictionary[tuple[int, int], threading.Lock] = WeakValueDictionary()
         self._changing = threading.Lock()
         self.numbers: Iterator[int] = itertools.cycle(range(LINK_NUMBERS))
-
-    def values(self) -> list[WorkerLink]:
-        """Returns all links."""
-        return list(self._links.values())
 
     def attach(
         self, address: WorkerAddress, vocabulary: int, vocab_size: int, owner: str | None = None
@@ -473,6 +467,7 @@ class Links:
                 if link not in self._attaching:
                     raise VocabularyError("another vocabulary has been registered meanwhile")
                 self._links[key] = link
+                self.all = list(self._links.values())
         except BaseException:  # Ctrl-C as well
             link.close()
             raise
@@ -483,21 +478,24 @@ class Links:
     def close(self) -> None:
         """Closes all links."""
         with self._changing:
-            for link in self._links.values():
+            for link in self.all:
                 link.close()
             self._links.clear()
+            self.all = []
             self._attaching.clear()
 
     def let_go(self) -> None:
         """Closes links to workers that have ended, if no live sequence is there."""
         for key, link in list(self._links.items()):
             if link.gone and link not in self._live.values():
-                del self._links[key]
+                with self._changing:
+                    del self._links[key]
+                    self.all = list(self._links.values())
                 link.close()
 
     def _number(self) -> int:
         """Returns a number that no live link has; it is part of the numbers of children forked there."""
-        used = {link.number for link in (*self._links.values(), *self._attaching)}
+        used = {link.number for link in (*self.all, *self._attaching)}
         for number in itertools.islice(self.numbers, LINK_NUMBERS):
             if number not in used:
                 return number

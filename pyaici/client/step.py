@@ -262,7 +262,7 @@ class Step:
                     if part.late:
                         part.link.receive(self._live)
                     else:
-                        part.answer = part.link.take(MID, self._number)
+                        part.answer = part.link.take_message(MID, self._number)
                 except RuntimeFailure as error:
                     part.failed(error)
                 else:

@@ -253,11 +253,11 @@ def most_likely(
 
     def push(node: Node, weight: float) -> None:
         if len(node.covering):
-            _add(weight + float(node.log_covering.max()), node, -1)
+            _add_node(weight + float(node.log_covering.max()), node, -1)
         for place, partial in enumerate(node.log_partial.tolist()):
-            _add(weight + partial, node, place)
+            _add_node(weight + partial, node, place)
 
-    def _add(weight: float, node: Node, place: int) -> None:
+    def _add_node(weight: float, node: Node, place: int) -> None:
         if weight > -math.inf:
             heapq.heappush(heap, (-weight, next(order), node, place))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import secrets
 import sys
@@ -23,7 +22,7 @@ from aicirt.contract.errors import (
     VocabularyError,
 )
 from aicirt.contract.modules import script_value, unread_json
-from aicirt.system.terminal import parse_arguments, run_command, show
+from aicirt.system.terminal import parse_arguments, run_command, show, show_json
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
 from pyaici.client.calls import load_functions
 from pyaici.engines.engine import (
@@ -58,7 +57,7 @@ def generate(
 
         engine.run()
         results = engine.results(number)
-        show(json.dumps(result_json(results), indent=2, ensure_ascii=False))
+        show_json(result_json(results))
         return int(any(result.error is not None for result in results))
     from pyaici.engines.terminal import Terminal
 
@@ -82,14 +81,14 @@ def send_lines(send: Callable[[Any], None]) -> None:
             except OwnerLimitError:  # the run reads more slowly than lines come
                 time.sleep(_RETRY_SECONDS)
 
-    def work() -> None:
+    def send_each() -> None:
         # not sys.stdin, whose lock a thread that waits for a line would hold at the end of the program
         with open(0, "rb", buffering=0, closefd=False) as lines, contextlib.suppress(AiciError):
             for line in lines:
                 patient(line.decode("utf-8", "replace").rstrip("\r\n"))
             patient(None)
 
-    threading.Thread(target=work, name="messages", daemon=True).start()
+    threading.Thread(target=send_each, name="messages", daemon=True).start()
 
 
 #: how long a line waits for the run to receive some of those before it
@@ -362,7 +361,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
 
 def read_prompt(arguments: argparse.Namespace) -> str:
     """Returns the text of --prompt. Raises ValueError for an unreadable file."""
-    return _text("--prompt", arguments.prompt)
+    return _read_text("--prompt", arguments.prompt)
 
 
 def read_argument(arguments: argparse.Namespace) -> str:
@@ -374,7 +373,7 @@ def read_argument(arguments: argparse.Namespace) -> str:
     if value.startswith("@") and not Path(value[1:]).exists():
         if grammar := find_grammar(value[1:]):
             value = f"@{grammar}"
-    return _text("--arg", value)
+    return _read_text("--arg", value)
 
 
 def _controller_argument(arguments: argparse.Namespace) -> str:
@@ -511,7 +510,7 @@ def _from_hub(name: str) -> Path:
         ) from None
 
 
-def _text(option: str, value: str) -> str:
+def _read_text(option: str, value: str) -> str:
     """Returns the text, or for @FILE the file's text without the newline that editors put at its end.
 
     Raises ValueError for an unreadable file or text that is not UTF-8.

@@ -11,7 +11,7 @@ import sys
 import time
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,20 +67,23 @@ class TextTrail:
     become U+FFFD. Memory: two small entries per token. A token costs the same after any text.
     """
 
-    __slots__ = ("_pending", "_pieces", "_token_bytes")
+    __slots__ = ("_pending", "_pieces", "_vocabulary")
 
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
-        self._token_bytes = token_bytes
+    def __init__(self, vocabulary: Sequence[bytes]) -> None:
+        """`vocabulary`: the bytes of each token; ids beyond it have no text."""
+        self._vocabulary = vocabulary
         #: for each token: the text that it made readable, and the bytes held back after it
         self._pieces: list[str] = []
         self._pending: list[bytes] = []
 
     def append(self, tokens: Iterable[int], hidden: Collection[int] = ()) -> str:
         """Appends tokens and returns the text that became readable. `hidden`: tokens without text."""
-        before = len(self._pieces)
+        before, vocabulary = len(self._pieces), self._vocabulary
         for token in tokens:
             waiting = self._pending[-1] if self._pending else b""
-            text, waiting = _decode(waiting + (b"" if token in hidden else self._token_bytes(token)))
+            if token < len(vocabulary) and token not in hidden:
+                waiting += vocabulary[token]
+            text, waiting = _decode(waiting)
             self._pieces.append(text)
             self._pending.append(waiting)
         return "".join(self._pieces[before:])
@@ -100,7 +103,7 @@ class TextTrail:
 
     def empty(self) -> TextTrail:
         """Returns a trail of the same vocabulary without tokens."""
-        return TextTrail(self._token_bytes)
+        return TextTrail(self._vocabulary)
 
     def copy(self) -> TextTrail:
         """Returns an independent copy."""
@@ -386,7 +389,7 @@ class EventRecorder:
         events, self._events = self._events, []
         return events
 
-    def start(self, record: Record, prompt: list[int]) -> None:
+    def start_sequence(self, record: Record, prompt: list[int]) -> None:
         """Gives the first sequence of a request its prompt."""
         text = record.append(prompt, Origin.PROMPT)
         self._events.append(Started(record.request_id, record.id, prompt.copy(), text))

@@ -1,15 +1,15 @@
 """Converts the stream of `POST /v1/run` into engine events, and results of an engine into its answer.
 
-So remote runs look like local ones, in a terminal and as JSON.
+So remote runs look like local ones, in a terminal and as JSON. The server uses what both have in common.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from aicirt.contract.errors import error_from_wire
+from aicirt.contract.errors import AiciError, error_from_wire
 from pyaici.client.arguments import value_bytes, value_json
 from pyaici.engines.engine import (
     BackTracked,
@@ -34,34 +34,60 @@ _REQUEST = 0
 def result_json(results: Sequence[GenerationResult]) -> dict[str, Any]:
     """Returns what `POST /v1/run` answers, as JSON values, for the results of one request on this machine."""
     numbers = {result.seq: number for number, result in enumerate(results)}
-    usage = {
-        f"{kind}_tokens": sum(getattr(result, kind) for result in results)
-        for kind in ("sampled", "forced", "backtracked")
-    }
-    kept = usage["sampled_tokens"] + usage["forced_tokens"] - usage["backtracked_tokens"]
+    kinds = "sampled", "forced", "backtracked"
+    counts = (sum(getattr(result, kind) for result in results) for kind in kinds)
+    usage = usage_json(len(results[0].prompt), *counts)
+    answer = {"object": "run.result", **end_json(results, usage, numbers.get, lambda error: error.message)}
+    return {**answer, "forks": list(answer["forks"])}
+
+
+def usage_json(prompt: int, sampled: int, forced: int, backtracked: int) -> dict[str, int]:
+    """Returns numbers of tokens as `POST /v1/run` reports them."""
     return {
-        "object": "run.result",
-        "forks": [
-            {
-                "index": numbers[result.seq],
-                "parent": numbers.get(result.parent) if result.parent is not None else None,
-                "text": result.text,
-                "finish_reason": result.reason.value,
-                "error": result.error and {"code": result.error.code, "message": result.error.message},
-                "logs": result.log,
-            }
-            for result in results
-        ],
-        "variables": {name: value_json(value) for name, value in results[0].variables.items()},
-        "usage": {"prompt_tokens": len(results[0].prompt), **usage, "completion_tokens": kept},
-        "timing": {
-            "first_token_s": _finite(min(result.first_token_seconds for result in results)),
-            "seconds": _finite(max(result.seconds for result in results)),
-        },
+        "prompt_tokens": prompt,
+        "sampled_tokens": sampled,
+        "forced_tokens": forced,
+        "backtracked_tokens": backtracked,
+        "completion_tokens": sampled + forced - backtracked,
     }
 
 
-def _finite(value: float) -> float | None:
+def end_json(
+    results: Sequence[GenerationResult],
+    usage: dict[str, int],
+    index: Callable[[int], int | None],
+    message: Callable[[AiciError], str],
+) -> dict[str, Any]:
+    """Returns how all forks have ended. "forks" is an iterator: a request may have a thousand.
+
+    `index`: returns the number of a fork by that of its sequence; None for an unknown parent. `message`:
+    returns what the user learns of an error.
+    """
+
+    def ended_fork(result: GenerationResult) -> dict[str, Any]:
+        return {
+            "index": index(result.seq),
+            "parent": None if result.parent is None else index(result.parent),
+            "text": result.text,
+            "finish_reason": result.reason.value,
+            "error": result.error and {"code": result.error.code, "message": message(result.error)},
+            "logs": result.log,
+        }
+
+    # the results of one request have the same variables
+    runs = {result.request: result.variables for result in results}.values()
+    first = min((result.first_token_seconds for result in results), default=math.nan)
+    seconds = max((result.seconds for result in results), default=math.nan)
+    return {
+        "forks": map(ended_fork, results),
+        "variables": {name: value_json(value) for known in runs for name, value in known.items()},
+        "usage": usage,
+        "timing": {"first_token_s": finite(first), "seconds": finite(seconds)},
+    }
+
+
+def finite(value: float) -> float | None:
+    """Returns a number that JSON has: None for NaN and infinity."""
     return value if math.isfinite(value) else None
 
 

@@ -223,7 +223,7 @@ class Terminal:
         parts: list[RenderableType] = [self._legend()]
         for transcript in self._transcripts.by_seq.values():
             if transcript.reason is not FinishReason.CUT:
-                parts += ["", self._heading(transcript), self._text(transcript)]
+                parts += ["", self._heading(transcript), self._styled_text(transcript)]
                 if transcript.log:
                     parts.append(self._log(transcript))
                 if transcript.error:
@@ -249,7 +249,7 @@ class Terminal:
             state = f"ended: {transcript.reason.value}"
         return Text(f"#{transcript.seq}{origin}{f' ({state})' if state else ''}", style="bold")
 
-    def _text(self, transcript: Transcript) -> Text:
+    def _styled_text(self, transcript: Transcript) -> Text:
         text = Text()
         for piece in transcript.pieces:
             if piece.kind is Kind.PROMPT and transcript.parent is not None:

@@ -176,7 +176,7 @@ def evaluate(
                 )
             )
             running[number] = example, outcome
-        _run(engine, {number: outcome for number, (_, outcome) in running.items()})
+        _run_engine(engine, {number: outcome for number, (_, outcome) in running.items()})
         for number, (example, outcome) in running.items():
             _finish(outcome, engine.results(number))
             answer = outcome.result()
@@ -184,7 +184,7 @@ def evaluate(
             yield outcome
 
 
-def _run(engine: Engine, outcomes: Mapping[int, Outcome]) -> None:
+def _run_engine(engine: Engine, outcomes: Mapping[int, Outcome]) -> None:
     """Steps until the engine has no work left; counts what happens to each request."""
     while engine.busy:
         events = engine.step()

@@ -65,7 +65,9 @@ def default_model_path(dtype: str = "float32", progress: Progress | None = None)
 
     target = default_model_folder(dtype)
     packages = ("torch", "transformers", "gguf", "accelerate")
-    return _build(target, dtype, DTYPES[dtype], convert, _TO_FOLDER.format(dtype=dtype), packages, progress)
+    return _build_model(
+        target, dtype, DTYPES[dtype], convert, _TO_FOLDER.format(dtype=dtype), packages, progress
+    )
 
 
 def default_gguf_path(progress: Progress | None = None) -> Path:
@@ -80,11 +82,11 @@ def default_gguf_path(progress: Progress | None = None) -> Path:
         requantize(gguf, folder / _GGUF_NAME)
 
     folder = default_model_folder(_Q8)
-    _build(folder, _Q8, _Q8_BYTES, convert, _TO_Q8, ("gguf",), progress)
+    _build_model(folder, _Q8, _Q8_BYTES, convert, _TO_Q8, ("gguf",), progress)
     return folder / _GGUF_NAME
 
 
-def _build(
+def _build_model(
     target: Path,
     form: str,
     size: int,

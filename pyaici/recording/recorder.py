@@ -333,7 +333,7 @@ class _Tape:
                 else:
                     sequence.events.append(Suspended())
             elif verdict.verb in (Verb.STOP, Verb.ERROR) and sequence.reason == "cancelled":
-                _end(sequence, "stop" if verdict.verb == Verb.STOP else "error", verdict.error)
+                _end_recorded(sequence, "stop" if verdict.verb == Verb.STOP else "error", verdict.error)
 
     def add_answers(self, result: StepResult) -> None:
         """Records the results of mid_process, output, and variables."""
@@ -363,7 +363,7 @@ class _Tape:
         elif isinstance(answer, Look):
             self._pending[seq] = _Asked(answer), answer.hold_end
         elif answer.verb in (Verb.STOP, Verb.ERROR):
-            _end(sequence, "stop" if answer.verb == Verb.STOP else "error", answer.error)
+            _end_recorded(sequence, "stop" if answer.verb == Verb.STOP else "error", answer.error)
 
     def add_call(self, event: CallEvent) -> None:
         """Records a call, or its answer; in the order of the answers."""
@@ -382,13 +382,13 @@ class _Tape:
             event, _ = self._pending.pop(seq, (None, False))
             if isinstance(event, _Undone) and event.num_allowed == 0:
                 sequence = self.recording.sequences[self.places[seq]]
-                _end(sequence, "error", EmptyMaskError("the row allows no token"))
+                _end_recorded(sequence, "error", EmptyMaskError("the row allows no token"))
 
     def fail(self, error: AiciError) -> None:
         """Records that the controller has not started."""
         first = self.recording.sequences[0]
         first.log = str(error.detail.get("log", ""))
-        _end(first, "error", error)
+        _end_recorded(first, "error", error)
 
     def end(self) -> Recording:
         """Returns the recording, with the bytes of its tokens, and the calls that were never answered."""
@@ -473,6 +473,6 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _end(sequence: RecordedSequence, reason: str, error: AiciError | None = None) -> None:
+def _end_recorded(sequence: RecordedSequence, reason: str, error: AiciError | None = None) -> None:
     sequence.reason = reason
     sequence.error = None if error is None else RecordedError(error.code, error.message)

@@ -100,7 +100,7 @@ class Checker(Closing):
             script = read_script(path)
         except ScriptFileError as error:
             return Problem(str(path), 1, None, error.message)
-        message = self._run(script, arg)
+        message = self._run_top_level(script, arg)
         if message is not None:
             return find_problem(script, message)
         return (
@@ -123,7 +123,7 @@ class Checker(Closing):
             return None
         # the interpreter knows its own names and those of its modules: it reads one name in each line
         lines = [*text.star_imports(), *(use.name for use in unbound), "async def main(): pass"]
-        message = self._run(Script(script.name, PYTHON, "\n".join(lines)), None)
+        message = self._run_top_level(Script(script.name, PYTHON, "\n".join(lines)), None)
         if message is None or "NameError" not in message:
             return None
         problem = find_problem(script, message)
@@ -132,17 +132,17 @@ class Checker(Closing):
 
     def _later_javascript(self, script: Script, arg: Any) -> Problem | None:
         """Returns the error of a `main` that is not asynchronous."""
-        message = self._run(replace(script, source=f"{script.source}\n{JAVASCRIPT_MAIN}"), arg)
+        message = self._run_top_level(replace(script, source=f"{script.source}\n{JAVASCRIPT_MAIN}"), arg)
         if message is None:
             return None
         return replace(find_problem(script, message), line=line_of_main(script.source), column=None)
 
     def check_syntax(self, script: Script) -> Problem | None:
         """Returns a syntax error, which no argument avoids. Raises InterpreterMissingError."""
-        message = self._run(script, None)
+        message = self._run_top_level(script, None)
         return find_problem(script, message) if message and is_syntax_error(message) else None
 
-    def _run(self, script: Script, arg: Any) -> str | None:
+    def _run_top_level(self, script: Script, arg: Any) -> str | None:
         """Runs the top level; returns its error message, if any."""
         wasm = interpreter_file(script.language)
         if wasm not in self._modules:

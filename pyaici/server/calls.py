@@ -52,13 +52,13 @@ class RequestCalls:
         if self._stream is None:
             self._early.append(event)
         else:
-            self._stream.take([event], None)
+            self._stream.add_events([event], None)
 
     def show_in(self, stream: EngineStream) -> None:
         """Shows the events in this stream, also those that came before it."""
         self._stream = stream
         if self._early:
-            stream.take(self._early, None)
+            stream.add_events(self._early, None)
 
 
 class Calls:

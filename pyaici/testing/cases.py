@@ -111,8 +111,8 @@ def _checked(path: str | Path, number: int, content: Any) -> Case:
     if not isinstance(content, dict):
         raise TranscriptFileError(f"{path}: {name} must be a table of fields")
     name = str(content.get("name", name))
-    _check(f"{path}: {name}", content, _FIELDS)
-    _check(f"{path}: {name}: expect", content.get("expect", {}), _EXPECTED)
+    _check_fields(f"{path}: {name}", content, _FIELDS)
+    _check_fields(f"{path}: {name}: expect", content.get("expect", {}), _EXPECTED)
     lists = (content.get("model"), *(content.get("expect", {}).get(key) for key in ("log", "forks")))
     for texts in lists:
         if isinstance(texts, list) and not all(isinstance(text, str) for text in texts):
@@ -131,7 +131,7 @@ def _recorded_answers(path: Path) -> dict[str, Any]:
     return {name: {"answers": found} for name, found in answers.items()}
 
 
-def _check(where: str, content: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> None:
+def _check_fields(where: str, content: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> None:
     for key, value in content.items():
         if key not in fields:
             meant = difflib.get_close_matches(key, fields, n=1)

@@ -25,7 +25,7 @@ from pyaici.client.results import Look, MidResult, PreResult, Row, StepResult
 from pyaici.client.step import Step
 from pyaici.engines.batching.budget import Budget
 from pyaici.engines.batching.engine import BatchingEngine
-from pyaici.engines.batching.model import Feed, Slot
+from pyaici.engines.batching.model import Feed, Slot, TextCache, TextSlot
 from pyaici.engines.batching.sampler import Choice, Chosen, NumpySampler
 from pyaici.engines.engine import (
     BackTracked,
@@ -391,11 +391,9 @@ class _WishfulSampler(NumpySampler):
 
 
 @dataclass(eq=False, slots=True)
-class _Reader(Slot):
+class _Reader(TextSlot):
     """A sequence as the model has read it: its tokens, and how much of the wish was written by then."""
 
-    #: tokens from `length` on are no longer in the sequence
-    tokens: list[int] = field(default_factory=list)
     #: bytes of the wish that are written or left out before the first token, and after each
     written: list[int] = field(default_factory=lambda: [0])
     #: how many of the last tokens are drafts, of which those beyond `length` were not sampled
@@ -422,29 +420,13 @@ class _Reader(Slot):
         return self.written[-1]
 
 
-class _WishfulCache:
-    """The `KeyValueCache` of a model that needs no keys and values."""
-
-    def new_slot(self) -> _Reader:
-        return _Reader(index=0)
-
-    def fork(self, slot: Slot) -> _Reader:
-        child = self.new_slot()
-        self.copy(slot, child)
-        return child
+class _WishfulCache(TextCache):
+    """See `_Reader`."""
 
     def copy(self, source: Slot, target: Slot, length: int | None = None) -> None:
         assert isinstance(source, _Reader) and isinstance(target, _Reader)
-        target.tokens, target.written = source.tokens.copy(), source.written.copy()
-        target.length = source.length if length is None else min(length, source.length)
-
-    def free(self, slot: Slot) -> None:
-        slot.index = -1
-
-    def _make_room(self, slot: Slot, tokens: int = 0) -> None:
-        """There is room for any number of tokens."""
-
-    extend = park = resume = _make_room
+        super().copy(source, target, length)
+        target.written = source.written.copy()
 
 
 class _WishfulModel:
@@ -458,7 +440,7 @@ class _WishfulModel:
     max_tokens = sys.maxsize
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self.cache = _WishfulCache()
+        self.cache = _WishfulCache(_Reader)
         self.sampler = _WishfulSampler()
         self.num_tokens = self.num_logits = vocabulary.vocab_size
 

@@ -142,7 +142,7 @@ class _Line:
         #: whether it waits until `Runtime.woken` names it
         self.parked = False
 
-    def take(self, kind: type[Event]) -> Event | None:
+    def take_event(self, kind: type[Event]) -> Event | None:
         """Returns the next recorded event if it is of this kind; skips other events to find a sample."""
         at = self.at
         events = self.recorded.events
@@ -317,7 +317,7 @@ class _Player:
                 self.problems.append(f"#0 does not start now: {error.code}: {error.message}")
                 self.cut.add(0)
         else:
-            self._add(seq, 0, list(recording.prompt), len(recording.prompt))
+            self._add_sequence(seq, 0, list(recording.prompt), len(recording.prompt))
             events = sum(
                 event.rounds if isinstance(event, Suspended) else 1
                 for sequence in recording.sequences
@@ -334,7 +334,7 @@ class _Player:
             self._runtime.free(list(self._lines))
         self.now = self._runtime.take()
 
-    def _add(self, seq: int, place: int | None, tokens: list[int], prompt_size: int) -> None:
+    def _add_sequence(self, seq: int, place: int | None, tokens: list[int], prompt_size: int) -> None:
         recorded = RecordedSequence() if place is None else self._recording.sequences[place]
         self._lines[seq] = _Line(recorded, self._numbers, tokens, prompt_size)
         self._numbers += 1
@@ -370,13 +370,13 @@ class _Player:
                 continue
             line = self._lines[seq]
             if verdict.verb == Verb.FORK:
-                known = line.take(Forked)
+                known = line.take_event(Forked)
                 places = known.children if isinstance(known, Forked) else []
                 for number, child in enumerate(verdict.children):
                     place = places[number] if number < len(places) else None
-                    self._add(child, place, line.tokens.copy(), line.prompt_size)
+                    self._add_sequence(child, place, line.tokens.copy(), line.prompt_size)
             elif verdict.verb == Verb.SUSPEND:
-                line.take(Suspended)
+                line.take_event(Suspended)
                 line.parked = verdict.waits
             else:
                 del self._lines[seq]
@@ -412,7 +412,7 @@ class _Player:
 
     def _sample(self, seq: int, line: _Line, answer: MidResult) -> StepInput | None:
         assert answer.row is not None
-        event = line.take(Sampled)
+        event = line.take_event(Sampled)
         allowed = allowed_by(answer.row, self._vocabulary.vocab_size)
         if not isinstance(event, Sampled):
             more = " in a fork that the recording does not have" if not line.recorded.events else ""
@@ -435,7 +435,7 @@ class _Player:
         return StepInput(seq, [event.token], 0, True, logprob, mass, event.top)
 
     def _show(self, seq: int, line: _Line, answer: Look) -> StepInput | None:
-        event = line.take(Looked)
+        event = line.take_event(Looked)
         if isinstance(event, Looked) and (event.top is None) == (answer.logits is not None):
             if answer.logits is None:
                 return StepInput(seq, top=event.top)
@@ -452,7 +452,7 @@ class _Player:
         return None
 
     def _splice(self, seq: int, line: _Line, answer: MidResult) -> StepInput:
-        event = line.take(Spliced)
+        event = line.take_event(Spliced)
         tokens = list(answer.ff_tokens)
         if answer.backtrack:
             del line.tokens[-answer.backtrack :]

@@ -54,26 +54,27 @@ def read_companion(folder: Path) -> Companion:
     Skips missing files. Raises VocabularyError if a file is not a JSON object.
     """
     found = Companion()
-    settings = {**_read(folder / "special_tokens_map.json"), **_read(folder / "tokenizer_config.json")}
+    settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
     for role in _ROLES:
-        if text := _text(settings.get(f"{role}_token")):
+        if text := _text_of(settings.get(f"{role}_token")):
             found.roles[role] = text
     for key in ("additional_special_tokens", "extra_special_tokens"):
         extra = settings.get(key) or []
-        found.special.update(filter(None, map(_text, extra.values() if isinstance(extra, dict) else extra)))
+        values = extra.values() if isinstance(extra, dict) else extra
+        found.special.update(filter(None, map(_text_of, values)))
     for token, entry in (settings.get("added_tokens_decoder") or {}).items():
         found.added[int(token)] = (entry["content"], bool(entry.get("special")))
-    config = _read(folder / "config.json")
+    config = _read_json(folder / "config.json")
     text_config = config.get("text_config") or {}
     found.vocab_size = config.get("vocab_size") or text_config.get("vocab_size")
-    for source in (_read(folder / "generation_config.json"), config, text_config):
+    for source in (_read_json(folder / "generation_config.json"), config, text_config):
         if ids := token_ids(source.get("eos_token_id")):
             found.eos = ids
             break
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -85,6 +86,6 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _text(token: Any) -> str | None:
+def _text_of(token: Any) -> str | None:
     """Returns the text of a token, which a configuration gives as a string or as an object."""
     return token.get("content") if isinstance(token, dict) else token

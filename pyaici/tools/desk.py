@@ -57,13 +57,13 @@ class Desk:
 
     def _arrived(self, handler: Handler, turns: Turns, offer: Offer, event: CallEvent) -> None:
         if event.code is None:
-            task = self._loop.create_task(self._run(handler, turns, offer, event))
+            task = self._loop.create_task(self._answer_call(handler, turns, offer, event))
             self._tasks[event.id] = task
             task.add_done_callback(lambda _: self._tasks.pop(event.id, None))
         elif event.code in _ENDS and (task_of := self._tasks.get(event.id)) is not None:
             task_of.cancel()
 
-    async def _run(self, handler: Handler, turns: Turns, offer: Offer, event: CallEvent) -> None:
+    async def _answer_call(self, handler: Handler, turns: Turns, offer: Offer, event: CallEvent) -> None:
         try:
             result = await self._result(handler, turns, event)
         except CallError as error:

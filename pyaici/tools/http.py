@@ -93,16 +93,16 @@ class Http:
 
     async def call(self, _: str, arguments: Any) -> dict[str, Any]:
         """Makes a request and follows redirects (`pyaici.tools.desk.Handler`). Raises CallError."""
-        request = _read(arguments)
+        request = _read_arguments(arguments)
         for _redirect in range(MAX_REDIRECTS + 1):
-            place = self._check(request.url)
+            place = self._check_url(request.url)
             answer = await self._send(request, place)
             if isinstance(answer, dict):
                 return answer
             request = _redirected(request, answer)
         raise CallError("refused", f"the request has been redirected more than {MAX_REDIRECTS} times")
 
-    def _check(self, url: httpx2.URL) -> Place:
+    def _check_url(self, url: httpx2.URL) -> Place:
         try:
             place = Place.of(url)
         except ValueError as error:
@@ -133,7 +133,7 @@ class Http:
                     ) as response:
                         if response.status_code in _REDIRECTS and "location" in response.headers:
                             return response
-                        return await _answer(response)
+                        return await _read_response(response)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 problem = error
             except httpx2.HTTPError as error:
@@ -158,7 +158,7 @@ class Http:
         return found
 
 
-def _read(arguments: Any) -> _Request:
+def _read_arguments(arguments: Any) -> _Request:
     """Reads the arguments of a call. Raises CallError."""
     if not isinstance(arguments, dict) or not isinstance(arguments.get("url"), str):
         raise CallError("arguments", "the arguments of http are an object with at least a url")
@@ -232,7 +232,7 @@ def _redirected(request: _Request, response: httpx2.Response) -> _Request:
     return following
 
 
-async def _answer(response: httpx2.Response) -> dict[str, Any]:
+async def _read_response(response: httpx2.Response) -> dict[str, Any]:
     """Reads a response. Raises CallError."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise CallError("http", "the answer is compressed, although the request has not allowed that")

@@ -86,7 +86,7 @@ class ToolsProcess(Closing):
         while not self._closing.is_set():
             since = time.monotonic()
             try:
-                status = self._run()
+                status = self._run_process()
             except OSError as error:
                 status = error.strerror or str(error)
             self.sources = {name: {"state": "failed", "tools": 0} for name in self.sources}
@@ -98,7 +98,7 @@ class ToolsProcess(Closing):
                 self._closing.wait(pause)
                 pause = min(2 * pause, _LAST_PAUSE)
 
-    def _run(self) -> str:
+    def _run_process(self) -> str:
         """Runs the process until it ends; returns its status."""
         command = [sys.executable, "-m", "pyaici.tools"]
         with self._lock:

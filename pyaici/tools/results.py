@@ -25,7 +25,7 @@ def value_of(result: types.CallToolResult) -> Any:
 
     Raises CallError if the tool reports an error.
     """
-    texts = [_text(block) for block in result.content]
+    texts = [_block_text(block) for block in result.content]
     if result.is_error:
         raise CallError("tool", "\n".join(texts) or "the tool reports an error")
     if result.structured_content is not None:
@@ -33,7 +33,7 @@ def value_of(result: types.CallToolResult) -> Any:
     return texts[0] if len(texts) == 1 else texts
 
 
-def _text(block: types.ContentBlock) -> str:
+def _block_text(block: types.ContentBlock) -> str:
     """Returns a text, or what other content is, without its data."""
     if isinstance(block, types.TextContent):
         return block.text

@@ -67,7 +67,7 @@ class Program:
         )
         to_us, self._incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self._outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
-        works = (self._read(process, to_us), self._write(process, from_us), self._listen(process))
+        works = (self._read_messages(process, to_us), self._write(process, from_us), self._listen(process))
         self._tasks = [asyncio.create_task(work) for work in works]
         for task in self._tasks:
             task.add_done_callback(self._look_at)
@@ -77,14 +77,14 @@ class Program:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ends the program and all that it has started."""
-        ending = asyncio.create_task(self._end())
+        ending = asyncio.create_task(self._end_process())
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
             await ending
             raise
 
-    async def _end(self) -> None:
+    async def _end_process(self) -> None:
         process = self._process
         assert process is not None and process.stdin is not None
         self._tasks[1].cancel()
@@ -113,7 +113,7 @@ class Program:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._stop(f"talking to it has failed ({type(error).__name__})")
 
-    async def _read(self, process: asyncio.subprocess.Process, to_us: Any) -> None:
+    async def _read_messages(self, process: asyncio.subprocess.Process, to_us: Any) -> None:
         assert process.stdout is not None
         noise = 0
         async with to_us:

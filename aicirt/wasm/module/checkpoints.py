@@ -227,7 +227,7 @@ class _Body:
         """Moves past a control instruction; returns the most bytes that can have run since a check."""
         reader = self._reader
         if opcode == _END:
-            return self._end(ran)
+            return self._end_block(ran)
         if opcode == _BR_IF:
             self._branch(reader.uint(), ran)
             return ran
@@ -257,7 +257,7 @@ class _Body:
             reader.skip_leb()
         return max(ran, _BEHIND_CALL)  # the callee may be a host function
 
-    def _end(self, ran: int) -> int:
+    def _end_block(self, ran: int) -> int:
         if not self._pending:
             raise self._reader.fail("code behind the end of the function")
         return max(ran, self._pending.pop(), self._otherwise.pop())

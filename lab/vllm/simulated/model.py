@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from pyaici.engines.batching.budget import Budget
 from pyaici.engines.batching.engine import BatchingEngine
-from pyaici.engines.batching.model import Slot
+from pyaici.engines.batching.model import TextCache, TextSlot
 from pyaici.engines.batching.sampler import NumpySampler
 from pyaici.models import default_model_path
 from pyaici.tokens import load_vocabulary
@@ -66,38 +65,6 @@ class TinyModel:
         return self._table[start : start + NUM_TOKENS]
 
 
-@dataclass(eq=False, slots=True)
-class _Text(Slot):
-    """A sequence as the model has read it."""
-
-    tokens: list[int] = field(default_factory=list)
-
-
-class _Texts:
-    """The cache of a model that needs only the tokens; see `KeyValueCache`."""
-
-    def new_slot(self) -> _Text:
-        return _Text(index=0)
-
-    def fork(self, slot: Slot) -> _Text:
-        child = self.new_slot()
-        self.copy(slot, child)
-        return child
-
-    def copy(self, source: Slot, target: Slot, length: int | None = None) -> None:
-        assert isinstance(source, _Text) and isinstance(target, _Text)
-        target.length = source.length if length is None else min(length, source.length)
-        target.tokens = source.tokens[: target.length]
-
-    def free(self, slot: Slot) -> None:
-        slot.index = -1
-
-    def _make_room(self, slot: Slot, tokens: int = 0) -> None:
-        """There is room for any number of tokens."""
-
-    extend = park = resume = _make_room
-
-
 class TinyRunner:
     """The model for `BatchingEngine`; see `pyaici.engines.batching.model.Runner`."""
 
@@ -107,7 +74,7 @@ class TinyRunner:
     max_tokens = MAX_TOKENS
 
     def __init__(self) -> None:
-        self.cache = _Texts()
+        self.cache = TextCache()
         self.sampler = NumpySampler()
         self._model = TinyModel()
 
@@ -116,7 +83,7 @@ class TinyRunner:
         lines: list[Any] = []
         for feed in feeds:
             slot = feed.slot
-            assert isinstance(slot, _Text)
+            assert isinstance(slot, TextSlot)
             slot.tokens[slot.length :] = feed.tokens
             before, slot.length = slot.length, len(slot.tokens)
             if feed.every:

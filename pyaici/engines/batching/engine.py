@@ -24,9 +24,8 @@ from pyaici.client.results import Row
 from pyaici.engines.batching.beam import BeamSearch
 from pyaici.engines.batching.budget import Budget
 from pyaici.engines.batching.histories import Histories
-from pyaici.engines.batching.model import Feed, Runner
+from pyaici.engines.batching.model import Feed, PrefixCache, Runner
 from pyaici.engines.batching.pool import SequencePool
-from pyaici.engines.batching.prefixes import PrefixCache
 from pyaici.engines.batching.sampler import Choice, empty_mask_error
 from pyaici.engines.batching.scheduler import Scheduler
 from pyaici.engines.batching.sequence import Sequence, most_tokens, width
@@ -293,7 +292,7 @@ class BatchingEngine(Engine):
             self._end_all(error)
             raise
         with stats.phase(Phase.MID):
-            answers = actions.let_look(active, actions.collect_answers())
+            answers = actions.collect_answers(active)
         try:
             with stats.phase(Phase.MASK):
                 sampling = actions.act(active, answers)
@@ -323,7 +322,7 @@ class BatchingEngine(Engine):
                 )
                 actions.post()
                 active = actions.before()
-                answers = actions.let_look(active, actions.collect_answers())
+                answers = actions.collect_answers(active)
                 sampling = actions.act(active, answers)
             self._sample(sampling)
             seqs = [seq for seq, _ in sampling]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from aicirt.contract.errors import AiciError, SpaceError
-from pyaici.engines.batching.model import Feed, LogitsRow, Runner, Slot
-from pyaici.engines.batching.prefixes import Cached
+from pyaici.engines.batching.model import Cached, Feed, LogitsRow, Runner, Slot
 from pyaici.engines.batching.sampler import score
 from pyaici.engines.record import shared_length
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyaici.engines.batching.budget import Budget, Claim
-    from pyaici.engines.batching.prefixes import PrefixCache
+    from pyaici.engines.batching.model import PrefixCache
     from pyaici.engines.engine import Counts, TokenScore
 
 
@@ -103,7 +102,7 @@ class Histories:
         scored = Cached(tokens, Slot())
         found: list[TokenScore] = []
         try:
-            scored = Cached(tokens, self._prefixes.start(tokens[:1], ()))
+            scored = Cached(tokens, self._prefixes.start_slot(tokens[:1], ()))
             while len(found) < len(tokens) - 1:
                 if found:
                     yield
@@ -170,7 +169,7 @@ class Histories:
     def _start_slot(
         self, history: list[int], working: list[Cached], live: Callable[[], Iterable[Cached]]
     ) -> None:
-        slot = self._prefixes.start(history, (*live(), *working))
+        slot = self._prefixes.start_slot(history, (*live(), *working))
         self._stats.reused += slot.length
         working.append(Cached(history, slot))
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, SpaceError, TemplateGoneError, WorkerDiedError
 from pyaici.client.step import LATE_SECONDS
-from pyaici.engines.batching.model import Slot
-from pyaici.engines.batching.prefixes import Cached
+from pyaici.engines.batching.model import Cached, Slot
 from pyaici.engines.batching.sampler import describe_next
 from pyaici.engines.batching.sequence import Copies, Family, Sequence, most_tokens
 from pyaici.engines.connection import OwnerThreads
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from pyaici.client.results import Look
     from pyaici.client.runtime import Runtime
     from pyaici.engines.batching.budget import Budget
-    from pyaici.engines.batching.model import Runner
-    from pyaici.engines.batching.prefixes import PrefixCache
+    from pyaici.engines.batching.model import PrefixCache, Runner
     from pyaici.tokens import Vocabulary
 
 #: how long a parked sequence keeps its room at least, if another request waits for room; and the part of it
@@ -103,11 +101,11 @@ class SequencePool:
             request=request,
             seed=seed,
             slot=Slot(),
-            trail=TextTrail(self._vocabulary.token_bytes),
+            trail=TextTrail(self._vocabulary.tokens),
             control=control,
             measured=control is not None and self._require_runtime().wants_logprobs(control),
         )
-        self.recorder.start(seq, tokens)
+        self.recorder.start_sequence(seq, tokens)
         self._families[request_id] = Family(
             request, self._budget, most_tokens(request, tokens, self._max_context)
         )
@@ -129,7 +127,7 @@ class SequencePool:
                     return
             self._waiting.popleft()
             try:
-                seq.slot = self._prefixes.start(seq.tokens, self.cached())
+                seq.slot = self._prefixes.start_slot(seq.tokens, self.cached())
             except SpaceError as error:  # there is less memory than the budget assumes
                 self.finish(seq, FinishReason.ERROR, error)
                 continue

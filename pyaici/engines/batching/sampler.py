@@ -273,7 +273,7 @@ def keep_first(scaled: NDArray[np.float32], count: int) -> None:
 
 
 def keep_typical(scaled: NDArray[np.float32], typical_p: float) -> None:
-    """Leaves out tokens by locally typical sampling (Meister et al., 2023), in place.
+    """Leaves out tokens by locally typical sampling (arXiv:2202.00666), in place.
 
     `scaled`: float32 [N], logits at the sampling temperature, at most 0. Keeps the tokens whose surprise
     -log p is nearest to the entropy, its mean, until they together have the probability `typical_p`.

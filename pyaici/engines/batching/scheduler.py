@@ -12,9 +12,8 @@ from pyaici.engines.batching.model import Feed
 from pyaici.engines.engine import FinishReason
 
 if TYPE_CHECKING:
-    from pyaici.engines.batching.model import Runner
+    from pyaici.engines.batching.model import PrefixCache, Runner
     from pyaici.engines.batching.pool import SequencePool
-    from pyaici.engines.batching.prefixes import PrefixCache
     from pyaici.engines.batching.sequence import Sequence
 
 Owner = TypeVar("Owner", bound=Hashable)

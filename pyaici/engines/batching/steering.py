@@ -112,8 +112,27 @@ class StepActions:
             self._pool.set_aside(seq)
         return list(active.values())
 
-    def collect_answers(self) -> dict[int, MidResult]:
-        """Waits for mid_process. Returns the answers by controller number; records logs and variables."""
+    def collect_answers(self, active: list[Sequence]) -> dict[int, MidResult]:
+        """Waits for mid_process. Returns the answers by controller number; records logs and variables.
+
+        Shows distributions to the controllers that ask for them, and waits until they have decided. This is a
+        step of the runtime without a pass of the model.
+        """
+        answers = self._wait_for_answers()
+        looks = {control: answer for control, answer in answers.items() if isinstance(answer, Look)}
+        if not looks:
+            return answers
+        looking = [seq for seq in active if seq.control in looks and seq.reason is None and seq.is_computed]
+        for seq in looking:
+            assert seq.control is not None
+            self._pool.answer_look(seq, looks[seq.control])
+        others = len(looking) < len(active)
+        again = StepActions(self._pool, self._runtime, looking, self._num_tokens, others_wait=others)
+        again.post()
+        again.before()
+        return answers | again._wait_for_answers()
+
+    def _wait_for_answers(self) -> dict[int, MidResult]:
         answers: dict[int, MidResult] = {}
         if self._step is not None:
             try:
@@ -131,24 +150,6 @@ class StepActions:
                         self._pool.recorder.write_variables(seq, by_name(values))
         self._close()
         return answers
-
-    def let_look(self, active: list[Sequence], answers: dict[int, MidResult]) -> dict[int, MidResult]:
-        """Shows distributions to the controllers that ask for them, and waits until they have decided.
-
-        This is a step of the runtime without a pass of the model. Returns `answers` and their decisions.
-        """
-        looks = {control: answer for control, answer in answers.items() if isinstance(answer, Look)}
-        if not looks:
-            return answers
-        looking = [seq for seq in active if seq.control in looks and seq.reason is None and seq.is_computed]
-        for seq in looking:
-            assert seq.control is not None
-            self._pool.answer_look(seq, looks[seq.control])
-        others = len(looking) < len(active)
-        again = StepActions(self._pool, self._runtime, looking, self._num_tokens, others_wait=others)
-        again.post()
-        again.before()
-        return answers | again.collect_answers()
 
     def abandon(self) -> None:
         """Abandons the step after the forward pass has failed; called instead of `collect_answers`."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from aicirt.contract.abi import RowKind
-from pyaici.client.masks import apply_masks
-from pyaici.client.truncation import truncate
+from pyaici.client.masks import apply_masks, truncate
 from pyaici.engines.batching.sampler import Choice, Chosen
 from pyaici.engines.sampling import HOTTEST
 

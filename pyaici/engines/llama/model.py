@@ -57,7 +57,7 @@ class LlamaModel(Closing):
         #: the library's model, until `close`
         self.pointer: int = pointer
         try:
-            self._check()
+            self._check_model()
         except ValueError:
             self.close()
             raise
@@ -67,7 +67,7 @@ class LlamaModel(Closing):
         #: tokens of the longest text that it was trained with
         self.trained_context: int = library.model_n_ctx_train(pointer)
 
-    def _check(self) -> None:
+    def _check_model(self) -> None:
         library = self.library
         architecture = self.header.text("general.architecture")
         causal = self.header.metadata.get(f"{architecture}.attention.causal")

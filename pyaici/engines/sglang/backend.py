@@ -125,7 +125,7 @@ class AiciBackend(BaseGrammarBackend):  # type: ignore[misc,unused-ignore]
         if (call := self._calls.get(key)) is not None:
             self._prepare(call, wanted)
         else:
-            self.executor.submit(self._read, key, wanted)
+            self.executor.submit(self._read_call, key, wanted)
         return (wanted.made.result(), True) if wanted.made.done() else (wanted.made, False)
 
     def set_cache(self, key: tuple[str, str], value: BaseGrammarObject) -> None:
@@ -136,7 +136,7 @@ class AiciBackend(BaseGrammarBackend):  # type: ignore[misc,unused-ignore]
         self.executor.shutdown(wait=False)
         self._connection.close()
 
-    def _read(self, key: tuple[str, str], wanted: _Wanted) -> None:
+    def _read_call(self, key: tuple[str, str], wanted: _Wanted) -> None:
         try:
             call = grammar_call(*key, compact=self._compact)
         except Exception as error:

@@ -25,18 +25,20 @@ def grammar_call(kind: str, text: str, *, compact: bool) -> Call:
     """
     if kind == "json":
         options = {"whitespace": "compact"} if compact else {}
-        return Call("json_schema", json.dumps({"schema": _read(_ANY_JSON.get(text, text), kind), **options}))
+        return Call(
+            "json_schema", json.dumps({"schema": _parse_json(_ANY_JSON.get(text, text), kind), **options})
+        )
     if kind == "regex":
         return Call("regex", text)
     if kind in ("ebnf", "full_assistant_ebnf"):
         return _named(text) if text.lstrip().startswith("{") else Call(grammar_controller(text), text)
     if kind == "structural_tag":
-        return Call("kbnf", _tag_grammar(_read(text, kind)))
+        return Call("kbnf", _tag_grammar(_parse_json(text, kind)))
     raise ValueError(f"{kind} is not supported: use json_schema, regex, ebnf or structural_tag")
 
 
 def _named(text: str) -> Call:
-    args = _read(text, "ebnf")
+    args = _parse_json(text, "ebnf")
     ours = [key for key in args if key.startswith(PREFIX)]
     if not ours or len(ours) < len(args):
         other = next((key for key in args if key not in ours), "")
@@ -66,7 +68,7 @@ def _tag_grammar(value: Any) -> str:
         raise ValueError(error.message) from None
 
 
-def _read(text: str, kind: str) -> Any:
+def _parse_json(text: str, kind: str) -> Any:
     """Parses JSON. Raises ValueError."""
     from pyaici.server.answers.arguments import read_json
 

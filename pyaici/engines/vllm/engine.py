@@ -88,7 +88,7 @@ class Families:
         first = self._record(number, request)
         missing = request.n - 1 if events else 0
         self._families[name] = Family(name, number, request, events, missing, first, {0: first})
-        self.recorder.start(first, tokens)
+        self.recorder.start_sequence(first, tokens)
 
     @property
     def has_unfinished(self) -> bool:
@@ -251,7 +251,7 @@ class Families:
         self.recorder.end_sequence(record)
 
     def _record(self, number: int, request: Request) -> Record:
-        trail = TextTrail(self._vocabulary.token_bytes)
+        trail = TextTrail(self._vocabulary.tokens)
         return Record(id=next(self._numbers), request_id=number, request=request, trail=trail)
 
 

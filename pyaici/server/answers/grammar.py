@@ -110,7 +110,7 @@ def _rules(plan: AnswerPlan, form: CallFormat | None) -> Iterator[Rule]:
         yield from form.rules(plan.functions, parallel=plan.parallel)
     elif isinstance(form, TaggedFormat):
         yield from form.loose_rules(plan.name, parallel=plan.parallel)
-    yield from () if plan.required else _answer(plan)
+    yield from () if plan.required else _answer_rules(plan)
     yield from rules
 
 
@@ -124,7 +124,7 @@ def _calls(plan: AnswerPlan, form: CallFormat) -> str:
     return f"{call} ({BLANKS} {call})*" if plan.parallel and not form.listed else call
 
 
-def _answer(plan: AnswerPlan) -> Iterator[Rule]:
+def _answer_rules(plan: AnswerPlan) -> Iterator[Rule]:
     """Yields the rule `answer`, for an answer or its rest without calls."""
     form = plan.form
     if plan.schema is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -85,7 +85,7 @@ class AnswerText:
 
     def __init__(
         self,
-        token_bytes: Callable[[int], bytes],
+        vocabulary: Sequence[bytes],
         reader: Reader | StopFinder,
         param: str | None = None,
         root: int = -1,
@@ -94,7 +94,7 @@ class AnswerText:
 
         `root`: the engine's number of the sequence; -1: that of the first one that starts.
 
-        `token_bytes`: of the model's vocabulary. `reader`: reads the text, and finds its end. `param`: the
+        `vocabulary`: the bytes of each token. `reader`: reads the text, and finds its end. `param`: the
         request's field that names the controller, for errors.
         """
         self._param = param
@@ -102,7 +102,7 @@ class AnswerText:
         #: text of this step that the reader does not know, and how much it knows that is no longer valid
         self._new, self._gone = "", 0
         #: finds which part of the text belongs to each token
-        self._trail = TextTrail(token_bytes)
+        self._trail = TextTrail(vocabulary)
         self._root = root
         #: the text as the engine has it, and the part that was sent
         self._text = ""
@@ -223,7 +223,7 @@ async def answer_deltas(
     The first delta is empty: it reports that the request has been accepted. `in_turn`: see `Service.run`.
     """
     param = None if job.controller is None else job.controller.param
-    answer = AnswerText(service.model.vocabulary.token_bytes, reader, param)
+    answer = AnswerText(service.model.vocabulary.tokens, reader, param)
     async with service.run(job, in_turn=in_turn) as stream:
         yield TextDelta()
         async for events in stream:

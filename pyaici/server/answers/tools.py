@@ -86,9 +86,9 @@ class _Answers:
     def __init__(self, service: Service, job: Job, loop: ToolLoop, reader: Reader) -> None:
         self._loop, self._reader = loop, reader
         self._servers = {tool.server for tool in loop.tools.values()}
-        self._token_bytes = service.model.vocabulary.token_bytes
+        self._vocabulary = service.model.vocabulary.tokens
         self._param = job.controller.param if job.controller else None
-        self._text = AnswerText(self._token_bytes, reader, self._param)
+        self._text = AnswerText(self._vocabulary, reader, self._param)
         self._root = -1
         #: tokens after the prompt, and where the present answer begins; NOWHERE: it has not begun
         self._size, self._begin = 0, 0
@@ -160,7 +160,7 @@ class _Answers:
         place = place if isinstance(place, int) else self._size
         if event.name == NEXT_ANSWER:
             self._begin = place
-            self._text = AnswerText(self._token_bytes, self._reader, self._param, self._root)
+            self._text = AnswerText(self._vocabulary, self._reader, self._param, self._root)
             self._reader.renew(self._loop.later)
             self._replies.append((event.id, None))
             yield TextDelta(begins=True)

@@ -138,7 +138,7 @@ class BoundedProtocol(H11Protocol):
         if self._between_requests:  # the head of another request begins here
             self._since = self.loop.time()
             self._received = len(data)
-            self._start(self._allowed())
+            self._start_timer(self._allowed())
         else:
             self._received += len(data)
         settings = self.connections_of_all.settings
@@ -163,7 +163,7 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
             self._dropping, self._received = True, 0
-            self._start(_DROP_SECONDS)
+            self._start_timer(_DROP_SECONDS)
 
     def _watch(self) -> None:
         state = self.conn.their_state
@@ -176,7 +176,7 @@ class BoundedProtocol(H11Protocol):
                 self._read_timer.cancel()
             return
         self._since, self._received = self.loop.time(), 0
-        self._start(self._allowed())
+        self._start_timer(self._allowed())
 
     @property
     def _between_requests(self) -> bool:
@@ -191,7 +191,7 @@ class BoundedProtocol(H11Protocol):
             return settings.header_timeout_s
         return settings.body_timeout_s + self._received / _BODY_BYTES_PER_SECOND
 
-    def _start(self, seconds: float) -> None:
+    def _start_timer(self, seconds: float) -> None:
         if self._read_timer is not None:
             self._read_timer.cancel()
         self._read_timer = self.loop.call_later(seconds, self._check_reading)
@@ -203,7 +203,7 @@ class BoundedProtocol(H11Protocol):
         if self._dropping or (left <= 0 and self._between_requests):
             self.transport.close()  # no request has begun to arrive, so there is nothing to answer
         elif left > 0:
-            self._start(left)
+            self._start_timer(left)
         elif self._awaited is h11.IDLE:
             self._answer(_late("the head of the request did not arrive"))
         else:

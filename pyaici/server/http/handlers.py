@@ -38,14 +38,14 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(UnicodeEncodeError, _surrogate)
 
 
-def _answer(request: Request, error: ApiError) -> JSONResponse:
+def _error_response(request: Request, error: ApiError) -> JSONResponse:
     body = error.body_at(request.url.path)
     return JSONResponse(body, status_code=error.status, headers=error.headers)
 
 
 async def _api_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ApiError)
-    return _answer(request, error)
+    return _error_response(request, error)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -56,7 +56,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     first = next((found for found in errors if found["type"] == "field"), errors[0])
     if first["type"] == "json_invalid":
         where = f" at character {first['loc'][-1]}" if len(first["loc"]) > 1 else ""
-        return _answer(
+        return _error_response(
             request, ApiError(400, f"the body is not JSON{where}: {first['ctx']['error']}", code="not_json")
         )
     if (
@@ -64,10 +64,10 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         and not is_declared_as_json(request)
         and isinstance(first.get("input"), bytes)
     ):
-        return _answer(request, wrong_content_type(request))
+        return _error_response(request, wrong_content_type(request))
     if first["type"] != "field" and (wanted := _alternatives(request, errors)):
         name = str(first["loc"][1])
-        return _answer(request, ApiError(400, f"{name}: it must be {wanted}", param=name))
+        return _error_response(request, ApiError(400, f"{name}: it must be {wanted}", param=name))
     # in a union, pydantic also names the member, which the client has not written
     parts = [part if isinstance(part, int) else part[:_MAX_NAME] for part in first["loc"][1:]]
     place = [part for part in parts if isinstance(part, int) or _FIELD.fullmatch(part)]
@@ -81,7 +81,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         known = list(request.scope["route"].body_field.field_info.annotation.model_fields)
         meant = difflib.get_close_matches(str(place[-1]), known, n=1) if len(place) == 1 else []
         problem = f"there is no such field{f'; did you mean {meant[0]}?' if meant else ''}"
-    return _answer(request, ApiError(400, f"{param}: {problem}" if param else problem, param=param))
+    return _error_response(request, ApiError(400, f"{param}: {problem}" if param else problem, param=param))
 
 
 def _alternatives(request: Request, errors: Sequence[Mapping[str, Any]]) -> str | None:
@@ -118,7 +118,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     """Answers an unknown route, a wrong method, or a body that was refused while it arrived."""
     assert isinstance(error, HTTPException)
     if isinstance(error, BodyRefused):
-        return _answer(request, error.error)
+        return _error_response(request, error.error)
     kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
     headers, message = dict(error.headers or {}), str(error.detail)
     if error.status_code == 405:
@@ -131,7 +131,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
         else:
             nearest = difflib.get_close_matches(request.url.path[:_MAX_NAME], paths, n=1, cutoff=0)[0]
             message += f"; the nearest is {nearest}, and GET /openapi.json describes all"
-    return _answer(request, ApiError(error.status_code, message, kind=kind, headers=headers))
+    return _error_response(request, ApiError(error.status_code, message, kind=kind, headers=headers))
 
 
 def _routes(request: Request) -> list[Route]:
@@ -151,6 +151,6 @@ def _methods(request: Request) -> list[str]:
 
 async def _surrogate(request: Request, error: Exception) -> JSONResponse:
     """Answers halves of surrogate pairs: JSON can carry them in any text of a request."""
-    return _answer(
+    return _error_response(
         request, ApiError(400, "the request contains half of a surrogate pair, which is not a character")
     )

@@ -54,7 +54,7 @@ _FILES = {path.name: _read(path) for path in sorted(_FOLDER.iterdir())}
 @router.get("/")
 async def page(request: Request) -> Response:
     """Returns the page."""
-    return _answer(request, _FILES["index.html"])
+    return _file_response(request, _FILES["index.html"])
 
 
 @router.get("/playground/{name}")
@@ -62,10 +62,10 @@ async def file(request: Request, name: str) -> Response:
     """Returns a file of the page."""
     if name not in _FILES:
         raise not_found(f"the playground has no file {name!r}")
-    return _answer(request, _FILES[name])
+    return _file_response(request, _FILES[name])
 
 
-def _answer(request: Request, found: _File) -> Response:
+def _file_response(request: Request, found: _File) -> Response:
     headers = {**_HEADERS, "ETag": found.etag}
     known = request.headers.get("if-none-match", "")
     if found.etag in (etag.strip().removeprefix("W/") for etag in known.split(",")):

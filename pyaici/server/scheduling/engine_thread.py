@@ -250,7 +250,7 @@ class EngineThread:
         died = any(isinstance(result.error, WorkerDiedError) for result in results or ())
         if died and stream.open and stream.worker in self._watched:
             self._watched[stream.worker] += 1
-        stream.take(events, results)
+        stream.add_events(events, results)
 
     def cancel(self, stream: EngineStream) -> None:
         """Cancels the request of a stream that is no longer read."""

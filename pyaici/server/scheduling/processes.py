@@ -17,8 +17,8 @@ def call_at_end(pid: int, call: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     watched = Descriptor(os.pidfd_open(pid))
 
-    def ended() -> None:
+    def call_once() -> None:
         loop.remove_reader(watched.fd)
         call()
 
-    loop.add_reader(watched.fd, ended)
+    loop.add_reader(watched.fd, call_once)

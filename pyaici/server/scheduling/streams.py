@@ -171,7 +171,7 @@ class EngineStream:
             self._bytes = 0
             self._arrived.set()
 
-    def take(self, events: list[Event], results: list[GenerationResult] | None) -> None:
+    def add_events(self, events: list[Event], results: list[GenerationResult] | None) -> None:
         """Adds the events of a step; call it in the event loop. `results`: given once the request ends."""
         if self._closed or self.error is not None:
             return

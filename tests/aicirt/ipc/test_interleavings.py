@@ -113,7 +113,7 @@ def test_row_is_not_written_while_the_client_reads_it() -> None:
                 message = receive(requests, to_worker)
                 if message != b"none":
                     pool.give_back(message)
-                row, generation, _ = pool.take()
+                row, generation, _ = pool.take_row()
                 rows[row] = b"mask %d" % number
                 send(answer, to_client, bytes([row, generation]))
 

@@ -52,11 +52,11 @@ def test_dense_rows_take_memory_from_their_first_use_on() -> None:
     start = taken()
     assert start < layout.dense + layout.dense_bytes
     pool = RowPool(segment.memory, layout, dense=True)
-    number, generation, _ = pool.take()
+    number, generation, _ = pool.take_row()
     used = taken()
     assert 0 < used - start < 2 * layout.dense_bytes
     pool.give_back([number, generation])
-    pool.take()
+    pool.take_row()
     assert taken() == used, "a row that was used before is used again"
     pool.release()
     segment.close()
@@ -81,9 +81,9 @@ def test_a_row_for_which_there_is_no_memory_stays_free(tmp_path: Path) -> None:
         pool = RowPool(memory, layout, dense=True)
         for _ in range(2):
             with pytest.raises(SpaceError, match=r"no memory is left for a row of 0\.4 MiB with biases"):
-                pool.take()
+                pool.take_row()
         file.truncate(layout.total)
-        assert pool.take()[:2] == (0, 1)
+        assert pool.take_row()[:2] == (0, 1)
 
 
 def test_regions_do_not_overlap() -> None:
@@ -174,22 +174,22 @@ def test_bad_layouts_are_refused(wire: object) -> None:
 def test_row_is_allocated_until_it_is_given_back_once() -> None:
     pool = RowPool(memoryview(bytearray(LAYOUT.total)), LAYOUT, dense=False)
     first, second, third = (Owner("", WorkerSettings(), Counter(), set()) for _ in range(3))
-    rows = [pool.take(owner) for owner in (first, first, second)]
+    rows = [pool.take_row(owner) for owner in (first, first, second)]
     assert len({row for row, _, _ in rows}) == 3
     assert all(generation % 2 for _, generation, _ in rows)
     for owner in (first, second):
         with pytest.raises(SpaceError, match="no mask row is left for this owner"):
-            pool.take(owner)
-    pool.take()
+            pool.take_row(owner)
+    pool.take_row()
     with pytest.raises(SpaceError, match=r"whose sequences have 1 \(the other 0 are"):
-        pool.take()
+        pool.take_row()
     row, generation, _ = rows[0]
     with pytest.raises(ProtocolError):
         pool.give_back([row, generation + 2])
     pool.give_back([row, generation])
     with pytest.raises(ProtocolError, match="not in use"):
         pool.give_back([row, generation])
-    again, newer, _ = pool.take(third)
+    again, newer, _ = pool.take_row(third)
     assert again == row and newer == generation + 2
     with pytest.raises(ProtocolError, match="no mask row"):
         pool.give_back([99, 1])

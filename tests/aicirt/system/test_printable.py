@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from aicirt.contract.errors import ControllerError
-from aicirt.system.terminal import describe_error, printable, run_command, show
+from aicirt.system.terminal import describe_error, printable, run_command, show, show_json
 
 #: sets the title, clears the screen (also by C1), sends a device string, overwrites a line
 HOSTILE = "\x1b]0;title\x07 \x1b[2J \x9b2J \x1bP$q\x1b\\\\ one\rtwo \x08 \x7f"
@@ -20,6 +22,13 @@ def test_control_characters_become_escapes() -> None:
     assert printable("a\tb\nnaïve 😀") == "a\tb\nnaïve 😀"
     every = "".join(map(chr, range(0x100)))
     assert controls(printable(every)) == set()
+
+
+def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"text": "\x1b\x7f\x85\x9b\n😀", "a": [1]}
+    show_json(value)
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == value and controls(shown) == set() and "😀" in shown
 
 
 def test_errors_and_logs_of_commands_are_printable(capsys: pytest.CaptureFixture[str]) -> None:

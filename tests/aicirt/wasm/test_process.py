@@ -17,7 +17,7 @@ import wasmtime
 
 from aicirt.contract.errors import ModuleError, RuntimeFailure
 from aicirt.wasm import Export, Fiber, Instance, Limits, Linker, Program, Ticker, WasmEngine
-from aicirt.wasm import engine as ticker_module
+from aicirt.wasm import fiber as ticker_module
 from aicirt.wasm import snapshot as snapshot_module
 from aicirt.wasm.engine import stack_size
 from aicirt.wasm.module.rewrite import rewrite

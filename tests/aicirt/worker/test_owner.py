@@ -51,7 +51,7 @@ def test_log_bytes_equal_the_pending_output(parts: list[tuple[int, bytes]]) -> N
         logs[number].write(data)
         waiting[number] += data[:room]
         assert owner.log_bytes == sum(map(len, waiting))
-    dropped = ["dropped" in log.take() for log in logs]
+    dropped = ["dropped" in log.take_text() for log in logs]
     assert owner.log_bytes == 0 and counters["log_dropped"] == sum(dropped)
 
 
@@ -60,8 +60,8 @@ def test_message_about_dropped_output_names_the_limit() -> None:
     one, two = Log(40, owner), Log(40, owner)
     one.write(b"x" * 41)
     two.write(b"y" * 11)
-    assert one.take().endswith("\n[1 byte of output dropped: over the limit of 40 per step]\n")
-    assert two.take().endswith("over the limit of 50 for all waiting output of owner 'o']\n")
+    assert one.take_text().endswith("\n[1 byte of output dropped: over the limit of 40 per step]\n")
+    assert two.take_text().endswith("over the limit of 50 for all waiting output of owner 'o']\n")
 
 
 def test_owner_is_forgotten_with_its_last_request() -> None:
@@ -85,4 +85,4 @@ def test_short_pieces_of_a_log_take_the_memory_that_they_count_for() -> None:
     finally:
         tracemalloc.stop()
     assert held < 2 << 16
-    assert len(log.take()) >= 1 << 15 and not log.waiting
+    assert len(log.take_text()) >= 1 << 15 and not log.waiting

@@ -52,7 +52,7 @@ def test_number_of_loaded_programs_is_limited(linker: Linker, paths: list[Path])
     programs = Programs(linker, 2)
 
     def call(number: int) -> int:
-        guest = Instance(programs.get(str(number), str(paths[number]), "owner"))
+        guest = Instance(programs.find_program(str(number), str(paths[number]), "owner"))
         try:
             return guest.call(Export.ARG)
         finally:
@@ -60,7 +60,7 @@ def test_number_of_loaded_programs_is_limited(linker: Linker, paths: list[Path])
 
     assert [call(number) for number in (0, 1, 0, 2)] == [0, 16, 0, 32]
     assert [loaded(path) for path in paths] == [True, False, True, False]
-    guest = Instance(programs.get("2", str(paths[2]), "owner"))
+    guest = Instance(programs.find_program("2", str(paths[2]), "owner"))
     assert [call(number) for number in (3, 1)] == [48, 16]
     assert [loaded(path) for path in paths] == [False, True, True, True], "a guest still needs it"
     assert guest.call(Export.ARG) == 32
@@ -72,9 +72,9 @@ def test_number_of_loaded_programs_is_limited(linker: Linker, paths: list[Path])
 
 def test_an_owner_does_not_push_out_what_others_have_loaded(linker: Linker, paths: list[Path]) -> None:
     programs = Programs(linker, 2)
-    kept = programs.get("0", str(paths[0]), "one")
+    kept = programs.find_program("0", str(paths[0]), "one")
     for number in (1, 2, 3):
-        programs.get(str(number), str(paths[number]), "another")
-    assert programs.get("0", str(paths[0]), "one") is kept
+        programs.find_program(str(number), str(paths[number]), "another")
+    assert programs.find_program("0", str(paths[0]), "one") is kept
     assert [loaded(path) for path in paths] == [True, False, False, True]
     assert programs.given_up == 2

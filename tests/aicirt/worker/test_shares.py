@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aicirt.settings import WorkerSettings
-from aicirt.worker.owners import Owner, Owners, StepShares, used_time
+from aicirt.worker.owners import Owner, Owners
+from aicirt.worker.scheduling import StepShares, used_time
 
 LONG = 1e9
 

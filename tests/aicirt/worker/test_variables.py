@@ -70,11 +70,11 @@ def test_log_keeps_the_beginning(parts: list[bytes]) -> None:
         log.write(part)
     whole = b"".join(parts)
     assert log.waiting == bool(whole)
-    text = log.take()
+    text = log.take_text()
     assert text.startswith(whole[:50].decode("utf-8", "replace"))
     dropped = len(whole) - 50
     assert (f"{counted(dropped, 'byte')} of output dropped" in text) == (dropped > 0)
-    assert not log.waiting and log.take() == ""
+    assert not log.waiting and log.take_text() == ""
 
 
 def test_variables_of_the_library_are_not_reported() -> None:

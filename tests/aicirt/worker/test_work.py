@@ -106,8 +106,8 @@ def test_task_that_fails_is_dropped_and_others_go_on() -> None:
 def test_first_slice_of_a_started_task_runs_at_once() -> None:
     agenda, turns = Agenda(), []
     agenda.add(Job("a", turns))
-    agenda.start(Job("b", turns, slices=1))
-    agenda.start(Job("c", turns, slices=2))
+    agenda.start_task(Job("b", turns, slices=1))
+    agenda.start_task(Job("c", turns, slices=2))
     assert turns == ["b", "c"]
     agenda.run_slice()
     agenda.run_slice()

@@ -34,7 +34,7 @@ from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout
 from aicirt.system.files import Descriptor
-from aicirt.wasm import Export, engine, host, raw
+from aicirt.wasm import Export, fiber, host, raw
 from aicirt.wasm.memory import Reaper
 from aicirt.worker.client import Client
 from aicirt.worker.templates import Template
@@ -213,7 +213,7 @@ class Pair:
         local, read = self.local, partial(self._clock.__getitem__, 0)
         local.ticker.disarm()  # `run_round` arms it
         self._undo.callback(local.ticker.arm)
-        never = engine._TimerSpec(1000, 0, 1000, 0)
+        never = fiber._TimerSpec(1000, 0, 1000, 0)
         _Bell.pair = self
         reaper = Reaper()
         self._undo.callback(reaper.stop)

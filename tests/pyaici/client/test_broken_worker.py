@@ -223,7 +223,7 @@ def test_invalid_rows_end_the_link(bench: Bench, fields: list[Any]) -> None:
         assert isinstance(found.mid[seq].error, ProtocolError) and seq not in bench.live
     assert bench.links[0].gone and not bench.links[1].gone
     with pytest.raises(ProtocolError, match=r"worker 0 .* has sent an invalid message"):
-        bench.links[0].take(MID, 1)
+        bench.links[0].take_message(MID, 1)
 
 
 @pytest.mark.parametrize(
@@ -326,4 +326,4 @@ def test_an_error_about_the_runtime_is_not_believed(bench: Bench, code: str) -> 
     assert {type(error) for error in errors if error is not None} == {ProtocolError}
     bench.write(0, encode(Notice(NOTICE, 0, error)))
     with pytest.raises(ProtocolError):
-        bench.links[0].take(MID, NUMBER + 1)
+        bench.links[0].take_message(MID, NUMBER + 1)

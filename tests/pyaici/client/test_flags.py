@@ -241,7 +241,7 @@ def test_a_final_report_calls_the_remaining_callback(player: Player, flags: int,
     assert (result.verb, result.error) == (Verb.STOP, None)
     assert calls(player, seq) == [f"{called} 2"]
     assert not player.runtime.is_live(seq)
-    link = next(iter(player.runtime._links.values()))
+    link = next(iter(player.runtime._links.all))
     assert seq not in link.calls._exported and seq not in link.calls.spared
 
 

@@ -71,7 +71,7 @@ def send_secrets(daemon: Daemon, leaky: Path, guest: Path) -> None:
                 pytest.fail(f"attempt {number} was not refused")
         # an invalid message to a worker: the worker drops the client and says why
         seq = other.instantiate(module, prompt=tokens(PROMPT))
-        (link,) = other._links.values()
+        (link,) = other._links.all
         link.send(Nonsense(WORDS, ANSWER.decode()))
         with pytest.raises(RuntimeFailure):
             while True:

@@ -119,13 +119,13 @@ def test_shared_memory_and_files_contain_no_prompt_and_no_answer(tmp_path: Path)
         wait_until(lambda: one.health()["templates"]["warm"] >= 2)
         places = memory_files(daemon.pid)
         assert any(name.startswith("/memfd:aici-snapshot") for name in places), "the template is among them"
-        for number, link in enumerate(other._links.values()):
+        for number, link in enumerate(other._links.all):
             places[f"segment {number} of the other client"] = bytes(link.segment.memory)
         for path in (tmp_path / "store").rglob("*"):
             if path.is_file():
                 places[str(path)] = path.read_bytes()
         places["the daemon's log"] = daemon.log().encode()
-        own = b"".join(bytes(link.segment.memory) for link in one._links.values())
+        own = b"".join(bytes(link.segment.memory) for link in one._links.all)
         assert any(form in own for form in forms(PROMPT)), (
             "the search must find the prompt in its own segment"
         )

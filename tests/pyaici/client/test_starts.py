@@ -163,7 +163,7 @@ def test_an_answer_is_kept_for_each_sequence_until_a_step_lists_it(
             assert len(answers) == (3 if arg == "fork 3" else 1)
         if arg != "fork 3":
             assert {player.mid(seq, 1).verb for seq in seqs} == {Verb.STOP}
-        link = player.runtime._links.values()[0]
+        link = player.runtime._links.all[0]
         assert not link.unread and not link.outstanding and not link.held
 
 
@@ -178,7 +178,7 @@ def test_unread_answers_of_freed_sequences_are_dropped(
         player.answers(*seqs)
         with stopped(runtime):
             late_step(player, *seqs)
-        (link,) = runtime._links.values()
+        (link,) = runtime._links.all
         while seqs[1] not in link.unread:
             player.step(seqs[0])
         with pytest.raises(RuntimeFailure, match="late"):

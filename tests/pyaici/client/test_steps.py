@@ -37,7 +37,7 @@ def wait_for_sequences(runtime: Runtime, count: int) -> None:
 def test_abandoned_steps_cost_no_rows(player: Player, mode: str) -> None:
     seq, other = player.start(mode), player.start("ok")
     player.step(seq, other)
-    (link,) = player.runtime._links.values()
+    (link,) = player.runtime._links.all
     kept = len(link._messages)  # results that other tests did not fetch
     for number in range(600):  # there are 256 rows, and 4 dense ones
         step = player.runtime.begin_step([StepInput(seq, tokens=[1]), StepInput(other, tokens=[1])])

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.messages import Truncation
-from pyaici.client.masks import apply_masks
+from pyaici.client.masks import apply_masks, truncate
 from pyaici.client.results import MidResult
 from pyaici.client.results import Row as ControllerRow
-from pyaici.client.truncation import truncate
 from pyaici.engines.batching.sampler import Choice, NumpySampler
 from pyaici.engines.vllm.scheduling.controlled import UNKNOWN, measure
 from pyaici.engines.vllm.workers.rows import Row, fill_mask, make_row

@@ -337,16 +337,16 @@ def test_slow_reader_is_cut_off() -> None:
         stream = EngineStream(cancelled.append, Backlogs(), Backlog())
         written = VariablesChanged(1, 1, {"x": bytes(1 << 20)})
         for _ in range(15):
-            stream.take([written], None)
+            stream.add_events([written], None)
         assert not cancelled and await anext(stream) == [written]
-        stream.take([written], None)
+        stream.add_events([written], None)
         assert not cancelled
-        stream.take([Log(1, 1, "a" * (1 << 20))], None)
+        stream.add_events([Log(1, 1, "a" * (1 << 20))], None)
         assert cancelled == [stream]
         with pytest.raises(ApiError, match="too slowly") as error:
             await anext(stream)
         assert error.value.code == "slow_reader"
-        stream.take([written], None)
+        stream.add_events([written], None)
         stream.close()
         assert cancelled == [stream] and stream._bytes == 0
 
@@ -361,12 +361,12 @@ def test_answers_of_one_request_share_the_backlog_limit() -> None:
         written = VariablesChanged(1, 1, {"x": bytes(1 << 20)})
         for _ in range(3):
             for stream in streams:
-                stream.take([written], None)
+                stream.add_events([written], None)
         other = EngineStream(cancelled.append, backlogs, Backlog())
         for _ in range(4):
             other.take([written], None)
         for stream in streams:
-            stream.take([written], None)
+            stream.add_events([written], None)
         assert cancelled == streams[3:], "the last one reaches the limit"
         for stream in (*streams, other):
             stream.close()
@@ -382,7 +382,7 @@ def test_many_requests_share_the_total_backlog_limit() -> None:
         streams = [EngineStream(cancelled.append, backlogs, Backlog()) for _ in range(64)]
         for _ in range(32):
             for stream in streams:
-                stream.take([VariablesChanged(1, 1, {"x": bytes(1 << 20)})], None)
+                stream.add_events([VariablesChanged(1, 1, {"x": bytes(1 << 20)})], None)
             held = max(held, sum(stream._bytes for stream in streams))
         assert cancelled == streams and held <= MAX_BACKLOGS_BYTES + 64 * (1 << 20)
 

@@ -10,6 +10,7 @@ import copy
 import functools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from pyaici.engines.calls import PREFIX
@@ -53,14 +54,12 @@ def change_generate(engine: type, *, check: bool) -> None:
 
 
 async def _checked(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    try:
+    async with aclosing(outputs):  # as if the caller closed the generator: aborts the request
         async for output in outputs:
             for choice in output.outputs:
                 if choice.finish_reason == "error" and isinstance(choice.stop_reason, str):
                     _raise(choice.stop_reason)
             yield output
-    finally:
-        await outputs.aclose()  # as if the caller closed the generator: aborts the request
 
 
 def _raise(why: str) -> None:
@@ -122,13 +121,12 @@ async def _placed(
     loads: RankLoads, ranks: int, choices: int, start: Callable[..., AsyncGenerator[Any, None]]
 ) -> AsyncGenerator[Any, None]:
     rank = loads.choose_rank(ranks, choices)
-    outputs = start(data_parallel_rank=rank)
     try:
-        async for output in outputs:
-            yield output
+        async with aclosing(start(data_parallel_rank=rank)) as outputs:
+            async for output in outputs:
+                yield output
     finally:
         loads.give_back(rank, choices)
-        await outputs.aclose()  # as if the caller closed the generator: aborts the request
 
 
 class RankLoads:

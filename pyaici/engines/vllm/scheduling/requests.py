@@ -185,7 +185,7 @@ class ControlledRequests:
             if controlled.thinking and not request.num_output_tokens:
                 controlled.thinking = thinks(self._scheduler.structured_output_manager, request)
             if controlled.control is None and controlled.error is None and not controlled.thinking:
-                self._start(driver, request, controlled)
+                self._start_controller(driver, request, controlled)
                 started = True
         if started:
             driver.post()
@@ -195,7 +195,7 @@ class ControlledRequests:
                     self._scheduler.requests[request_id].spec_token_ids = []
 
     @staticmethod
-    def _start(driver: ControllerDriver, request: Any, controlled: Controlled) -> None:
+    def _start_controller(driver: ControllerDriver, request: Any, controlled: Controlled) -> None:
         """Starts the controller of a request, which then waits for it."""
         if not controlled.prepared.done():  # it is being placed again
             controlled.answer = MidResult(Verb.LATE)
@@ -378,7 +378,7 @@ class ControlledRequests:
         if outcome.begins:
             if outcome.moves:
                 move(self._scheduler, request, 0, ())
-            self._start(driver, request, controlled)
+            self._start_controller(driver, request, controlled)
             return
         if outcome.ending:  # needs an output of its own, see `keep_back`
             self._end_request(request, *END[outcome.ending], outputs)

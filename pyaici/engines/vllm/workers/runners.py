@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pyaici.client.truncation import truncate
+from pyaici.client.masks import truncate
 from pyaici.engines.vllm.workers.rows import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, Row
 
 if TYPE_CHECKING:

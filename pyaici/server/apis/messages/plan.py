@@ -66,7 +66,7 @@ def plan(
     level = level_of(request)
     if inside is None:
         inside = request.thinks and prompt_format == "ai00"
-    answer = _answer(request, level, inside=inside and not thought, ends=prompt_format == "template")
+    answer = _plan_answer(request, level, inside=inside and not thought, ends=prompt_format == "template")
     if request.strict_seed_grammar:
         text = seed_grammar(terminators(request), inside=inside, thought=thought)
         return Plan(request, level, inside, answer, text)
@@ -84,7 +84,7 @@ def plan(
     return Plan(request, level, inside, answer, request.bnf_schema)
 
 
-def _answer(request: MessagesRequest, level: Level, *, inside: bool, ends: bool) -> AnswerPlan:
+def _plan_answer(request: MessagesRequest, level: Level, *, inside: bool, ends: bool) -> AnswerPlan:
     """Returns what the answer may be. `ends`: the model may end a text itself, by a token."""
     # ai00's own grammar allows calls of any tools
     may_call = bool(request.callable_tools) or request.strict_seed_grammar

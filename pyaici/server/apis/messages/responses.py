@@ -59,7 +59,7 @@ class Answer:
         self._calls = 0
         self._stopped_by: str | None = None
 
-    def start(self, input_tokens: int) -> list[ServerEvent]:
+    def start_message(self, input_tokens: int) -> list[ServerEvent]:
         """Returns the first events, before any text. `input_tokens`: number of tokens of the prompt."""
         message: dict[str, Any] = {
             "id": self.id,

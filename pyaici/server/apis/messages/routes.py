@@ -177,7 +177,7 @@ class _Turn:
                 async for delta in deltas:
                     if not begun:
                         begun = True
-                        yield answer.start(prompt_tokens)
+                        yield answer.start_message(prompt_tokens)
                     tokens += delta.grown
                     # nothing is retracted: the only controller here is a grammar, which never backtracks
                     yield answer.add(delta.events)

@@ -53,7 +53,9 @@ async def generate(
     service = _service(request, body.model)
     if not body.prompt and not body.suffix:
         return _loaded(body.model, {"response": ""})
-    return await _answer(request, response, body, partial(_plan_text, service.model, body, user), user)
+    return await _answer_generation(
+        request, response, body, partial(_plan_text, service.model, body, user), user
+    )
 
 
 @router.post("/api/chat", response_model=None, responses=_LINES)
@@ -64,7 +66,9 @@ async def chat(
     service = _service(request, body.model)
     if not body.messages:
         return _loaded(body.model, {"message": {"role": "assistant", "content": ""}})
-    return await _answer(request, response, body, partial(_plan_chat, service.model, body, user), user)
+    return await _answer_generation(
+        request, response, body, partial(_plan_chat, service.model, body, user), user
+    )
 
 
 def _loaded(model: str, empty: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +156,7 @@ def _fill_marks(model: ServedModel) -> tuple[str, str, str] | None:
     return next((marks for marks in _FILLS if names.issuperset(marks)), None)
 
 
-async def _answer(
+async def _answer_generation(
     request: Request,
     response: Response,
     body: GenerateRequest | ChatBody,

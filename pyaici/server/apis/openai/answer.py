@@ -45,7 +45,7 @@ class ChatAnswer:
         self.finish: str | None = None
         self.logs = ""
 
-    def take(self, delta: TextDelta) -> MessageChange:
+    def add_delta(self, delta: TextDelta) -> MessageChange:
         """Adds a delta of the answer, which may first remove text after backtracking."""
         self.logs += delta.logs
         if delta.begins:

@@ -56,8 +56,8 @@ class _Chat:
             for job, choice in zip(self._jobs, self._choices, strict=True)
         ]
         async for index, text_delta in side_by_side(answers):
-            self._usage.count(text_delta, index)
-            yield index, text_delta, self._choices[index].take(text_delta)
+            self._usage.count_delta(text_delta, index)
+            yield index, text_delta, self._choices[index].add_delta(text_delta)
 
     def events(self) -> AsyncGenerator[ServerSentEvent, None]:
         """Returns the answers as a stream."""

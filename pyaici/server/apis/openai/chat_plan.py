@@ -97,7 +97,7 @@ def plan_chat(
         known = TemplateTools(HERMES, system=known.system)
     known = replace(known, form=known.form.bound(functions))
     prompt = _prompt(model, request, functions, known)
-    start = _start(model, prompt)
+    start = _find_start(model, prompt)
     form = known.form if functions else None
     if tools:
         return _plan_loop(model, request, Job(user, prompt), functions, tools, known, start)
@@ -341,7 +341,7 @@ def _put_in_front(messages: list[dict[str, Any]], text: str, role: str) -> None:
         messages.insert(0, {"role": role, "content": text})
 
 
-def _start(model: ServedModel, prompt: list[int]) -> Start:
+def _find_start(model: ServedModel, prompt: list[int]) -> Start:
     """Returns how the answer begins. A model reasons if its template contains the marker for that.
 
     The template may write that marker into the prompt.

@@ -103,7 +103,7 @@ class Usage:
         #: whether the client has received anything: then an error can no longer be a status
         self.begun = False
 
-    def count(self, delta: TextDelta, index: int) -> None:
+    def count_delta(self, delta: TextDelta, index: int) -> None:
         """Counts a delta of the answer at `index`."""
         self._completion += delta.grown
         self._read += delta.read

@@ -108,7 +108,7 @@ class _Completion:
     async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
         begun: set[int] = set()
         async for index, delta in self._answers():
-            self._usage.count(delta, index)
+            self._usage.count_delta(delta, index)
             echoed = self._echoed[index] if self._echoed and index not in begun else ""
             if (
                 delta.text
@@ -155,7 +155,7 @@ class _Completion:
             tokens[index] += delta.tokens
             finish[index] = delta.finish
             logs[index] += delta.logs
-            self._usage.count(delta, index)
+            self._usage.count_delta(delta, index)
             self._usage.check_whole()
         return {
             **self._head,

@@ -76,7 +76,7 @@ class PromptScores:
 
 def _written(model: ServedModel, prompt: Sequence[int], scores: Sequence[TokenScore]) -> dict[str, Any]:
     tokens = [TextToken(prompt[0], 0)]
-    trail = TextTrail(model.vocabulary.token_bytes)
+    trail = TextTrail(model.vocabulary.tokens)
     start = len(trail.append(prompt[:1]))
     for token, (logprob, top) in zip(prompt[1:], scores, strict=True):
         tokens.append(TextToken(token, start, logprob, top))

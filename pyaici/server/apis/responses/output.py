@@ -221,7 +221,7 @@ class Output:
         """Returns the items."""
         return [item.wire() for item in self._items]
 
-    def take(self, delta: TextDelta) -> Iterator[Report]:
+    def add_delta(self, delta: TextDelta) -> Iterator[Report]:
         """Adds a delta of the answer, and yields the events that report it."""
         self.tokens += delta.grown
         self.cached = max(self.cached, delta.cached)

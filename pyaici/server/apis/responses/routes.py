@@ -214,7 +214,7 @@ class _Response:
                         for server, tools in self._plan.lists:
                             for report in output.list_tools(server, tools):
                                 yield report
-                    for report in output.take(delta):
+                    for report in output.add_delta(delta):
                         yield report
                     if output.listed > MAX_LISTED:
                         raise _too_many_logprobs()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyaici.client.arguments import value_json
 from pyaici.engines.engine import (
     BackTracked,
+    Counts,
     Finished,
     Forked,
     Log,
@@ -18,6 +17,7 @@ from pyaici.engines.engine import (
     TokensAppended,
     VariablesChanged,
 )
+from pyaici.engines.rest_events import end_json, finite, usage_json
 from pyaici.server.apis.answers import in_pieces
 from pyaici.server.http.errors import public_message
 from pyaici.server.scheduling.streams import CallEnded, CallMade, StepTimed
@@ -26,23 +26,6 @@ if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
     from pyaici.engines.engine import Event, GenerationResult
     from pyaici.server.models import ServedModel
-
-
-@dataclass(slots=True)
-class _Usage:
-    prompt_tokens: int = 0
-    sampled_tokens: int = 0
-    forced_tokens: int = 0
-    backtracked_tokens: int = 0
-
-    def to_json(self) -> dict[str, int]:
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "sampled_tokens": self.sampled_tokens,
-            "forced_tokens": self.forced_tokens,
-            "backtracked_tokens": self.backtracked_tokens,
-            "completion_tokens": self.sampled_tokens + self.forced_tokens - self.backtracked_tokens,
-        }
 
 
 class RunReport:
@@ -54,7 +37,7 @@ class RunReport:
         self._index: dict[int, int] = {}
         #: text of each fork so far
         self._texts: dict[int, str] = {}
-        self._usage = _Usage()
+        self._prompt_tokens, self._counts = 0, Counts()
 
     def step(self, events: list[Event]) -> dict[str, Any]:
         """Returns a step: the events of each fork, and the changes of the variables that forks share."""
@@ -90,7 +73,7 @@ class RunReport:
         step: dict[str, Any] = {
             "object": "run",
             "forks": list(forks.values()),
-            "usage": self._usage.to_json(),
+            "usage": self._usage(),
         }
         if variables:
             step["variables"] = variables
@@ -105,18 +88,12 @@ class RunReport:
 
         A request may have a thousand forks: other requests have their turns between them.
         """
-        first = min((result.first_token_seconds for result in results), default=math.nan)
-        seconds = max((result.seconds for result in results), default=math.nan)
-        variables = {name: value_json(value) for name, value in _variables(results).items()}
-        return await in_pieces(
-            {
-                **(header or {"object": "run.end"}),
-                "forks": map(self._ended, results),
-                "variables": variables,
-                "usage": self._usage.to_json(),
-                "timing": {"first_token_s": _number(first), "seconds": _number(seconds)},
-            }
-        )
+        ended = end_json(results, self._usage(), self._index_of, public_message)
+        return await in_pieces({**(header or {"object": "run.end"}), **ended})
+
+    def _usage(self) -> dict[str, int]:
+        counts = self._counts
+        return usage_json(self._prompt_tokens, counts.sampled, counts.forced, counts.backtracked)
 
     def _index_of(self, seq: int) -> int:
         return self._index.setdefault(seq, len(self._index))
@@ -128,14 +105,14 @@ class RunReport:
         match event:
             case Started():
                 # several sequences have the same prompt, which counts once
-                self._usage.prompt_tokens = len(event.tokens)
+                self._prompt_tokens = len(event.tokens)
                 fork["prompt"] = event.prompt
                 fork["prompt_ids"] = event.tokens
                 self._texts[fork["index"]] = ""
             case TokensAppended():
                 self._appended(fork, event)
             case BackTracked():
-                self._usage.backtracked_tokens += event.count
+                self._counts.backtracked += event.count
                 self._take_back(fork, event)
             case Log():
                 fork["logs"] = fork.get("logs", "") + event.text
@@ -163,14 +140,14 @@ class RunReport:
         count = len(event.tokens)
         fork.pop("suspended", None)  # it continued within the step
         if event.origin.value == "forced":
-            self._usage.forced_tokens += count
+            self._counts.forced += count
         else:
-            self._usage.sampled_tokens += count
+            self._counts.sampled += count
         fork["text"] += event.text
         self._texts[fork["index"]] += event.text
         piece: dict[str, Any] = {"text": event.text, "origin": event.origin.value, "tokens": event.tokens}
         if event.logprobs is not None:
-            piece["logprobs"] = [_number(value) for value in event.logprobs]
+            piece["logprobs"] = [finite(value) for value in event.logprobs]
         if event.top is not None:
             piece["top"] = [[self._candidate(*pair) for pair in pairs] for pairs in event.top]
         if event.allowed is not None:
@@ -178,23 +155,7 @@ class RunReport:
         fork["pieces"].append(piece)
 
     def _candidate(self, token: int, logprob: float) -> dict[str, Any]:
-        return {"token": token, "text": self._model.token_text(token), "logprob": _number(logprob)}
-
-    def _ended(self, result: GenerationResult) -> dict[str, Any]:
-        return {
-            "index": self._index_of(result.seq),
-            "parent": None if result.parent is None else self._index_of(result.parent),
-            "text": result.text,
-            "finish_reason": result.reason.value,
-            "error": None if result.error is None else error_json(result.error),
-            "logs": result.log,
-        }
-
-
-def _variables(results: list[GenerationResult]) -> dict[str, bytes]:
-    """Returns the variables of all requests; the results of one have the same."""
-    known = {result.request: result.variables for result in results}
-    return {name: value for values in known.values() for name, value in values.items()}
+        return {"token": token, "text": self._model.token_text(token), "logprob": finite(logprob)}
 
 
 def call_json(event: CallMade | CallEnded) -> dict[str, Any]:
@@ -208,8 +169,3 @@ def call_json(event: CallMade | CallEnded) -> dict[str, Any]:
 def error_json(error: AiciError) -> dict[str, Any]:
     """Returns a controller's error as clients get it."""
     return {"code": error.code, "message": public_message(error)}
-
-
-def _number(value: float) -> float | None:
-    """Returns a number that JSON has: None for NaN and infinity."""
-    return value if math.isfinite(value) else None

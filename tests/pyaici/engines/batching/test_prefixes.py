@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.batching.histories import log_softmax
-from pyaici.engines.batching.model import Feed, Runner, Slot
-from pyaici.engines.batching.prefixes import Cached, PrefixCache
+from pyaici.engines.batching.model import Cached, Feed, PrefixCache, Runner, Slot
 from pyaici.engines.engine import Request, Sampling, run_to_end
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import (
@@ -265,7 +264,7 @@ def test_the_least_recently_used_prefix_is_evicted_first(runner: Runner) -> None
     prefixes = PrefixCache(runner.cache, 2)
     for first in (1, 2):
         end(prefixes, runner, [first, 5, 6])
-    copy = prefixes.start([1, 5, 7, 8], ())
+    copy = prefixes.start_slot([1, 5, 7, 8], ())
     assert copy.length == 2
     end(prefixes, runner, [3, 5, 6])
     found = {first: prefixes.find([first, 5, 6], ())[1] for first in (1, 2, 3)}

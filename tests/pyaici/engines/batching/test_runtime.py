@@ -322,7 +322,7 @@ def test_a_killed_worker_ends_only_its_own_sequences(
         mate = engine.add(Request(MATE, max_tokens=12))
         while len(engine._pool.live[0].tokens) == len(PROMPT):  # until its controller has answered
             engine.step()
-        for link in runtime._links.values():
+        for link in runtime._links.all:
             os.kill(link.pid, signal.SIGKILL)
         engine.run()
         (result,) = engine.results(lost)
@@ -338,7 +338,7 @@ def test_the_rest_of_a_prompt_is_not_fed_after_the_death_of_its_worker(
         engine = make_engine(long_model, runtime=runtime, vocabulary=vocabulary)
         lost = engine.add(Request([1 + i % 200 for i in range(2000)], module=module, arg="ok"))
         engine.step()
-        for link in runtime._links.values():
+        for link in runtime._links.all:
             os.kill(link.pid, signal.SIGKILL)
             while not link.gone:
                 time.sleep(0.001)

@@ -94,7 +94,7 @@ def test_log_probabilities_are_those_of_the_model(engine: BatchingEngine) -> Non
 def test_changes_follow_a_sequence_that_is_cut_back_and_forked() -> None:
     sampling = Sampling(repetition_penalty=2, frequency_penalty=1)
     request = Request(PROMPT, sampling=sampling)
-    seq = Sequence(id=0, request_id=0, request=request, seed=0, slot=Slot(), trail=TextTrail(lambda _: b"x"))
+    seq = Sequence(id=0, request_id=0, request=request, seed=0, slot=Slot(), trail=TextTrail([b"x"] * 1000))
     seq.append([1, 2, 3, 4], Origin.PROMPT)
 
     def check(seq: Sequence) -> None:

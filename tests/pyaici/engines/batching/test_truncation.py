@@ -16,7 +16,7 @@ from transformers import LogitsProcessor, TypicalLogitsWarper
 from transformers.generation import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from aicirt.contract.messages import Truncation
-from pyaici.client.truncation import truncate
+from pyaici.client.masks import truncate
 from pyaici.engines.batching.sampler import Choice
 from tests.pyaici.engines.batching.test_sampler import Fixed, Pick, pick_with_numpy, pick_with_torch
 

@@ -28,7 +28,7 @@ _BYTES = [b"a", b"b", b"\xc3", b"\xa9", b"", b"ab!"]
 def _answer(stop: list[str] | None = None, plan: AnswerPlan | None = None) -> AnswerText:
     """Returns an answer; its vocabulary matters only for events with several tokens."""
     reader = StopFinder(stop or []) if plan is None else open_reader(plan)
-    return AnswerText(lambda token: _BYTES[token % len(_BYTES)], reader)
+    return AnswerText(_BYTES * 50, reader)
 
 
 def _follow(answer: AnswerText, steps: list[list[Event]]) -> tuple[str, list[TextDelta]]:
@@ -193,7 +193,7 @@ def test_deltas_add_up_to_the_final_text_and_tokens(
     steps: list[tuple[int, list[int]]], stops: list[str]
 ) -> None:
     """After any backtracking and appending, the client has the tokens and the text of the whole answer."""
-    trail, tokens, shown = TextTrail(_BYTES.__getitem__), list[int](), ""
+    trail, tokens, shown = TextTrail(_BYTES), list[int](), ""
     events: list[list[Event]] = [list(_START)]
     for count, more in steps:
         count = min(count, len(tokens))
@@ -301,7 +301,7 @@ def test_memory_of_stop_strings_is_bounded_by_their_length() -> None:
 
 
 def test_error_names_the_field_with_the_controller() -> None:
-    answer = AnswerText(lambda token: b"", StopFinder(), "script")
+    answer = AnswerText([], StopFinder(), "script")
     with pytest.raises(ApiError, match="out of memory") as caught:
         answer.follow([*_START, Finished(0, 0, FinishReason.ERROR, MemoryLimitError("out of memory"))])
     assert (caught.value.code, caught.value.param) == ("memory_limit", "script")

@@ -41,7 +41,7 @@ class _Streamed:
         events = (self.reader.cut(retracted) if retracted else []) + self.reader.feed(text)
         events += self.reader.end() if finish else []
         delta = TextDelta(text, retracted, events, bool(retracted), finish=finish, **fields)
-        return self.answer.take(delta)
+        return self.answer.add_delta(delta)
 
 
 #: a step: how many characters go, which come, and whether the answer ends then

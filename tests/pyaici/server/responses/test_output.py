@@ -33,7 +33,7 @@ class _Streamed:
         events = (self.reader.cut(retracted) if retracted else []) + self.reader.feed(text)
         events += self.reader.end() if last else []
         delta = TextDelta(text, retracted, events, bool(retracted), grown=len(text), **fields)
-        self.reports += self.output.take(delta)
+        self.reports += self.output.add_delta(delta)
         if last:
             self.reports += self.output.end(cut=False)
 
