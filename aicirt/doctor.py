@@ -33,7 +33,7 @@ from aicirt.system.silence import finish
 from aicirt.system.user import CURE, User
 
 #: vocabulary and rows of a typical engine, for which shared memory must suffice
-_SEGMENT = Layout(131_072, num_rows=256, num_dense=4)
+_SEGMENT = Layout(131_072, num_rows=512, num_dense=4)
 _MEMORY_FILES = 1024
 _MAPPINGS = 65_530
 _GUESTS = [sys.executable, "-P", "-m", "aicirt.wasm.selfcheck"]
@@ -133,7 +133,7 @@ def shared_memory() -> Finding:
 
 
 def semaphores() -> Finding:
-    """Checks named semaphores, with which processes wake each other."""
+    """Checks semaphores, with which processes wake each other."""
     try:
         bell = Doorbell.create()
         bell.ring()

@@ -293,11 +293,11 @@ MAX_CALLS_BYTES = 256 << 10
 MAX_OFFERED, MAX_OFFER_BYTES, MAX_OFFERS = 256, 1 << 20, 1 << 14
 #: sources of calls that one program may name
 MAX_SOURCES = 256
-#: events of calls that a connection has yet to take, and bytes of arguments and results in them; beyond, it
-#: gets no more calls
-MAX_CALL_EVENTS, MAX_CALL_EVENT_BYTES = 1 << 12, 64 << 20
-#: calls that one message of a worker reports
-MAX_NEWS = 1 << 10
+#: bytes of events of calls that a connection has yet to take; each counts 16 KiB beside its contents. An
+#: owner has half of it at most (`Desk.is_full`), and gets no more calls beyond
+MAX_CALL_EVENT_BYTES = 64 << 20
+#: calls that one message of a worker reports: the supervisor does nothing else for so many times 50 us
+MAX_NEWS = 1 << 7
 #: characters of a call's name, and of a run's
 MAX_CALL_NAME, MAX_RUN_NAME = 128, 64
 #: bytes of variables that one answer reports: a millisecond of copying, for which the whole step waits. The

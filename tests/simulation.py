@@ -32,7 +32,6 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar, NamedTuple
 
-import posix_ipc
 import wasmtime
 
 from aicirt.contract.modules import ModuleInfo
@@ -129,8 +128,9 @@ class World:
                 if getattr(module, name, None) is replaced:
                     yield module, name, value
         yield host, "monotonic", self.time.monotonic
-        for module in (channel, worker_client, workers):
+        for module in (channel, workers):
             yield module, "Doorbell", Bell
+        yield worker_client, "Doorbell", Bell.of_file
         yield control, "FrameSocket", _ClientSocket
         yield runtime, "Daemon", LocalDaemon
         for module in (channel, loop):
@@ -403,6 +403,9 @@ class Bell:
 
     def __init__(self, name: str, world: World) -> None:
         self.name = name
+        file = Descriptor(os.memfd_create(name))
+        self.file: Descriptor | None = file
+        self._inode = os.fstat(file.fd).st_ino
         self._world = world
         self._rings = 0
         self._open = 0
@@ -419,9 +422,15 @@ class Bell:
         try:
             bell = _world().bells[name]
         except KeyError:
-            raise posix_ipc.ExistentialError(name) from None
+            raise FileNotFoundError(name) from None
         bell._open += 1
         return bell
+
+    @classmethod
+    def of_file(cls, file: Descriptor) -> Bell:
+        """Stands for the constructor of `Doorbell`."""
+        found = (name for name, bell in _world().bells.items() if bell._inode == os.fstat(file.fd).st_ino)
+        return cls.open(next(found))
 
     def ring(self) -> None:
         self._rings += 1
@@ -444,13 +453,13 @@ class Bell:
         return rung
 
     def unlink(self) -> None:
-        self._world.bells.pop(self.name, None)
+        """Does nothing: it is found until it is closed."""
 
     def close(self) -> None:
         if self._open:
             self._open -= 1
         else:
-            self.unlink()
+            self._world.bells.pop(self.name, None)
 
 
 def _spin(rings: Sequence[Ring], _seconds: float) -> bool:

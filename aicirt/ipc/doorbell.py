@@ -1,75 +1,85 @@
-"""Wakes a process when work is waiting for it: doorbells, which are named semaphores, and spinning.
+"""Wakes a process when work is waiting for it: doorbells, which are semaphores, and spinning.
 
 A wake-up across cores takes 30-60 us, so a process spins before it sleeps, and chooses where it sleeps.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import mmap
 import os
 import platform
+import stat
 import time
 from collections.abc import Iterable
 
 import posix_ipc
 
-from aicirt.contract.errors import SpaceError
+from aicirt.contract.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
 from aicirt.ipc.ring import Ring
+from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.sem_open.restype = ctypes.c_void_p
-_libc.sem_open.argtypes = [ctypes.c_char_p, ctypes.c_int]
-_libc.sem_close.argtypes = [ctypes.c_void_p]
+#: calls that may wait, and calls that never do, which would take longer if they released Python's lock
+_libc, _quick = ctypes.CDLL(None), ctypes.PyDLL(None)
+#: glibc 2.30
+_clockwait = getattr(_libc, "sem_clockwait", None)
+#: bytes of a semaphore on 64-bit machines
+_BYTES = 32
 
 
 class _TimeSpec(ctypes.Structure):
     _fields_ = (("sec", ctypes.c_long), ("nsec", ctypes.c_long))
 
 
-#: glibc 2.30
-_clockwait = getattr(_libc, "sem_clockwait", None)
-if _clockwait is not None:
-    _clockwait.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_TimeSpec)]
+class Semaphore:
+    """A POSIX semaphore in a file that several processes map. After `close`, calls have no effect."""
 
+    __slots__ = ("_memory",)
 
-class Semaphore(posix_ipc.Semaphore):  # type: ignore[misc]  # it has no types
-    """A `posix_ipc.Semaphore` whose timeouts use the monotonic clock, where the C library supports that.
+    def __init__(self, file: Descriptor) -> None:
+        """Maps the file. Raises ProtocolError if it is not that of a semaphore, and OSError."""
+        found = os.fstat(file.fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size < _BYTES:
+            raise ProtocolError("a doorbell is not the file of a semaphore")
+        #: mapped until the last call that uses it has returned
+        self._memory: ctypes.Array[ctypes.c_char] | None
+        self._memory = (ctypes.c_char * _BYTES).from_buffer(mmap.mmap(file.fd, _BYTES))
 
-    `posix_ipc.Semaphore.acquire` waits until a time of day: if the clock is set back by an hour, it waits
-    an hour longer.
-    """
+    def acquire(self, timeout: float) -> bool:
+        """Decrements the semaphore; returns False after `timeout` seconds, or on a signal.
 
-    def __init__(self, name: str, flags: int = 0, **how: int) -> None:
-        """Opens the semaphore as posix_ipc.Semaphore does.
-
-        Raises posix_ipc.ExistentialError also if the name is removed meanwhile.
+        Waits by the monotonic clock, where the C library can: if the time of day is set back by an hour, a
+        wait until a time of day lasts an hour longer.
         """
-        super().__init__(name, flags, **how)
-        # the same semaphore: a process maps each semaphore only once
-        self._address: int | None = _libc.sem_open(name.encode(), 0)
-        if self._address is None:
-            problem = os.strerror(ctypes.get_errno())
-            self.close()
-            raise posix_ipc.ExistentialError(f"semaphore {name}: {problem}")
+        if (memory := self._memory) is None:
+            return False
+        if timeout <= 0:
+            return not _quick.sem_trywait(memory)
+        clock = time.CLOCK_REALTIME if _clockwait is None else time.CLOCK_MONOTONIC
+        end = divmod(time.clock_gettime_ns(clock) + int(timeout * 1e9), 1_000_000_000)
+        until = ctypes.byref(_TimeSpec(*end))
+        if _clockwait is None:
+            return not _libc.sem_timedwait(memory, until)
+        return not _clockwait(memory, clock, until)
 
-    def acquire(self, timeout: float) -> None:
-        """Decrements the semaphore. Raises posix_ipc.BusyError after `timeout` seconds, or on a signal."""
-        if timeout <= 0 or _clockwait is None:
-            super().acquire(timeout)
-            return
-        until = _TimeSpec(*divmod(time.monotonic_ns() + int(timeout * 1e9), 1_000_000_000))
-        if _clockwait(self._address, time.CLOCK_MONOTONIC, until):
-            raise posix_ipc.BusyError("not rung")
+    def release(self) -> None:
+        """Increments the semaphore, unless it has its highest value, 2^31 - 1."""
+        if (memory := self._memory) is not None:
+            _quick.sem_post(memory)
+
+    @property
+    def value(self) -> int:
+        """How often the semaphore can be decremented without a wait."""
+        value, memory = ctypes.c_int(), self._memory
+        if memory is not None:
+            _quick.sem_getvalue(memory, ctypes.byref(value))
+        return value.value
 
     def close(self) -> None:
-        """Closes the semaphore in this process."""
-        super().close()
-        if self._address is not None:
-            _libc.sem_close(self._address)
-            self._address = None
+        """Unmaps the file."""
+        self._memory = None
 
 
 #: rings that one `wait` consumes at most: more would only wake the waiter once more
@@ -77,14 +87,20 @@ _MAX_RINGS = 1 << 16
 
 
 class Doorbell:
-    """A named POSIX semaphore that wakes the process that waits for it."""
+    """A semaphore that wakes the process that waits for it.
 
-    __slots__ = ("_owner", "_semaphore", "name")
+    Workers open none by name, so that a guest that has broken out reaches only those of its clients.
+    """
 
-    def __init__(self, semaphore: Semaphore, name: str, owner: bool) -> None:
-        self._semaphore = semaphore
-        self._owner = owner
+    __slots__ = ("_semaphore", "file", "name")
+
+    def __init__(self, file: Descriptor, name: str = "") -> None:
+        """Maps the semaphore. Raises ProtocolError, OSError."""
+        self._semaphore = Semaphore(file)
+        #: empty if another process has created the semaphore, or it has no name any more
         self.name = name
+        #: for a process that opens no names; None if another process has created the semaphore
+        self.file = file if name else None
 
     @classmethod
     def create(cls) -> Doorbell:
@@ -92,55 +108,53 @@ class Doorbell:
         name = ""
         try:
             name = names.fresh_name()
-            semaphore = Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
+            posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0).close()
+            return cls(names.open_semaphore(name), name)
         except (OSError, posix_ipc.Error) as error:
             if name:
-                names.unlink_semaphore(name)  # the second of two openings may have failed
+                names.unlink_semaphore(name)
             raise SpaceError(
                 f"cannot create a semaphore in /dev/shm (in a container, see --shm-size): {describe(error)}"
             ) from error
-        return cls(semaphore, name, owner=True)
 
     @classmethod
     def open(cls, name: str) -> Doorbell:
-        """Opens an existing doorbell. Raises posix_ipc.ExistentialError if the name is gone."""
-        return cls(Semaphore(name), name, owner=False)
+        """Opens an existing doorbell. Raises OSError, FileNotFoundError if the name is gone."""
+        return cls(names.open_semaphore(name))
 
     def ring(self) -> None:
         """Wakes the waiter."""
-        with contextlib.suppress(OSError, ValueError, posix_ipc.Error):  # full after 2^31 rings
-            self._semaphore.release()
+        self._semaphore.release()
 
     @property
     def rung(self) -> bool:
         """Whether the bell was rung since the last wait."""
-        return bool(self._semaphore.value)
+        return self._semaphore.value > 0
 
     def wait(self, timeout: float) -> bool:
         """Waits up to `timeout` seconds (0 = do not wait); returns True if the bell was rung, however often.
 
         A bell has one waiter.
         """
-        semaphore = self._semaphore
-        try:
-            semaphore.acquire(timeout)
-        except (posix_ipc.BusyError, posix_ipc.SignalError):
+        acquire = self._semaphore.acquire
+        if not acquire(timeout):
             return False
         for _ in range(_MAX_RINGS):  # bounded: a process may ring endlessly
-            if not semaphore.value:  # costs nothing, whereas a failed attempt would raise
+            if not acquire(0):
                 break
-            semaphore.acquire(0)
         return True
 
     def unlink(self) -> None:
         """Removes the name; processes that have the semaphore open are not affected."""
-        names.unlink_semaphore(self.name)
+        if self.name:
+            names.unlink_semaphore(self.name)
+            self.name = ""
 
     def close(self) -> None:
         """Closes the doorbell, and removes the name if this process created it."""
         self._semaphore.close()
-        if self._owner:
-            self.unlink()
+        self.file = None
+        self.unlink()
 
 
 current_cpu = ctypes.PyDLL(None).sched_getcpu

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import posix_ipc
 
-from aicirt.contract.errors import ProtocolError
+from aicirt.system.files import Descriptor
 
 _SHM_DIR = Path("/dev/shm")
 _NAME = re.compile(r"^sem\.(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]+)$")
@@ -53,30 +53,10 @@ def unlink_semaphore(name: str) -> None:
         pass
 
 
-def share_semaphore(name: str, gid: int) -> None:
-    """Lets a group open a semaphore that has a name of this module. Raises ProtocolError, OSError."""
-    fd = _open(name)
-    try:
-        os.fchown(fd, -1, gid)
-        os.fchmod(fd, 0o660)
-    finally:
-        os.close(fd)
-
-
-def _open(name: str) -> int:
-    """Opens only files of this user with a name of this module, whatever name a client sends."""
-    if not isinstance(name, str) or _NAME.fullmatch(entry := "sem." + name.removeprefix("/")) is None:
-        raise ProtocolError(f"{name!r} is not a valid name of a semaphore")
-    try:
-        fd = os.open(_SHM_DIR / entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise ProtocolError(f"{_SHM_DIR / entry} does not exist") from None
-    except OSError as error:
-        raise ProtocolError(f"{_SHM_DIR / entry} cannot be opened: {error.strerror}") from None
-    if not _is_ours(os.fstat(fd)):
-        os.close(fd)
-        raise ProtocolError(f"{_SHM_DIR / entry} is not a regular file of this user")
-    return fd
+def open_semaphore(name: str) -> Descriptor:
+    """Opens the file of a semaphore. Raises OSError."""
+    path = _SHM_DIR / f"sem.{name.removeprefix('/')}"
+    return Descriptor(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
 
 
 def _is_ours(found: os.stat_result) -> bool:

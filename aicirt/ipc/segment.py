@@ -15,8 +15,8 @@ from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 
 _LINE = 64
-#: dense rows of a segment, and their default number where all of them take memory
-_MAX_DENSE, _EAGER_DENSE = 1 << 12, 64
+#: dense rows of a segment, and how many an owner has by default where all of them take memory
+_MAX_DENSE, _EAGER_DENSE = 1 << 13, 32
 #: neither side can change the size: access behind the end of a file kills the process with SIGBUS
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 #: seals against writes (the second is F_SEAL_FUTURE_WRITE): a segment could not be used
@@ -38,12 +38,12 @@ LATE_ROWS = _reserves_parts()
 
 
 def dense_rows_for(num_rows: int) -> int:
-    """Returns how many dense rows a client with so many mask rows has by default.
+    """Returns how many dense rows an owner with so many mask rows has by default.
 
     That is one for each mask row, so that all sequences can have biases at the same time. Where they would
     all take memory, they are few.
     """
-    return min(num_rows, _MAX_DENSE if LATE_ROWS else _EAGER_DENSE)
+    return min(num_rows, _MAX_DENSE // 2 if LATE_ROWS else _EAGER_DENSE)
 
 
 def reserve(memory: memoryview, start: int, length: int) -> None:

@@ -64,11 +64,11 @@ class Profile:
         return [(Path(path), access) for path, access in rules]
 
 
-#: runs guests of many clients. Its working directory holds compiled modules; /dev/shm has semaphores
+#: runs guests of many clients. Its working directory holds compiled modules
 WORKER = Profile(
     "worker",
     calls.worker,
-    opens=((".", _READ), ("/dev/shm", Access.READ_FILE | Access.WRITE_FILE)),
+    opens=((".", _READ),),
     imports=True,
     limits={resource.RLIMIT_CORE: 0},
     oom_score_adj=900,

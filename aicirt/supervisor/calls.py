@@ -11,7 +11,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from aicirt.contract.abi import LIST_CALLS, OWN_NAME, RECEIVE, SEND
 from aicirt.contract.errors import AiciError, OfferError, OwnerLimitError, SpaceError
 from aicirt.settings import (
     MAX_CALL_EVENT_BYTES,
-    MAX_CALL_EVENTS,
     MAX_CALL_NAME,
     MAX_OFFER_BYTES,
     MAX_OFFERED,
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 Where = tuple["WorkerProcess", int, int]
 #: names that an error lists
 _MAX_NAMED = 32
-#: events that one answer to `take` has
-_MAX_EVENTS = 64
+#: events that one answer to `take` has, and bytes that an event counts beside its contents
+_MAX_EVENTS, _EVENT_BYTES = 64, 1 << 14
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ class Offer:
     def inform(self, event: dict[str, Any], result: bytes) -> None:
         """Tells the connection of a call that a request with this offer has made, or of its `result`."""
         told = {"content": result} if self.results and "ended" in event else {}
-        self.desk.tell({**event, **told, "offer": self.token})
+        self.desk.tell({**event, **told, "offer": self.token}, self.owner)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,13 +87,13 @@ class Pending:
         """Tells the offer that answers, and that of the request if it is watched."""
         event["token"] = self.offer.token
         if self.answering is not None and self.answering is not self.offer:
-            self.answering.desk.tell({**event, "offer": self.answering.token})
+            self.answering.desk.tell({**event, "offer": self.answering.token}, self.offer.owner)
         if self.offer.watched or self.answering is self.offer:
             self.offer.inform(event, result)
 
 
 class Desk:
-    """The calls of one connection: its offers, and events that it has yet to take."""
+    """The calls of one connection: its offers, and events that it has yet to take. Owners take turns."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -103,8 +102,11 @@ class Desk:
         self.asked: dict[str, Pending] = {}
         #: where its calls come from, for operators: the state and the number of tools by name
         self.sources: dict[str, dict[str, Any]] = {}
-        self._events: deque[dict[str, Any]] = deque()
-        self._bytes = 0
+        #: by owner, the next one first
+        self._untaken: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
+        #: bytes of them by owner, and bytes that are left
+        self._held: Counter[str] = Counter()
+        self._left = MAX_CALL_EVENT_BYTES
         self._arrived = asyncio.Event()
 
     def set_sources(self, sources: dict[str, Any]) -> None:
@@ -121,20 +123,28 @@ class Desk:
         self._exchange.desks[self] = None
         self.sources = known
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the connection does not take its events."""
-        return len(self._events) >= MAX_CALL_EVENTS or self._bytes >= MAX_CALL_EVENT_BYTES
+    def is_full(self, owner: str) -> bool:
+        """Returns whether the connection takes no more events of an owner, who has as many as are left over.
 
-    def tell(self, event: dict[str, Any]) -> None:
-        """Adds an event for `take`; drops it if the connection does not take any."""
-        if not self.is_full:
-            self._events.append(event)
-            self._bytes += _payload(event)
+        So a single owner has half of all room, and there is some for further ones whatever the first ones do.
+        """
+        return self._held[owner] >= self._left
+
+    def tell(self, event: dict[str, Any], owner: str) -> None:
+        """Adds an event of an owner's request for `take`; drops it if the connection does not take them."""
+        if not self.is_full(owner):
+            self._untaken.setdefault(owner, deque()).append(event)
+            self._charge(owner, _size(event))
             self._arrived.set()
 
+    def _charge(self, owner: str, nbytes: int) -> None:
+        self._left -= nbytes
+        self._held[owner] += nbytes
+        if not self._held[owner]:
+            del self._held[owner]
+
     async def take(self) -> list[dict[str, Any]]:
-        """Waits for events and returns them, oldest first.
+        """Waits for events and returns them, those of a request oldest first.
 
         `call`: an id, with `name`, `arguments` (bytes) and `owner`. `ended`: the id of such a call that needs
         no answer any more, with `code` ("" or that of its error), `seconds`, and the bytes of the `result`,
@@ -142,11 +152,16 @@ class Desk:
         when it has been withdrawn. Both have the `token` of the request's offer, and that of the `offer` of
         this connection which the event is for; `by` is that of the offer that answers, "" if nobody needs to.
         """
-        while not self._events:
+        while not self._untaken:
             self._arrived.clear()
             await self._arrived.wait()
-        taken = [self._events.popleft() for _ in range(min(len(self._events), _MAX_EVENTS))]
-        self._bytes -= sum(map(_payload, taken))
+        taken: list[dict[str, Any]] = []
+        while self._untaken and len(taken) < _MAX_EVENTS:
+            owner, events = self._untaken.popitem(last=False)
+            taken.append(events.popleft())
+            self._charge(owner, -_size(taken[-1]))
+            if events:
+                self._untaken[owner] = events
         return taken
 
     def close(self) -> None:
@@ -274,7 +289,7 @@ class Exchange:
             more = ["..."] if len(known) > _MAX_NAMED else []
             there = ", ".join(known[:_MAX_NAMED] + more) or "none"
             return _refusal("unknown_call", f"nobody answers the call {name!r}; there are: {there}")
-        if answering.desk.is_full:
+        if answering.desk.is_full(offer.owner):
             return _refusal("gone", f"the program that answers {name!r} does not take its calls")
         limit = self._settings.owner_calls
         if self._by_owner[offer.owner] >= limit:
@@ -431,9 +446,9 @@ def error(code: str, message: str) -> bytes:
     return json.dumps({"error": {"code": code, "message": message}}).encode()
 
 
-def _payload(event: dict[str, Any]) -> int:
-    """Returns the bytes of the arguments or of the result in an event."""
-    return len(event.get("arguments", b"")) + len(event.get("content", b""))
+def _size(event: dict[str, Any]) -> int:
+    """Returns the bytes that an event counts: those of arguments or a result in it, and some more."""
+    return _EVENT_BYTES + len(event.get("arguments", b"")) + len(event.get("content", b""))
 
 
 def _result(value: bytes) -> bytes:

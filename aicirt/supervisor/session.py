@@ -20,7 +20,6 @@ from aicirt.contract.errors import (
     SpaceError,
 )
 from aicirt.contract.messages import PROTOCOL_VERSION, Reply
-from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, frame
 from aicirt.settings import MAX_CALL_NAME
 from aicirt.supervisor.calls import Desk
@@ -247,8 +246,6 @@ class ClientSession:
         if caller.pid:
             what = "client %d (pid %d) has disconnected"
             _log.info(what, caller.number, caller.pid, extra=caller.about())
-            # unlinks what a killed client has left behind
-            names.sweep_orphans()
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -291,7 +288,8 @@ class ClientSession:
     async def _attach(self, args: dict[str, Any]) -> None:
         """Connects the client's segment with a worker that serves all owners or the named one.
 
-        The files are the segment, which the worker checks, and the eventfd by which it wakes the client.
+        The files are the segment and the doorbell, which the worker checks, and the eventfd by which it wakes
+        the client while all its sequences wait.
         """
         pool, owner = self._services.pool, owner_of(args, self.caller.owner)
         worker = pool.find(args["worker"], args["generation"])
@@ -300,19 +298,16 @@ class ClientSession:
         vocabulary = self._services.vocabularies.get(args["vocabulary"])
         await self._services.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id
-        if (user := self._services.config.user) is not None:
-            names.share_semaphore(args["bell"], user.gid)
         await worker.call(
             "attach",
             {
                 "client": self.caller.number,
                 "link": args["link"],
-                "bell": args["bell"],
                 "layout": args["layout"],
                 "vocabulary": vocabulary.id,
                 "owner": self.caller.owner,
             },
-            fds=[file.fd for file in args["files"][:2]],
+            fds=[file.fd for file in args["files"][:3]],
         )
 
     async def _prepare(self, args: dict[str, Any]) -> None:

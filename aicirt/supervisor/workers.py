@@ -22,7 +22,6 @@ from aicirt.contract.errors import (
     counted,
 )
 from aicirt.contract.messages import Call
-from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS, WorkerConfig
@@ -184,8 +183,6 @@ class WorkerProcess:
         Closes the bell after an error.
         """
         try:
-            if config.user is not None:
-                names.share_semaphore(self.bell.name, config.user.gid)
             ours, theirs = socket.socketpair()
             # without waiting: a worker loses output that is not read in time, and its steps go on
             output, outputs_end = map(Descriptor, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))

@@ -37,6 +37,8 @@ class Turns:
     def free_for(self, owner: str) -> bool:
         """Returns whether the owner can have a place now. Then no turn of theirs is waiting."""
         held = self.held[owner]
+        if not held and len(self.held) <= self._reserved:
+            return True  # places that others have taken anyway do not count
         return held < self._each and self._free > (self._reserved if held else 0)
 
     def waiting(self, owner: str | None = None) -> tuple[int, int]:

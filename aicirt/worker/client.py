@@ -34,7 +34,7 @@ class Client:
         number: int,
         link: int,
         segment: int,
-        bell: str,
+        bell: Descriptor,
         layout: Layout,
         vocabulary: LoadedVocabulary,
         max_outbox: int,
@@ -44,7 +44,7 @@ class Client:
         """`segment`: descriptor of its file, which the caller keeps. `owner`: of the connection, for the log.
         `alarm`: an eventfd on which the client sleeps while all its sequences wait.
 
-        Raises ProtocolError if the segment does not match the layout.
+        Raises ProtocolError if the segment does not match the layout, or the bell is no file of a semaphore.
         """
         if not 0 <= link < LINK_NUMBERS:
             raise ProtocolError(f"link {link} is not between 0 and {LINK_NUMBERS - 1}")
@@ -58,7 +58,7 @@ class Client:
         self._alarm = alarm
         self.vocabulary = vocabulary
         self._segment = Segment.of_file(segment, layout)
-        self._bell = Doorbell.open(bell)
+        self._bell = Doorbell(bell)
         self.rows = RowPool(self._segment.memory, layout, dense=False)
         self.dense = RowPool(self._segment.memory, layout, dense=True)
         self.writer = RowWriter(layout, self.rows, self.dense)

@@ -8,8 +8,6 @@ import os
 import socket
 from collections.abc import Callable
 
-import posix_ipc
-
 from aicirt import sandbox
 from aicirt.contract.errors import AiciError
 from aicirt.ipc.doorbell import Doorbell
@@ -51,12 +49,13 @@ def main(argv: list[str]) -> int:
     try:
         if config.code:
             os.chdir(config.code)  # the worker's user may be unable to reach the folder by its path
+        bell = Doorbell.open(args.bell)  # the user and the sandbox of a worker may open no name
         if args.user:
             become(*args.user)
         sandbox.die_with(args.parent)
         give_way(BACKGROUND_NICE if args.background else WORKER_NICE)
-        worker, threads = _start_worker(args, config)
-    except (AiciError, OSError, RuntimeError, posix_ipc.Error) as error:
+        worker, threads = _start_worker(args, config, bell)
+    except (AiciError, OSError, RuntimeError) as error:
         _log.critical("cannot start: %s", describe(error))  # safe to log: the message cannot quote a user yet
         return 1
     worker.run()
@@ -65,13 +64,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _start_worker(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list[Callable[[], None]]]:
+def _start_worker(
+    args: argparse.Namespace, config: WorkerConfig, bell: Doorbell
+) -> tuple[Worker, list[Callable[[], None]]]:
     """Creates the worker and confines the process; returns the worker and functions that end its threads.
 
     Raises an error for any missing resource.
     """
     control = FrameSocket(socket.socket(fileno=args.control_fd))
-    bell = Doorbell.open(args.bell)
     engine = WasmEngine(config.limits)
     linker = Linker(engine, host_functions(CALLS, TIMED))
     layers = sandbox.enter(sandbox.BUILDER if args.background else sandbox.WORKER)

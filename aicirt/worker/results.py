@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from aicirt.ipc.segment import Layout
     from aicirt.settings import RequestLimits
     from aicirt.wasm.instance import Instance
+    from aicirt.worker.owners import Owner
 
 #: the largest generation of a row
 _LAST = 0xFFFFFFFF
@@ -160,12 +162,18 @@ def read_post(instance: Instance, address: int) -> int:
 
 
 class RowPool:
-    """The worker's allocator for one kind of row."""
+    """The worker's allocator for one kind of row.
+
+    Sequences keep rows while they wait. So an owner has at most as many as are left for others: a single one
+    half of all, and whatever some have, there are some for the next one.
+    """
 
     __slots__ = (
         "_content",
         "_first",
         "_free",
+        "_held",
+        "_holders",
         "_kind",
         "_memory",
         "_private",
@@ -188,22 +196,25 @@ class RowPool:
         #: each row's bytes, from its first use on
         self._views: list[memoryview | None] = [None] * count
         self._free = list(range(count - 1, -1, -1))
+        #: the owner of each row in use, and how many each has
+        self._holders: list[Owner | None] = [None] * count
+        self._held: Counter[Owner | None] = Counter()
         self._kind = "dense" if dense else "mask"
 
-    def take_row(self) -> tuple[int, int, memoryview]:
-        """Takes a free row; returns (number, generation, bytes to write).
+    def take_row(self, owner: Owner | None = None) -> tuple[int, int, memoryview]:
+        """Takes a free row for an owner; returns (number, generation, bytes to write).
 
-        Raises SpaceError if none is left.
+        Raises SpaceError if none is left, or if the rest is for others.
         """
-        private = self._private
-        try:
-            row = self._free.pop()
-        except IndexError:
+        private, free, held = self._private, self._free, self._held.get(owner, 0)
+        if held >= len(free):
             raise SpaceError(
-                f"all {len(private)} {self._kind} rows of this client are in use; release rows, "
-                "or request more when you attach"
-            ) from None
+                f"no {self._kind} row is left for this owner, whose sequences have {held} (the other "
+                f"{len(free)} are for others): run fewer at a time, or request more rows when you attach"
+            )
+        row = free.pop()
         view = self._views[row] or self._view(row)
+        self._holders[row], self._held[owner] = owner, held + 1
         private[row] = self._published[row] = generation = private[row] + 1 & _LAST
         return row, generation, view
 
@@ -233,6 +244,10 @@ class RowPool:
                 raise ProtocolError(f"{self._kind} row {row} is not in use under generation {generation}")
             private[row] = published[row] = generation + 1 & _LAST
             free.append(row)
+            owner, self._holders[row] = self._holders[row], None
+            self._held[owner] -= 1
+            if not self._held[owner]:
+                del self._held[owner]
 
     def read(self, row: int, generation: int) -> memoryview:
         """Returns a view of a row's content; an empty one if it is not in use under this generation."""
@@ -265,6 +280,7 @@ class RowWriter:
         "_rows",
         "_tail",
         "drafts",
+        "owner",
     )
 
     def __init__(self, layout: Layout, rows: RowPool, dense: RowPool) -> None:
@@ -273,6 +289,8 @@ class RowWriter:
         self._mask_bytes = 4 * layout.mask_words
         self._rows = rows
         self._dense = dense
+        #: of the sequence whose result is read: it takes the rows
+        self.owner: Owner | None = None
         #: the drafts of the last result that has any
         self.drafts: list[int] = []
         #: bits of the last mask word that belong to tokens
@@ -360,7 +378,7 @@ class RowWriter:
                 "this engine shows the most likely tokens only, not all logits (AICI_CAP_LOOK is "
                 f"{level}): ask for some of them"
             )
-        number, generation, _ = self._dense.take_row()
+        number, generation, _ = self._dense.take_row(self.owner)
         return Look(seq, LOOK, 0, number, generation)
 
     def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
@@ -371,7 +389,7 @@ class RowWriter:
             )
         if row + nbytes > instance.size:
             check_span(instance, row, nbytes, "row")
-        number, generation, target = self._rows.take_row()
+        number, generation, target = self._rows.take_row(self.owner)
         target[self._mask] = instance.view[row : row + nbytes]
         if self._tail != _ALL_BITS:
             last = target[nbytes - 4 : nbytes].cast("I")
@@ -426,7 +444,7 @@ class RowWriter:
             raise ResultError("aici_mid_result: a sparse bias is NaN or +inf")
         if default == _NEG_INF and not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._rows.take_row()
+        number, generation, target = self._rows.take_row(self.owner)
         target[: len(data)] = data
         return number, generation, count
 
@@ -441,7 +459,7 @@ class RowWriter:
             raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
         if not (bias > _NEG_INF).any():
             raise _nothing_allowed()
-        number, generation, target = self._dense.take_row()
+        number, generation, target = self._dense.take_row(self.owner)
         target[: len(data)] = data
         return number, generation, size
 

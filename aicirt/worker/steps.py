@@ -408,6 +408,7 @@ class StepWork:
         if seq.final:
             self._stopped(seq)
             return
+        self._client.writer.owner = seq.request.owner
         try:
             result, seq.flags, seq.last_row = self._read_mid(
                 seq.instance, address, seq.id, seq.length, seq.last_row

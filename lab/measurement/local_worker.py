@@ -93,14 +93,15 @@ class LocalWorker:
         )
         self.worker.serve_call = Controls(self.worker, self.linker).serve_call
         self.vocabulary = vocabulary
-        self.layout = Layout(vocabulary.vocab_size, num_rows=num_rows, num_dense=0)
+        self.layout = Layout(vocabulary.vocab_size, num_rows=2 * num_rows, num_dense=0)
         self._segment = Segment.create(self.layout)
-        assert self._segment.file is not None
+        bell = self._bells[1].file
+        assert self._segment.file is not None and bell is not None
         self.client = Client(
             _CLIENT,
             0,
             self._segment.file.fd,
-            self._bells[1].name,
+            bell,
             self.layout,
             vocabulary,
             config.worker.max_outbox,

@@ -11,8 +11,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import posix_ipc
-
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import (
     AiciError,
@@ -162,10 +160,13 @@ class Channel:
             undo.callback(self.segment.close)
             self.bell = Doorbell.create()
             undo.callback(self.bell.close)
+            self.bell.unlink()
             try:
                 self._worker_bell = Doorbell.open(address.bell)
-            except posix_ipc.ExistentialError:
+            except FileNotFoundError:
                 raise WorkerDiedError(f"{self.who} has ended") from None
+            except OSError as error:
+                raise RuntimeFailure(f"{self.who} cannot be woken: {describe(error)}") from error
             undo.pop_all()
         self._woken = 0.0
         #: frames for which the ring has had no room
@@ -193,9 +194,8 @@ class Channel:
         return self.dead or not self.peer.alive()
 
     def attached(self) -> None:
-        """Closes the segment's file and unlinks the bell's name: the worker has both."""
-        self.segment.file = None
-        self.bell.unlink()
+        """Closes the files of the segment and the bell: the worker has both."""
+        self.segment.file = self.bell.file = None
 
     def wake(self, message: NamedTuple | None = None) -> None:
         """Wakes the worker because a step will be sent soon, and keeps it off this thread's processor.
@@ -432,7 +432,7 @@ class Channel:
             raise self.death()
 
     def close(self) -> None:
-        """Closes everything, and unlinks names that are still linked."""
+        """Closes everything."""
         self.rows.close()
         self.segment.close()
         self.bell.close()

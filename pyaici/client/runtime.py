@@ -78,10 +78,10 @@ class Runtime(Closing):
 
         `workers`, `limits` (names as in ``aici runtime --help``) and `store` configure a private daemon. With
         any of them, $AICI_SOCKET is ignored.
-        `num_rows` bounds the live sequences per worker: each needs two mask rows, and three after an
-        abandoned step. `num_dense` bounds the rows with biases for all tokens, 4 bytes for each token: by
-        default as many as mask rows, since a row takes memory from its first use on (before Linux 5.14: 64,
-        which take it from the start).
+        `num_rows` bounds an owner's live sequences per worker: each needs two mask rows, and three after an
+        abandoned step. There are as many again for other owners. `num_dense` bounds the rows with biases for
+        all tokens, 4 bytes for each token: by default as many as mask rows, since a row takes memory from its
+        first use on (before Linux 5.14: 32, which take it from the start).
         `owner`: the owner for whom this client works. Owners of a shared daemon have separate
         tags, snapshots and limits. A client for many users passes `owner` to the methods that take it, which
         overrides this one.

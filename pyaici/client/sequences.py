@@ -445,19 +445,18 @@ class Links:
         owner: str | None,
     ) -> WorkerLink:
         num_rows, num_dense = self._rows
-        layout = Layout(vocab_size, num_rows=num_rows, num_dense=num_dense)
+        layout = Layout(vocab_size, num_rows=2 * num_rows, num_dense=2 * num_dense)  # half for other owners
         with self._changing:
             link = WorkerLink(self._number(), address, layout, self._live.copying)
             self._attaching.add(link)
         try:
-            assert link.segment.file is not None
+            assert link.segment.file is not None and link.bell.file is not None
             self._control.call(
                 "attach",
-                [link.segment.file.fd, self._alarm.fd],
+                [link.segment.file.fd, link.bell.file.fd, self._alarm.fd],
                 worker=key[0],
                 generation=key[1],
                 link=link.number,
-                bell=link.bell.name,
                 layout=layout.to_wire(),
                 vocabulary=vocabulary,
                 owner=owner,
@@ -469,7 +468,7 @@ class Links:
                     raise VocabularyError("another vocabulary has been registered meanwhile")
                 self._links[key] = link
                 self.all = list(self._links.values())
-        except BaseException:  # Ctrl-C as well, else the names would remain
+        except BaseException:  # Ctrl-C as well
             link.close()
             raise
         finally:

@@ -78,7 +78,7 @@ def _regex(data: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
 def _json(data: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
     try:
         found = json.loads(answer["text"])
-    except ValueError:
+    except (ValueError, RecursionError):  # a controller may write anything
         return 0.0
     return _equal(found, data["expected"])
 

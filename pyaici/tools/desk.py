@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aicirt.system.turns import Turns
 from pyaici.client.calls import CallError
 from pyaici.tools.settings import MAX_ERROR, MAX_RESULT_BYTES
 
@@ -20,6 +21,8 @@ _log = logging.getLogger("aicirt.tools")
 
 #: answers a call: gets its name and arguments, returns what JSON can express. Raises CallError
 Handler = Callable[[str, Any], Awaitable[Any]]
+#: one place in so many is for owners who have none: slow calls of one owner delay only their own
+_RESERVE = 8
 #: ends of a call with which its task must end, too
 _ENDS = frozenset({"cancelled", "timeout", "gone"})
 
@@ -28,7 +31,9 @@ class Desk:
     """The calls that this process answers."""
 
     def __init__(self, answerer: Answerer, seconds: float, calls: int) -> None:
-        """`seconds`: for one call; `calls`: at a time, of each offer. Call it in the event loop."""
+        """`seconds`: for one call; `calls`: at a time, of each offer, for which owners take turns.
+
+        Call it in the event loop."""
         self._answerer = answerer
         self._seconds, self._calls = seconds, calls
         self._loop = asyncio.get_running_loop()
@@ -36,7 +41,7 @@ class Desk:
 
     async def offer(self, calls: Sequence[dict[str, Any]], handler: Handler) -> Offer:
         """Offers calls to all requests. Raises ProtocolError or SpaceError."""
-        turns = asyncio.Semaphore(self._calls)
+        turns = Turns(self._calls, reserved=self._calls // _RESERVE)
         told = partial(self._told, handler, turns)
         return await asyncio.to_thread(partial(self._answerer.offer, calls, told, for_all=True))
 
@@ -45,12 +50,12 @@ class Desk:
         offer.replace()
         self._loop.call_later(2 * self._seconds, offer.close)  # when they have ended
 
-    def _told(self, handler: Handler, turns: asyncio.Semaphore, offer: Offer, event: CallEvent) -> None:
+    def _told(self, handler: Handler, turns: Turns, offer: Offer, event: CallEvent) -> None:
         """Passes an event on to the event loop; called in a thread."""
         with contextlib.suppress(RuntimeError):  # the event loop has been closed
             self._loop.call_soon_threadsafe(self._arrived, handler, turns, offer, event)
 
-    def _arrived(self, handler: Handler, turns: asyncio.Semaphore, offer: Offer, event: CallEvent) -> None:
+    def _arrived(self, handler: Handler, turns: Turns, offer: Offer, event: CallEvent) -> None:
         if event.code is None:
             task = self._loop.create_task(self._answer_call(handler, turns, offer, event))
             self._tasks[event.id] = task
@@ -58,9 +63,7 @@ class Desk:
         elif event.code in _ENDS and (task_of := self._tasks.get(event.id)) is not None:
             task_of.cancel()
 
-    async def _answer_call(
-        self, handler: Handler, turns: asyncio.Semaphore, offer: Offer, event: CallEvent
-    ) -> None:
+    async def _answer_call(self, handler: Handler, turns: Turns, offer: Offer, event: CallEvent) -> None:
         try:
             result = await self._result(handler, turns, event)
         except CallError as error:
@@ -69,7 +72,7 @@ class Desk:
         else:
             await asyncio.to_thread(self._answerer.answer, event.id, result)
 
-    async def _result(self, handler: Handler, turns: asyncio.Semaphore, event: CallEvent) -> bytes:
+    async def _result(self, handler: Handler, turns: Turns, event: CallEvent) -> bytes:
         """Returns the value as JSON. Raises CallError."""
         try:
             arguments = json.loads(event.arguments) if event.arguments else {}
@@ -77,8 +80,12 @@ class Desk:
             raise CallError("arguments", f"the arguments are not JSON: {error}") from None
         limit = asyncio.timeout(self._seconds)
         try:
-            async with limit, turns:
-                value = await handler(event.name, arguments)
+            async with limit:
+                await turns.enter(event.owner)
+                try:
+                    value = await handler(event.name, arguments)
+                finally:
+                    turns.leave(event.owner)
             result = json.dumps(value, allow_nan=False).encode()
         except CallError:
             raise

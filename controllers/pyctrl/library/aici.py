@@ -362,8 +362,8 @@ def _sampling(how, whole=True):
         _bits(option("favoured", None)),
         option("bias", 0),
         option("biases", None),
-        option("top_logprobs", 0) if whole else 0,
         option("prediction", None),
+        option("top_logprobs", 0) if whole else 0,
     )
 
 

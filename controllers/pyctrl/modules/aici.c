@@ -65,11 +65,11 @@ static script_options to_options(mp_obj_t object) {
                             .min_p = to_option(of[3]),
                             .top_k = to_option(of[2]),
                             .top_n_sigma = to_option(of[5]),
-                            .top_logprobs = (uint32_t)mp_obj_get_int(of[9]),
+                            .top_logprobs = (uint32_t)mp_obj_get_int(of[10]),
                             .favoured = to_mask(of[6]),
                             .bias = mp_obj_get_float(of[7])};
   to_biases(of[8], &options);
-  if (of[10] != mp_const_none) options.prediction = to_tokens(of[10]);
+  if (of[9] != mp_const_none) options.prediction = to_tokens(of[9]);
   const char *const flaw = script_flaw(&options);
   if (flaw != NULL) mp_raise_msg_varg(&mp_type_ValueError, MP_ERROR_TEXT("%s"), flaw);
   return options;

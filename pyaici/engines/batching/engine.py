@@ -274,7 +274,7 @@ class BatchingEngine(Engine):
         Errors of the model or of sampling (e.g. if memory is short), and an interrupt while the model runs,
         are raised here, after all sequences have ended.
         """
-        stats = self._stats
+        stats, begun = self._stats, time.monotonic()
         stats.begin_step()
         self._end_lost()
         self._admit()
@@ -298,7 +298,7 @@ class BatchingEngine(Engine):
                 sampling = actions.act(active, answers)
             self._search(active, sampling)
             self._sample([(seq, row) for seq, row in sampling if seq.request.beams == 1])
-            self._go_ahead([seq for seq, _ in sampling])
+            self._go_ahead([seq for seq, _ in sampling], begun)
             for seq in self._drafted:  # the cache may drop what lies behind their tokens
                 seq.ahead.clear()
         except Exception as error:
@@ -306,10 +306,16 @@ class BatchingEngine(Engine):
             raise
         return self._pool.recorder.drain()
 
-    def _go_ahead(self, seqs: list[Sequence]) -> None:
-        """Lets sequences go on whose drafts were sampled: the logits after them are known."""
-        stats = self._stats
+    def _go_ahead(self, seqs: list[Sequence], begun: float) -> None:
+        """Lets sequences go on whose drafts were sampled: the logits after them are known.
+
+        Others wait for their controllers meanwhile: at most as long as the step that began at `begun` took.
+        """
+        stats, now = self._stats, time.monotonic()
+        end = now + (now - begun)
         while seqs := [seq for seq in seqs if seq.reason is None and seq.logits is not None]:
+            if time.monotonic() > end and len(self._pool.going) > len(seqs) and not self.steady:
+                return
             with stats.phase(Phase.MID):
                 actions = StepActions(
                     self._pool, self.runtime, seqs, self._runner.num_tokens, others_wait=True
@@ -457,7 +463,7 @@ class BatchingEngine(Engine):
         """Charges the time of sampling to the sequences; the scheduler counts it in their next step."""
         each = self._runner.token_seconds * sum(choice.work for choice in choices)
         for seq, choice in zip(seqs, choices, strict=True):
-            seq.sampling = seconds * choice.work / each if each else 0.0
+            seq.sampling += seconds * choice.work / each if each else 0.0
 
 
 _NATURAL_ENDS = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)

@@ -241,6 +241,8 @@ class PrefixCache:
             for cached in (*others, *self._kept):
                 if (shared := cached.shares(tokens)) > length:
                     best, length = cached, shared
+                    if length == len(tokens):  # comparing with others takes time
+                        break
         return best, length
 
     def start_slot(self, tokens: list[int], others: Iterable[Cached]) -> Slot:

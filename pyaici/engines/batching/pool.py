@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 #: how long a parked sequence keeps its room at least, if another request waits for room; and the part of it
 #: for each of its tokens, which may have to be read again. So many that have just begun hold up nobody
 KEEP_SECONDS, _PART = 1.0, 0.001
+#: most tokens of an owner's live sequences, beyond which none is forked: each takes 40 bytes, also while it
+#: waits and has given back its room in the cache
+MAX_OWNER_TOKENS = 1 << 22
 #: threads of one owner that place controllers again
 _THREADS = 4
 #: ends by the engine: the controller gets a report of the last tokens before it is freed
@@ -53,6 +56,7 @@ class SequencePool:
         """`stats`: the engine's, to which the pool adds tokens and forks."""
         #: see `BatchingEngine.steady`
         self.steady = False
+        self._runner = runner
         self._cache = runner.cache
         self.sampler = runner.sampler
         self._prefixes = prefixes
@@ -249,8 +253,15 @@ class SequencePool:
 
     def _copy_slot(self, seq: Sequence) -> tuple[Slot, SpaceError | None]:
         """Returns a copy of the sequence's slot, or an unallocated slot and the error if there is no room."""
-        family = self._families[seq.request_id]
+        family, owner = self._families[seq.request_id], seq.request.owner
         try:
+            if owner is not None:
+                live = sum(len(one.tokens) for one in self.live.values() if one.request.owner == owner)
+                if live + len(seq.tokens) > MAX_OWNER_TOKENS:
+                    raise SpaceError(
+                        f"your live sequences would have {live + len(seq.tokens)} tokens; at most "
+                        f"{MAX_OWNER_TOKENS} are kept while they wait: fork less often, or end some"
+                    )
             family.widen(self._give_back)
             slot = self._prefixes.fork(seq.slot)
         except SpaceError as error:
@@ -264,7 +275,7 @@ class SequencePool:
 
     def cached(self) -> list[Cached]:
         """Returns the tokens and slots of live sequences in the cache."""
-        return [Cached(seq.tokens, seq.slot) for seq in self.live.values()]
+        return [Cached(seq.tokens, seq.slot) for seq in self.live.values() if seq.slot.length]
 
     # -- controllers ------------------------------------------------------------------------------
 
@@ -389,8 +400,11 @@ class SequencePool:
 
     def answer_look(self, seq: Sequence, look: Look) -> None:
         """Has the next report of a sequence answer its controller's look, from the logits that it has."""
+        begun = time.thread_time()
         (line,) = self.sampler.to_numpy([seq.mixed_logits])
         seq.note([], top=describe_next(look, line, self._vocabulary.num_known))
+        if each := self._runner.token_seconds:
+            seq.sampling += (time.thread_time() - begun) / each
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
         """Returns how the sequence would end if this token were appended; None if it would go on."""

@@ -129,6 +129,7 @@ class Scheduler:
             if left < math.inf:
                 del seq.drafts[max(0, int(left - now + 1 - _NEARLY_ONE)) :]
             share -= max(1, now) + len(seq.drafts) + seq.sampling
+            seq.sampling = 0.0
         return budget
 
     def _make_room(self, seq: Sequence, tokens: int) -> bool:

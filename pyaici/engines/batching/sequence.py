@@ -71,7 +71,7 @@ class Sequence(Record):
     copying: Copies | None = None
     #: number of the turn in which it was last scheduled, counted over all sequences
     turn: int = 0
-    #: time spent on choosing its last token, in tokens of a pass
+    #: time spent since it was last scheduled, on choosing tokens and on answering looks, in tokens of a pass
     sampling: float = 0.0
     #: counts of its tokens, from the first choice on that needs them
     tally: Tally | None = None

@@ -207,7 +207,8 @@ class StepActions:
         leader = next((one for one in self._pool.live.values() if one.control == answer.leader), None)
         if leader is None:  # it has ended in this step
             self._pool.finish(seq, FinishReason.STOP)
-        elif leader.leader is not None or seq.followers:
+        # a worker that has been broken out of may name any of its sequences
+        elif leader.leader or seq.followers or leader is seq or leader.request_id != seq.request_id:
             error = ResultError("a sequence that others follow, or that follows another one, cannot lead")
             self._pool.finish(seq, FinishReason.ERROR, error)
         else:

@@ -149,7 +149,7 @@ def test_close_closes_descriptors_that_were_not_taken() -> None:
 
 def test_a_doorbell_wakes_and_times_out() -> None:
     bell = Doorbell.create()
-    other = Doorbell.open(bell.name)
+    other, name = Doorbell.open(bell.name), bell.name
     assert not bell.wait(0)
     other.ring()
     other.ring()
@@ -160,7 +160,9 @@ def test_a_doorbell_wakes_and_times_out() -> None:
     assert time.monotonic() - started >= 0.04
     other.close()
     bell.close()
-    assert not list(Path("/dev/shm").glob(f"*{bell.name.lstrip('/')}*"))
+    bell.ring()
+    assert not bell.rung and not bell.wait(0), "a ring after the end has no effect"
+    assert not list(Path("/dev/shm").glob(f"*{name.lstrip('/')}*"))
 
 
 def test_a_peer_is_alive_until_it_ends() -> None:

@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import posix_ipc
-
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.ring import HEADER_BYTES, Ring
 
@@ -153,7 +151,7 @@ class SharedArray:
 
 
 class SharedSemaphore:
-    """A semaphore like posix_ipc's, without timeouts: a lost wake-up blocks for ever, so that it is found."""
+    """A semaphore without timeouts: a lost wake-up blocks for ever, so that it is found."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -168,14 +166,10 @@ class SharedSemaphore:
         self._run.access()
         self._value += 1
 
-    def acquire(self, timeout: float | None = None) -> None:
-        if timeout == 0:
-            self._run.access()
-            if self._value == 0:
-                raise posix_ipc.BusyError
-        else:
-            self._run.access(lambda: self._value > 0)
-        self._value -= 1
+    def acquire(self, timeout: float | None = None) -> bool:
+        self._run.access(None if timeout == 0 else lambda: self._value > 0)
+        had, self._value = self._value > 0, max(0, self._value - 1)
+        return had
 
 
 class SharedLock:
@@ -208,4 +202,6 @@ def shared_ring(run: Run, capacity: int) -> tuple[Ring, Ring]:
 
 def shared_bell(run: Run) -> Doorbell:
     """Returns one doorbell for both sides."""
-    return Doorbell(SharedSemaphore(run), "shared", owner=False)  # type: ignore[arg-type]
+    bell = object.__new__(Doorbell)
+    bell._semaphore = SharedSemaphore(run)  # type: ignore[assignment]
+    return bell

@@ -5,6 +5,7 @@ import fcntl
 import mmap
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from aicirt.contract.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout, Segment, dense_rows_for, reserve
+from aicirt.settings import WorkerSettings
+from aicirt.worker.owners import Owner
 from aicirt.worker.results import RowPool
 
 LAYOUT = Layout(1000, num_rows=4, num_dense=2, ring_bytes=4096)
@@ -65,7 +68,7 @@ def test_a_kernel_that_reserves_no_parts_reserves_all(monkeypatch: pytest.Monkey
     assert os.fstat(file_of(segment)).st_blocks * 512 >= LAYOUT.total
     reserve(segment.memory, LAYOUT.dense, LAYOUT.dense_bytes)
     segment.close()
-    assert (dense_rows_for(10), dense_rows_for(1000)) == (10, 64)
+    assert (dense_rows_for(10), dense_rows_for(1000)) == (10, 32)
 
 
 def test_a_row_for_which_there_is_no_memory_stays_free(tmp_path: Path) -> None:
@@ -170,10 +173,15 @@ def test_bad_layouts_are_refused(wire: object) -> None:
 
 def test_row_is_allocated_until_it_is_given_back_once() -> None:
     pool = RowPool(memoryview(bytearray(LAYOUT.total)), LAYOUT, dense=False)
-    rows = [pool.take_row() for _ in range(4)]
-    assert len({row for row, _, _ in rows}) == 4
+    first, second, third = (Owner("", WorkerSettings(), Counter(), set()) for _ in range(3))
+    rows = [pool.take_row(owner) for owner in (first, first, second)]
+    assert len({row for row, _, _ in rows}) == 3
     assert all(generation % 2 for _, generation, _ in rows)
-    with pytest.raises(SpaceError, match="4 mask rows"):
+    for owner in (first, second):
+        with pytest.raises(SpaceError, match="no mask row is left for this owner"):
+            pool.take_row(owner)
+    pool.take_row()
+    with pytest.raises(SpaceError, match=r"whose sequences have 1 \(the other 0 are"):
         pool.take_row()
     row, generation, _ = rows[0]
     with pytest.raises(ProtocolError):
@@ -181,7 +189,7 @@ def test_row_is_allocated_until_it_is_given_back_once() -> None:
     pool.give_back([row, generation])
     with pytest.raises(ProtocolError, match="not in use"):
         pool.give_back([row, generation])
-    again, newer, _ = pool.take_row()
+    again, newer, _ = pool.take_row(third)
     assert again == row and newer == generation + 2
     with pytest.raises(ProtocolError, match="no mask row"):
         pool.give_back([99, 1])

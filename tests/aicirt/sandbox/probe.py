@@ -21,9 +21,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import posix_ipc
-
 from aicirt import sandbox
+from aicirt.ipc.doorbell import Doorbell
 from aicirt.sandbox import kernel
 from aicirt.sandbox.seccomp import NUMBERS
 
@@ -46,6 +45,7 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     open_before = secret.open()
     listener = socket.create_server(("127.0.0.1", 0))
     unix = socket.socket(socket.AF_UNIX)
+    bell = Doorbell.open(name)
     shared = os.memfd_create("shared")
     os.ftruncate(shared, mmap.PAGESIZE)
     mapped = mmap.mmap(shared, mmap.PAGESIZE)
@@ -62,13 +62,9 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
         thread.join()
         return "done"
 
-    def ring() -> int:
-        try:
-            semaphore = posix_ipc.Semaphore(name)
-        except posix_ipc.Error as error:
-            raise PermissionError(errno.EACCES, str(error)) from error
-        semaphore.release()
-        return int(semaphore.value)
+    def ring() -> bool:
+        bell.ring()
+        return bell.wait(0)
 
     attempt("module", lambda: Path("module").read_text())
     attempt("write code", lambda: Path("new").write_text("x"))
@@ -80,6 +76,7 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     attempt("open before", open_before.read)
     attempt("library", lambda: __import__("colorsys").rgb_to_hsv(0, 0, 1)[2])
     attempt("semaphore", ring)
+    attempt("semaphore by name", lambda: Doorbell.open(name))
     attempt("new shared memory", lambda: os.open("/dev/shm/aici-test-layers", os.O_CREAT | os.O_RDWR))
     attempt("memory file", lambda: os.write(os.memfd_create("x"), b"12"))
     attempt("shrink", lambda: os.ftruncate(shared, 0))

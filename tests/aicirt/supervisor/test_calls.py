@@ -276,13 +276,28 @@ async def test_a_program_that_takes_no_events_gets_no_more_calls() -> None:
     scene = Scene(owner_calls=1 << 20)
     desk = Desk(scene.exchange)
     token = scene.offer(desk, "add")
-    for number in range(1, calls.MAX_CALL_EVENTS + 2):
+    most = -(-calls.MAX_CALL_EVENT_BYTES // 2 // (calls._EVENT_BYTES + 2))
+    for number in range(1, most + 2):
         scene.ask(token, "add", number=number)
-    assert list(scene.worker.answers) == [(1, calls.MAX_CALL_EVENTS + 1)]
-    assert scene.worker.code(1, calls.MAX_CALL_EVENTS + 1) == "gone"
+    assert list(scene.worker.answers) == [(1, most + 1)] and scene.worker.code(1, most + 1) == "gone"
     await desk.take()
-    scene.ask(token, "add", number=calls.MAX_CALL_EVENTS + 2)
+    scene.ask(token, "add", number=most + 2)
     assert len(scene.worker.answers) == 1, "there is room again"
+    desk.close()
+
+
+@in_loop
+async def test_an_owner_with_many_events_does_not_displace_those_of_others() -> None:
+    scene = Scene(owner_calls=1 << 20)
+    desk = Desk(scene.exchange)
+    floods = [scene.offer(desk, owner=f"flood{number}", watched=True) for number in range(3)]
+    for number in range(1, 8192):
+        scene.ask(floods[number % 3], "nothing", number=number)
+    token = scene.offer(desk, "add", owner="ann")
+    scene.ask(token, "add", number=8192)
+    events = await desk.take()
+    assert [event["owner"] for event in events if event["offer"] == token] == ["ann"], "it has the next turn"
+    assert desk._left > 0
     desk.close()
 
 
@@ -294,18 +309,18 @@ async def test_bytes_that_a_connection_does_not_take_are_bounded() -> None:
     scene.offer(tools, "add", owner="", for_all=True)
     token = scene.offer(server, watched=True, results=True)
     size = scene.exchange._settings.answer_bytes - 2
-    most = calls.MAX_CALL_EVENT_BYTES // size + 2
+    most = calls.MAX_CALL_EVENT_BYTES // 2 // size + 2
     for number in range(1, most):
         scene.ask(token, "add", number=number)
         asked = [event["call"] for event in await tools.take() if "call" in event]
         assert scene.exchange.answer(tools, asked[0], b'"%s"' % (b"x" * size))
-    assert server.is_full and server._bytes < calls.MAX_CALL_EVENT_BYTES + 2 * size
-    while server._events:
+    assert server.is_full("ann") and server._held["ann"] < calls.MAX_CALL_EVENT_BYTES // 2 + 2 * size
+    while server._untaken:
         await server.take()
-    assert server._bytes == 0 and not server.is_full
+    assert server._left == calls.MAX_CALL_EVENT_BYTES and not server.is_full("ann")
     for number in range(most, 2 * most):
         scene.ask(token, "add", number=number, arguments=b"x" * size)
-    assert tools.is_full and scene.worker.code(1, 2 * most - 1) == "gone"
+    assert tools.is_full("ann") and scene.worker.code(1, 2 * most - 1) == "gone"
 
 
 @in_loop

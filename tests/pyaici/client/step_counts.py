@@ -33,6 +33,7 @@ from aicirt.contract.messages import StepInput
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout
+from aicirt.system.files import Descriptor
 from aicirt.wasm import Export, fiber, host, raw
 from aicirt.wasm.memory import Reaper
 from aicirt.worker.client import Client
@@ -239,7 +240,7 @@ class Pair:
             self.runtime._steps, self.runtime._live._numbers = itertools.count(1000), itertools.count(1000)
             yield
 
-    def attach(self, args: dict[str, Any], segment: int, _alarm: int) -> None:
+    def attach(self, args: dict[str, Any], segment: int, bell: int, _alarm: int) -> None:
         """Attaches a client as `aicirt.worker.control` does."""
         worker = self.local.worker
         for number in list(worker.clients):
@@ -247,7 +248,7 @@ class Pair:
         layout = Layout.from_wire(args["layout"])
         number = next(self._clients)
         worker.clients[number] = Client(
-            *(number, args["link"], segment, args["bell"], layout, self.local.vocabulary),
+            *(number, args["link"], segment, Descriptor(os.dup(bell)), layout, self.local.vocabulary),
             worker.settings.max_outbox,
         )
 

@@ -93,7 +93,7 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(steps, "STEP_TIMEOUT", 0.02)
+    monkeypatch.setattr(steps, "STEP_TIMEOUT", 0.0002)
     with ExitStack() as stack:
         yield Bench(stack)
 

@@ -73,7 +73,7 @@ def test_a_client_cannot_attach_to_the_worker_of_another_owner(join: Join, guest
     seqs = [runtime.instantiate(module, "ok") for runtime in (a, b)]
     of_a = next(worker for worker in a.health()["workers"] if worker["owner"] == "a")
     key = {"worker": of_a["index"], "generation": of_a["generation"]}
-    nothing = {"link": 9, "bell": "/none", "layout": [], "vocabulary": 1}
+    nothing = {"link": 9, "layout": [], "vocabulary": 1}
     with pytest.raises(RuntimeFailure, match="serves another owner than 'b'"):
         b._control.call("attach", **key, **nothing)
     assert all(works(runtime, seq) for runtime, seq in zip((a, b), seqs, strict=True))

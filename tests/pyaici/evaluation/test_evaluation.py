@@ -81,6 +81,7 @@ def judged(metric: str, text: str, expected: Any, error: str | None = None) -> f
         ("json", '{"a": true}', {"a": 1}, 0),
         ("json", '{"a": 1, "b": 2}', {"a": 1}, 0),
         ("json", "{", {}, 0),
+        ("json", "[" * 100_000, {}, 0),
         ("length", "four", None, 4),
     ],
 )

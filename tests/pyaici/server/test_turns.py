@@ -199,6 +199,32 @@ def test_requests_that_wait_outside_give_their_places_to_others() -> None:
     asyncio.run(main())
 
 
+def test_requests_that_come_back_leave_the_last_places_to_others() -> None:
+    """A caller has as many as two may have, since those that waited take their places again."""
+
+    async def main() -> None:
+        turns = FairTurns(8, ROOM, parking=Parking(100, 100))
+        async with contextlib.AsyncExitStack() as held:
+            waiting = []
+            for _ in range(8):
+                turn = await held.enter_async_context(turns.turn("eve"))
+                turn.step_aside(True)
+                waiting.append(turn)
+            for _ in range(7):
+                await held.enter_async_context(turns.turn("eve"))
+            for turn in waiting:
+                turn.step_aside(False)
+            assert turns._turns.held["eve"] == 15
+            others = _Requests(turns)
+            await others.send("a", "b")
+            assert others.begun == ["a"], "the last place is for callers without one, and there is one"
+            await others.end("a")
+            assert others.begun == ["a", "b"]
+            await others.end("b")
+
+    asyncio.run(main())
+
+
 def test_cancelled_waiting_requests_are_forgotten() -> None:
     async def work(requests: _Requests) -> None:
         await requests.send("a0", "a1", "b0", "c0", "c1")

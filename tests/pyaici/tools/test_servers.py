@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 
 from lab.system.waiting import PATIENCE, wait_until
+from pyaici.client.calls import CallEvent
+from pyaici.tools.desk import Desk
 from pyaici.tools.process import ToolsProcess
 from tests.pyaici.tools.support import CALCULATOR, Caller, over_http, server
 
@@ -239,3 +242,37 @@ def test_it_ends_with_aicirt_restarting(
         wait_until(lambda: process.tools == 0)
         process.close()
     assert "the tools process has ended" in caplog.text
+
+
+def test_slow_calls_of_an_owner_leave_places_to_others() -> None:
+    class Answers:
+        """Stands for an `Answerer`."""
+
+        def __init__(self) -> None:
+            self.given: list[str] = []
+
+        def offer(self, calls: Any, told: Any, for_all: bool) -> Any:
+            return told
+
+        def answer(self, id: str, result: bytes) -> bool:
+            self.given.append(id)
+            return True
+
+    async def handle(name: str, arguments: Any) -> None:
+        if name == "slow":
+            await asyncio.sleep(PATIENCE)
+
+    async def main() -> None:
+        answers: Any = Answers()
+        desk = Desk(answers, 2 * PATIENCE, 8)
+        told: Any = await desk.offer([], handle)
+        for number in range(100):
+            told(None, CallEvent(f"eve-{number}", "", None, "slow", owner="eve"))
+        told(None, CallEvent("ann-1", "", None, "quick", owner="ann"))
+        async with asyncio.timeout(PATIENCE):
+            while not answers.given:
+                await asyncio.sleep(0.01)
+        assert answers.given == ["ann-1"]
+        await desk.close()
+
+    asyncio.run(main())

@@ -16,7 +16,7 @@ from sse_starlette import ServerSentEvent
 
 from pyaici.server.answers.reader import open_reader
 from pyaici.server.apis.answers import in_pieces, send
-from pyaici.server.apis.json_bodies import JsonRoute
+from pyaici.server.apis.json_bodies import MAX_CONTAINERS, JsonRoute, count_containers
 from pyaici.server.apis.mcp import McpTool, offered_calls
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.logprobs import chat_entries
@@ -51,11 +51,12 @@ class Deleted(BaseModel):
 class _Plan:
     """The plan for a response. `items`: the whole conversation before its output, as JSON.
 
+    None: it has more objects than a body may have, and is not stored: a few bytes would have it parsed again.
     `lists`: the tools of MCP servers (server, descriptions) that the conversation does not list yet.
     """
 
     chat: ChatPlan
-    items: bytes
+    items: bytes | None
     lists: Sequence[tuple[str, list[dict[str, Any]]]] = ()
 
 
@@ -105,8 +106,8 @@ def _plan(
     """
     items: list[Item] = []
     if previous is not None:
-        items += _read_items([*json.loads(previous.items), *json.loads(previous.response)["output"]])
-    known = {item.id: item for kept in named for item in _read_items(json.loads(kept.response)["output"])}
+        items += _read_items([*json.loads(previous.items), *json.loads(previous.output)])
+    known = {item.id: item for kept in named for item in _read_items(json.loads(kept.output))}
     for place, item in enumerate(body.input):
         if item.type == "item_reference" and item.id not in known:
             words = f"there is no stored item {item.id!r:.66}: send the item itself"
@@ -116,14 +117,15 @@ def _plan(
         chat = plan_chat(service.model, body.chat(items), user, service.mcp_servers)
     except ApiError as error:
         raise in_own_terms(error) from None
-    written = [item.model_dump(exclude_none=True) for item in items]
+    written = to_json([item.model_dump(exclude_none=True) for item in items]).encode()
+    few = count_containers(written) <= MAX_CONTAINERS
     listed = {item.server_label for item in items if item.type == "mcp_list_tools"}
     lists = [
         (tool.server_label, offered_calls(tool, service.mcp_servers, f"tools.{number}"))
         for number, tool in enumerate(body.tools or ())
         if isinstance(tool, McpTool) and tool.server_label not in listed
     ]
-    return _Plan(chat, to_json(written).encode(), lists)
+    return _Plan(chat, written if few else None, lists)
 
 
 def _read_items(written: Iterable[Any]) -> list[Item]:
@@ -139,7 +141,7 @@ class _Response:
         self._reader = open_reader(plan.chat.answer)
         self._output = Output(self._reader, logprobs)
         self._id, self._created = new_id("resp"), int(time.time())
-        self._stores = body.store is not False and store.enabled
+        self._stores = body.store is not False and store.enabled and plan.items is not None
         #: what ended the response after its first event
         self._failure: ApiError | None = None
 
@@ -235,9 +237,10 @@ class _Response:
     async def _stored(self, status: str) -> dict[str, Any]:
         """Returns the response in its last state, after storing it if that is wanted."""
         wire = self._wire(status)
-        if self._stores:
+        if self._stores and (items := self._plan.items) is not None:
             ids = frozenset(item["id"] for item in wire["output"])
-            written = StoredResponse((await in_pieces(wire)).encode(), self._plan.items, ids)
+            whole, output = [(await in_pieces(part)).encode() for part in (wire, wire["output"])]
+            written = StoredResponse(whole, items, output, ids)
             wire["store"] = self._store.put(self._plan.chat.job.user.owner, self._id, written)
         return wire
 

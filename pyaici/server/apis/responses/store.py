@@ -22,17 +22,19 @@ _ENTRY = 512
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response, and the items of the conversation before its output, both as JSON."""
+    """A response, its output alone, and the items of the conversation before it, all as JSON."""
 
     response: bytes
     items: bytes
+    #: what requests that continue it need, beside `items`: a response may repeat long instructions and tools
+    output: bytes = b"[]"
     #: ids of the items of its output
     ids: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
         """Bytes that it takes."""
-        return _ENTRY + len(self.response) + len(self.items)
+        return _ENTRY + len(self.response) + len(self.items) + len(self.output)
 
 
 class ResponseStore:

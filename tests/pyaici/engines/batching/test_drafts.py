@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import ResultError
+from aicirt.contract.messages import StepInput
+from pyaici.client.results import DraftedSample, MidResult, Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
-from pyaici.engines.engine import Request, Sampling
+from pyaici.engines.engine import Request, Sampling, TokensAppended
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
+from tests.pyaici.engines.batching.scripted import Script, ScriptedRuntime
 from tests.pyaici.engines.batching.support import BOS, EOS, CountingPasses, make_engine, script
 
 GUEST = Path(__file__).resolve().parents[3] / "guests" / "lookup.cpp"
@@ -135,3 +140,28 @@ def test_a_prediction_is_found_again_where_the_text_differs(engine: BatchingEngi
 def test_invalid_predictions(engine: BatchingEngine, body: str, language: str, message: str) -> None:
     (result,) = engine.run([Request([BOS, 72], **script(body, language), max_tokens=5)])
     assert result.error is not None and message in result.error.message
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_others_wait_for_the_controllers_of_drafts_as_long_as_for_a_step(
+    model: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """By a clock that the controller moves."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    class Slow(Script):
+        def mid(self, report: StepInput) -> MidResult:
+            now[0] += 1
+            return DraftedSample(Verb.SAMPLE, Row(RowKind.TOKEN, token=65), drafts=[65] * 15)
+
+    runtime: Any = ScriptedRuntime(slow=lambda arg, prompt: Slow())
+    with make_engine(model, runtime=runtime, vocabulary=vocabulary) as engine:
+        slow = engine.add(Request([BOS, 72], module="slow", max_tokens=LENGTH))
+        for _ in range(others):
+            engine.add(Request(MATE, max_tokens=LENGTH, sampling=Sampling(logit_bias=((EOS, -100.0),))))
+        appended = [
+            sum(isinstance(event, TokensAppended) and event.request == slow for event in engine.step())
+            for _ in range(4)
+        ]
+        assert max(appended) == (3 if others else 16), appended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,3 +135,32 @@ def test_whoever_gave_room_back_can_be_cancelled(engine: BatchingEngine) -> None
     assert engine._budget.claimed == 0 and not engine.busy
     engine.close()
     assert count_slots(engine) == 0
+
+
+def test_forks_that_wait_take_bounded_memory(engine: BatchingEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MAX_OWNER_TOKENS", 400)
+    prompt = [BOS, *range(40, 100)]
+    forks = script("if await fork(8):\n    await sleep(1000)\nawait fixed('a')")
+    eve = engine.add(Request(prompt, **forks, max_tokens=100, owner="eve"))
+    while engine._pool.unfinished(eve) != 5:  # the root and two forks have ended
+        engine.step()
+    assert sum(len(seq.tokens) for seq in engine._pool.live.values()) <= 400
+    ann = engine.add(
+        Request(prompt, **script("await fork(2)\nawait fixed('a')"), max_tokens=100, owner="ann")
+    )
+    while engine._pool.unfinished(ann):
+        engine.step()
+    assert [result.error for result in engine.results(ann)] == [None, None]
+    engine.cancel(eve)
+    errors = [str(result.error) for result in engine.results(eve) if result.error is not None]
+    assert len(errors) == 2 and all("at most 400 are kept while they wait" in error for error in errors)
+
+
+def test_prompts_are_compared_with_texts_in_the_cache_only(engine: BatchingEngine) -> None:
+    number = engine.add(waiting(0, Door()))
+    while not any(seq.parked is not None for seq in engine._pool.live.values()):
+        engine.step()
+    assert len(engine._pool.cached()) == 1
+    engine._pool._give_back(math.inf)
+    assert engine._pool.cached() == [] and len(engine._pool.live) == 1
+    engine.cancel(number)

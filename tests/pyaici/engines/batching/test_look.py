@@ -15,7 +15,7 @@ from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.batching.sampler import score
 from pyaici.engines.engine import Request, Sampling
 from pyaici.tokens import Vocabulary
-from tests.pyaici.engines.batching.support import BOS, CountingPasses, make_engine
+from tests.pyaici.engines.batching.support import BOS, CountingPasses, make_engine, script
 
 PROMPT = [BOS, 72, 101, 108]
 MATE = [BOS, 1, 2, 3, 4, 5, 6]
@@ -144,3 +144,33 @@ def test_more_that_look_than_rows(engine: BatchingEngine) -> None:
         failed = [result for result in results if result.error is not None]
         assert len(failed) == 2 and all(isinstance(result.error, SpaceError) for result in failed)
         assert [len(result.new_tokens) for result in results if result.error is None] == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("takes", "needs"),
+    [
+        ('await gen(regex="[a-c]{2}")', 'await gen(regex="[d-f]{9}")'),
+        (
+            "await sample(favoured=TokenSet(range(200)), bias=9.0)",
+            "for i in range(9):\n    await distribution()\n    await sample(temperature=0)",
+        ),
+    ],
+    ids=["masks", "biases"],
+)
+def test_sequences_that_wait_leave_rows_to_other_owners(
+    model: Any, vocabulary: Vocabulary, takes: str, needs: str
+) -> None:
+    with (
+        Runtime(workers=1, num_rows=8, num_dense=8) as runtime,
+        make_engine(model, runtime=runtime, vocabulary=vocabulary) as engine,
+    ):
+        for _ in range(17):
+            engine.add(Request(PROMPT, **script(f"{takes}\nawait sleep(1000)"), owner="eve"))
+            while any(seq.parked is None for seq in engine._pool.live.values()):
+                engine.step()
+        assert len(engine._pool.live) >= 7
+        ann = engine.add(Request(PROMPT, **script(needs), owner="ann", max_tokens=20))
+        while engine._pool.unfinished(ann):
+            engine.step()
+        (result,) = engine.results(ann)
+        assert result.error is None and len(result.new_tokens) == 9

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ResultError
+from pyaici.client.results import Follow
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.batching.scripted import Script, ScriptedRuntime, anything
 from tests.pyaici.engines.batching.support import BOS, CountingPasses, make_engine, script
 
 PROMPT = [BOS, 72, 101, 108]
@@ -177,3 +180,21 @@ def test_all_that_wait_while_one_follows_end(engine: BatchingEngine) -> None:
     """A follower writes no variable."""
     leader, _ = engine.run([Request(PROMPT, **mixing(ONE, "await wait('never')"))])
     assert leader.error is not None and leader.error.code == "deadlock"
+
+
+def test_a_broken_worker_mixes_no_sequences_of_others(model: Any, vocabulary: Vocabulary) -> None:
+    """Nor does it keep one for ever, which would follow itself."""
+
+    def begin(arg: str, prompt: list[int]) -> Script:
+        return Script(Follow(Verb.FOLLOW, leader=int(arg), weight=0.5) if arg else anything())
+
+    runtime: Any = ScriptedRuntime(any=begin)
+    with make_engine(model, runtime=runtime, vocabulary=vocabulary) as engine:
+        number = engine.add(Request(PROMPT, module="any", arg="", max_tokens=4))
+        (other,) = runtime.live
+        wrong = [engine.add(Request(PROMPT, module="any", arg=str(other + n), max_tokens=4)) for n in (0, 2)]
+        engine.run()
+        assert engine.results(number)[0].error is None and other + 2 in runtime.ever
+        for each in wrong:
+            (result,) = engine.results(each)
+            assert isinstance(result.error, ResultError) and result.new_tokens == []

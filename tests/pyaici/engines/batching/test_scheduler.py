@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
@@ -13,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aicirt.contract.abi import Verb
-from pyaici.client.results import PreResult
+from pyaici.client.results import Look, PreResult
 from pyaici.engines.batching.engine import BatchingEngine
-from pyaici.engines.batching.sampler import Choice
+from pyaici.engines.batching.sampler import Choice, describe_next
 from pyaici.engines.batching.scheduler import fair_shares
 from pyaici.engines.engine import Event, Finished, Request, Sampling, TokensAppended
 from pyaici.tokens import Vocabulary
@@ -132,6 +133,30 @@ def test_the_time_to_sample_counts(busy: BatchingEngine, monkeypatch: pytest.Mon
         requests = appended(steps(busy, 30))
     assert requests.count(good) == 30 and requests.count(bad) >= 30, "each must get a token in every step"
     assert max(map(len, fed.passes)) <= 2
+
+
+def test_the_time_to_answer_looks_counts(
+    model: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look costs one owner as much as ten tokens of a pass."""
+    runtime: Any = ScriptedRuntime(looks=lambda arg, prompt: Script(Look(Verb.LOOK, top=2)))
+    engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
+    cpu, real = [0.0], describe_next
+
+    def slow(*args: Any) -> list[tuple[int, float]]:
+        engine._runner.token_seconds = 0.001
+        cpu[0] += 0.01
+        return real(*args)
+
+    monkeypatch.setattr("pyaici.engines.batching.pool.describe_next", slow)
+    monkeypatch.setattr(time, "thread_time", lambda: cpu[0])
+    for number in range(6):
+        engine.add(Request([BOS, number], module="looks", max_tokens=40, owner="bad"))
+    good = engine.add(Request(PROMPT, max_tokens=40, owner="good"))
+    steps(engine, 3)
+    before = cpu[0]
+    assert appended(steps(engine, 30)).count(good) == 30
+    assert cpu[0] - before <= 30 * 2 * 0.01 + 1e-6, "in a step, one sequence looks, at most twice"
 
 
 def test_taking_turns_changes_no_text(busy: BatchingEngine, model: Any, vocabulary: Vocabulary) -> None:

@@ -127,6 +127,20 @@ def test_stored_response_is_continued(server: Serving) -> None:
     assert third["instructions"] is None, "instructions are not carried over"
 
 
+def test_conversation_with_more_objects_than_a_body_may_have_is_not_stored(server: Serving) -> None:
+    """A hundred bytes would continue it, and have the server parse millions of objects at once."""
+    previous = None
+    for stored in (True, True, False):
+        listed = {"type": "mcp_list_tools", "server_label": "a", "tools": [[]] * 30_000}
+        given = [listed, _said("user", "Hi")]
+        made = _post(server, input=given, max_output_tokens=1, previous_response_id=previous)
+        assert made["store"] is stored
+        previous = made["id"]
+    with server.client() as client:
+        answer = client.post("/v1/responses", json={"input": "Hi", "previous_response_id": previous})
+    assert answer.status_code == 404
+
+
 @pytest.mark.parametrize("kind", ["input_image", "input_file"])
 def test_images_and_files_are_refused_by_name(server: Serving, kind: str) -> None:
     part = {"type": kind, "image_url": "data:image/png;base64,"}
