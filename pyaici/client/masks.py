@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aicirt.contract.abi import RowKind
-from pyaici.client.results import Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from aicirt.contract.messages import Truncation
-
+    from pyaici.client.results import Row
 
 _NEG_INF = float("-inf")
 #: lines that `truncate` sorts at a time: each takes some 50 bytes for each token
