@@ -131,7 +131,7 @@ std::optional<aici::MidResult> Generation::next() {
 }
 
 aici::MidResult Generation::with_options(aici::MidResult row) {
-  const auto expected = prediction_.next(aici::capability(aici::Capability::drafts) + 1);
+  const auto expected = prediction_.next(options_.max_drafts + 1);
   options_.prediction.assign(expected.begin(), expected.end());
   return options_.apply(std::move(row));
 }

@@ -22,8 +22,9 @@ class Prediction {
 
  private:
   std::vector<aici::TokenId> text_;
-  /// The expected token, and where the text was last followed. They are equal while it is.
-  std::size_t at_ = 0, left_ = 0;
+  /// The expected token, or where the text was last followed.
+  std::size_t at_ = 0;
+  bool follows_ = true;
   /// Number of tokens in a row that were expected.
   std::size_t followed_ = 0;
   aici::TokenId last_ = static_cast<aici::TokenId>(-1);

@@ -38,7 +38,8 @@ Options::Options(const script_options& from)
       bias(static_cast<float>(from.bias)) {
   if (from.favoured != nullptr) favoured.assign(from.favoured, from.favoured + aici::vocabulary().mask_words());
   for (std::size_t i = 0; i < from.num_biases; i++) biases.push_back({from.biases[i].token, from.biases[i].bias});
-  prediction.assign(from.prediction.data, from.prediction.data + from.prediction.size);
+  if (from.prediction.size != 0 && (max_drafts = aici::capability(aici::Capability::drafts)) != 0)
+    prediction.assign(from.prediction.data, from.prediction.data + from.prediction.size);
 }
 
 aici::MidResult Options::apply(aici::MidResult row) const {
@@ -51,8 +52,7 @@ aici::MidResult Options::apply(aici::MidResult row) const {
       row = biased(nullptr);
   }
   if (prediction.size() > 1 && raw.verb == AICI_SAMPLE)
-    if (const std::size_t most = aici::capability(aici::Capability::drafts); most != 0)
-      row.with_drafts({prediction.begin() + 1, prediction.begin() + 1 + std::min(most, prediction.size() - 1)});
+    row.with_drafts({prediction.begin() + 1, prediction.begin() + 1 + std::min(max_drafts, prediction.size() - 1)});
   return std::move(row)
       .with_temperature(its_temperature != 0 ? its_temperature : temperature)
       .with_truncation(truncation)

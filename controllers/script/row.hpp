@@ -1,6 +1,7 @@
 // row.hpp - the allowed tokens, the biases and the sampling options for the next token.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -31,8 +32,9 @@ struct Options {
   std::vector<std::uint32_t> favoured;
   float bias = 0;
   std::vector<aici::Bias> biases;
-  /// The tokens that are expected, beginning with the one that is sampled.
+  /// The tokens that are expected, beginning with the one that is sampled; none if the engine takes no drafts.
   std::vector<aici::TokenId> prediction;
+  std::size_t max_drafts = 0;
 
  private:
   /// Returns a row of the biases; `mask`: the allowed tokens, or null for all.

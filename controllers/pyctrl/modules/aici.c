@@ -55,7 +55,8 @@ static void to_biases(mp_obj_t object, script_options *options) {
   options->biases = biases;
 }
 
-/* temperature, top_p, top_k, min_p, typical_p, top_n_sigma, favoured mask or None, bias, biases or None, top_logprobs */
+/* temperature, top_p, top_k, min_p, typical_p, top_n_sigma, favoured mask or None, bias, biases or None,
+ * prediction or None, top_logprobs */
 static script_options to_options(mp_obj_t object) {
   mp_obj_t *of;
   mp_obj_get_array_fixed_n(object, 11, &of);
