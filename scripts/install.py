@@ -5,8 +5,8 @@
 
 scripts/setup.sh runs it. TORCH is the requirement of torch with options of pip. uv is several times faster
 than pip, so it is fetched first, gets the settings of pip, and is removed at the end. Hashes are checked for
-all packages of the lock. Of ziglang, only the files for Linux and WebAssembly are unpacked. Every few seconds
-a line says how far it is. A run that fails or is interrupted keeps what it fetched, and the next one goes on
+all packages of the lock. Of ziglang and xllamacpp, only what runs here is unpacked. Every few seconds a line
+says how far it is. A run that fails or is interrupted keeps what it fetched, and the next one goes on
 from there.
 """
 
@@ -21,6 +21,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -39,11 +40,17 @@ FETCHED = Path(sys.prefix) / ".fetched"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
 #: seconds between two lines
 INTERVAL = 5.0
-#: files of ziglang that only other systems need: 150 of its 410 MB, 12 000 of its 19 500 files
-OTHER_SYSTEMS = re.compile(
-    r"ziglang/lib/(libc/(darwin|freebsd|mingw|netbsd|openbsd)/|(libtsan|docs|build-web|lldb)/"
-    r"|libc/include/(?!wasm-|generic-(musl|glibc)/|any-linux-any/|(x86|x86_64|aarch64)-linux-))"
-)
+#: packages that are unpacked here, and what of them is left out: what only other systems and languages need,
+#: 165 of the 410 MB of ziglang. Information for debuggers is left out of all, 80 of the 106 MB of xllamacpp
+LEFT_OUT = {
+    "ziglang": re.compile(
+        r"ziglang/lib/(libc/(darwin|freebsd|mingw|netbsd|openbsd)/|(libtsan|docs|build-web|lldb)/"
+        r"|compiler/(aro|resinator|translate-c)/"
+        r"|include/(arm_(sve|sme|mve)|altivec|vecintrin|hexagon|hvx|lasx|lsx|ppc_wrappers)"
+        r"|libc/include/(?!wasm-|generic-(musl|glibc)/|any-linux-any/|(x86|x86_64|aarch64)-linux-))"
+    ),
+    "xllamacpp": re.compile(r"(?!)"),
+}
 #: what runs: importing it writes its bytecode. Packages of extras that are not installed are skipped
 RUNS = (
     "aicirt.wasm",
@@ -115,15 +122,13 @@ def install(lock: Path, torch: Sequence[str]) -> None:
     """Installs everything. Raises SetupError."""
     FETCHED.mkdir(exist_ok=True)
     locked = requirements(lock)
-    ziglang = locked.pop("ziglang", "")
-    if is_installed(ziglang):
-        ziglang = ""
+    parts = {name: locked.pop(name) for name in LEFT_OUT if name in locked}
+    parts = {name: text for name, text in parts.items() if not is_installed(text)}
     uv = find_uv()
-    has_both = uv is None and (uv := fetch_uv(ziglang)) is not None
-    if ziglang:
-        if not has_both:
-            fetch(ziglang, "ziglang")
-        unpack_ziglang(*FETCHED.glob("ziglang-*.whl"))
+    if not (uv is None and (uv := fetch_uv(parts)) is not None) and parts:
+        fetch(parts)
+    for name in parts:
+        unpack(name, *FETCHED.glob(f"{name}-*.whl"))
     tool = None if uv is None else with_settings_of_pip(uv)
     rest = FETCHED / "lock.txt"
     rest.write_text("".join(locked.values()))
@@ -158,11 +163,11 @@ def find_uv() -> str | None:
     return shutil.which("uv", path=os.pathsep.join(places))
 
 
-def fetch_uv(ziglang: str) -> str | None:
-    """Fetches uv and, in the same call of pip, ziglang. Returns the path of uv, or None if that fails."""
+def fetch_uv(others: Mapping[str, str]) -> str | None:
+    """Fetches uv and, in the same call of pip, others. Returns the path of uv, or None if that fails."""
     try:
         uv = requirements(ROOT / "scripts" / "locks" / "dev.txt")["uv"]
-        fetch(uv + ziglang, "uv and ziglang" if ziglang else "uv")
+        fetch({"uv": uv, **others})
     except DiskError:
         raise
     except SetupError as error:
@@ -178,43 +183,72 @@ def fetch_uv(ziglang: str) -> str | None:
     return str(part.rename(FETCHED / "uv"))
 
 
-def fetch(requirement: str, what: str) -> None:
+def fetch(locked: Mapping[str, str]) -> None:
     """Has pip fetch wheels into `FETCHED`, and check their hashes. It keeps those that are there already."""
     lock = FETCHED / "fetch.txt"
-    lock.write_text(requirement)
+    lock.write_text("".join(locked.values()))
     # pip fetches into a temporary folder, whose size shows how far it is
     temporary = FETCHED / "tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir"]
     command = [*PIP, "download", *options, "--dest", str(FETCHED), "--requirement", str(lock)]
-    run(command, f"fetching {what}", {"TMPDIR": str(temporary)}, temporary)
+    run(command, f"fetching {' and '.join(locked)}", {"TMPDIR": str(temporary)}, temporary)
 
 
-def unpack_ziglang(wheel: Path) -> None:
-    """Installs ziglang as pip does, without its script and without the files for other systems."""
-    part = SITE / ".ziglang.part"
+def unpack(name: str, wheel: Path) -> None:
+    """Installs a wheel without scripts as pip does, but for what `LEFT_OUT` and `without_debug` leave out."""
+    part = SITE / f".{name}.part"
     shutil.rmtree(part, ignore_errors=True)
-    done = 0
+    done, shorter = 0, set[str]()
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if not OTHER_SYSTEMS.match(name)]
-        with progress("unpacking ziglang", lambda: f"{done} of {len(names)} files"):
-            for name in names:
-                archive.extract(name, part)
+        members = [member for member in archive.infolist() if not LEFT_OUT[name].match(member.filename)]
+        with progress(f"unpacking {name}", lambda: f"{done} of {len(members)} files"):
+            for member in members:
+                path = Path(archive.extract(member, part))
+                if member.external_attr >> 16 & 0o100:
+                    path.chmod(0o755)
+                if path.suffix == ".so" and (size := without_debug(path)):
+                    os.truncate(path, size)
+                    shorter.add(member.filename)
                 done += 1
-    (part / "ziglang" / "zig").chmod(0o755)
-    (info,) = part.glob("ziglang-*.dist-info")
+    (info,) = part.glob("*.dist-info")
     (info / "INSTALLER").write_text("aici\n")
     with (info / "RECORD").open(newline="") as file:
-        rows = [row for row in csv.reader(file) if not OTHER_SYSTEMS.match(row[0])]
+        rows = [row for row in csv.reader(file) if not LEFT_OUT[name].match(row[0])]
+    rows = [[row[0], "", ""] if row[0] in shorter else row for row in rows]
     with (info / "RECORD").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([*rows, (f"{info.name}/INSTALLER", "", "")])
-    for old in (SITE / "ziglang", *SITE.glob("ziglang-*.dist-info")):
+    for old in (SITE / name, *SITE.glob(f"{name}-*.dist-info")):
         shutil.rmtree(old, ignore_errors=True)
-    for new in (part / "ziglang", info):
+    for new in (part / name, info):
         new.rename(SITE / new.name)
     part.rmdir()
     wheel.unlink()
+
+
+def without_debug(path: Path) -> int:
+    """Removes the table of sections of a 64-bit ELF file, which only debuggers and linkers read.
+
+    Returns the size without the sections that are never loaded, if they are its end; 0 if there are none.
+    """
+    with path.open("r+b") as file:
+        head = file.read(64)
+        if head[:6] != b"\x7fELF\x02\x01":
+            return 0
+        (programs,) = struct.unpack_from("<Q", head, 32)
+        count = struct.unpack_from("<H", head, 56)[0]
+        file.seek(programs)
+        table = [struct.unpack("<IIQQQQQQ", file.read(56)) for _ in range(count)]
+        # offset and size in the file, of every segment
+        end = max([programs + 56 * count, *(offset + size for _, _, offset, _, _, size, _, _ in table)])
+        if end >= path.stat().st_size:
+            return 0
+        file.seek(40)
+        file.write(bytes(8))  # e_shoff
+        file.seek(60)
+        file.write(bytes(4))  # e_shnum, e_shstrndx
+    return end
 
 
 def with_settings_of_pip(path: str) -> Uv | None:

@@ -1,4 +1,4 @@
-"""`scripts/install.py`: what uv, pip and ziglang get, how far it is, and what happens when something fails.
+"""`scripts/install.py`: what uv, pip, ziglang and xllamacpp get, how far it is, and what happens on failure.
 
 Most tests run it in an environment of their own, with stand-ins for pip and uv that log their calls.
 """
@@ -6,6 +6,7 @@ Most tests run it in an environment of their own, with stand-ins for pip and uv 
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -76,7 +77,9 @@ def write_wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
     wheel = folder / f"{name}-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, text in files.items():
-            archive.writestr(path, text)
+            member = zipfile.ZipInfo(path)
+            member.external_attr = (0o100755 if text == "compiler" else 0o100644) << 16
+            archive.writestr(member, text)
     return wheel
 
 
@@ -89,6 +92,8 @@ ZIGLANG = {
     "ziglang/lib/libc/include/any-windows-any/a.h": "windows",
     "ziglang/lib/libc/include/generic-freebsd/a.h": "freebsd",
     "ziglang/lib/libc/darwin/a.h": "darwin",
+    "ziglang/lib/include/arm_sve.h": "arm",
+    "ziglang/lib/compiler/aro/a.zig": "aro",
 }
 
 
@@ -316,6 +321,32 @@ def test_ziglang_is_installed_without_files_for_other_systems(place: Place) -> N
         if file.hash is not None:
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             assert (file.hash.value, file.size) == (digest, len(content))
+
+
+def test_library_without_debug_information_works(installer: ModuleType, tmp_path: Path) -> None:
+    source, library = tmp_path / "a.c", tmp_path / "a.so"
+    source.write_text("static int table[] = {1, 2, 3}; int third(void) { return table[2]; }")
+    build = [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        "-shared",
+        "-g",
+        "-O1",
+        "-fno-sanitize=all",
+        "-nostdlib",
+        "-o",
+        library,
+        source,
+    ]
+    subprocess.run(build, check=True, timeout=PATIENCE)
+    whole, size = library.stat().st_size, installer.without_debug(library)
+    assert 0 < size < whole / 2
+    os.truncate(library, size)
+    assert ctypes.CDLL(str(library)).third() == 3
+    assert installer.without_debug(library) == 0, "nothing is left to remove"
+    assert installer.without_debug(source) == 0, "it is no library"
 
 
 @pytest.fixture
