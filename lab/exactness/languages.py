@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import regex
 from jsonschema import Draft202012Validator
+from jsonschema.validators import validator_for
 from referencing.exceptions import Unresolvable
 
 from lab.oracles.grammars.expressions import NONE, Grammar, Regex, Terminal, derive, nullable
@@ -382,7 +383,7 @@ class Valid:
 
     def __init__(self, schema: Any) -> None:
         exact = json.loads(json.dumps(schema), parse_float=_number)
-        self._is_valid = Draft202012Validator(exact).is_valid
+        self._is_valid = validator_for(schema, Draft202012Validator)(exact).is_valid
 
     def valid(self, text: bytes) -> bool | None:
         """Returns whether the text is valid, or None if `jsonschema` follows a reference without end."""
